@@ -1,0 +1,3 @@
+module github.com/expediter-io/expediter/deploy/nats
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/expediter-io/expediter/pkg/kvlock
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/expediter-io/expediter/services/enricher
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/expediter-io/expediter/test
+
+go 1.26

@@ -1,0 +1,3 @@
+module github.com/expediter-io/expediter/tools
+
+go 1.26
