@@ -1,0 +1,67 @@
+package natsrun
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// serverLog hands the server's log lines to slog and remembers the first fatal
+// one. The server reports a failed start only there: Start returns nothing, and
+// a fatal line does not end a process that embeds it.
+type serverLog struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	fatal string
+}
+
+func newServerLog(log *slog.Logger) *serverLog {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+
+	return &serverLog{log: log}
+}
+
+// Debugf implements server.Logger.
+func (l *serverLog) Debugf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+
+// Errorf implements server.Logger.
+func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
+
+// Fatalf implements server.Logger. Unlike the server's own it returns.
+func (l *serverLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	if l.fatal == "" {
+		l.fatal = fmt.Sprintf(format, v...)
+	}
+	l.mu.Unlock()
+
+	l.write(slog.LevelError, format, v)
+}
+
+// Noticef implements server.Logger.
+func (l *serverLog) Noticef(format string, v ...any) { l.write(slog.LevelInfo, format, v) }
+
+// Tracef implements server.Logger.
+func (l *serverLog) Tracef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
+
+// Warnf implements server.Logger.
+func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
+
+// firstFatal returns the first fatal line, "" when there was none.
+func (l *serverLog) firstFatal() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.fatal
+}
+
+func (l *serverLog) write(level slog.Level, format string, v []any) {
+	ctx := context.Background()
+	if l.log.Enabled(ctx, level) {
+		l.log.Log(ctx, level, fmt.Sprintf(format, v...))
+	}
+}

@@ -1,0 +1,87 @@
+package natstest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+)
+
+const reconnectWait = 10 * time.Millisecond
+
+// Server runs a server for this test alone, without a TCP listener and with its
+// store in t.TempDir, and stops it when the test ends. It fails the test when
+// the server does not start. Mutations are applied in order, before the start.
+// Starting takes a few milliseconds, so parallel tests need not share one.
+func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
+	t.Helper()
+
+	cfg := natsrun.Config{ServerName: "test"}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+
+	if cfg.Dir == "" && !cfg.Memory {
+		cfg.Dir = t.TempDir()
+	}
+
+	s, err := natsrun.Start(cfg)
+	if err != nil {
+		t.Fatalf("start a NATS server for the test: %v", err)
+	}
+
+	t.Cleanup(s.Stop)
+
+	return s
+}
+
+// Connect returns an in-process client of s, and its JetStream context. The
+// client survives a Restart of s and is closed when the test ends, before a
+// server that Server started.
+func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+
+	nc, err := s.Connect(opts...)
+
+	return client(t, nc, err)
+}
+
+// ConnectURL is Connect over TCP, for a server with Config.Listen or the nodes of
+// a cluster. It reconnects for ever, after 10 ms, to any of the servers in url
+// (comma-separated) and does not learn others from them.
+func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+
+	nc, err := nats.Connect(url, append(urlOptions(), opts...)...)
+
+	return client(t, nc, err)
+}
+
+func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatalf("connect to the test's NATS server: %v", err)
+	}
+
+	t.Cleanup(nc.Close)
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatalf("JetStream context: %v", err)
+	}
+
+	return nc, js
+}
+
+func urlOptions() []nats.Option {
+	return []nats.Option{
+		nats.IgnoreDiscoveredServers(),
+		nats.MaxReconnects(-1),
+		nats.ReconnectJitter(0, 0),
+		nats.ReconnectWait(reconnectWait),
+	}
+}

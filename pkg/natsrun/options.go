@@ -1,0 +1,74 @@
+package natsrun
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+)
+
+const (
+	loopback   = "127.0.0.1"
+	randomPort = -1
+	singleConf = "single.conf"
+)
+
+// serverOptions reads the configuration file and puts on top what an embedded
+// server decides for itself: where it listens, where it stores, its name.
+func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
+	opts, err := readConfig(cfg.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+
+	opts.ServerName = cfg.ServerName
+	opts.StoreDir = storeDir
+	embed(opts)
+
+	opts.DontListen = !cfg.Listen
+	opts.Host = loopback
+	opts.Port = cfg.Port
+
+	if cfg.Port == 0 {
+		opts.Port = randomPort
+	}
+
+	if cfg.Mutate != nil {
+		cfg.Mutate(opts)
+	}
+
+	return opts, nil
+}
+
+// embed turns off what a server may only do when it owns the process, and the
+// ports that only an operator asks for.
+func embed(opts *server.Options) {
+	opts.DisableJetStreamBanner = true
+	opts.HTTPHost, opts.HTTPPort, opts.HTTPSPort = "", 0, 0
+	opts.LogFile, opts.PidFile, opts.PortsFileDir = "", "", ""
+	opts.NoSigs = true
+}
+
+func readConfig(path string) (*server.Options, error) {
+	if path != "" {
+		opts, err := server.ProcessConfigFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("natsrun: read ConfigFile %s: %w", path, err)
+		}
+
+		return opts, nil
+	}
+
+	text, err := deploy.Files.ReadFile(singleConf)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: embedded %s: %w", singleConf, err)
+	}
+
+	opts := &server.Options{}
+	if err := opts.ProcessConfigString(string(text)); err != nil {
+		return nil, fmt.Errorf("natsrun: embedded %s: %w", singleConf, err)
+	}
+
+	return opts, nil
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package natsrun
+
+// ramDir returns "": there is no RAM file system at a known place.
+func ramDir() string { return "" }

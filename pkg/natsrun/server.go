@@ -1,0 +1,190 @@
+package natsrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// reconnectWait is short because an in-process reconnect costs nothing.
+const reconnectWait = 10 * time.Millisecond
+
+// Server is an embedded NATS server with JetStream. Its methods are safe for
+// concurrent use.
+type Server struct {
+	cfg  Config
+	opts *server.Options
+	dir  *storeDir
+	url  string
+
+	// current is the running incarnation, nil between two of them. In-process
+	// connections go through it, so they find the next one by themselves.
+	current atomic.Pointer[server.Server]
+
+	mu      sync.Mutex // one Start, Restart or Stop at a time
+	stopped bool
+}
+
+// Start runs a server and returns when it takes connections and JetStream is
+// on, typically after a few milliseconds; a store with data is recovered first.
+// The caller stops it.
+//
+// Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady, ErrPortInUse, each with what
+// to do; everything that is wrong with cfg at once; a configuration file that
+// the server refuses.
+func Start(cfg Config) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+
+	cfg = cfg.withDefaults()
+
+	dir, err := openStoreDir(cfg.Dir, cfg.Memory)
+	if err != nil {
+		return nil, err
+	}
+
+	opts, err := serverOptions(cfg, dir.path)
+	if err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
+
+	s := &Server{cfg: cfg, opts: opts, dir: dir}
+	if err := s.run(context.Background()); err != nil {
+		return nil, errors.Join(err, dir.close())
+	}
+
+	return s, nil
+}
+
+// URL returns the address for clients, "nats://127.0.0.1:port". It is "" when
+// the server does not listen, and stays the same over Restart.
+func (s *Server) URL() string { return s.url }
+
+// InProcessConn returns the client's end of a new connection through memory.
+// With it the server is a nats.InProcessConnProvider: a client made with
+// nats.InProcessServer(s) reconnects to whatever incarnation runs, where one
+// made from a bare *server.Server stays bound to the dead one. While the server
+// restarts, and after Stop, it returns ErrStopped.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	ns := s.current.Load()
+	if ns == nil || !ns.Running() {
+		return nil, ErrStopped
+	}
+
+	conn, err := ns.InProcessConn()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+
+	return conn, nil
+}
+
+// Connect returns an in-process client that reconnects for ever, 10 ms after it
+// lost the server; opts come after these defaults and win. The caller closes it,
+// and does so before Stop: the client does not know that no server will follow.
+func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{
+		nats.InProcessServer(s),
+		nats.MaxReconnects(-1),
+		nats.ReconnectJitter(0, 0),
+		nats.ReconnectWait(reconnectWait),
+	}, opts...)
+
+	nc, err := nats.Connect("", all...)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: connect in process: %w", err)
+	}
+
+	return nc, nil
+}
+
+// Restart stops the server gracefully and starts the next incarnation with the
+// same options, on the same store and port. File streams keep their messages,
+// memory streams lose theirs. Clients are disconnected and reconnect.
+//
+// On an error the server is down, and Restart may be tried again.
+func (s *Server) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.stopped {
+		return ErrStopped
+	}
+
+	s.halt()
+
+	return s.run(ctx)
+}
+
+// Stop ends the server and waits until it is gone: its goroutines have ended, the
+// directory is unlocked, a temporary one is removed. Calling it again does nothing.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.stopped {
+		return
+	}
+
+	s.stopped = true
+	s.halt()
+
+	if err := s.dir.close(); err != nil && s.cfg.Logger != nil {
+		s.cfg.Logger.Warn("cannot clean up after the server", "error", err)
+	}
+}
+
+// portTimeout is how long a taken port may become free: no time at a first
+// start, where somebody else has it; a while at a restart, where it was ours and
+// the kernel may have lent it to an outgoing connection.
+func (s *Server) portTimeout() time.Duration {
+	if s.url == "" {
+		return 0
+	}
+
+	return s.cfg.ReadyTimeout
+}
+
+// halt shuts the running incarnation down, if there is one.
+func (s *Server) halt() {
+	if ns := s.current.Swap(nil); ns != nil {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	}
+}
+
+// run starts one incarnation and waits until it is ready.
+func (s *Server) run(ctx context.Context) error {
+	if !s.opts.DontListen {
+		ctx, cancel := context.WithTimeout(ctx, s.portTimeout())
+		defer cancel()
+
+		if err := awaitPort(ctx, s.opts.Host, s.opts.Port); err != nil {
+			return err
+		}
+	}
+
+	ns, err := startServer(ctx, s.opts, s.cfg)
+	if err != nil {
+		return err
+	}
+
+	if !s.opts.DontListen {
+		s.url = ns.ClientURL()
+		if addr, ok := ns.Addr().(*net.TCPAddr); ok {
+			s.opts.Port = addr.Port // the next incarnation listens there too
+		}
+	}
+
+	s.current.Store(ns)
+
+	return nil
+}

@@ -1,0 +1,241 @@
+package natsrun_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+
+	if url := natstest.Server(t).URL(); url != "" {
+		t.Errorf("URL of a server that does not listen: got %q, want none", url)
+	}
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	if !strings.HasPrefix(srv.URL(), "nats://127.0.0.1:") {
+		t.Errorf("URL: got %q, want a port of 127.0.0.1", srv.URL())
+	}
+
+	nc, _ := natstest.ConnectURL(t, srv.URL())
+	if _, err := nc.RTT(); err != nil {
+		t.Errorf("ping over TCP: %v", err)
+	}
+}
+
+func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
+	t.Parallel()
+
+	for _, tt := range []struct {
+		name   string
+		mutate func(*natsrun.Config)
+	}{
+		{"directory", func(*natsrun.Config) {}},
+		{"memory", func(c *natsrun.Config) { c.Memory = true }},
+		{"listening", func(c *natsrun.Config) { c.Listen = true }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+
+			srv := natstest.Server(t, tt.mutate)
+			reconnected := make(chan struct{}, 1)
+			_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
+
+			url := srv.URL()
+			kv := bucket(t, js, "b", 1)
+			rev := put(t, kv, "k", "before")
+
+			if err := srv.Restart(t.Context()); err != nil {
+				t.Fatalf("restart: %v", err)
+			}
+
+			await(t, reconnected, "the in-process client to reconnect by itself")
+
+			entry, err := kv.Get(t.Context(), "k")
+			if err != nil || string(entry.Value()) != "before" || entry.Revision() != rev {
+				t.Errorf("after the restart: got %v, %v, want revision %d of %q", entry, err, rev, "before")
+			}
+
+			if srv.URL() != url {
+				t.Errorf("URL changed over the restart: got %q, want %q", srv.URL(), url)
+			}
+		})
+	}
+}
+
+func TestStopIsCompleteAndIdempotent(t *testing.T) {
+	t.Parallel()
+
+	srv, err := natsrun.Start(natsrun.Config{Memory: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nc, err := srv.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nc.Close()
+	srv.Stop()
+	srv.Stop()
+
+	if err := srv.Restart(t.Context()); !errors.Is(err, natsrun.ErrStopped) {
+		t.Errorf("restart after stop: got %v, want ErrStopped", err)
+	}
+
+	if _, err := srv.InProcessConn(); !errors.Is(err, natsrun.ErrStopped) {
+		t.Errorf("connection after stop: got %v, want ErrStopped", err)
+	}
+
+}
+
+func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
+	t.Parallel()
+
+	var temp string
+
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Memory = true
+		c.Mutate = func(o *server.Options) { temp = o.StoreDir }
+	})
+	srv.Stop()
+
+	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("temporary store %s after stop: got %v, want it gone", temp, err)
+	}
+
+	own := t.TempDir()
+	srv = natstest.Server(t, func(c *natsrun.Config) { c.Dir = own })
+	_, js := natstest.Connect(t, srv)
+	put(t, bucket(t, js, "b", 1), "k", "v")
+	srv.Stop()
+
+	if _, err := os.Stat(filepath.Join(own, "jetstream")); err != nil {
+		t.Errorf("own store after stop: got %v, want it kept", err)
+	}
+}
+
+func TestStartSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("not a directory"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	badConf := filepath.Join(t.TempDir(), "bad.conf")
+	if err := os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = busy.Close() })
+
+	_, port, _ := net.SplitHostPort(busy.Addr().String())
+	busyPort, _ := strconv.Atoi(port)
+
+	locked := t.TempDir()
+	natstest.Server(t, func(c *natsrun.Config) { c.Dir = locked })
+
+	for _, tt := range []struct {
+		name string
+		cfg  natsrun.Config
+		want error
+		says []string
+	}{
+		{"directory is a file", natsrun.Config{Dir: file}, natsrun.ErrDirUnusable, []string{file, "give a Dir"}},
+		{"directory under a file", natsrun.Config{Dir: filepath.Join(file, "x")}, natsrun.ErrDirUnusable, []string{file}},
+		{"directory in use", natsrun.Config{Dir: locked}, natsrun.ErrDirInUse, []string{locked, "stop the server"}},
+		{"port in use", natsrun.Config{Port: busyPort}, natsrun.ErrPortInUse, []string{port, "Port 0"}},
+		{"port out of range", natsrun.Config{Port: 70000, ReadyTimeout: -1}, nil, []string{"70000", "ReadyTimeout"}},
+		{"memory and directory", natsrun.Config{Dir: file, Memory: true}, nil, []string{"exclude each other"}},
+		{"configuration file", natsrun.Config{ConfigFile: badConf}, nil, []string{badConf, "no_such_setting"}},
+		{"no configuration file", natsrun.Config{ConfigFile: file + ".conf"}, os.ErrNotExist, []string{file + ".conf"}},
+		{"not ready in time", natsrun.Config{ReadyTimeout: 1}, natsrun.ErrNotReady, []string{"ReadyTimeout"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+
+			srv, err := natsrun.Start(tt.cfg)
+			if err == nil {
+				srv.Stop()
+				t.Fatal("started, want an error")
+			}
+
+			if tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+
+			for _, part := range tt.says {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestFiftyServersInParallel(t *testing.T) {
+	t.Parallel()
+
+	for range 50 {
+		t.Run("server", func(t *testing.T) {
+			t.Parallel()
+
+			_, js := natstest.Connect(t, natstest.Server(t))
+			kv := bucket(t, js, "b", 1)
+
+			if rev := put(t, kv, "k", "v"); rev != 1 {
+				t.Errorf("first revision: got %d, want 1: the store is not this test's own", rev)
+			}
+		})
+	}
+}
+
+func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jetstream.KeyValue {
+	t.Helper()
+
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, Replicas: replicas})
+	if err != nil {
+		t.Fatalf("create bucket %s with %d replicas: %v", name, replicas, err)
+	}
+
+	return kv
+}
+
+func put(t testing.TB, kv jetstream.KeyValue, key, value string) uint64 {
+	t.Helper()
+
+	rev, err := kv.PutString(t.Context(), key, value)
+	if err != nil {
+		t.Fatalf("put %s: %v", key, err)
+	}
+
+	return rev
+}
+
+func await(t testing.TB, signal <-chan struct{}, what string) {
+	t.Helper()
+
+	select {
+	case <-signal:
+	case <-t.Context().Done():
+		t.Fatalf("gave up waiting for %s", what)
+	}
+}

@@ -1,0 +1,78 @@
+package natsrun
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+)
+
+const (
+	dirMode  = 0o700
+	lockName = "natsrun.lock"
+)
+
+// storeDir is a JetStream directory that this process holds a lock on. The
+// kernel drops the lock when the process dies, however it dies.
+type storeDir struct {
+	lock *flock.Flock
+	path string
+	temp bool
+}
+
+// openStoreDir creates and locks dir, or a temporary directory when dir is "".
+func openStoreDir(dir string, memory bool) (*storeDir, error) {
+	sd := &storeDir{path: dir, temp: dir == ""}
+
+	if err := sd.create(memory); err != nil {
+		return nil, fmt.Errorf("%w: %w: give a Dir on a file system that this user may write to", ErrDirUnusable, err)
+	}
+
+	sd.lock = flock.New(filepath.Join(sd.path, lockName))
+
+	held, err := sd.lock.TryLock()
+	if err != nil {
+		return nil, errors.Join(
+			fmt.Errorf("%w: lock %s: %w: give a Dir that this user may write to", ErrDirUnusable, sd.path, err), sd.close())
+	}
+
+	if !held {
+		return nil, fmt.Errorf("%w: %s: stop the server that runs there, or give another Dir", ErrDirInUse, sd.path)
+	}
+
+	return sd, nil
+}
+
+func (sd *storeDir) create(memory bool) error {
+	if !sd.temp {
+		return os.MkdirAll(sd.path, dirMode)
+	}
+
+	parent := ""
+	if memory {
+		parent = ramDir()
+	}
+
+	var err error
+
+	sd.path, err = os.MkdirTemp(parent, "natsrun-")
+
+	return err
+}
+
+// close releases the directory, and removes it when it is a temporary one.
+func (sd *storeDir) close() error {
+	err := sd.lock.Close()
+
+	if sd.temp {
+		err = errors.Join(err, os.RemoveAll(sd.path))
+	}
+
+	if err != nil {
+		return fmt.Errorf("natsrun: release store directory %s: %w", sd.path, err)
+	}
+
+	return nil
+}
