@@ -1,0 +1,128 @@
+package contracts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+// MaxBody is the largest body, in bytes, that Decode accepts for any type: 1 MiB, which is also the largest
+// message that a NATS server takes by default.
+const MaxBody = 1 << 20
+
+// Message is any type of this package that travels by itself.
+type Message interface {
+	// Validate returns a *ValidationError that names every failing field, or nil.
+	Validate() error
+}
+
+// appender is a Message that writes its own JSON because parts of it must stay byte for byte.
+type appender interface {
+	AppendJSON(dst []byte) ([]byte, error)
+}
+
+// Decode reads one message from JSON and validates it.
+//
+// It is strict about what it knows and tolerant about the rest: names are matched exactly, a name that occurs
+// twice (anywhere in the document) is refused, a value of the wrong type is refused, unknown fields are
+// ignored or, where the type says so, carried along. All failing fields are reported at once. data is copied.
+//
+// The error is a *ValidationError; it matches ErrTooLarge as well when data is longer than MaxBody.
+func Decode[T Message](data []byte) (T, error) {
+	var message T
+	fields := decodeInto(data, &message)
+	if fields.fatal == nil && len(fields.list) == 0 {
+		return message, message.Validate()
+	}
+	if fields.fatal == nil {
+		fields.merge(message.Validate())
+	}
+	var zero T
+	return zero, &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: fields.list, cause: fields.sentinel}
+}
+
+// Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not
+// escaped, and the parts that a type carries along are written byte for byte.
+// The error is the *ValidationError of message.Validate, or one of its MarshalJSON.
+func Encode(message Message) ([]byte, error) {
+	if err := message.Validate(); err != nil {
+		return nil, err
+	}
+	if a, ok := message.(appender); ok {
+		return a.AppendJSON(nil)
+	}
+	return marshal(message)
+}
+
+// marshal is json.Marshal without the escaping meant for HTML and without the trailing line break.
+func marshal(v any) ([]byte, error) {
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, fmt.Errorf("contracts: encode %T: %w", v, err)
+	}
+	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
+}
+
+// decoded is what decodeInto found: problems of fields, or one that concerns the whole body.
+type decoded struct {
+	fatal    *strictjson.Problem
+	list     []FieldError
+	sentinel error
+}
+
+func decodeInto(data []byte, target any) decoded {
+	if len(data) > MaxBody {
+		problem := strictjson.Problem{Text: fmt.Sprintf("has %d bytes, at most %d", len(data), MaxBody)}
+		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}, sentinel: ErrTooLarge}
+	}
+	if problem := strictjson.Check(data); problem != nil {
+		return decoded{fatal: problem, list: []FieldError{{Path: problem.Path, Problem: problem.Text}}}
+	}
+	raw := bytes.Clone(bytes.TrimSpace(data))
+	if raw[0] != '{' {
+		problem := strictjson.Problem{Text: "must be an object, got " + strictjson.Kind(raw)}
+		return decoded{fatal: &problem, list: []FieldError{{Problem: problem.Text}}}
+	}
+	decoder := strictjson.Decoder{Hooks: hooks}
+	decoder.Value("", raw, reflect.ValueOf(target).Elem())
+	var result decoded
+	for _, problem := range decoder.Problems {
+		result.list = append(result.list, FieldError{Path: problem.Path, Problem: problem.Text})
+	}
+	return result
+}
+
+// merge adds what Validate found about fields that decoding has not complained about.
+func (d *decoded) merge(err error) {
+	invalid, ok := err.(*ValidationError) //nolint:errorlint // Validate returns it unwrapped.
+	if !ok {
+		return
+	}
+	known := make(map[string]bool, len(d.list))
+	for _, field := range d.list {
+		known[field.Path] = true
+	}
+	for _, field := range invalid.Fields {
+		if !covered(known, field.Path) {
+			d.list = append(d.list, field)
+		}
+	}
+}
+
+// covered reports whether the path or something above it is known to be wrong.
+func covered(known map[string]bool, path string) bool {
+	for !known[path] {
+		cut := strings.LastIndexByte(path, '/')
+		if cut < 0 {
+			return false
+		}
+		path = path[:cut]
+	}
+	return true
+}

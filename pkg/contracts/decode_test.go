@@ -1,0 +1,142 @@
+package contracts_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// failsAt reports whether err names the path among its failing fields.
+func failsAt(err error, path string) bool {
+	var invalid *contracts.ValidationError
+	return errors.As(err, &invalid) && errors.Is(err, contracts.ErrInvalid) &&
+		slices.ContainsFunc(invalid.Fields, func(f contracts.FieldError) bool { return f.Path == path })
+}
+
+func paths(err error) []string {
+	var invalid *contracts.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil
+	}
+	var list []string
+	for _, field := range invalid.Fields {
+		list = append(list, field.Path)
+	}
+	return list
+}
+
+func TestDecodeRefusesTheWholeBody(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"empty":            "",
+		"space":            " \n",
+		"not JSON":         "placeId=p",
+		"cut off":          `{"results":[`,
+		"trailing garbage": `{"results":[]} x`,
+		"second document":  `{"results":[]}{"results":[]}`,
+		"array":            `[]`,
+		"string":           `"x"`,
+		"null":             `null`,
+		"not UTF-8":        "{\"results\":[],\"x\":\"\xff\"}",
+		"byte order mark":  "\ufeff{\"results\":[]}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
+			if got := paths(err); !slices.Equal(got, []string{""}) {
+				t.Errorf("got %v, want one problem of the whole body", err)
+			}
+		})
+	}
+}
+
+func TestDecodeRefusesDeepNesting(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", 5000) + strings.Repeat("]", 5000)
+	if _, err := contracts.Decode[contracts.EnrichRequest]([]byte(`{"results":[],"x":` + deep + `}`)); err == nil {
+		t.Error("accepted")
+	}
+}
+
+func TestDecodeRefusesTooLarge(t *testing.T) {
+	t.Parallel()
+	body := make([]byte, contracts.MaxBody+1)
+	_, err := contracts.Decode[contracts.EnrichRequest](body)
+	if !errors.Is(err, contracts.ErrTooLarge) || !errors.Is(err, contracts.ErrInvalid) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+}
+
+func TestDecodeNamesEveryField(t *testing.T) {
+	t.Parallel()
+	_, err := contracts.Decode[contracts.EnrichJob]([]byte(
+		`{"provider":"a b","placeId":1,"claim":null,"name":[],"location":{"lat":"x"},"requestedAt":"yesterday","phone":false}`))
+	want := []string{
+		"/claim", "/location/lat", "/location/lng", "/name", "/phone", "/placeId", "/provider", "/requestedAt",
+	}
+	got := paths(err)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestDecodeBoundsResultsBeforeReadingThem(t *testing.T) {
+	t.Parallel()
+	body := `{"results":[` + strings.TrimSuffix(strings.Repeat("{},", contracts.MaxResults+1), ",") + `]}`
+	_, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
+	if got := paths(err); !slices.Equal(got, []string{"/results"}) {
+		t.Errorf("got %v, want one problem", err)
+	}
+}
+
+func TestDecodeBoundsItsReport(t *testing.T) {
+	t.Parallel()
+	var members strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&members, `,"p%d":1`, i)
+	}
+	_, err := contracts.Decode[contracts.ResultPatch]([]byte(
+		`{"type":"RESULT_PATCH","requestId":"r","placeId":"p","patch":{"providers":{` + members.String()[1:] + `}}}`))
+	if n := len(paths(err)); n < 1000 || n > 1002 {
+		t.Errorf("%d problems kept, want about 1000", n)
+	}
+	if len(err.Error()) > 4000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
+}
+
+func TestDecodeToleratesUnknownFields(t *testing.T) {
+	t.Parallel()
+	job, err := contracts.Decode[contracts.ImportJob]([]byte(
+		`{"job_id":"j","owner_id":"o","url":"https://x.example/v","future":{"a":[1]},"JOB_ID":"other"}`))
+	if err != nil || job.JobID != "j" {
+		t.Errorf("got %+v, %v", job, err)
+	}
+}
+
+func TestEncodeRefusesWhatIsInvalid(t *testing.T) {
+	t.Parallel()
+	if raw, err := contracts.Encode(contracts.ImportJob{}); !failsAt(err, "/job_id") || raw != nil {
+		t.Errorf("got %s, %v", raw, err)
+	}
+}
+
+func TestDecodeDoesNotKeepTheInput(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"results":[{"placeId":"p","name":"n","x":"kept"}]}`)
+	req, err := contracts.Decode[contracts.EnrichRequest](body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range body {
+		body[i] = 'z'
+	}
+	if got := string(req.Results[0].Field("x")); got != `"kept"` {
+		t.Errorf("got %s", got)
+	}
+}

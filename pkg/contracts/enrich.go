@@ -1,0 +1,220 @@
+package contracts
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+)
+
+const (
+	// MaxResults is how many restaurants one request may carry: five pages of twenty, which is as much as a
+	// search shows, in far less than MaxBody.
+	MaxResults = 100
+	// MaxProviders is how many providers one request may ask for.
+	MaxProviders = 16
+	// MaxWait is the longest time a request may ask to wait for results.
+	MaxWait = time.Minute
+)
+
+// EnrichRequest asks for the delivery links of some restaurants.
+type EnrichRequest struct {
+	// RequestID names the request to whoever wants its patches; optional, made by the service when empty.
+	RequestID string `json:"requestId,omitempty" jsonschema:"maxLength=512"`
+	// CityText is the city that the search was about, as a person wrote it; optional.
+	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
+	// Providers names the providers to ask. Defaults to all that the service has.
+	Providers []string `json:"providers,omitempty" jsonschema:"maxItems=16,nullable" wire:"max=16"`
+	// Results are the restaurants, at most MaxResults; may be empty but not absent.
+	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
+	// WaitMS is how long, in milliseconds, the answer may wait for results, up to MaxWait. Defaults to 0: the
+	// answer comes at once and PENDING results follow as patches.
+	WaitMS int `json:"waitMs,omitempty" jsonschema:"minimum=0,maximum=60000"`
+}
+
+// Validate checks every restaurant and the bounds of the whole.
+func (r EnrichRequest) Validate() error {
+	var c checks
+	c.optionalID("/requestId", r.RequestID)
+	c.text("/cityText", r.CityText)
+	if len(r.Providers) > MaxProviders {
+		c.add("/providers", "has "+strconv.Itoa(len(r.Providers))+" items, at most "+strconv.Itoa(MaxProviders))
+	}
+	for i, provider := range r.Providers {
+		c.name("/providers/"+strconv.Itoa(i), provider)
+	}
+	c.restaurants(r.Results)
+	if r.WaitMS < 0 || r.WaitMS > int(MaxWait/time.Millisecond) {
+		c.add("/waitMs", "must be between 0 and "+strconv.Itoa(int(MaxWait/time.Millisecond)))
+	}
+	return c.err("EnrichRequest")
+}
+
+// AppendJSON appends the request to dst and keeps what its restaurants carry along byte for byte.
+func (r EnrichRequest) AppendJSON(dst []byte) ([]byte, error) {
+	type plain EnrichRequest
+	return appendWithResults(dst, plain(r), r.Results)
+}
+
+// EnrichResponse is the answer to an EnrichRequest: the same restaurants in the same order, each with a state
+// for each provider. It is also the first thing that a late subscriber of the request gets.
+type EnrichResponse struct {
+	// RequestID names the request; patches carry the same.
+	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=512"`
+	// Results are the restaurants of the request.
+	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
+	// Pending is how many states are PENDING, and so how many patches may still come.
+	Pending int `json:"pending" jsonschema:"minimum=0"`
+	// Skipped says why nothing at all was looked up, such as "flag_disabled" or "no_results"; empty otherwise.
+	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
+}
+
+// Validate checks the answer like a request.
+func (r EnrichResponse) Validate() error {
+	var c checks
+	c.id("/requestId", r.RequestID)
+	c.restaurants(r.Results)
+	if r.Pending < 0 {
+		c.add("/pending", "must not be negative")
+	}
+	c.optionalName("/skipped", r.Skipped)
+	return c.err("EnrichResponse")
+}
+
+// AppendJSON appends the answer to dst and keeps what its restaurants carry along byte for byte.
+func (r EnrichResponse) AppendJSON(dst []byte) ([]byte, error) {
+	type plain EnrichResponse
+	return appendWithResults(dst, plain(r), r.Results)
+}
+
+// EnrichJob is the job to look one place up at one provider.
+type EnrichJob struct {
+	// Provider is the provider to ask.
+	Provider string `json:"provider" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
+	// PlaceID identifies the place.
+	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=512"`
+	// RequestID is the request that caused the job; others may wait for the same result.
+	RequestID string `json:"requestId" jsonschema:"maxLength=512"`
+	// Claim is the id of the claim on the place's slot, which the worker resumes.
+	Claim string `json:"claim" jsonschema:"minLength=1,maxLength=512"`
+	// Name is the name of the place.
+	Name string `json:"name" jsonschema:"minLength=1,maxLength=1024"`
+	// Address is the postal address in one line; optional.
+	Address string `json:"address,omitempty" jsonschema:"maxLength=1024"`
+	// CityText is the city as a person wrote it; optional.
+	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
+	// Location is where the place is; optional.
+	Location *Location `json:"location,omitempty"`
+	// Phone is a telephone number in any notation; optional.
+	Phone string `json:"phone,omitempty" jsonschema:"maxLength=1024"`
+	// RequestedAt is when the job was made.
+	RequestedAt time.Time `json:"requestedAt,omitzero"`
+}
+
+// Validate checks all fields.
+func (j EnrichJob) Validate() error {
+	var c checks
+	c.name("/provider", j.Provider)
+	c.id("/placeId", j.PlaceID)
+	c.optionalID("/requestId", j.RequestID)
+	c.id("/claim", j.Claim)
+	c.requiredText("/name", j.Name)
+	c.text("/address", j.Address)
+	c.text("/cityText", j.CityText)
+	if j.Location != nil {
+		c.nest("/location", j.Location.Validate())
+	}
+	c.text("/phone", j.Phone)
+	c.timestamp("/requestedAt", j.RequestedAt)
+	return c.err("EnrichJob")
+}
+
+// Venue is the provider's side of a match.
+type Venue struct {
+	// ID is the provider's own id.
+	ID string `json:"id,omitempty" jsonschema:"maxLength=512"`
+	// Name is the venue's name at the provider.
+	Name string `json:"name,omitempty" jsonschema:"maxLength=1024"`
+	// Address is the venue's address at the provider.
+	Address string `json:"address,omitempty" jsonschema:"maxLength=1024"`
+	// City is the venue's city at the provider.
+	City string `json:"city,omitempty" jsonschema:"maxLength=1024"`
+	// URL is the venue's page.
+	URL string `json:"url,omitempty" jsonschema:"format=uri,maxLength=2048"`
+}
+
+// EnrichResult is the value of a slot when its look-up has ended. Its first three fields are what readers of
+// the plain cache entry {"status","url","updatedAt"} expect; the rest says how it came about.
+type EnrichResult struct {
+	// Status is the outcome as the outside sees it.
+	Status ProviderStatus `json:"status" jsonschema:"enum=PENDING,enum=FOUND,enum=NOT_FOUND"`
+	// URL is the place's page when Status is FOUND, nil otherwise.
+	URL *string `json:"url" jsonschema:"format=uri,maxLength=2048,nullable"`
+	// UpdatedAt is when the look-up ended.
+	UpdatedAt time.Time `json:"updatedAt"`
+	// Outcome is how the look-up ended. Defaults to Status, which is all that an older entry has.
+	Outcome Outcome `json:"outcome,omitempty" jsonschema:"enum=FOUND,enum=NOT_FOUND,enum=AMBIGUOUS,enum=ERROR"`
+	// Score is how sure the matcher is of the venue, 0 to 1.
+	Score float64 `json:"score,omitempty" jsonschema:"minimum=0,maximum=1"`
+	// Evidence is what the matcher compared, in a form that only the matcher defines.
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+	// Venue is the venue that was chosen, or the best one that was not.
+	Venue *Venue `json:"venue,omitempty"`
+	// Matcher is the version of the matcher.
+	Matcher string `json:"matcher,omitempty" jsonschema:"maxLength=1024"`
+}
+
+// State is the provider state that the outside sees: without score and evidence, and with a reason when the
+// look-up ended without an answer.
+func (r EnrichResult) State() ProviderState {
+	state := ProviderState{Status: r.Status, URL: r.URL}
+	switch r.Outcome {
+	case OutcomeAmbiguous:
+		state.Reason = ReasonAmbiguous
+	case OutcomeError:
+		state.Reason = ReasonProviderError
+	case OutcomeFound, OutcomeNotFound:
+	}
+	return state
+}
+
+// Validate checks the fields and that outcome, status and url agree.
+func (r EnrichResult) Validate() error {
+	var c checks
+	c.nest("", ProviderState{Status: r.Status, URL: r.URL}.Validate())
+	c.requiredTime("/updatedAt", r.UpdatedAt)
+	if r.Outcome != "" {
+		c.oneOf("/outcome", string(r.Outcome), string(OutcomeFound), string(OutcomeNotFound),
+			string(OutcomeAmbiguous), string(OutcomeError))
+		if r.Outcome.Status() != r.Status {
+			c.add("/outcome", "does not go with status")
+		}
+	}
+	if !(r.Score >= 0 && r.Score <= 1) {
+		c.add("/score", "must be between 0 and 1")
+	}
+	c.opaque("/evidence", r.Evidence)
+	if r.Venue != nil {
+		c.optionalID("/venue/id", r.Venue.ID)
+		c.text("/venue/name", r.Venue.Name)
+		c.text("/venue/address", r.Venue.Address)
+		c.text("/venue/city", r.Venue.City)
+		if r.Venue.URL != "" {
+			c.url("/venue/url", r.Venue.URL)
+		}
+	}
+	c.text("/matcher", r.Matcher)
+	return c.err("EnrichResult")
+}
+
+func (c *checks) restaurants(results []Restaurant) {
+	if results == nil {
+		c.add("/results", "is required")
+	}
+	if len(results) > MaxResults {
+		c.add("/results", "has "+strconv.Itoa(len(results))+" items, at most "+strconv.Itoa(MaxResults))
+		return
+	}
+	for i, restaurant := range results {
+		c.nest("/results/"+strconv.Itoa(i), restaurant.Validate())
+	}
+}

@@ -1,0 +1,78 @@
+package contracts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrInvalid is returned when a message, a header set or a value breaks its contract.
+	// Every *ValidationError matches it with errors.Is.
+	ErrInvalid = errors.New("contracts: invalid")
+
+	// ErrTooLarge is returned when a body is longer than its type allows.
+	// The error is a *ValidationError as well; nothing of the body was decoded.
+	ErrTooLarge = errors.New("contracts: body too large")
+
+	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
+	ErrEmptyToken = errors.New("contracts: empty id")
+
+	// ErrTokenTooLong is returned when an id is longer than MaxID bytes.
+	ErrTokenTooLong = errors.New("contracts: id too long")
+
+	// ErrTokenMalformed is returned when a token was not made by EncodeToken.
+	ErrTokenMalformed = errors.New("contracts: malformed token")
+)
+
+// errorFields is how many fields ValidationError.Error spells out; all of them are in Fields.
+const errorFields = 20
+
+// FieldError says what is wrong with one field.
+type FieldError struct {
+	// Path is a JSON Pointer (RFC 6901) to the field, "" for the whole document. Names that came from
+	// the sender are cut after 64 bytes.
+	Path string `json:"path"`
+	// Problem is a plain phrase that reads well after the path, such as "is required".
+	Problem string `json:"problem"`
+}
+
+// ValidationError names every field of one message that breaks its contract. It matches ErrInvalid.
+type ValidationError struct {
+	// Type is the Go name of the message, such as "EnrichRequest".
+	Type string `json:"type"`
+	// Fields holds the failing fields in the order in which they were found, at most 1,000.
+	Fields []FieldError `json:"fields"`
+
+	cause error
+}
+
+// Error lists the failing fields in one line; more than 20 are counted instead.
+func (e *ValidationError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "contracts: invalid %s:", e.Type)
+	for i, field := range e.Fields {
+		if i == errorFields {
+			fmt.Fprintf(&b, "; and %d more", len(e.Fields)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(';')
+		}
+		path := field.Path
+		if path == "" {
+			path = "body"
+		}
+		b.WriteByte(' ')
+		b.WriteString(path)
+		b.WriteByte(' ')
+		b.WriteString(field.Problem)
+	}
+	return b.String()
+}
+
+// Is reports true for ErrInvalid.
+func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
+
+// Unwrap returns the sentinel behind the error, such as ErrTooLarge, or nil.
+func (e *ValidationError) Unwrap() error { return e.cause }

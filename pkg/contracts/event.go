@@ -1,0 +1,129 @@
+package contracts
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RecipientType is a kind of recipient of notifications. Readers accept types they do not know.
+type RecipientType string
+
+// The kinds of recipients, and the marker that means all of a kind.
+const (
+	// RecipientRestaurantUser is a person who works for a restaurant.
+	RecipientRestaurantUser RecipientType = "RESTAURANT_USER"
+	// RecipientCustomer is a guest.
+	RecipientCustomer RecipientType = "CUSTOMER"
+	// RecipientAgencyUser is a person who works for an agency.
+	RecipientAgencyUser RecipientType = "AGENCY_USER"
+	// RecipientAdmin is an administrator.
+	RecipientAdmin RecipientType = "ADMIN"
+	// RecipientBroadcast stands for every user that the event concerns.
+	RecipientBroadcast RecipientType = "BROADCAST"
+)
+
+// Event is a fact that a source system publishes.
+type Event struct {
+	// EventID identifies the fact; the same id with another payload is refused by whoever reads it.
+	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=512"`
+	// EventType is what happened, such as RESERVATION_REQUESTED.
+	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=512"`
+	// AggregateType is the kind of thing it happened to, such as RESTAURANT.
+	AggregateType string `json:"aggregate_type" jsonschema:"minLength=1,maxLength=512"`
+	// AggregateID is the thing it happened to; optional.
+	AggregateID string `json:"aggregate_id,omitempty" jsonschema:"maxLength=512"`
+	// RecipientType says who shall be told: BROADCAST, or a kind of recipient. Defaults to the reader's rules.
+	RecipientType RecipientType `json:"recipientType,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// RestaurantID is the restaurant that the event concerns, a string or a whole number as the source wrote it;
+	// optional.
+	RestaurantID json.RawMessage `json:"restaurant_id,omitempty"`
+	// UserID is the single recipient, when the event is meant for one; optional.
+	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=512"`
+	// OccurredAt is when it happened; optional.
+	OccurredAt time.Time `json:"occurred_at,omitzero"`
+	// Payload is any JSON that the rules and templates for the type understand.
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// Validate checks all fields.
+func (e Event) Validate() error {
+	var c checks
+	c.id("/event_id", e.EventID)
+	c.id("/event_type", e.EventType)
+	c.id("/aggregate_type", e.AggregateType)
+	c.optionalID("/aggregate_id", e.AggregateID)
+	c.optionalName("/recipientType", string(e.RecipientType))
+	c.stringOrWhole("/restaurant_id", e.RestaurantID)
+	c.optionalID("/user_id", e.UserID)
+	c.timestamp("/occurred_at", e.OccurredAt)
+	c.opaque("/payload", e.Payload)
+	return c.err("Event")
+}
+
+// Notification is one row of a plan: one event, one user, one channel.
+type Notification struct {
+	// EventID is the event that the user is told about.
+	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=512"`
+	// UserID is the user.
+	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=512"`
+	// RecipientType is the kind of recipient that the user is.
+	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
+	// Channel is how the user is told, such as inapp, email, webhook or push.
+	Channel string `json:"channel" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
+	// EventType is what happened.
+	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=512"`
+	// Category groups notifications that a user can switch off together; optional.
+	Category string `json:"category,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Template names the text. Defaults to the template of the event type.
+	Template string `json:"template,omitempty" jsonschema:"maxLength=1024"`
+	// Locale is a BCP 47 tag; optional.
+	Locale string `json:"locale,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// CreatedAt is when the plan was made.
+	CreatedAt time.Time `json:"created_at"`
+	// NotBefore defers the row; optional.
+	NotBefore time.Time `json:"not_before,omitzero"`
+	// Payload is the event's payload.
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// Validate checks all fields.
+func (n Notification) Validate() error {
+	var c checks
+	c.id("/event_id", n.EventID)
+	c.id("/user_id", n.UserID)
+	c.name("/recipient_type", string(n.RecipientType))
+	if n.RecipientType == RecipientBroadcast {
+		c.add("/recipient_type", "must be a kind of recipient, a row is for one user")
+	}
+	c.name("/channel", n.Channel)
+	c.id("/event_type", n.EventType)
+	c.optionalName("/category", n.Category)
+	c.text("/template", n.Template)
+	c.optionalName("/locale", n.Locale)
+	c.requiredTime("/created_at", n.CreatedAt)
+	c.timestamp("/not_before", n.NotBefore)
+	c.opaque("/payload", n.Payload)
+	return c.err("Notification")
+}
+
+// stringOrWhole checks an id that some sources write as a number: 5 and "5" are both kept as they came.
+func (c *checks) stringOrWhole(path string, raw json.RawMessage) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return
+	}
+	if raw[0] == '"' {
+		var id string
+		if err := json.Unmarshal(raw, &id); err != nil {
+			c.add(path, "is not a JSON string")
+			return
+		}
+		c.id(path, id)
+		return
+	}
+	digits := strings.TrimPrefix(string(raw), "-")
+	if _, err := strconv.ParseUint(digits, 10, 64); err != nil {
+		c.add(path, "must be a string or a whole number")
+	}
+}

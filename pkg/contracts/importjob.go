@@ -1,0 +1,146 @@
+package contracts
+
+import "time"
+
+// ImportPriority orders import jobs. Each is a token of the job's subject.
+type ImportPriority string
+
+// The priorities.
+const (
+	// PriorityHigh is for a person who is waiting.
+	PriorityHigh ImportPriority = "high"
+	// PriorityNormal is the default.
+	PriorityNormal ImportPriority = "normal"
+	// PriorityLow is for batches.
+	PriorityLow ImportPriority = "low"
+)
+
+// Source types of an import. A reader accepts any name; these are the ones the importer knows.
+const (
+	// SourceYouTube is a video whose captions are fetched.
+	SourceYouTube = "youtube"
+	// SourceCaptions is a caption file or its URL.
+	SourceCaptions = "captions"
+	// SourceWeb is a page with schema.org/Recipe data.
+	SourceWeb = "web"
+	// SourcePhoto is a photo of a recipe.
+	SourcePhoto = "photo"
+)
+
+// ImportJob asks for a recipe to be made from a source.
+type ImportJob struct {
+	// JobID identifies the job; a second one with the same id is the same job. It may name a folder, so
+	// slashes, backslashes, ".." and control characters are refused.
+	JobID string `json:"job_id" jsonschema:"minLength=1,maxLength=512"`
+	// OwnerID is who the recipe will belong to.
+	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=512"`
+	// SourceType says how to read the source. Defaults to what the URL looks like.
+	SourceType string `json:"source_type,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// URL is the source, http or https.
+	URL string `json:"url" jsonschema:"format=uri,minLength=1,maxLength=2048"`
+	// Priority is high, normal or low. Defaults to normal.
+	Priority ImportPriority `json:"priority,omitempty" jsonschema:"enum=high,enum=normal,enum=low"`
+	// RequestedAt is when the job was asked for; optional.
+	RequestedAt time.Time `json:"requested_at,omitzero"`
+}
+
+// Validate checks all fields.
+func (j ImportJob) Validate() error {
+	var c checks
+	c.fileID("/job_id", j.JobID)
+	c.id("/owner_id", j.OwnerID)
+	c.optionalName("/source_type", j.SourceType)
+	if j.URL == "" {
+		c.add("/url", "is required")
+	} else {
+		c.url("/url", j.URL)
+	}
+	if j.Priority != "" {
+		c.oneOf("/priority", string(j.Priority), string(PriorityHigh), string(PriorityNormal), string(PriorityLow))
+	}
+	c.timestamp("/requested_at", j.RequestedAt)
+	return c.err("ImportJob")
+}
+
+// ImportState is where an import job stands.
+type ImportState string
+
+// The states. READY and FAILED are final.
+const (
+	// ImportQueued says that the job was accepted.
+	ImportQueued ImportState = "QUEUED"
+	// ImportRunning says that a worker has started it.
+	ImportRunning ImportState = "RUNNING"
+	// ImportReady says that the recipe exists.
+	ImportReady ImportState = "READY"
+	// ImportFailed says that there will be no recipe, and why.
+	ImportFailed ImportState = "FAILED"
+)
+
+// Final reports whether the state never changes again.
+func (s ImportState) Final() bool { return s == ImportReady || s == ImportFailed }
+
+// ImportCode says in one word why an import failed. Readers accept codes they do not know.
+type ImportCode string
+
+// The codes.
+const (
+	CodePrivate          ImportCode = "private"
+	CodeUnavailable      ImportCode = "unavailable"
+	CodeBotCheck         ImportCode = "bot_check"
+	CodeNoCaptions       ImportCode = "no_captions"
+	CodeCaptionsBlocked  ImportCode = "captions_blocked"
+	CodeRateLimited      ImportCode = "rate_limited"
+	CodeNetwork          ImportCode = "network"
+	CodeTimeout          ImportCode = "timeout"
+	CodeBadCaptions      ImportCode = "bad_captions"
+	CodeTooShort         ImportCode = "too_short"
+	CodeExtractionFailed ImportCode = "extraction_failed"
+	CodeInvalidRecipe    ImportCode = "invalid_recipe"
+	CodeStoreFailed      ImportCode = "store_failed"
+)
+
+// ImportStatus is the state of an import job: the value in bucket import-jobs and the body of a status update,
+// in which the job is named by the address instead.
+type ImportStatus struct {
+	// JobID is the job; optional where the address names it.
+	JobID string `json:"job_id,omitempty" jsonschema:"maxLength=512"`
+	// Status is QUEUED, RUNNING, READY or FAILED.
+	Status ImportState `json:"status" jsonschema:"enum=QUEUED,enum=RUNNING,enum=READY,enum=FAILED"`
+	// RecipeID is the recipe when Status is READY.
+	RecipeID string `json:"recipe_id,omitempty" jsonschema:"maxLength=512"`
+	// Code is the class of the error when Status is FAILED.
+	Code ImportCode `json:"code,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Error is the error in words, for a person.
+	Error string `json:"error,omitempty" jsonschema:"maxLength=1024"`
+	// Step is the step that the job is in, or failed in.
+	Step string `json:"step,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Attempt counts the attempts from 1.
+	Attempt int `json:"attempt,omitempty" jsonschema:"minimum=0"`
+	// UpdatedAt is when the state was entered.
+	UpdatedAt time.Time `json:"updated_at,omitzero"`
+}
+
+// Validate checks the fields and that recipe, code and status agree.
+func (s ImportStatus) Validate() error {
+	var c checks
+	if s.JobID != "" {
+		c.fileID("/job_id", s.JobID)
+	}
+	c.oneOf("/status", string(s.Status), string(ImportQueued), string(ImportRunning), string(ImportReady), string(ImportFailed))
+	c.optionalID("/recipe_id", s.RecipeID)
+	if (s.Status == ImportReady) != (s.RecipeID != "") {
+		c.add("/recipe_id", "must be there when status is READY, and only then")
+	}
+	c.optionalName("/code", string(s.Code))
+	if (s.Status == ImportFailed) != (s.Code != "") {
+		c.add("/code", "must be there when status is FAILED, and only then")
+	}
+	c.text("/error", s.Error)
+	c.optionalName("/step", s.Step)
+	if s.Attempt < 0 {
+		c.add("/attempt", "must not be negative")
+	}
+	c.timestamp("/updated_at", s.UpdatedAt)
+	return c.err("ImportStatus")
+}

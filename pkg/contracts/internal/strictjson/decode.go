@@ -1,0 +1,206 @@
+package strictjson
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MaxProblems is how many problems a Decoder keeps.
+const MaxProblems = 1000
+
+var (
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	rawMessage      = reflect.TypeFor[json.RawMessage]()
+	timeType        = reflect.TypeFor[time.Time]()
+)
+
+// Hook decodes a value of a type that the decoder shall not look into.
+type Hook func(d *Decoder, path string, raw []byte, dst reflect.Value)
+
+// Decoder fills Go values from JSON that Check accepted and collects what does not fit.
+//
+// It knows two struct tags beside json: `wire:"present"` asks for the member even when its zero value would
+// do, and `wire:"max=100"` bounds an array before its elements are looked at.
+type Decoder struct {
+	// Hooks are asked first, by the type of the destination.
+	Hooks map[reflect.Type]Hook
+	// Problems is what did not fit, in document order.
+	Problems []Problem
+}
+
+// Report adds a problem; those after the first MaxProblems are dropped.
+func (d *Decoder) Report(path, text string) {
+	if len(d.Problems) < MaxProblems {
+		d.Problems = append(d.Problems, Problem{Path: path, Text: text})
+	}
+}
+
+// Value decodes raw into dst. null leaves dst as it is, like an absent member.
+func (d *Decoder) Value(path string, raw []byte, dst reflect.Value) {
+	if hook := d.Hooks[dst.Type()]; hook != nil {
+		hook(d, path, raw, dst)
+		return
+	}
+	if dst.Type() == rawMessage {
+		dst.SetBytes(raw)
+		return
+	}
+	if string(raw) == "null" {
+		return
+	}
+	if dst.Kind() == reflect.Pointer {
+		target := reflect.New(dst.Type().Elem())
+		d.Value(path, raw, target.Elem())
+		dst.Set(target)
+		return
+	}
+	if pointer := reflect.PointerTo(dst.Type()); pointer.Implements(jsonUnmarshaler) || pointer.Implements(textUnmarshaler) {
+		d.scalar(path, raw, dst)
+		return
+	}
+	switch {
+	case dst.Kind() == reflect.Struct:
+		d.object(path, raw, dst)
+	case dst.Kind() == reflect.Map:
+		d.mapping(path, raw, dst)
+	case dst.Kind() == reflect.Slice && dst.Type().Elem().Kind() != reflect.Uint8:
+		d.array(path, raw, dst)
+	default:
+		d.scalar(path, raw, dst)
+	}
+}
+
+func (d *Decoder) object(path string, raw []byte, dst reflect.Value) {
+	if raw[0] != '{' {
+		d.Report(path, "must be an object, got "+Kind(raw))
+		return
+	}
+	fields := fieldsOf(dst.Type())
+	values := make(map[string][]byte, len(fields))
+	for _, member := range Members(raw) {
+		values[member.Name] = member.Value
+	}
+	for _, field := range fields {
+		value, found := values[field.name]
+		at := path + "/" + field.name
+		switch {
+		case field.present && !found:
+			d.Report(at, "is required")
+		case field.present && string(value) == "null":
+			d.Report(at, "must not be null")
+		case found && field.max > 0 && len(Elements(value)) > field.max:
+			d.Report(at, fmt.Sprintf("has %d items, at most %d", len(Elements(value)), field.max))
+		case found:
+			d.Value(at, value, dst.Field(field.index))
+		}
+	}
+}
+
+func (d *Decoder) mapping(path string, raw []byte, dst reflect.Value) {
+	if raw[0] != '{' {
+		d.Report(path, "must be an object, got "+Kind(raw))
+		return
+	}
+	result := reflect.MakeMap(dst.Type())
+	for _, member := range Members(raw) {
+		value := reflect.New(dst.Type().Elem()).Elem()
+		d.Value(Pointer(path, member.Name), member.Value, value)
+		result.SetMapIndex(reflect.ValueOf(member.Name).Convert(dst.Type().Key()), value)
+	}
+	dst.Set(result)
+}
+
+func (d *Decoder) array(path string, raw []byte, dst reflect.Value) {
+	if raw[0] != '[' {
+		d.Report(path, "must be an array, got "+Kind(raw))
+		return
+	}
+	elements := Elements(raw)
+	result := reflect.MakeSlice(dst.Type(), len(elements), len(elements))
+	for i, element := range elements {
+		d.Value(path+"/"+strconv.Itoa(i), element, result.Index(i))
+	}
+	dst.Set(result)
+}
+
+func (d *Decoder) scalar(path string, raw []byte, dst reflect.Value) {
+	err := json.Unmarshal(raw, dst.Addr().Interface())
+	if err == nil {
+		return
+	}
+	want := wanted(dst.Type())
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) && strings.HasPrefix(mismatch.Value, "number ") {
+		d.Report(path, "must be "+want+", got a number that does not fit")
+		return
+	}
+	if kind := Kind(raw); !strings.HasPrefix(want, kind) {
+		d.Report(path, "must be "+want+", got "+kind)
+		return
+	}
+	d.Report(path, "must be "+want)
+}
+
+func wanted(t reflect.Type) string {
+	if t == timeType {
+		return "a string with an RFC 3339 time such as 2026-02-03T12:00:00Z"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Slice:
+		return "a string in base64"
+	}
+	return "a " + t.Name()
+}
+
+type field struct {
+	name    string
+	index   int
+	max     int
+	present bool
+}
+
+var fieldCache sync.Map // reflect.Type → []field
+
+func fieldsOf(t reflect.Type) []field {
+	if cached, ok := fieldCache.Load(t); ok {
+		return cached.([]field)
+	}
+	var fields []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || name == "-" {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		entry := field{name: name, index: i}
+		for option := range strings.SplitSeq(f.Tag.Get("wire"), ",") {
+			if limit, ok := strings.CutPrefix(option, "max="); ok {
+				entry.max, _ = strconv.Atoi(limit)
+			}
+			entry.present = entry.present || option == "present"
+		}
+		fields = append(fields, entry)
+	}
+	fieldCache.Store(t, fields)
+	return fields
+}

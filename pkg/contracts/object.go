@@ -1,0 +1,83 @@
+package contracts
+
+import (
+	"fmt"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+// object is a JSON object that keeps the order of its members and the bytes of each name and value. Changes
+// copy the list first, so that copies of a value that holds an object do not see each other's changes.
+type object struct{ members []strictjson.Member }
+
+// get returns the value of a member, or nil.
+func (o object) get(name string) []byte {
+	for _, member := range o.members {
+		if member.Name == name {
+			return member.Value
+		}
+	}
+	return nil
+}
+
+// set replaces the value of a member where it stands, or appends the member.
+func (o *object) set(name string, value []byte) {
+	members := make([]strictjson.Member, len(o.members), len(o.members)+1)
+	copy(members, o.members)
+	o.members = members
+	for i := range members {
+		if members[i].Name == name {
+			members[i].Value = value
+			return
+		}
+	}
+	o.members = append(members, strictjson.Member{Name: name, RawName: quote(name), Value: value})
+}
+
+func (o *object) remove(name string) {
+	if o.get(name) == nil {
+		return
+	}
+	members := make([]strictjson.Member, 0, len(o.members))
+	for _, member := range o.members {
+		if member.Name != name {
+			members = append(members, member)
+		}
+	}
+	o.members = members
+}
+
+// append writes the object without white space between its members.
+func (o object) append(dst []byte) []byte {
+	dst = append(dst, '{')
+	for i, member := range o.members {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, member.RawName...)
+		dst = append(dst, ':')
+		dst = append(dst, member.Value...)
+	}
+	return append(dst, '}')
+}
+
+// appendWithResults writes a struct whose member "results" must not go through encoding/json, which would
+// compact and escape what the restaurants carry along.
+func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, error) {
+	raw, err := marshal(envelope)
+	if err != nil {
+		return dst, err
+	}
+	list := []byte{'['}
+	for i, restaurant := range results {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		if list, err = restaurant.AppendJSON(list); err != nil {
+			return dst, fmt.Errorf("results/%d: %w", i, err)
+		}
+	}
+	o := object{members: strictjson.Members(raw)}
+	o.set("results", append(list, ']'))
+	return o.append(dst), nil
+}

@@ -1,0 +1,134 @@
+package contracts
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+// ProviderWolt is the name of the first provider, and the only one with a deprecated field of its own.
+const ProviderWolt = "wolt"
+
+// ProviderStatus is what a provider's link is known to be, as the outside sees it.
+type ProviderStatus string
+
+// The three statuses.
+const (
+	// StatusPending says that nothing is known yet.
+	StatusPending ProviderStatus = "PENDING"
+	// StatusFound says that the place has a page at the provider.
+	StatusFound ProviderStatus = "FOUND"
+	// StatusNotFound says that the provider answered and does not have the place.
+	StatusNotFound ProviderStatus = "NOT_FOUND"
+)
+
+// Outcome is how one look-up ended. Two of the four are answers; the other two leave the status PENDING.
+type Outcome string
+
+// The four outcomes.
+const (
+	// OutcomeFound is an answer: one venue is the place.
+	OutcomeFound Outcome = "FOUND"
+	// OutcomeNotFound is an answer: the provider answered well and no venue is the place.
+	OutcomeNotFound Outcome = "NOT_FOUND"
+	// OutcomeAmbiguous is no answer: several venues could be the place.
+	OutcomeAmbiguous Outcome = "AMBIGUOUS"
+	// OutcomeError is no answer: the provider failed, or said something that cannot be trusted.
+	OutcomeError Outcome = "ERROR"
+)
+
+// Answer reports whether the outcome may be kept and shown as an answer.
+func (o Outcome) Answer() bool { return o == OutcomeFound || o == OutcomeNotFound }
+
+// Status is what the outside sees of the outcome: AMBIGUOUS and ERROR stay PENDING.
+func (o Outcome) Status() ProviderStatus {
+	if o.Answer() {
+		return ProviderStatus(o)
+	}
+	return StatusPending
+}
+
+// Reasons why a state is still PENDING though a look-up has ended.
+const (
+	// ReasonAmbiguous belongs to OutcomeAmbiguous.
+	ReasonAmbiguous = "ambiguous"
+	// ReasonProviderError belongs to OutcomeError.
+	ReasonProviderError = "provider_error"
+)
+
+// ProviderState is one provider's entry in a restaurant: {"status":"FOUND","url":"https://…"}. status and url
+// are always written (url is null unless FOUND); reason and updatedAt only when they are set.
+type ProviderState struct {
+	// Status is PENDING, FOUND or NOT_FOUND.
+	Status ProviderStatus `json:"status" jsonschema:"enum=PENDING,enum=FOUND,enum=NOT_FOUND"`
+	// URL is the place's page at the provider when Status is FOUND, nil otherwise.
+	URL *string `json:"url" jsonschema:"format=uri,maxLength=2048,nullable"`
+	// Reason says why the state is still PENDING though a look-up has ended, such as ReasonAmbiguous.
+	Reason string `json:"reason,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
+	// UpdatedAt is when the answer was found; zero when it is not known.
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
+}
+
+// PendingState is the state of a place that nothing is known about yet.
+func PendingState() ProviderState { return ProviderState{Status: StatusPending} }
+
+// FoundState is the state of a place with a page at the provider.
+func FoundState(url string) ProviderState { return ProviderState{Status: StatusFound, URL: &url} }
+
+// NotFoundState is the state of a place that the provider does not have.
+func NotFoundState() ProviderState { return ProviderState{Status: StatusNotFound} }
+
+// Validate checks the status, that exactly a FOUND state has a URL, and that only a PENDING one has a reason.
+func (s ProviderState) Validate() error {
+	var c checks
+	c.oneOf("/status", string(s.Status), string(StatusPending), string(StatusFound), string(StatusNotFound))
+	switch {
+	case s.URL == nil && s.Status == StatusFound:
+		c.add("/url", "is required when status is FOUND")
+	case s.URL != nil && s.Status != StatusFound:
+		c.add("/url", "must be null unless status is FOUND")
+	case s.URL != nil:
+		c.url("/url", *s.URL)
+	}
+	c.optionalName("/reason", s.Reason)
+	if s.Reason != "" && s.Status != StatusPending {
+		c.add("/reason", "must be absent unless status is PENDING")
+	}
+	c.timestamp("/updatedAt", s.UpdatedAt)
+	return c.err("ProviderState")
+}
+
+// appendOver writes the state over an earlier one: the four known members are replaced where they stand,
+// every other member of the earlier state stays as it was.
+func (s ProviderState) appendOver(dst, old []byte) []byte {
+	var o object
+	o.members = strictjson.Members(old)
+	o.set("status", quote(string(s.Status)))
+	if s.URL == nil {
+		o.set("url", []byte("null"))
+	} else {
+		o.set("url", quote(*s.URL))
+	}
+	if s.Reason == "" {
+		o.remove("reason")
+	} else {
+		o.set("reason", quote(s.Reason))
+	}
+	if s.UpdatedAt.IsZero() {
+		o.remove("updatedAt")
+	} else {
+		o.set("updatedAt", []byte(strconv.Quote(s.UpdatedAt.UTC().Format(time.RFC3339Nano))))
+	}
+	return o.append(dst)
+}
+
+// quote writes a JSON string without the escaping meant for HTML.
+func quote(s string) []byte {
+	raw, err := marshal(s)
+	if err != nil {
+		// A string cannot fail to encode.
+		return []byte(`""`)
+	}
+	return raw
+}

@@ -1,0 +1,277 @@
+package contracts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+// Location is a point on the WGS 84 ellipsoid in decimal degrees.
+type Location struct {
+	// Lat is the latitude, -90 to 90.
+	Lat float64 `json:"lat" jsonschema:"minimum=-90,maximum=90" wire:"present"`
+	// Lng is the longitude, -180 to 180.
+	Lng float64 `json:"lng" jsonschema:"minimum=-180,maximum=180" wire:"present"`
+}
+
+// Validate checks the ranges.
+func (l Location) Validate() error {
+	var c checks
+	if !(l.Lat >= -90 && l.Lat <= 90) {
+		c.add("/lat", "must be between -90 and 90")
+	}
+	if !(l.Lng >= -180 && l.Lng <= 180) {
+		c.add("/lng", "must be between -180 and 180")
+	}
+	return c.err("Location")
+}
+
+// Restaurant is one search result on its way through the enricher.
+//
+// The exported fields are what matching needs. Everything else that the sender put into the object is carried
+// along: names, order and values stay byte for byte as they came, also the numbers, also a known field that
+// nobody changed, and also what other providers left in "providers". Only white space between members is lost.
+// Use Encode, or AppendJSON, to write one: encoding/json compacts and escapes what MarshalJSON returns.
+//
+// A Restaurant may be copied; a copy is independent.
+type Restaurant struct {
+	// Address is the postal address in one line; optional.
+	Address string
+	// CityText is the city as a person wrote it; optional, falls back to EnrichRequest.CityText.
+	CityText string
+	// Location is where the place is; nil when it is not known.
+	Location *Location
+	// Name is the name of the place.
+	Name string
+	// Phone is a telephone number in any notation; optional.
+	Phone string
+	// PlaceID identifies the place; any text of up to MaxID bytes.
+	PlaceID string
+
+	fields object
+	read   restaurantFields
+}
+
+// restaurantFields are the known fields as they were read, to tell which of them were changed since.
+type restaurantFields struct {
+	Address  string    `json:"address"`
+	CityText string    `json:"cityText"`
+	Location *Location `json:"location"`
+	Name     string    `json:"name"`
+	Phone    string    `json:"phone"`
+	PlaceID  string    `json:"placeId"`
+}
+
+// Validate checks the known fields.
+func (r Restaurant) Validate() error {
+	var c checks
+	c.id("/placeId", r.PlaceID)
+	c.requiredText("/name", r.Name)
+	c.text("/address", r.Address)
+	c.text("/cityText", r.CityText)
+	c.text("/phone", r.Phone)
+	if r.Location != nil {
+		c.nest("/location", r.Location.Validate())
+	}
+	return c.err("Restaurant")
+}
+
+// State returns what the restaurant says about a provider: providers.<name>, or, for ProviderWolt only, the
+// deprecated field wolt when providers.wolt is absent, null or unreadable. It returns false when there is
+// neither. The state is as the sender wrote it and is not validated.
+func (r Restaurant) State(provider string) (ProviderState, bool) {
+	providers := object{members: strictjson.Members(r.fields.get("providers"))}
+	if state, ok := readState(providers.get(provider)); ok {
+		return state, true
+	}
+	if provider == ProviderWolt {
+		return readState(r.fields.get(ProviderWolt))
+	}
+	return ProviderState{}, false
+}
+
+// SetState writes providers.<name> and, when deprecated is true and the provider is ProviderWolt, the
+// deprecated field wolt with the same status and url. Other providers' states, and members of an earlier state
+// that this package does not know, stay as they are.
+func (r *Restaurant) SetState(provider string, state ProviderState, deprecated bool) {
+	providers := object{members: strictjson.Members(r.fields.get("providers"))}
+	providers.set(provider, state.appendOver(nil, providers.get(provider)))
+	r.fields.set("providers", providers.append(nil))
+	if deprecated && provider == ProviderWolt {
+		r.fields.set(ProviderWolt, state.appendOver(nil, r.fields.get(ProviderWolt)))
+	}
+}
+
+// Field returns the bytes of any member that the sender wrote, known or not, or nil. The caller must not
+// change them.
+func (r Restaurant) Field(name string) json.RawMessage { return r.fields.get(name) }
+
+// SetField adds or replaces a member that this package does not know. It refuses the known ones, which have
+// fields and methods of their own, and a value that is not JSON.
+func (r *Restaurant) SetField(name string, value json.RawMessage) error {
+	switch name {
+	case "address", "cityText", "location", "name", "phone", "placeId", "providers", ProviderWolt:
+		return fmt.Errorf("%w: field %q of a Restaurant has its own setter", ErrInvalid, name)
+	}
+	if problem := strictjson.Check(value); problem != nil {
+		return &ValidationError{Type: "Restaurant", Fields: []FieldError{{
+			Path: strictjson.Pointer("", name) + problem.Path, Problem: problem.Text,
+		}}}
+	}
+	r.fields.set(name, bytes.Clone(bytes.TrimSpace(value)))
+	return nil
+}
+
+// Equal reports whether both are written the same.
+func (r Restaurant) Equal(other Restaurant) bool {
+	a, errA := r.AppendJSON(nil)
+	b, errB := other.AppendJSON(nil)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// AppendJSON appends the restaurant to dst. Members keep the order in which they were read; known fields
+// that were not there before come first. The error says which known field has no JSON form (a NaN latitude).
+func (r Restaurant) AppendJSON(dst []byte) ([]byte, error) {
+	fields := r.fields
+	now := r.known()
+	var first object
+	for _, name := range knownFields {
+		changed, value, err := now.compare(name, r.read)
+		switch {
+		case err != nil:
+			return dst, err
+		case !changed:
+		case value == nil:
+			fields.remove(name)
+		case fields.get(name) == nil:
+			first.set(name, value)
+		default:
+			fields.set(name, value)
+		}
+	}
+	if len(first.members) > 0 {
+		fields.members = append(first.members, fields.members...)
+	}
+	return fields.append(dst), nil
+}
+
+// MarshalJSON is AppendJSON for encoding/json.
+func (r Restaurant) MarshalJSON() ([]byte, error) { return r.AppendJSON(nil) }
+
+// UnmarshalJSON reads one restaurant with the rules of Decode, without validating it.
+func (r *Restaurant) UnmarshalJSON(data []byte) error {
+	fields := decodeInto(data, r)
+	if len(fields.list) > 0 {
+		return &ValidationError{Type: "Restaurant", Fields: fields.list, cause: fields.sentinel}
+	}
+	return nil
+}
+
+func (r Restaurant) known() restaurantFields {
+	return restaurantFields{
+		Address: r.Address, CityText: r.CityText, Location: r.Location, Name: r.Name, Phone: r.Phone, PlaceID: r.PlaceID,
+	}
+}
+
+// knownFields in the order in which a new restaurant is written.
+var knownFields = []string{"placeId", "name", "address", "cityText", "location", "phone"}
+
+// compare reports whether a known field differs from what was read, and its new value, nil when it is unset.
+func (f restaurantFields) compare(name string, read restaurantFields) (changed bool, value []byte, err error) {
+	if name == "location" {
+		if f.Location == read.Location || f.Location != nil && read.Location != nil && *f.Location == *read.Location {
+			return false, nil, nil
+		}
+		if f.Location == nil {
+			return true, nil, nil
+		}
+		value, err = marshal(f.Location)
+		return true, value, err
+	}
+	now, before := f.text(name), read.text(name)
+	if now == before {
+		return false, nil, nil
+	}
+	if now == "" {
+		return true, nil, nil
+	}
+	return true, quote(now), nil
+}
+
+func (f restaurantFields) text(name string) string {
+	switch name {
+	case "placeId":
+		return f.PlaceID
+	case "name":
+		return f.Name
+	case "address":
+		return f.Address
+	case "cityText":
+		return f.CityText
+	default:
+		return f.Phone
+	}
+}
+
+// hooks are the types that the strict decoder leaves to this package.
+var hooks map[reflect.Type]strictjson.Hook
+
+func init() { //nolint:gochecknoinits // A composite literal would refer to itself through decodeInto.
+	hooks = map[reflect.Type]strictjson.Hook{reflect.TypeFor[Restaurant](): decodeRestaurant}
+}
+
+func decodeRestaurant(d *strictjson.Decoder, path string, raw []byte, dst reflect.Value) {
+	if raw[0] != '{' {
+		d.Report(path, "must be an object, got "+strictjson.Kind(raw))
+		return
+	}
+	var known restaurantFields
+	d.Value(path, raw, reflect.ValueOf(&known).Elem())
+	r := Restaurant{
+		Address: known.Address, CityText: known.CityText, Location: known.Location, Name: known.Name,
+		Phone: known.Phone, PlaceID: known.PlaceID,
+		fields: object{members: strictjson.Members(raw)}, read: known,
+	}
+	if known.Location != nil {
+		// A pointer of our own: the caller may change the point in place.
+		point := *known.Location
+		r.read.Location = &point
+	}
+	checkStates(d, path, r.fields)
+	dst.Set(reflect.ValueOf(r))
+}
+
+// checkStates refuses states of the wrong type, whose bytes would otherwise be lost when one is written.
+func checkStates(d *strictjson.Decoder, path string, fields object) {
+	checkState(d, path+"/"+ProviderWolt, fields.get(ProviderWolt))
+	providers := fields.get("providers")
+	if providers == nil || string(providers) == "null" {
+		return
+	}
+	if providers[0] != '{' {
+		d.Report(path+"/providers", "must be an object, got "+strictjson.Kind(providers))
+		return
+	}
+	for _, member := range strictjson.Members(providers) {
+		checkState(d, strictjson.Pointer(path+"/providers", member.Name), member.Value)
+	}
+}
+
+func checkState(d *strictjson.Decoder, path string, raw []byte) {
+	if raw != nil && raw[0] != '{' && string(raw) != "null" {
+		d.Report(path, "must be an object, got "+strictjson.Kind(raw))
+	}
+}
+
+func readState(raw []byte) (ProviderState, bool) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return ProviderState{}, false
+	}
+	var state ProviderState
+	var d strictjson.Decoder
+	d.Value("", raw, reflect.ValueOf(&state).Elem())
+	return state, len(d.Problems) == 0 && state.Status != ""
+}

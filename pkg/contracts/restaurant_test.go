@@ -1,0 +1,211 @@
+package contracts_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// request wraps restaurants as they arrive.
+func request(restaurants ...string) []byte {
+	return []byte(`{"results":[` + strings.Join(restaurants, ",") + `]}`)
+}
+
+func decodeOne(t *testing.T, raw string) contracts.Restaurant {
+	t.Helper()
+	req, err := contracts.Decode[contracts.EnrichRequest](request(raw))
+	if err != nil {
+		t.Fatalf("decode %s: %v", raw, err)
+	}
+	return req.Results[0]
+}
+
+func appendJSON(t *testing.T, r contracts.Restaurant) string {
+	t.Helper()
+	raw, err := r.AppendJSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]string{
+		"order":           `{"zeta":1,"placeId":"p","alpha":2,"name":"n"}`,
+		"numbers":         `{"placeId":"p","name":"n","a":9007199254740993,"b":1.10,"c":1E400,"d":-0,"e":4.50e+0}`,
+		"escapes":         `{"placeId":"p","name":"n","a":"\u0041\/<&>","\u0062":"\ud83c\udf55 é"}`,
+		"known unchanged": `{"placeId":"\u0070","name":"Caf\u00e9 \/ <b>","location":{"lat":32.0850,"lng":34.780,"zoom":5}}`,
+		"nested space":    `{"placeId":"p","name":"n","a":{ "x" : [1,  2]	, "y":{}}}`,
+		"nulls":           `{"placeId":"p","name":"n","address":null,"providers":null,"wolt":null,"x":null}`,
+		"other providers": `{"placeId":"p","name":"n","providers":{"tripadvisor":{"status":"OPEN","rating":4.50},"x":null}}`,
+		"case":            `{"placeId":"p","PLACEID":"q","Name":"z","name":"n"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			req, err := contracts.Decode[contracts.EnrichRequest](request(raw))
+			if err != nil {
+				t.Fatal(err)
+			}
+			encoded, err := contracts.Encode(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(encoded) != string(request(raw)) {
+				t.Errorf("got  %s\nwant %s", encoded, request(raw))
+			}
+		})
+	}
+}
+
+func TestRestaurantMatchesNamesExactly(t *testing.T) {
+	t.Parallel()
+	r := decodeOne(t, `{"PlaceID":"other","placeId":"p","name":"n","NAME":"other"}`)
+	if r.PlaceID != "p" || r.Name != "n" {
+		t.Errorf("got %q %q, want the exact names", r.PlaceID, r.Name)
+	}
+}
+
+func TestRestaurantSetState(t *testing.T) {
+	t.Parallel()
+	found := contracts.FoundState("https://wolt.com/x?a=1&b=2")
+	for name, test := range map[string]struct {
+		in, out    string
+		provider   string
+		deprecated bool
+	}{
+		"new, both shapes": {
+			in:  `{"placeId":"p","name":"n","k":1}`,
+			out: `{"placeId":"p","name":"n","k":1,"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}},"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}`, provider: "wolt", deprecated: true,
+		},
+		"new, migrated": {
+			in:  `{"placeId":"p","name":"n"}`,
+			out: `{"placeId":"p","name":"n","providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}}`, provider: "wolt",
+		},
+		"in place": {
+			in:  `{"wolt":{"status":"PENDING","url":null},"providers":{"a":{"r":4.50},"wolt":{"status":"PENDING","url":null,"note":1e2},"b":{}},"placeId":"p","name":"n"}`,
+			out: `{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"},"providers":{"a":{"r":4.50},"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2","note":1e2},"b":{}},"placeId":"p","name":"n"}`, provider: "wolt", deprecated: true,
+		},
+		"over null": {
+			in:  `{"placeId":"p","name":"n","providers":null,"wolt":null}`,
+			out: `{"placeId":"p","name":"n","providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}},"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}`, provider: "wolt", deprecated: true,
+		},
+		"third provider": {
+			in:  `{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null}}`,
+			out: `{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"tripadvisor":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}}`, provider: "tripadvisor", deprecated: true,
+		},
+		"reason goes": {
+			in:  `{"placeId":"p","name":"n","providers":{"wolt":{"status":"PENDING","url":null,"reason":"ambiguous","updatedAt":"2026-01-01T00:00:00Z"}}}`,
+			out: `{"placeId":"p","name":"n","providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x?a=1&b=2"}}}`, provider: "wolt",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := decodeOne(t, test.in)
+			untouched := r
+			r.SetState(test.provider, found, test.deprecated)
+			if got := appendJSON(t, r); got != test.out {
+				t.Errorf("got  %s\nwant %s", got, test.out)
+			}
+			if got := appendJSON(t, untouched); got != test.in {
+				t.Errorf("a copy changed: %s", got)
+			}
+			state, ok := r.State(test.provider)
+			if !ok || state.Status != contracts.StatusFound || *state.URL != *found.URL {
+				t.Errorf("State = %+v, %v", state, ok)
+			}
+		})
+	}
+}
+
+func TestRestaurantStatePrefersProviders(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		raw  string
+		want contracts.ProviderStatus
+		ok   bool
+	}{
+		"neither":             {`{"placeId":"p","name":"n"}`, "", false},
+		"deprecated":          {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null}}`, "NOT_FOUND", true},
+		"providers":           {`{"placeId":"p","name":"n","providers":{"wolt":{"status":"PENDING","url":null}}}`, "PENDING", true},
+		"both":                {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"wolt":{"status":"PENDING","url":null}}}`, "PENDING", true},
+		"providers null":      {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"wolt":null}}`, "NOT_FOUND", true},
+		"providers no status": {`{"placeId":"p","name":"n","wolt":{"status":"NOT_FOUND","url":null},"providers":{"wolt":{}}}`, "NOT_FOUND", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state, ok := decodeOne(t, test.raw).State(contracts.ProviderWolt)
+			if state.Status != test.want || ok != test.ok {
+				t.Errorf("got %q, %v", state.Status, ok)
+			}
+		})
+	}
+}
+
+func TestRestaurantChangedFields(t *testing.T) {
+	t.Parallel()
+	r := decodeOne(t, `{"x":1,"phone":"1","name":"n","location":{"lat":1,"lng":2},"placeId":"p"}`)
+	r.Name, r.Phone, r.CityText = "m<", "", "c"
+	r.Location.Lat = 3
+	want := `{"cityText":"c","x":1,"name":"m<","location":{"lat":3,"lng":2},"placeId":"p"}`
+	if got := appendJSON(t, r); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestRestaurantMadeInGo(t *testing.T) {
+	t.Parallel()
+	r := contracts.Restaurant{PlaceID: "p", Name: "n", Location: &contracts.Location{Lat: 1.5, Lng: -2}}
+	if err := r.SetField("row", json.RawMessage(` 7 `)); err != nil {
+		t.Fatal(err)
+	}
+	r.SetState("wolt", contracts.PendingState(), true)
+	want := `{"placeId":"p","name":"n","location":{"lat":1.5,"lng":-2},"row":7,"providers":{"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`
+	if got := appendJSON(t, r); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	again := decodeOne(t, want)
+	if !again.Equal(r) {
+		t.Error("what was read back is not equal")
+	}
+	for name, err := range map[string]error{
+		"known":   r.SetField("wolt", json.RawMessage(`1`)),
+		"invalid": r.SetField("x", json.RawMessage(`{`)),
+	} {
+		if err == nil {
+			t.Errorf("%s: SetField accepted it", name)
+		}
+	}
+}
+
+func TestRestaurantRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ raw, path string }{
+		"duplicate":           {`{"placeId":"p","name":"n","x":1,"x":2}`, "/results/0/x"},
+		"duplicate, escaped":  {`{"placeId":"p","name":"n","x":1,"\u0078":2}`, "/results/0/x"},
+		"duplicate, nested":   {`{"placeId":"p","name":"n","x":{"a/b":[{"y":1,"y":1}]}}`, "/results/0/x/a~1b/0/y"},
+		"wrong type":          {`{"placeId":5,"name":"n"}`, "/results/0/placeId"},
+		"latitude":            {`{"placeId":"p","name":"n","location":{"lat":91,"lng":0}}`, "/results/0/location/lat"},
+		"half a location":     {`{"placeId":"p","name":"n","location":{"lat":1}}`, "/results/0/location/lng"},
+		"providers not":       {`{"placeId":"p","name":"n","providers":[]}`, "/results/0/providers"},
+		"state not":           {`{"placeId":"p","name":"n","providers":{"a/b":"FOUND"}}`, "/results/0/providers/a~1b"},
+		"deprecated not":      {`{"placeId":"p","name":"n","wolt":true}`, "/results/0/wolt"},
+		"lone surrogate":      {`{"placeId":"\ud800","name":"n"}`, "/results/0/placeId"},
+		"id too long":         {`{"placeId":"` + strings.Repeat("x", 10_000) + `","name":"n"}`, "/results/0/placeId"},
+		"no id":               {`{"name":"n"}`, "/results/0/placeId"},
+		"no name":             {`{"placeId":"p","name":" "}`, "/results/0/name"},
+		"not an object":       {`"p"`, "/results/0"},
+		"null":                {`null`, "/results/0"},
+		"location not a pair": {`{"placeId":"p","name":"n","location":"x"}`, "/results/0/location"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := contracts.Decode[contracts.EnrichRequest](request(test.raw))
+			if !failsAt(err, test.path) {
+				t.Errorf("got %v, want a complaint about %s", err, test.path)
+			}
+		})
+	}
+}

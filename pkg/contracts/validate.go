@@ -1,0 +1,162 @@
+package contracts
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+// Bounds of single fields, in bytes of UTF-8.
+const (
+	// MaxText bounds names, addresses, messages and other free text of one line.
+	MaxText = 1024
+	// MaxURL bounds URLs.
+	MaxURL = 2048
+	// MaxName bounds names that programs choose: providers, channels, codes, reasons, types.
+	MaxName = 64
+)
+
+// checks collects the failing fields of one message.
+type checks struct{ fields []FieldError }
+
+func (c *checks) add(path, problem string) {
+	if len(c.fields) < strictjson.MaxProblems {
+		c.fields = append(c.fields, FieldError{Path: path, Problem: problem})
+	}
+}
+
+// nest adds what another Validate found, below a path.
+func (c *checks) nest(path string, err error) {
+	var invalid *ValidationError
+	if !errors.As(err, &invalid) {
+		return
+	}
+	for _, field := range invalid.Fields {
+		c.add(path+field.Path, field.Problem)
+	}
+}
+
+func (c *checks) err(typeName string) error {
+	if len(c.fields) == 0 {
+		return nil
+	}
+	return &ValidationError{Type: typeName, Fields: c.fields}
+}
+
+// id checks an identifier of the outside world: any text, because it is encoded before it becomes part of a
+// subject or a key, but bounded, and without U+FFFD, which is what two different broken ids would both become.
+func (c *checks) id(path, id string) {
+	if id == "" {
+		c.add(path, "is required")
+		return
+	}
+	c.optionalID(path, id)
+}
+
+func (c *checks) optionalID(path, id string) {
+	switch {
+	case len(id) > MaxID:
+		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(id), MaxID))
+	case !utf8.ValidString(id), strings.ContainsRune(id, utf8.RuneError):
+		c.add(path, "is not valid Unicode")
+	}
+}
+
+// fileID checks an id that programs may use to name a file or a folder.
+func (c *checks) fileID(path, id string) {
+	c.id(path, id)
+	if strings.ContainsAny(id, `/\`) || strings.Contains(id, "..") || strings.ContainsFunc(id, unicode.IsControl) {
+		c.add(path, `must not contain "/", "\", ".." or control characters`)
+	}
+}
+
+func (c *checks) requiredText(path, text string) {
+	if strings.TrimSpace(text) == "" {
+		c.add(path, "is required")
+		return
+	}
+	c.text(path, text)
+}
+
+func (c *checks) text(path, text string) {
+	switch {
+	case len(text) > MaxText:
+		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(text), MaxText))
+	case !utf8.ValidString(text):
+		c.add(path, "is not valid UTF-8")
+	}
+}
+
+// name checks a name that a program chose: letters, digits, '_' and '-', so that it is a token as it is.
+func (c *checks) name(path, name string) {
+	if name == "" {
+		c.add(path, "is required")
+		return
+	}
+	c.optionalName(path, name)
+}
+
+func (c *checks) optionalName(path, name string) {
+	if name != "" && (len(name) > MaxName || !isSafeToken(name)) {
+		c.add(path, fmt.Sprintf("must be 1 to %d of A-Z, a-z, 0-9, '_' and '-'", MaxName))
+	}
+}
+
+func (c *checks) oneOf(path, value string, allowed ...string) {
+	for _, a := range allowed {
+		if value == a {
+			return
+		}
+	}
+	if value == "" {
+		c.add(path, "is required")
+		return
+	}
+	c.add(path, "must be one of "+strings.Join(allowed, ", "))
+}
+
+// url checks an absolute http or https URL without credentials.
+func (c *checks) url(path, raw string) {
+	if len(raw) > MaxURL {
+		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(raw), MaxURL))
+		return
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
+		strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		c.add(path, "must be an absolute http or https URL without user name and password")
+	}
+}
+
+// timestamp refuses the years that RFC 3339 cannot write.
+func (c *checks) timestamp(path string, t time.Time) {
+	if year := t.Year(); !t.IsZero() && (year < 1 || year > 9999) {
+		c.add(path, "has year "+strconv.Itoa(year)+", want 1 to 9999")
+	}
+}
+
+func (c *checks) requiredTime(path string, t time.Time) {
+	if t.IsZero() {
+		c.add(path, "is required")
+		return
+	}
+	c.timestamp(path, t)
+}
+
+// opaque checks a part of a message that only its reader understands.
+func (c *checks) opaque(path string, raw json.RawMessage) {
+	if len(raw) == 0 {
+		return
+	}
+	if problem := strictjson.Check(raw); problem != nil {
+		c.add(path+problem.Path, problem.Text)
+	}
+}
