@@ -1,0 +1,101 @@
+package kvlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// BucketConfig says how the stream behind a bucket is made.
+type BucketConfig struct {
+	// Bucket is the name of the KV bucket: letters, digits, '-' and '_'. Required.
+	Bucket string
+
+	// Description is shown by tools. Defaults to none.
+	Description string
+
+	// MaxBytes bounds what the bucket may store. At the bound writes are refused; nothing is evicted.
+	// Defaults to no bound but the account's.
+	MaxBytes int64
+
+	// NoRepublish leaves out the republishing of every change to "rp.<bucket>.>", by which waiters are woken.
+	// Waiters then share one KV watcher in each process. Defaults to false.
+	NoRepublish bool
+
+	// Replicas is how many servers keep the bucket, 1 to 5. Defaults to 1.
+	Replicas int
+
+	// Storage is where: jetstream.FileStorage or jetstream.MemoryStorage. Defaults to file.
+	Storage jetstream.StorageType
+}
+
+// maxConsumers bounds the watchers of a bucket. It is explicit because servers since 2.15 bound a stream at 1,000 when
+// it is not, and a Flight needs none, or one in each process on a bucket without republishing.
+const maxConsumers = 256
+
+// StreamConfig returns the stream for a bucket that a [Flight] can work on.
+//
+// It is made by hand rather than with CreateKeyValue because of three settings. AllowMsgTTL lets each key have a TTL of
+// its own. Limit markers (SubjectDeleteMarkerTTL) stay off: the server appends them without a check, so that one can
+// wipe a renewal which it has already acknowledged. MaxMsgsPerSubject is 1, so that an expired value never uncovers an
+// older one. Do not call UpdateKeyValue on such a bucket: it would rewrite these.
+func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
+	sc := jetstream.StreamConfig{
+		Name:              streamName(cfg.Bucket),
+		Description:       cfg.Description,
+		Subjects:          []string{subjectPrefix(cfg.Bucket) + ">"},
+		MaxMsgsPerSubject: 1,
+		MaxBytes:          -1,
+		MaxMsgs:           -1,
+		MaxMsgSize:        -1,
+		MaxConsumers:      maxConsumers,
+		Discard:           jetstream.DiscardNew,
+		Storage:           cfg.Storage,
+		Replicas:          max(cfg.Replicas, 1),
+		Duplicates:        2 * time.Minute,
+		AllowDirect:       true,
+		AllowMsgTTL:       true,
+		AllowRollup:       true,
+		DenyDelete:        true,
+	}
+	if cfg.MaxBytes > 0 {
+		sc.MaxBytes = cfg.MaxBytes
+	}
+	if !cfg.NoRepublish {
+		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
+	}
+	return sc
+}
+
+// CreateBucket makes the bucket when there is none yet; an existing one is left as it is. Tests, demos and embedded
+// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips.
+func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
+	_, err := js.CreateStream(ctx, StreamConfig(cfg))
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("kvlock: create bucket %q: %w", cfg.Bucket, err)
+	}
+	return nil
+}
+
+// checkStream reports all that keeps a stream from being one that Flight is safe on.
+func checkStream(bucket string, sc jetstream.StreamConfig) error {
+	var errs []error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("kvlock: bucket %q: "+format, append([]any{bucket}, args...)...))
+		}
+	}
+	bad(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
+	bad(sc.SubjectDeleteMarkerTTL == 0, "limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
+	bad(sc.MaxMsgsPerSubject == 1, "history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
+	bad(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
+	bad(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
+	bad(sc.PersistMode != jetstream.AsyncPersistMode, "PersistMode is async: acknowledged claims are lost when the server is killed")
+	return errors.Join(errs...)
+}
+
+func streamName(bucket string) string    { return "KV_" + bucket }
+func subjectPrefix(bucket string) string { return "$KV." + bucket + "." }

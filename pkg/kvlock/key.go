@@ -1,0 +1,27 @@
+package kvlock
+
+import (
+	"fmt"
+	"strings"
+)
+
+// MaxKeyBytes bounds a key. Longer inputs are hashed by the caller.
+const MaxKeyBytes = 1024
+
+// checkKey refuses what is not a KV key as NATS has it (ADR-8), in particular the wildcards '*' and '>'.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
+	case len(key) > MaxKeyBytes:
+		return fmt.Errorf("%w: %d bytes, the limit is %d: hash it", ErrInvalidKey, len(key), MaxKeyBytes)
+	case key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, ".."):
+		return fmt.Errorf("%w %q: a dot separates two parts, none of which is empty", ErrInvalidKey, key)
+	}
+	for i := range len(key) {
+		if c := key[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-/_=.", c) >= 0) {
+			return fmt.Errorf("%w %q: byte %d is %q, only letters, digits and -/_=. are allowed: encode or hash it", ErrInvalidKey, key, i, c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package kvlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/directget"
+)
+
+const (
+	headerOperation = "KV-Operation"
+	operationPurge  = "PURGE"
+	operationDelete = "DEL"
+)
+
+// Get reads one key. What it returns is a hint: a replica may lag behind. One round trip.
+func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
+	slots, err := f.GetMany(ctx, []string{key})
+	if err != nil {
+		return Slot{}, err
+	}
+	return slots[0], nil
+}
+
+// GetMany reads keys, in their order. What it returns are hints: a replica may lag behind, and so only [Flight.Begin]
+// decides. One round trip for each 512 keys.
+func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
+	slots, err := f.read(ctx, keys)
+	for i := range slots {
+		slots[i] = slots[i].readable()
+	}
+	return slots, err
+}
+
+// read is GetMany with failures that are gone at once still in it, for those who waited for them.
+func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
+	subjects := make([]string, len(keys))
+	for i, key := range keys {
+		if err := checkKey(key); err != nil {
+			return nil, err
+		}
+		subjects[i] = f.prefix + key
+	}
+	ctx, cancel := f.bound(ctx)
+	defer cancel()
+	messages, err := f.get.Last(ctx, subjects)
+	if err != nil {
+		return nil, f.unavailable(ctx, "read", keys, err)
+	}
+
+	byKey := make(map[string]Slot, len(messages))
+	for _, m := range messages {
+		slot := f.slot(ctx, m)
+		byKey[slot.Key] = slot
+	}
+	slots := make([]Slot, len(keys))
+	for i, key := range keys {
+		slot, found := byKey[key]
+		if !found {
+			slot = Slot{Key: key, seen: time.Now()}
+		}
+		slots[i] = slot
+	}
+	return slots, nil
+}
+
+// slot decodes a stored message. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail]
+// leaves the reason there for those who wait. A corrupt record is reported, removed, and absent.
+func (f *Flight) slot(ctx context.Context, m directget.Message) Slot {
+	key := m.Subject[len(f.prefix):]
+	absent := Slot{Key: key, Revision: m.Sequence, Created: m.Time, seen: time.Now()}
+	operation := m.Header.Get(headerOperation)
+	switch {
+	case operation == operationDelete, m.Header.Get("Nats-Marker-Reason") != "", operation == operationPurge && len(m.Data) == 0:
+		return absent
+	}
+	r, value, err := decodeRecord(m.Data)
+	if err != nil {
+		f.removeCorrupt(ctx, absent, err)
+		return absent
+	}
+	slot := r.slot(key, value, m.Sequence, m.Time)
+	slot.marker = operation == operationPurge
+	return slot
+}
+
+// removeCorrupt replaces a record that nobody can read by a marker, if it is still the same one. The marker has no TTL,
+// because nobody knows how long the record would have lived: the next claim replaces it.
+func (f *Flight) removeCorrupt(ctx context.Context, at Slot, cause error) {
+	f.log.Error("kvlock: corrupt record is removed and treated as absent", "key", at.Key, "revision", at.Revision, "error", cause)
+	if _, err := f.publish(ctx, f.message(at.Key, at.Revision, nil, 0, true)); err != nil && !isRefused(err) {
+		f.log.Warn("kvlock: corrupt record stays until the key is claimed", "key", at.Key, "error", err)
+	}
+}
+
+// leader reads a key from the stream's leader: fresher than Get, and still a hint. One round trip.
+func (f *Flight) leader(ctx context.Context, key string) (Slot, error) {
+	m, found, err := f.get.Leader(ctx, f.prefix+key)
+	if err != nil {
+		return Slot{}, err //nolint:wrapcheck // wrapped by the caller, which knows the operation
+	}
+	if !found {
+		return Slot{Key: key, seen: time.Now()}, nil
+	}
+	return f.slot(ctx, m), nil
+}
+
+// unavailable explains why the server gave no answer: the caller's context, the Flight's end, or the server.
+func (f *Flight) unavailable(ctx context.Context, op string, keys []string, err error) error {
+	if cause := context.Cause(f.ended); cause != nil {
+		return cause
+	}
+	what := fmt.Sprintf("%d keys", len(keys))
+	if len(keys) == 1 {
+		what = fmt.Sprintf("%q", keys[0])
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return fmt.Errorf("kvlock: %s %s: %w", op, what, err)
+	}
+	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, what, f.cfg.Bucket, ErrUnavailable, err)
+}

@@ -1,0 +1,118 @@
+package kvlock
+
+import (
+	"fmt"
+	"time"
+)
+
+// State is where a key stands.
+type State uint8
+
+// The states of a key.
+const (
+	// Absent: nobody computes the key and no result is kept.
+	Absent State = iota
+	// Pending: somebody holds the claim and computes.
+	Pending
+	// Done: the result is there.
+	Done
+	// Failed: the computation failed, and the failure is kept for a while.
+	Failed
+)
+
+// String returns the state in lower case.
+func (s State) String() string {
+	switch s {
+	case Absent:
+		return "absent"
+	case Pending:
+		return "pending"
+	case Done:
+		return "done"
+	case Failed:
+		return "failed"
+	default:
+		return fmt.Sprintf("State(%d)", uint8(s))
+	}
+}
+
+// Slot is what one read or push said about a key. It is a hint: by the time it is looked at the key may have moved on.
+// Only a write that is conditional on Revision decides anything.
+type Slot struct {
+	Key      string
+	State    State
+	Value    []byte // the result when Done
+	Reason   string // why it failed, when Failed
+	Revision uint64 // the last sequence of the key in the stream; 0 when the server has none
+
+	Attempt     int       // how often the claim was begun or resumed, from 1
+	Claim       string    // the id of the claim; it stays the same through Resume, Renew and Complete
+	Created     time.Time // when the server stored this revision, by the server's clock
+	Fingerprint string    // what Begin was given
+	Handoff     bool      // Pending, and waiting for whoever resumes it
+	Owner       string    // who wrote this revision: the instance of the Flight
+	TTL         time.Duration
+
+	marker bool      // stored as a purge marker: absent to readers, a failure to those who waited for its claim
+	writer string    // the claim holder that wrote it
+	seen   time.Time // when this process learnt of it, monotonic
+}
+
+// Age is how long ago the server stored the slot, never negative. It compares the server's clock with this process's.
+func (s Slot) Age() time.Duration {
+	if s.Created.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(s.Created))
+}
+
+// readable is the slot as callers of reads see it: a failure that is gone at once is absence.
+func (s Slot) readable() Slot {
+	if s.marker {
+		s.State = Absent
+	}
+	return s
+}
+
+// mismatch says that the slot answers another input than the one with fingerprint.
+func (s Slot) mismatch(fingerprint string) error {
+	if s.State == Absent || s.Fingerprint == fingerprint {
+		return nil
+	}
+	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", ErrMismatch, s.Key, s.Fingerprint, fingerprint)
+}
+
+// expiry is when a pending slot ends if nobody renews it, on this process's monotonic clock. Clocks may differ, so the
+// time that passed before this process saw the slot is only believed while it is within the TTL.
+func (s Slot) expiry() time.Time {
+	if s.TTL <= 0 {
+		return time.Time{}
+	}
+	age := s.seen.Sub(s.Created)
+	return s.seen.Add(s.TTL - min(max(age, 0), s.TTL))
+}
+
+// Token orders the holders of one key: a later claim has a greater token. Writers pass it to what they write to, which
+// refuses a smaller one than it has seen. Tokens of different keys are not ordered.
+//
+// Epoch is the time at which the bucket was created, in nanoseconds since 1970, so that tokens still grow when a bucket
+// is deleted and made anew; Revision is the stream sequence at which the claim was taken.
+type Token struct {
+	Epoch    uint64
+	Revision uint64
+}
+
+// Compare returns -1, 0 or +1 as t is before, equal to or after u.
+func (t Token) Compare(u Token) int {
+	switch {
+	case t == u:
+		return 0
+	case t.Epoch < u.Epoch || t.Epoch == u.Epoch && t.Revision < u.Revision:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// String returns the token as "epoch-revision".
+func (t Token) String() string { return fmt.Sprintf("%d-%d", t.Epoch, t.Revision) }
