@@ -1,0 +1,145 @@
+package input
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// endless makes n records without holding them.
+func endless(n int, head, tail string, record func(i int) string) io.Reader {
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := io.WriteString(pw, head)
+		for i := 0; i < n && err == nil; i++ {
+			_, err = io.WriteString(pw, record(i))
+		}
+		if err == nil {
+			_, err = io.WriteString(pw, tail)
+		}
+		pw.CloseWithError(errors.Join(err, nil))
+	}()
+	return pr
+}
+
+// The heap after the last of many records is not larger than after the first ones, ids aside, whose number is bounded.
+func TestReaderMemoryIsBounded(t *testing.T) {
+	// Not parallel: it looks at the heap of the process.
+	const records = 20_000
+	padding := strings.Repeat("p", 500)
+	csvRecord := func(i int) string { return fmt.Sprintf("id%d,Name,%s\n", i, padding) }
+	jsonRecord := func(i int) string {
+		return fmt.Sprintf("%.*s{\"id\":\"id%d\",\"name\":\"N\",\"pad\":%q}\n", min(i, 1), ",", i, padding)
+	}
+	for name, tc := range map[string]struct {
+		format Format
+		in     io.Reader
+	}{
+		"csv":     {FormatCSV, endless(records, "id,name,pad\n", "", csvRecord)},
+		"json":    {FormatJSON, endless(records, "[", "]", jsonRecord)},
+		"request": {FormatJSON, endless(records, `{"results":[`, "]}", jsonRecord)},
+		"jsonl":   {FormatJSONLines, endless(records, "", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
+	} {
+		reader, err := NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var early, late runtime.MemStats
+		for _, err := range reader.Files(t.Context(), Stdin) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch reader.report.Places {
+			case 3000:
+				runtime.GC()
+				runtime.ReadMemStats(&early)
+			case records:
+				runtime.GC()
+				runtime.ReadMemStats(&late)
+			}
+		}
+		if got := reader.Report().Places; got != records {
+			t.Fatalf("%s: read %d places, want %d: %v", name, got, records, problems(reader.Report()))
+		}
+		if grown := int64(late.HeapAlloc) - int64(early.HeapAlloc); grown > 4<<20 {
+			t.Errorf("%s: the heap grew by %d bytes over 10 MB of input", name, grown)
+		}
+	}
+}
+
+// What a reader finds does not depend on how the bytes arrive.
+func TestReaderAnyChunks(t *testing.T) {
+	t.Parallel()
+	for format, text := range map[Format]string{
+		FormatCSV:       "\ufeffid,name,addr\r\np1,\"קפה, בר\",\"a\nb\"\r\np2,x\"y,\r\n,,\r\np3,Z,\r\n",
+		FormatJSON:      "[\n{\"id\":\"p1\",\"name\":\"קפה\"},\n5,\n{\"id\":\"p2\",\"name\":\"B\"}]\n{\"cityText\":\"Haifa\",\"results\":[{\"id\":\"p3\",\"name\":\"C\"}]}",
+		FormatJSONLines: "{\"id\":\"p1\",\"name\":\"קפה\"}\n{\n{\"id\":\"p2\",\"name\":\"B\"}\n",
+	} {
+		var want string
+		for i, chunks := range []func(io.Reader) io.Reader{
+			func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader,
+		} {
+			reader, err := NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for place, err := range reader.Files(t.Context(), Stdin) {
+				fmt.Fprintln(&got, place.Position, string(place.Body), place.Offset, err)
+			}
+			fmt.Fprintln(&got, problems(reader.Report()))
+			if i == 0 {
+				want = got.String()
+			} else if got.String() != want {
+				t.Errorf("%s, chunks %d:\n%s\nwant\n%s", format, i, got.String(), want)
+			}
+		}
+	}
+}
+
+func TestReaderPassesReadErrorsOn(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("the disk is gone")
+	for _, format := range []Format{FormatCSV, FormatJSON, FormatJSONLines, FormatAuto} {
+		in := io.MultiReader(strings.NewReader("[\n"), iotest.ErrReader(broken))
+		if format == FormatCSV {
+			in = io.MultiReader(strings.NewReader("id,name\n"), iotest.ErrReader(broken))
+		}
+		reader, err := NewReader(Config{Format: format, Stdin: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last error
+		for _, err := range reader.Files(t.Context(), Stdin) {
+			last = err
+		}
+		if !errors.Is(last, broken) {
+			t.Errorf("%s: got %v", format, last)
+		}
+	}
+}
+
+// Old ids are forgotten, the younger half is always known.
+func TestSeenGenerations(t *testing.T) {
+	t.Parallel()
+	s := newSeen(10)
+	place := func(i int) Place { return Place{ID: fmt.Sprint(i), Position: Position{File: "f", Line: i}} }
+	for i := range 100 {
+		s.add(place(i))
+		for back := range min(i, 5) {
+			if first, known, equal := s.add(place(i - back)); !known || !equal || first.Line != i-back {
+				t.Fatalf("after %d: %d is not known (%v %v %v)", i, i-back, first, known, equal)
+			}
+		}
+		if n := len(s.old) + len(s.young); n > 10 {
+			t.Fatalf("%d ids are remembered", n)
+		}
+	}
+	if _, known, _ := s.add(place(0)); known {
+		t.Error("the first id is still known")
+	}
+}

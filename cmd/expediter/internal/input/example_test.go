@@ -1,0 +1,41 @@
+package input_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+)
+
+func ExampleReader() {
+	reader, err := input.NewReader(input.Config{Stdin: strings.NewReader(`id,name,city,stars
+p1,קפה שקד,חיפה,4
+p2,,Haifa,3
+p3,Noodle Bar,Haifa,5
+`)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for place, err := range reader.Files(context.Background(), input.Stdin) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(place.ID, string(place.Body))
+	}
+	for _, problem := range reader.Report().Problems {
+		fmt.Println(problem)
+	}
+	// Output:
+	// p1 {"placeId":"p1","name":"קפה שקד","cityText":"חיפה","stars":"4"}
+	// p3 {"placeId":"p3","name":"Noodle Bar","cityText":"Haifa","stars":"5"}
+	// stdin:3: name: missing
+}
+
+func ExampleParseFormat() {
+	format, err := input.ParseFormat("ndjson")
+	fmt.Println(format, err)
+	// Output: jsonl <nil>
+}

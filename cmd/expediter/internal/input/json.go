@@ -1,0 +1,201 @@
+package input
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// fieldResults is the member of a request object that holds its places.
+const fieldResults = "results"
+
+// jsonReader walks a JSON text without holding more than one place of it.
+type jsonReader struct {
+	dec       *json.Decoder
+	maxRecord int
+	out       *sink
+	src       *source
+}
+
+// readJSON hands each place to out: of arrays, of request objects, or places by themselves, any number of them.
+func readJSON(src *source, maxRecord int, out *sink) error {
+	src.lines = true
+	r := &jsonReader{dec: json.NewDecoder(src), maxRecord: maxRecord, out: out, src: src}
+	for {
+		tok, err := r.token()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return r.failure(err)
+		case tok == json.Delim('['):
+			err = r.array("")
+		case tok == json.Delim('{'):
+			err = r.object()
+		default:
+			err = fmt.Errorf("%s: %w: want an array of places or a request object, got %v", r.here(), ErrSyntax, tok)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *jsonReader) token() (json.Token, error) {
+	r.src.allow(r.dec.InputOffset(), r.maxRecord)
+	return r.dec.Token() //nolint:wrapcheck // wrapped by failure
+}
+
+// value reads one value and tells where it starts.
+func (r *jsonReader) value() (json.RawMessage, Position, error) {
+	r.src.allow(r.dec.InputOffset(), r.maxRecord)
+	var raw json.RawMessage
+	if err := r.dec.Decode(&raw); err != nil {
+		return nil, Position{}, r.failure(err)
+	}
+	return raw, r.src.position(r.dec.InputOffset() - int64(len(raw))), nil
+}
+
+// array reads places up to the closing bracket.
+func (r *jsonReader) array(city string) error {
+	for {
+		r.src.allow(r.dec.InputOffset(), r.maxRecord)
+		if !r.dec.More() {
+			break
+		}
+		raw, at, err := r.value()
+		if err != nil {
+			return err
+		}
+		if err := r.out.object(raw, at, city, r.src.base+r.dec.InputOffset()); err != nil {
+			return err
+		}
+	}
+	if _, err := r.token(); err != nil {
+		return r.failure(err)
+	}
+	return nil
+}
+
+// object reads a request object, whose places are handed on while it is read, or a place.
+func (r *jsonReader) object() error {
+	start := r.dec.InputOffset() - 1
+	at := r.src.position(start)
+	rec := record{position: at}
+	request := false
+	for r.dec.More() {
+		tok, err := r.token()
+		if err != nil {
+			return r.failure(err)
+		}
+		name, _ := tok.(string)
+		if name == fieldResults && !request {
+			request = true
+			if err := r.results(rec.fields); err != nil {
+				return err
+			}
+			continue
+		}
+		raw, where, err := r.value()
+		if err != nil {
+			return err
+		}
+		if request && (name == fieldCity || name == fieldResults) {
+			err = r.out.reject(&RowError{Position: where, Fields: []FieldError{{
+				Field: name, Problem: "comes after results and is not used; put it before them",
+			}}})
+		}
+		if rec.fields = append(rec.fields, field{name, raw}); !request {
+			err = r.bounded(start, at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := r.token(); err != nil {
+		return r.failure(err)
+	}
+	if request {
+		return nil
+	}
+	return r.out.object(joinObject(rec.fields), at, "", r.src.base+r.dec.InputOffset())
+}
+
+func (r *jsonReader) bounded(start int64, at Position) error {
+	if r.dec.InputOffset()-start > int64(r.maxRecord) {
+		return fmt.Errorf("%s: %w: more than %d bytes", at, ErrRecordTooLarge, r.maxRecord)
+	}
+	return nil
+}
+
+// results reads the places of a request whose earlier members are given.
+func (r *jsonReader) results(before []field) error {
+	tok, err := r.token()
+	if err != nil {
+		return r.failure(err)
+	}
+	if tok == nil {
+		return nil
+	}
+	if tok != json.Delim('[') {
+		return fmt.Errorf("%s: %w: %s: want an array of places, got %v", r.here(), ErrSyntax, fieldResults, tok)
+	}
+	city := ""
+	for _, f := range before {
+		if f.name != fieldCity || isNull(f.value) {
+			continue
+		}
+		if err := json.Unmarshal(f.value, &city); err != nil {
+			return fmt.Errorf("%s: %w: %s: want text, got %s", r.here(), ErrSyntax, fieldCity, excerpt(f.value))
+		}
+	}
+	return r.array(city)
+}
+
+func (r *jsonReader) here() Position { return r.src.position(r.dec.InputOffset()) }
+
+// failure names the line of an error that ends the reading. The decoder's own offsets count from different origins, so
+// the rest of its buffer is scanned once more.
+func (r *jsonReader) failure(err error) error {
+	if errors.Is(err, ErrRecordTooLarge) {
+		return fmt.Errorf("%s: %w: more than %d bytes", r.here(), ErrRecordTooLarge, r.maxRecord)
+	}
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%s: %w", r.src.name, err)
+	}
+	offset := r.dec.InputOffset()
+	rest, _ := io.ReadAll(r.dec.Buffered()) //nolint:errcheck // a bytes.Reader
+	value := bytes.TrimLeft(rest, " \t\r\n,:")
+	offset += int64(len(rest) - len(value))
+	var again *json.SyntaxError
+	if errors.As(json.Unmarshal(value, new(json.RawMessage)), &again) {
+		offset += max(again.Offset-1, 0)
+	}
+	what := "the text ends too early"
+	if syntax != nil {
+		what = syntax.Error()
+	}
+	return fmt.Errorf("%s: %w: not valid JSON: %s", r.src.position(offset), ErrSyntax, what)
+}
+
+func joinObject(fields []field) json.RawMessage {
+	var buf bytes.Buffer
+	for i, f := range fields {
+		if i == 0 {
+			buf.WriteByte('{')
+		} else {
+			buf.WriteByte(',')
+		}
+		buf.Write(quote(f.name))
+		buf.WriteByte(':')
+		buf.Write(f.value)
+	}
+	if len(fields) == 0 {
+		buf.WriteByte('{')
+	}
+	buf.WriteByte('}')
+	return buf.Bytes()
+}

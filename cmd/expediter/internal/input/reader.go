@@ -1,0 +1,138 @@
+// Package input reads the places of a run from files of any size, in CSV, JSON or JSON Lines.
+//
+// It holds one record at a time, so that memory does not grow with the file; only the ids of the last places are
+// remembered, up to a bound, to find duplicates. A record that cannot be used is described with its file, line and
+// fields, and does not stop the others.
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+)
+
+// Stdin is the path that stands for the standard input.
+const Stdin = "-"
+
+// Reader reads files. A Reader is for one goroutine.
+type Reader struct {
+	config Config
+	report Report
+	seen   *seen
+}
+
+// Report says what was met in the files read so far.
+type Report struct {
+	// Bad is how many records could not be used.
+	Bad int
+
+	// Duplicates is how many records repeated an earlier one word for word. They are not yielded again.
+	Duplicates int
+
+	// Places is how many places were yielded.
+	Places int
+
+	// Problems describes the first Config.MaxProblems bad records, in the order of the input.
+	Problems []*RowError
+
+	// Rows is how many records were met: Bad + Duplicates + Places.
+	Rows int
+}
+
+// NewReader returns a reader, or every mistake in the configuration.
+func NewReader(cfg Config) (*Reader, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Reader{config: cfg, seen: newSeen(cfg.MaxIDs)}, nil
+}
+
+// Report returns what was met so far. Call it after the loop over Files has ended.
+func (r *Reader) Report() Report { return r.report }
+
+// Files yields the places of the files in their order. The path "-" is the standard input.
+//
+// An error is the last thing that it yields: the file cannot be opened or read, is not what its format says
+// (ErrSyntax, ErrHeader, ErrRecordTooLarge), ctx has ended, or, in strict mode, the first *RowError. Records that are
+// bad by themselves are left out and counted in the Report.
+func (r *Reader) Files(ctx context.Context, paths ...string) iter.Seq2[Place, error] {
+	return func(yield func(Place, error) bool) {
+		out := &sink{config: r.config, report: &r.report, seen: r.seen, yield: yield}
+		var base int64
+		for _, path := range paths {
+			size, err := r.file(ctx, path, base, out)
+			if errors.Is(err, errStopped) {
+				return
+			}
+			if err != nil {
+				yield(Place{}, err)
+				return
+			}
+			base += size
+		}
+	}
+}
+
+func (r *Reader) file(ctx context.Context, path string, base int64, out *sink) (int64, error) {
+	if path == Stdin {
+		return r.decode(newSource("stdin", decoded(interruptible(ctx, r.config.Stdin)), base), "", out)
+	}
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return 0, fmt.Errorf("input: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // only read
+	return r.decode(newSource(path, decoded(file), base), path, out)
+}
+
+// decoded drops a byte order mark and turns UTF-16 that carries one into UTF-8.
+func decoded(r io.Reader) io.Reader {
+	return transform.NewReader(r, unicode.BOMOverride(encoding.Nop.NewDecoder()))
+}
+
+func (r *Reader) decode(src *source, path string, out *sink) (int64, error) {
+	peeking := bufio.NewReaderSize(src.reader, headBytes)
+	_, err := peeking.Peek(1) // fills the buffer with what one read gives, and does not wait for more
+	head, _ := peeking.Peek(peeking.Buffered())
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("%s: %w", src.name, err)
+	}
+	src.reader = peeking
+	head = bytes.Clone(head)
+	format := r.config.Format
+	if format == FormatAuto {
+		format = detect(path, head)
+	}
+	switch format {
+	case FormatJSON:
+		err = readJSON(src, r.config.MaxRecordBytes, out)
+	case FormatJSONLines:
+		err = readJSONLines(src, r.config.MaxRecordBytes, out)
+	default:
+		err = readCSV(src, head, r.config.MaxRecordBytes, out)
+	}
+	return src.read, err
+}
+
+// Size returns how many bytes the files hold together, or 0 when that cannot be known, as for the standard input.
+func Size(paths ...string) int64 {
+	var total int64
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if path == Stdin || err != nil || !info.Mode().IsRegular() {
+			return 0
+		}
+		total += info.Size()
+	}
+	return total
+}

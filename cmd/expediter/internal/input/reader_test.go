@@ -1,0 +1,367 @@
+package input
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// read reads a text as the standard input and returns one line per place, the report and the final error.
+func read(t *testing.T, text string, cfg Config) (bodies []string, report Report, failure error) {
+	t.Helper()
+	cfg.Stdin = strings.NewReader(text)
+	reader, err := NewReader(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, err := range reader.Files(t.Context(), Stdin) {
+		if err != nil {
+			failure = err
+			break
+		}
+		bodies = append(bodies, fmt.Sprintf("%d %s", place.Position.Line, place.Body))
+	}
+	return bodies, reader.Report(), failure
+}
+
+func problems(report Report) []string {
+	var texts []string
+	for _, p := range report.Problems {
+		texts = append(texts, p.Error())
+	}
+	return texts
+}
+
+func TestReaderBodies(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config Config
+		text   string
+		want   []string
+	}{
+		"csv with the names of a table": {
+			text: "id,name,addr,city,phone,type\nf1,\"Green, Fig\",1 Main St.,Haifa,04-000-0101,vegan\n",
+			want: []string{`2 {"placeId":"f1","name":"Green, Fig","address":"1 Main St.","cityText":"Haifa","phone":"04-000-0101","type":"vegan"}`},
+		},
+		"csv with a byte order mark, CRLF and Hebrew": {
+			text: "\ufeffplace_id,name,address,lat,lon\r\np1,\"קפה \"\"שקד\"\"\",\"הרצל 1\r\nחיפה\",32.8,34.98\r\np2,סושי גל,,,\r\n",
+			want: []string{
+				`2 {"placeId":"p1","name":"קפה \"שקד\"","address":"הרצל 1\nחיפה","location":{"lat":32.8,"lng":34.98}}`,
+				`4 {"placeId":"p2","name":"סושי גל"}`,
+			},
+		},
+		"csv with semicolons, spaces around names, and a preferred id": {
+			text: "id; Place ID ;Name;Longitude;Latitude\n7;p1;A & B <i>;13,4;52\n8;p2;C;13.4;52\n",
+			want: []string{`3 {"id":"8","placeId":"p2","name":"C","location":{"lat":52,"lng":13.4}}`},
+		},
+		"csv with tabs and blank lines": {
+			text: "placeId\tname\n\np1\tA,B\n\n",
+			want: []string{`3 {"placeId":"p1","name":"A,B"}`},
+		},
+		"csv of nothing":  {text: ""},
+		"csv of a header": {text: "id,name"},
+		"csv with a default": {config: Config{City: "Eilat"}, text: "id,name,city\n1,A,\n2,B,Haifa\n", want: []string{
+			`2 {"placeId":"1","name":"A","cityText":"Eilat"}`, `3 {"placeId":"2","name":"B","cityText":"Haifa"}`,
+		}},
+		"json keeps wire names byte for byte": {
+			text: "[\n  {\"zz\": 1.50,\"placeId\":\"p1\",\n \"name\":\"A\\u0026\",\"location\":{\"lng\":2,\"lat\":1,\"acc\":3},\"phone\":null},\n{\"placeId\":\"p2\",\"name\":\"B\"}]",
+			want: []string{
+				"2 {\"zz\": 1.50,\"placeId\":\"p1\",\n \"name\":\"A\\u0026\",\"location\":{\"lng\":2,\"lat\":1,\"acc\":3},\"phone\":null}",
+				`4 {"placeId":"p2","name":"B"}`,
+			},
+		},
+		"json translates other names and keeps foreign fields": {
+			text: `[{"id":12,"big":12345678901234567890,"addr":"1 A St","name":" A ","lat":"1.5","lng":2,"open":null}]`,
+			want: []string{`1 {"placeId":"12","big":12345678901234567890,"address":"1 A St","name":"A","location":{"lat":1.5,"lng":2},"open":null}`},
+		},
+		"json request": {
+			text: `{"requestId":"r","cityText":"Athens","results":[{"placeId":"p1","name":"A"},{"placeId":"p2","name":"B","cityText":"Berlin"}],"providers":["wolt"]}`,
+			want: []string{`1 {"placeId":"p1","name":"A","cityText":"Athens"}`, `1 {"placeId":"p2","name":"B","cityText":"Berlin"}`},
+		},
+		"json place, then an array": {
+			text: "{\"placeId\":\"p1\",\"name\":\"A\",\"x\":[1, 2]}\n[]\n[{\"placeId\":\"p2\",\"name\":\"B\"}]",
+			want: []string{`1 {"placeId":"p1","name":"A","x":[1, 2]}`, `3 {"placeId":"p2","name":"B"}`},
+		},
+		"json request without results": {text: `{"results":null}`},
+		"json lines": {
+			config: Config{Format: FormatJSONLines},
+			text:   "{\"placeId\":\"p1\",\"name\":\"A\"}\r\n\n  {\"id\":\"p2\",\"name\":\"ב\"}",
+			want:   []string{`1 {"placeId":"p1","name":"A"}`, `3 {"placeId":"p2","name":"ב"}`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, report, err := read(t, tc.text, tc.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff, problems(report))
+			}
+		})
+	}
+}
+
+func TestReaderProblems(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		config Config
+		text   string
+		want   []string
+		places int
+	}{
+		"csv fields": {
+			text: "id,name,lat,lng\n,,91,x\np2,B,1,\np3,C,NaN,0\np4,D,1,2\n",
+			want: []string{
+				`stdin:2: placeId: missing; location.lat: want degrees from -90 to 90, got "91"; location.lng: want degrees as a decimal number such as 32.0853, got "x"; name: missing`,
+				`stdin:3: location.lng: missing, though the latitude is given`,
+				`stdin:4: location.lat: want degrees as a decimal number such as 32.0853, got "NaN"`,
+			},
+			places: 1,
+		},
+		"csv shape": {
+			text: "id,name\np1\np2,B,3\np3,C\"x\"\np4,\"D\"x\np5,E\np6,\xd7\n",
+			want: []string{
+				"stdin:2: has 1 fields, the header has 2",
+				"stdin:3: has 3 fields, the header has 2",
+				"stdin:4: a quote inside an unquoted field, at column 5",
+				"stdin:5: a quoted field that does not end properly, at column 6",
+				"stdin:7: name: not valid UTF-8; save the file as UTF-8",
+			},
+			places: 1,
+		},
+		"csv quote left open": {
+			text:   "id,name\np1,\"A\np2,B\n",
+			want:   []string{"stdin:2: a quoted field that does not end properly; lines 2 to 3 are left out"},
+			places: 0,
+		},
+		"json elements": {
+			text: "[1,\n{\"name\":5,\"placeId\":true},\n{\"placeId\":\"a\",\"placeId\":\"b\",\"name\":\"A\"},\n{\"placeId\":\"p\",\"name\":\"N\",\"location\":[1,2]},{\"placeId\":\"q\",\"name\":\"N\",\"location\":{\"lat\":1}},\"\xd7\"]",
+			want: []string{
+				`stdin:1: want a JSON object, got "1"`,
+				`stdin:2: placeId: want text, got "true"; name: want text, got "5"`,
+				`stdin:3: the field "placeId" is given twice`,
+				`stdin:4: location: want an object with lat and lng, got "[1,2]"`,
+				`stdin:4: location.lng: missing, though the latitude is given`,
+				`stdin:4: not valid UTF-8; save the file as UTF-8`,
+			},
+		},
+		"json city after the results": {
+			text:   `{"results":[{"placeId":"p","name":"N"}],"cityText":"Haifa"}`,
+			want:   []string{"stdin:1: cityText: comes after results and is not used; put it before them"},
+			places: 1,
+		},
+		"json lines": {
+			config: Config{Format: FormatJSONLines, MaxRecordBytes: 64},
+			text:   "{\n[]\n{\"placeId\":\"" + strings.Repeat("x", 100_000) + "\"}\n{\"placeId\":\"p\",\"name\":\"N\"} x\n{\"placeId\":\"p\",\"name\":\"N\"}\n",
+			want: []string{
+				"stdin:1: not a complete JSON object: EOF",
+				`stdin:2: want a JSON object, got "[]"`,
+				"stdin:3: the line is longer than 64 bytes",
+				"stdin:4: text after the JSON object",
+			},
+			places: 1,
+		},
+		"same id with other content": {
+			text:   "id,name\np1,A\np1,A\np2,B\np1,C\n",
+			want:   []string{`stdin:5: placeId: "p1" was given before at stdin:2 with other content`},
+			places: 2,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bodies, report, err := read(t, tc.text, tc.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, problems(report)); diff != "" {
+				t.Error(diff)
+			}
+			if len(bodies) != tc.places || report.Places != tc.places {
+				t.Errorf("places: got %d, reported %d, want %d", len(bodies), report.Places, tc.places)
+			}
+			if sum := report.Bad + report.Places + report.Duplicates; sum != report.Rows || report.Bad != len(tc.want) {
+				t.Errorf("report does not add up: %+v", report)
+			}
+		})
+	}
+}
+
+func TestReaderFailures(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 20_000)
+	for name, tc := range map[string]struct {
+		config Config
+		text   string
+		want   error
+		starts string
+	}{
+		"csv without a header":       {text: "f1,spago,los angeles\n", want: ErrHeader, starts: "stdin:1: "},
+		"csv with a column twice":    {text: "id,name,x,x\n", want: ErrHeader, starts: "stdin:1: "},
+		"csv with a foreign header":  {text: "id,\xe9\n", want: ErrEncoding, starts: "stdin:1: "},
+		"csv with an endless quote":  {config: Config{MaxRecordBytes: 64}, text: "id,name\np1,\"" + long, want: ErrRecordTooLarge, starts: "stdin:2: "},
+		"json with a broken element": {text: "[\n{\"placeId\":\"p\",\"name\":\"N\"},\n\n{\"a\":\n x}]", want: ErrSyntax, starts: "stdin:5: "},
+		"json with a missing comma":  {text: "[{\"placeId\":\"p\",\"name\":\"N\"}\n{}]", want: ErrSyntax, starts: "stdin:2: "},
+		"json that ends early":       {text: "[{\"placeId\":\"p\",\"name\":\"N\"},\n{\"a\":", want: ErrSyntax, starts: "stdin:2: "},
+		"json without an end":        {text: "[\n", want: ErrSyntax, starts: "stdin:2: "},
+		"json of a number":           {config: Config{Format: FormatJSON}, text: "\n7", want: ErrSyntax, starts: "stdin:2: "},
+		"json with odd results":      {text: `{"results":"x"}`, want: ErrSyntax, starts: "stdin:1: "},
+		"json with an odd city":      {text: `{"cityText":5,"results":[]}`, want: ErrSyntax, starts: "stdin:1: "},
+		"json with a huge element":   {config: Config{MaxRecordBytes: 64}, text: `[{"placeId":"` + long + `"}]`, want: ErrRecordTooLarge, starts: "stdin:1: "},
+		"json with a huge place":     {config: Config{MaxRecordBytes: 64}, text: `{` + strings.Repeat(`"a":1,`, 1000) + `"b":1}`, want: ErrRecordTooLarge, starts: "stdin:1: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := read(t, tc.text, tc.config)
+			if !errors.Is(err, tc.want) || !strings.HasPrefix(fmt.Sprint(err), tc.starts) {
+				t.Errorf("got %v, want %v at %s", err, tc.want, tc.starts)
+			}
+		})
+	}
+}
+
+func TestReaderStrict(t *testing.T) {
+	t.Parallel()
+	bodies, report, err := read(t, "id,name\np1,A\n,B\np3,C\n", Config{Strict: true})
+	var row *RowError
+	if !errors.As(err, &row) || row.Position.Line != 3 || len(bodies) != 1 || report.Bad != 1 {
+		t.Errorf("got %v after %q, %+v", err, bodies, report)
+	}
+}
+
+func TestReaderMaxProblems(t *testing.T) {
+	t.Parallel()
+	_, report, err := read(t, "id,name\n"+strings.Repeat(",\n", 500), Config{MaxProblems: 3})
+	if err != nil || len(report.Problems) != 3 || report.Bad != 500 {
+		t.Errorf("got %d problems of %d, %v", len(report.Problems), report.Bad, err)
+	}
+}
+
+func TestReaderUTF16(t *testing.T) {
+	t.Parallel()
+	text := []byte{0xff, 0xfe}
+	for _, r := range "id,name\np1,קפה\n" {
+		text = append(text, byte(r), byte(r>>8))
+	}
+	bodies, _, err := read(t, string(text), Config{})
+	if err != nil || len(bodies) != 1 || !strings.Contains(bodies[0], "קפה") {
+		t.Errorf("got %q, %v", bodies, err)
+	}
+}
+
+func TestReaderFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	paths := []string{
+		write("a.csv", "id,name\np1,A\np2,B\n"),
+		write("b.ndjson", "{\"placeId\":\"p3\",\"name\":\"C\"}\n{\"placeId\":\"p1\",\"name\":\"X\"}\n"),
+		write("c.json", "{\"placeId\":\"p4\",\"name\":\"D\"}"),
+	}
+	reader, err := NewReader(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var offset int64
+	var ids []string
+	for place, err := range reader.Files(t.Context(), paths...) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if place.Offset <= offset {
+			t.Errorf("%s: offset %d after %d", place.ID, place.Offset, offset)
+		}
+		offset = place.Offset
+		ids = append(ids, place.ID)
+	}
+	if diff := cmp.Diff([]string{"p1", "p2", "p3", "p4"}, ids); diff != "" {
+		t.Error(diff)
+	}
+	if offset != Size(paths...) {
+		t.Errorf("the last offset is %d, the files hold %d bytes", offset, Size(paths...))
+	}
+	want := fmt.Sprintf("%s:2: placeId: \"p1\" was given before at %s:2 with other content", paths[1], paths[0])
+	if diff := cmp.Diff([]string{want}, problems(reader.Report())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReaderFileMissing(t *testing.T) {
+	t.Parallel()
+	reader, err := NewReader(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range reader.Files(t.Context(), filepath.Join(t.TempDir(), "none.csv")) {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// silentReader is a terminal that nobody types at.
+type silentReader struct{ asked, release chan struct{} }
+
+func (r silentReader) Read([]byte) (int, error) {
+	close(r.asked)
+	<-r.release
+	return 0, io.EOF
+}
+
+func TestReaderStdinEndsWithContext(t *testing.T) {
+	t.Parallel()
+	silent := silentReader{make(chan struct{}), make(chan struct{})}
+	defer close(silent.release)
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reader, err := NewReader(Config{Stdin: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-silent.asked
+		cancel(cause)
+	}()
+	for _, err := range reader.Files(ctx, Stdin) {
+		if !errors.Is(err, cause) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestReaderStops(t *testing.T) {
+	t.Parallel()
+	reader, err := NewReader(Config{Stdin: strings.NewReader("id,name\np1,A\np2,B\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range reader.Files(t.Context(), Stdin) {
+		break
+	}
+	if got := reader.Report().Places; got != 1 {
+		t.Errorf("read %d places after a break", got)
+	}
+}
+
+func TestConfigReportsEveryMistake(t *testing.T) {
+	t.Parallel()
+	_, err := NewReader(Config{Format: "xml", MaxIDs: 1, MaxProblems: -1, MaxRecordBytes: 1})
+	for _, want := range []string{"xml", "MaxIDs", "MaxProblems", "MaxRecordBytes"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v does not mention %s", err, want)
+		}
+	}
+}
