@@ -5,7 +5,7 @@ package deploy
 import "embed"
 
 // Files holds the server configurations under their paths relative to this
-// directory: "single.conf" and so on. README.md has a table of them.
+// directory: "single.conf", "cluster/n1.conf". README.md has a table of them.
 //
-//go:embed *.conf
+//go:embed *.conf cluster/*.conf
 var Files embed.FS
