@@ -19,7 +19,7 @@ const (
 // EnrichRequest asks for the delivery links of some restaurants.
 type EnrichRequest struct {
 	// RequestID names the request to whoever wants its patches; optional, made by the service when empty.
-	RequestID string `json:"requestId,omitempty" jsonschema:"maxLength=512"`
+	RequestID string `json:"requestId,omitempty" jsonschema:"maxLength=320"`
 	// CityText is the city that the search was about, as a person wrote it; optional.
 	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
 	// Providers names the providers to ask. Defaults to all that the service has.
@@ -59,7 +59,7 @@ func (r EnrichRequest) AppendJSON(dst []byte) ([]byte, error) {
 // for each provider. It is also the first thing that a late subscriber of the request gets.
 type EnrichResponse struct {
 	// RequestID names the request; patches carry the same.
-	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=512"`
+	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// Results are the restaurants of the request.
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
@@ -91,11 +91,11 @@ type EnrichJob struct {
 	// Provider is the provider to ask.
 	Provider string `json:"provider" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// PlaceID identifies the place.
-	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=512"`
+	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// RequestID is the request that caused the job; others may wait for the same result.
-	RequestID string `json:"requestId" jsonschema:"maxLength=512"`
+	RequestID string `json:"requestId" jsonschema:"maxLength=320"`
 	// Claim is the id of the claim on the place's slot, which the worker resumes.
-	Claim string `json:"claim" jsonschema:"minLength=1,maxLength=512"`
+	Claim string `json:"claim" jsonschema:"minLength=1,maxLength=320"`
 	// Name is the name of the place.
 	Name string `json:"name" jsonschema:"minLength=1,maxLength=1024"`
 	// Address is the postal address in one line; optional.
@@ -131,7 +131,7 @@ func (j EnrichJob) Validate() error {
 // Venue is the provider's side of a match.
 type Venue struct {
 	// ID is the provider's own id.
-	ID string `json:"id,omitempty" jsonschema:"maxLength=512"`
+	ID string `json:"id,omitempty" jsonschema:"maxLength=320"`
 	// Name is the venue's name at the provider.
 	Name string `json:"name,omitempty" jsonschema:"maxLength=1024"`
 	// Address is the venue's address at the provider.

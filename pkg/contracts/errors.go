@@ -16,13 +16,14 @@ var (
 	ErrTooLarge = errors.New("contracts: body too large")
 
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
-	ErrEmptyToken = errors.New("contracts: empty id")
+	ErrEmptyToken = errors.New("empty id")
 
 	// ErrTokenTooLong is returned when an id is longer than MaxID bytes.
-	ErrTokenTooLong = errors.New("contracts: id too long")
+	ErrTokenTooLong = errors.New("id too long")
 
-	// ErrTokenMalformed is returned when a token was not made by EncodeToken.
-	ErrTokenMalformed = errors.New("contracts: malformed token")
+	// ErrTokenMalformed is returned when a token was not made by EncodeToken, or when a name that a program
+	// chose (a provider, a channel) is not a short token as it is.
+	ErrTokenMalformed = errors.New("malformed token")
 )
 
 // errorFields is how many fields ValidationError.Error spells out; all of them are in Fields.

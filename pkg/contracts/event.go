@@ -27,20 +27,20 @@ const (
 // Event is a fact that a source system publishes.
 type Event struct {
 	// EventID identifies the fact; the same id with another payload is refused by whoever reads it.
-	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=512"`
+	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
 	// EventType is what happened, such as RESERVATION_REQUESTED.
-	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=512"`
+	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// AggregateType is the kind of thing it happened to, such as RESTAURANT.
-	AggregateType string `json:"aggregate_type" jsonschema:"minLength=1,maxLength=512"`
+	AggregateType string `json:"aggregate_type" jsonschema:"minLength=1,maxLength=320"`
 	// AggregateID is the thing it happened to; optional.
-	AggregateID string `json:"aggregate_id,omitempty" jsonschema:"maxLength=512"`
+	AggregateID string `json:"aggregate_id,omitempty" jsonschema:"maxLength=320"`
 	// RecipientType says who shall be told: BROADCAST, or a kind of recipient. Defaults to the reader's rules.
 	RecipientType RecipientType `json:"recipientType,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// RestaurantID is the restaurant that the event concerns, a string or a whole number as the source wrote it;
 	// optional.
 	RestaurantID json.RawMessage `json:"restaurant_id,omitempty"`
 	// UserID is the single recipient, when the event is meant for one; optional.
-	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=512"`
+	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320"`
 	// OccurredAt is when it happened; optional.
 	OccurredAt time.Time `json:"occurred_at,omitzero"`
 	// Payload is any JSON that the rules and templates for the type understand.
@@ -65,15 +65,15 @@ func (e Event) Validate() error {
 // Notification is one row of a plan: one event, one user, one channel.
 type Notification struct {
 	// EventID is the event that the user is told about.
-	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=512"`
+	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
 	// UserID is the user.
-	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=512"`
+	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// Channel is how the user is told, such as inapp, email, webhook or push.
 	Channel string `json:"channel" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// EventType is what happened.
-	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=512"`
+	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// Category groups notifications that a user can switch off together; optional.
 	Category string `json:"category,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Template names the text. Defaults to the template of the event type.

@@ -31,9 +31,9 @@ const (
 type ImportJob struct {
 	// JobID identifies the job; a second one with the same id is the same job. It may name a folder, so
 	// slashes, backslashes, ".." and control characters are refused.
-	JobID string `json:"job_id" jsonschema:"minLength=1,maxLength=512"`
+	JobID string `json:"job_id" jsonschema:"minLength=1,maxLength=320"`
 	// OwnerID is who the recipe will belong to.
-	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=512"`
+	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=320"`
 	// SourceType says how to read the source. Defaults to what the URL looks like.
 	SourceType string `json:"source_type,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// URL is the source, http or https.
@@ -104,11 +104,11 @@ const (
 // in which the job is named by the address instead.
 type ImportStatus struct {
 	// JobID is the job; optional where the address names it.
-	JobID string `json:"job_id,omitempty" jsonschema:"maxLength=512"`
+	JobID string `json:"job_id,omitempty" jsonschema:"maxLength=320"`
 	// Status is QUEUED, RUNNING, READY or FAILED.
 	Status ImportState `json:"status" jsonschema:"enum=QUEUED,enum=RUNNING,enum=READY,enum=FAILED"`
 	// RecipeID is the recipe when Status is READY.
-	RecipeID string `json:"recipe_id,omitempty" jsonschema:"maxLength=512"`
+	RecipeID string `json:"recipe_id,omitempty" jsonschema:"maxLength=320"`
 	// Code is the class of the error when Status is FAILED.
 	Code ImportCode `json:"code,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Error is the error in words, for a person.

@@ -16,9 +16,9 @@ type ResultPatch struct {
 	// Type is TypeResultPatch.
 	Type string `json:"type" jsonschema:"const=RESULT_PATCH"`
 	// RequestID is the request whose answer changes.
-	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=512"`
+	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// PlaceID is the restaurant that changes.
-	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=512"`
+	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// Patch is what to merge into the restaurant.
 	Patch Patch `json:"patch" wire:"present"`
 }

@@ -6,9 +6,10 @@ import (
 )
 
 const (
-	// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form is at
-	// most 684 bytes, so that a subject of five tokens stays below the server's control line of 4,096 bytes.
-	MaxID = 512
+	// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most
+	// 428 bytes: a key of two ids and two names stays below the 1,024 bytes that kvlock allows, and every
+	// subject far below the server's control line of 4,096.
+	MaxID = 320
 
 	// encodedMark starts every encoded token. It is outside the safe alphabet, so no id that is used as it is
 	// can look like the encoded form of another.

@@ -1,0 +1,206 @@
+package contracts
+
+import (
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// Names of the streams.
+const (
+	// StreamDead keeps dead letters, and the server's advisories about messages that nobody could work.
+	StreamDead = "DEAD"
+	// StreamEnrichJobs queues the look-ups of places, each place once.
+	StreamEnrichJobs = "ENRICH_JOBS"
+	// StreamEvents keeps domain events.
+	StreamEvents = "EVENTS"
+	// StreamImportJobs queues imports.
+	StreamImportJobs = "IMPORT_JOBS"
+	// StreamNotifications keeps the plan of each event and the rows of each plan.
+	StreamNotifications = "NOTIFICATIONS"
+)
+
+// Names of the buckets.
+const (
+	// BucketDeliveries is the ledger of what was sent to whom.
+	BucketDeliveries = "deliveries"
+	// BucketDirectory holds the recipients.
+	BucketDirectory = "directory"
+	// BucketEnrich holds the slot of each place and provider.
+	BucketEnrich = "enrich"
+	// BucketImportJobs holds the state of each import.
+	BucketImportJobs = "import-jobs"
+	// BucketImportSteps holds the steps of imports.
+	BucketImportSteps = "import-steps"
+	// BucketInbox holds the in-app notifications of each user.
+	BucketInbox = "inbox"
+	// BucketJobs is the worker's bookkeeping of attempts.
+	BucketJobs = "jobs"
+	// BucketLocks holds the leases.
+	BucketLocks = "locks"
+	// BucketRequests holds what is needed to resume the patches of an enrichment request.
+	BucketRequests = "requests"
+)
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+	day = 24 * time.Hour
+
+	// dedupWindow is how long a stream remembers message ids: longer than any client retries one publish.
+	dedupWindow = 2 * time.Minute
+
+	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
+	// add short-lived ones. It is explicit because servers since 2.15 read -1 as a default of their own.
+	maxConsumers = 128
+)
+
+// AssetOptions says how the declared streams and buckets are stored.
+type AssetOptions struct {
+	// MaxBytes is what all assets together may reserve. When their declared sizes add up to more, each is
+	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve,
+	// so give it less than the account's limit. Defaults to 0: the declared sizes, 7.9 GiB in all.
+	MaxBytes int64
+	// Replicas is how many servers keep each asset, 1, 3 or 5. Defaults to 1.
+	Replicas int
+	// Storage is where the assets are kept. Defaults to jetstream.FileStorage.
+	Storage jetstream.StorageType
+}
+
+// Assets returns the declarations of all streams and, behind them, of the streams under all buckets.
+func Assets(options AssetOptions) []jetstream.StreamConfig {
+	return scale(append(streams(options), buckets(options)...), options.MaxBytes)
+}
+
+// Streams returns the declarations of the streams that are not buckets, in alphabetical order.
+func Streams(options AssetOptions) []jetstream.StreamConfig {
+	return Assets(options)[:len(streams(options))]
+}
+
+// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with
+// js.KeyValue, and never change it with UpdateKeyValue, which would rewrite what kvlock depends on.
+func Buckets(options AssetOptions) []jetstream.StreamConfig {
+	return Assets(options)[len(streams(options)):]
+}
+
+// RepublishSubject is the subject on which the server repeats every change of a key of a bucket. key may
+// be ">" for all of them.
+func RepublishSubject(bucket, key string) string {
+	return "rp." + bucket + ".$KV." + bucket + "." + key
+}
+
+func streams(options AssetOptions) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		// What is dropped when it is full is the oldest: a dead letter must always find room.
+		declare(options, jetstream.StreamConfig{
+			Name:        StreamDead,
+			Description: "Dead letters, and advisories about messages that nobody could work",
+			Subjects: []string{
+				DeadSubjects,
+				"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
+				"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
+			},
+			MaxAge:   30 * day,
+			MaxBytes: 512 * mib,
+		}),
+		// One message per place: while a place is queued, a second job for it is refused, however long the
+		// backlog is and whatever became of the claim. Full means refuse, because the answer can say PENDING.
+		declare(options, jetstream.StreamConfig{
+			Name:                 StreamEnrichJobs,
+			Description:          "Look-ups of places at providers, each place once",
+			Subjects:             []string{EnrichJobsSubjects},
+			Retention:            jetstream.WorkQueuePolicy,
+			MaxMsgsPerSubject:    1,
+			Discard:              jetstream.DiscardNew,
+			DiscardNewPerSubject: true,
+			MaxBytes:             256 * mib,
+		}),
+		// What is dropped when it is full is the oldest, which its consumers have had for days.
+		declare(options, jetstream.StreamConfig{
+			Name:        StreamEvents,
+			Description: "Domain events",
+			Subjects:    []string{EventsSubjects},
+			MaxAge:      7 * day,
+			MaxBytes:    1 * gib,
+		}),
+		declare(options, jetstream.StreamConfig{
+			Name:        StreamImportJobs,
+			Description: "Imports of recipes",
+			Subjects:    []string{ImportJobsSubjects},
+			Retention:   jetstream.WorkQueuePolicy,
+			Discard:     jetstream.DiscardNew,
+			MaxBytes:    256 * mib,
+		}),
+		// One message per subject is the unique constraint over event, user, type and channel, also against a
+		// publisher that forgets to expect sequence 0. Full means refuse: dropping the oldest would lift it.
+		declare(options, jetstream.StreamConfig{
+			Name:                 StreamNotifications,
+			Description:          "The plan of each event and the rows of each plan, each once",
+			Subjects:             []string{NotifyPlansSubjects, NotifySendsSubjects},
+			MaxAge:               30 * day,
+			MaxMsgsPerSubject:    1,
+			Discard:              jetstream.DiscardNew,
+			DiscardNewPerSubject: true,
+			MaxBytes:             2 * gib,
+		}),
+	}
+}
+
+func buckets(options AssetOptions) []jetstream.StreamConfig {
+	var list []jetstream.StreamConfig
+	for _, bucket := range []struct {
+		name, description string
+		size              int64
+	}{
+		{BucketDeliveries, "What was sent to whom", 512 * mib},
+		{BucketDirectory, "Recipients of notifications", 256 * mib},
+		{BucketEnrich, "Slots of places: a claim that becomes a result", 512 * mib},
+		{BucketImportJobs, "States of imports", 256 * mib},
+		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
+		{BucketInbox, "In-app notifications", 1 * gib},
+		{BucketJobs, "Attempts of jobs", 64 * mib},
+		{BucketLocks, "Leases", 64 * mib},
+		{BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
+	} {
+		list = append(list, kvlock.StreamConfig(kvlock.BucketConfig{
+			Bucket:      bucket.name,
+			Description: bucket.description,
+			MaxBytes:    bucket.size,
+			Replicas:    options.Replicas,
+			Storage:     options.Storage,
+		}))
+	}
+	return list
+}
+
+// declare fills in what all streams share.
+func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.StreamConfig {
+	if config.MaxMsgsPerSubject == 0 {
+		config.MaxMsgsPerSubject = -1
+	}
+	config.AllowDirect = true
+	config.Duplicates = dedupWindow
+	config.MaxConsumers = maxConsumers
+	config.MaxMsgs = -1
+	config.MaxMsgSize = MaxBody
+	config.Replicas = max(options.Replicas, 1)
+	config.Storage = options.Storage
+	return config
+}
+
+func scale(configs []jetstream.StreamConfig, maxBytes int64) []jetstream.StreamConfig {
+	var total int64
+	for _, config := range configs {
+		total += config.MaxBytes
+	}
+	if maxBytes <= 0 || total <= maxBytes {
+		return configs
+	}
+	for i := range configs {
+		part := float64(configs[i].MaxBytes) / float64(total)
+		configs[i].MaxBytes = max(int64(part*float64(maxBytes)), mib)
+	}
+	return configs
+}

@@ -1,0 +1,133 @@
+package contracts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Difference is one setting in which a stream on the server is not as declared.
+type Difference struct {
+	// Stream is the name of the stream.
+	Stream string `json:"stream"`
+	// Missing says that there is no such stream; the other fields are empty then.
+	Missing bool `json:"missing,omitempty"`
+	// Field is the setting as the JetStream API names it, such as "max_age".
+	Field string `json:"field,omitempty"`
+	// Got is the server's value, as JSON, or as a duration where the setting is one; "" when it is not set.
+	Got string `json:"got,omitempty"`
+	// Want is the declared value in the same form.
+	Want string `json:"want,omitempty"`
+	// Fixed says that Apply can remove, or has removed, the difference.
+	Fixed bool `json:"fixed"`
+}
+
+// String is one line for a person.
+func (d Difference) String() string {
+	if d.Missing {
+		return "stream " + d.Stream + ": missing"
+	}
+	line := fmt.Sprintf("stream %s: %s is %s, want %s", d.Stream, d.Field, orUnset(d.Got), orUnset(d.Want))
+	if !d.Fixed {
+		line += " (an update cannot change it)"
+	}
+	return line
+}
+
+func orUnset(s string) string {
+	if s == "" {
+		return "unset"
+	}
+	return s
+}
+
+// durationFields hold nanoseconds.
+var durationFields = []string{"max_age", "duplicate_window", "subject_delete_marker_ttl"}
+
+// ownedByOperators are settings that a declaration does not speak about unless it sets them.
+var ownedByOperators = []string{"metadata", "placement"}
+
+// compare lists the differences of two configurations of one stream, in alphabetical order of the settings.
+func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
+	have, err := toMap(got)
+	if err != nil {
+		return nil, err
+	}
+	declared, err := toMap(want)
+	if err != nil {
+		return nil, err
+	}
+	fields := maps.Clone(have)
+	maps.Copy(fields, declared)
+	var differences []Difference
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		if bytes.Equal(have[field], declared[field]) ||
+			declared[field] == nil && slices.Contains(ownedByOperators, field) {
+			continue
+		}
+		differences = append(differences, Difference{
+			Stream: want.Name,
+			Field:  field,
+			Got:    show(field, have[field]),
+			Want:   show(field, declared[field]),
+			Fixed:  updatable(field, string(have[field]), string(declared[field])),
+		})
+	}
+	return differences, nil
+}
+
+// toMap returns the settings in the JSON of the JetStream API, without those that say nothing: zero values,
+// -1 where the server means the same by 0, and what the server adds to the metadata.
+func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
+	config.Subjects = slices.Sorted(slices.Values(config.Subjects))
+	config.Metadata = maps.Clone(config.Metadata)
+	maps.DeleteFunc(config.Metadata, func(key, _ string) bool {
+		return len(key) > 6 && key[:6] == "_nats."
+	})
+	raw, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	var settings map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &settings); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	maps.DeleteFunc(settings, func(_ string, value json.RawMessage) bool {
+		switch string(value) {
+		case "0", "-1", "false", `""`, "null", "{}", "[]":
+			return true
+		}
+		return false
+	})
+	return settings, nil
+}
+
+// updatable reports whether the server lets an update change a setting.
+func updatable(field, got, want string) bool {
+	const workQueue = `"workqueue"`
+	switch field {
+	case "name", "storage", "mirror", "first_seq", "template_owner", "allow_msg_counter", "persist_mode":
+		return false
+	case "retention":
+		return got != workQueue && want != workQueue
+	case "sealed", "deny_delete", "deny_purge", "allow_msg_ttl", "allow_msg_schedules":
+		// They can be turned on and never off again.
+		return want != ""
+	}
+	return true
+}
+
+func show(field string, value json.RawMessage) string {
+	if value != nil && slices.Contains(durationFields, field) {
+		var d time.Duration
+		if err := json.Unmarshal(value, &d); err == nil {
+			return d.String()
+		}
+	}
+	return string(value)
+}

@@ -1,0 +1,43 @@
+package contracts
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"strconv"
+	"strings"
+)
+
+// maxMsgID bounds a message id. The server keeps every id of its window in memory.
+const maxMsgID = 256
+
+// EventMsgID is the Nats-Msg-Id of an event: "<source>|<id>", which CloudEvents says identify it together. A
+// '|' or '\' in the source is escaped by '\', so that two different pairs never share an id.
+func EventMsgID(source, id string) string {
+	return bounded(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(source) + "|" + id)
+}
+
+// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim, so that a job published again after an
+// unclear answer is the same, and one for a later claim is not.
+func EnrichJobMsgID(claim string) string { return bounded(claim) }
+
+// ImportJobMsgID is the Nats-Msg-Id of an import job: the job.
+func ImportJobMsgID(jobID string) string { return bounded(jobID) }
+
+// ReplayMsgID is the Nats-Msg-Id of the n-th replay of a dead letter. It differs from the original's, which
+// the stream may still remember and would then drop the replay for.
+func ReplayMsgID(original string, n int) string {
+	return bounded(original + ".replay." + strconv.Itoa(n))
+}
+
+// bounded keeps ids that are short and printable and hashes the others: a header cannot carry line breaks.
+func bounded(id string) string {
+	plain := len(id) <= maxMsgID && id != ""
+	for i := 0; plain && i < len(id); i++ {
+		plain = id[i] > ' ' && id[i] < 0x7f
+	}
+	if plain && !strings.HasPrefix(id, "sha256=") {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "sha256=" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
