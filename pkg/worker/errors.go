@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrGoexit is the error of an attempt whose handler called runtime.Goexit.
+	ErrGoexit = errors.New("worker: handler called runtime.Goexit")
+
+	// ErrNoHandler is returned when Run is called before any Handle.
+	ErrNoHandler = errors.New("worker: no handler registered: call Handle before Run")
+
+	// ErrShutdown is the cause with which a handler's context ends when the worker stops.
+	ErrShutdown = errors.New("worker: shutting down")
+
+	// ErrStarted is returned when Run is called twice, or Handle after Run.
+	ErrStarted = errors.New("worker: already started")
+)
+
+// DecodeError is returned when a payload is not what its handler expects. The message
+// goes to the dead letters.
+type DecodeError struct {
+	// Cause is what Policy.Decode returned.
+	Cause error
+
+	// Subject is the subject of the message.
+	Subject string
+}
+
+// Error implements error.
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("worker: payload of %q cannot be decoded: %v", e.Subject, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *DecodeError) Unwrap() error { return e.Cause }
+
+// DriftError is returned when something on the server is not set as the worker needs it.
+type DriftError struct {
+	// Asset names it, such as "consumer JOBS/enricher".
+	Asset string
+
+	// Differences has one line per setting: what it is and what it must be.
+	Differences []string
+}
+
+// Error implements error.
+func (e *DriftError) Error() string {
+	return fmt.Sprintf("worker: %s is not set as needed: %s (apply the declared settings, or set Config.AutoCreate)",
+		e.Asset, strings.Join(e.Differences, "; "))
+}
+
+// MissingError is returned when something on the server that the worker needs is absent.
+type MissingError struct {
+	// Asset names it, such as "bucket jobs".
+	Asset string
+
+	// Cause is the server's answer.
+	Cause error
+}
+
+// Error implements error.
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("worker: %s is missing: %v (create it, or set Config.AutoCreate)", e.Asset, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *MissingError) Unwrap() error { return e.Cause }
+
+// PanicError is the error of an attempt whose handler panicked.
+type PanicError struct {
+	// Stack is the stack of the panicking goroutine.
+	Stack []byte
+
+	// Value is what was passed to panic.
+	Value any
+}
+
+// Error implements error. It has no stack: that is for logs and dead letters.
+func (e *PanicError) Error() string { return fmt.Sprintf("worker: handler panicked: %v", e.Value) }
+
+// Unwrap returns the panic's value when it is an error.
+func (e *PanicError) Unwrap() error {
+	err, ok := e.Value.(error)
+	if !ok {
+		return nil
+	}
+
+	return err
+}
+
+// StuckError is returned by Run when handlers did not return before the hard deadline.
+// Their jobs were handed back and may run elsewhere while these still run here.
+type StuckError struct {
+	// Jobs are the jobs that were still running.
+	Jobs []Info
+}
+
+// Error implements error.
+func (e *StuckError) Error() string {
+	names := make([]string, 0, len(e.Jobs))
+	for _, job := range e.Jobs {
+		names = append(names, fmt.Sprintf("%s (%s)", job.ID, job.Subject))
+	}
+
+	return fmt.Sprintf("worker: %d handlers did not return before the hard deadline: %s",
+		len(e.Jobs), strings.Join(names, ", "))
+}
+
+// TimeoutError is the cause with which a handler's context ends at Policy.Timeout.
+type TimeoutError struct {
+	// Timeout is the policy's.
+	Timeout time.Duration
+}
+
+// Error implements error.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("worker: handler ran longer than its timeout of %s", e.Timeout)
+}

@@ -1,0 +1,45 @@
+// Package signature groups error texts: texts that differ only in ids, numbers and quoted
+// values have the same signature.
+package signature
+
+import (
+	"regexp"
+	"strings"
+)
+
+// maxLength bounds a signature, in bytes.
+const maxLength = 200
+
+// maxInput bounds how much of a text is looked at, in bytes.
+const maxInput = 4 << 10
+
+var rules = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|` + "`[^`]*`"), `"…"`},
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b`), "<id>"},
+	{regexp.MustCompile(`(?i)\b(?:0x)?[0-9a-f]{12,}\b`), "<id>"},
+	{regexp.MustCompile(`\b[A-Za-z0-9_-]*[0-9][A-Za-z0-9_-]{19,}\b`), "<id>"},
+	{regexp.MustCompile(`[0-9]+(?:\.[0-9]+)*`), "#"},
+	{regexp.MustCompile(`\s+`), " "},
+}
+
+// Of returns the signature of an error text: at most 200 bytes of valid UTF-8 on one line.
+func Of(text string) string {
+	if len(text) > maxInput {
+		text = text[:maxInput]
+	}
+
+	text = strings.ToValidUTF8(text, "?")
+	for _, rule := range rules {
+		text = rule.pattern.ReplaceAllString(text, rule.with)
+	}
+
+	text = strings.TrimSpace(text)
+	if len(text) > maxLength {
+		text = strings.ToValidUTF8(text[:maxLength], "")
+	}
+
+	return text
+}

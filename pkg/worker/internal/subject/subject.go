@@ -1,0 +1,84 @@
+// Package subject knows the rules of NATS subjects and their wildcards.
+package subject
+
+import (
+	"errors"
+	"strings"
+)
+
+var (
+	// ErrEmptyToken is returned when a subject has no tokens or one without characters.
+	ErrEmptyToken = errors.New("a token between dots is empty")
+
+	// ErrSpace is returned when a subject has white space or a control character.
+	ErrSpace = errors.New("spaces and control characters are not allowed")
+
+	// ErrWildcard is returned when a wildcard stands where none may.
+	ErrWildcard = errors.New("'*' must be a whole token, '>' a whole last token")
+)
+
+// CheckPattern reports what is wrong with a subject that may have wildcards.
+func CheckPattern(pattern string) error {
+	if strings.ContainsFunc(pattern, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return ErrSpace
+	}
+
+	tokens := strings.Split(pattern, ".")
+	for i, token := range tokens {
+		switch {
+		case token == "":
+			return ErrEmptyToken
+		case token == "*", token == ">" && i == len(tokens)-1:
+		case strings.ContainsAny(token, "*>"):
+			return ErrWildcard
+		}
+	}
+
+	return nil
+}
+
+// CheckLiteral reports what is wrong with a subject that may have no wildcards.
+func CheckLiteral(subject string) error {
+	if strings.ContainsAny(subject, "*>") {
+		return ErrWildcard
+	}
+
+	return CheckPattern(subject)
+}
+
+// Matches reports whether a literal subject falls under a valid pattern. It does not
+// allocate.
+func Matches(pattern, subject string) bool {
+	for {
+		token, patternRest, patternMore := strings.Cut(pattern, ".")
+		if token == ">" {
+			return subject != ""
+		}
+
+		have, subjectRest, subjectMore := strings.Cut(subject, ".")
+		if token != "*" && token != have || patternMore != subjectMore {
+			return false
+		}
+
+		if !patternMore {
+			return have != ""
+		}
+
+		pattern, subject = patternRest, subjectRest
+	}
+}
+
+// Overlap reports whether some subject falls under both valid patterns.
+func Overlap(a, b string) bool {
+	left, right := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(left), len(right)) {
+		switch {
+		case left[i] == ">" || right[i] == ">":
+			return true
+		case left[i] != "*" && right[i] != "*" && left[i] != right[i]:
+			return false
+		}
+	}
+
+	return len(left) == len(right)
+}

@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Job is one job as its handler sees it. Handlers must not change Data or Header.
+type Job[T any] struct {
+	Info
+
+	// Args is the decoded payload.
+	Args T
+
+	// Data is the payload as it was published.
+	Data []byte
+
+	// Header holds the headers of the message, nil when it has none.
+	Header nats.Header
+}
+
+// Info identifies one attempt at one job.
+type Info struct {
+	// Attempt is 1 for the first attempt. See the package comment for what uses one.
+	Attempt int
+
+	// Consumer is the durable name of the consumer that delivered the job.
+	Consumer string
+
+	// Deliveries is how often the server has delivered the message, this time included.
+	// It is at least Attempt; deliveries that used no attempt make the difference.
+	Deliveries int
+
+	// EnqueuedAt is when the stream stored the message, by the server's clock.
+	EnqueuedAt time.Time
+
+	// ID is the Nats-Msg-Id of the message, or "<stream>:<sequence>" when it has none.
+	// It is the same in every attempt.
+	ID string
+
+	// MaxAttempts is the policy's: at Attempt == MaxAttempts an error is final.
+	MaxAttempts int
+
+	// Sequence is the position in the stream.
+	Sequence uint64
+
+	// Stream is the name of the stream.
+	Stream string
+
+	// Subject is the subject that the job was published to.
+	Subject string
+}
+
+// Handler works one job. Returning nil completes it. [Retry], [Snooze] and [Cancel] say
+// what to do instead; any other error, a panic or a runtime.Goexit is a failed attempt,
+// retried by the policy. The context ends at the policy's timeout and when the worker
+// stops; [context.Cause] tells which.
+//
+// A job is delivered at least once, so a handler must be idempotent: it runs again after
+// a crash between its last effect and the acknowledgement.
+type Handler[T any] func(ctx context.Context, job *Job[T]) error
+
+func jobID(header nats.Header, stream string, sequence uint64) string {
+	if id := header.Get(nats.MsgIdHdr); id != "" {
+		return id
+	}
+
+	return stream + ":" + strconv.FormatUint(sequence, 10)
+}

@@ -1,0 +1,223 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Names that every test uses on its own server.
+const (
+	durable = "cook"
+	pattern = "jobs.>"
+	stream  = "JOBS"
+)
+
+// order is the payload of the tests' jobs.
+type order struct {
+	N int `json:"n"`
+}
+
+func TestMain(m *testing.M) {
+	childMain()
+	goleak.VerifyTestMain(m)
+}
+
+// bundle is what a test works with.
+type bundle struct {
+	js  jetstream.JetStream
+	nc  *nats.Conn
+	srv *natsrun.Server
+}
+
+// setup gives a test a server with a job stream. In a bubble the server is given.
+func setup(t testing.TB, srv *natsrun.Server) *bundle {
+	t.Helper()
+
+	if srv == nil {
+		srv = natstest.Server(t)
+	}
+
+	b := &bundle{srv: srv}
+	b.nc, b.js = natstest.Connect(t, srv)
+
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return b
+}
+
+// config is a worker's configuration; mutations come after.
+func (b *bundle) config(t testing.TB, mutate ...func(*worker.Config)) worker.Config {
+	t.Helper()
+
+	cfg := worker.Config{
+		AutoCreate: true, Consumer: durable, ID: t.Name(), Logger: slog.New(slog.DiscardHandler), Stream: stream,
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+
+	return cfg
+}
+
+// running is a worker in its Run.
+type running struct {
+	done chan error
+	once bool
+	stop context.CancelFunc
+	t    testing.TB
+}
+
+// run starts a worker with one handler and stops it when the test ends.
+func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.Policy, h worker.Handler[order]) *running {
+	t.Helper()
+
+	w, err := worker.New(js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := worker.Handle(w, pattern, policy, h); err != nil {
+		t.Fatal(err)
+	}
+
+	return start(t, w)
+}
+
+// start runs a worker and stops it when the test ends.
+func start(t testing.TB, w *worker.Worker) *running {
+	t.Helper()
+
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it is cancelled by wait, before the test's ends
+	r := &running{done: make(chan error, 1), stop: cancel, t: t}
+
+	go func() { r.done <- w.Run(ctx) }()
+
+	t.Cleanup(func() {
+		if !r.once {
+			if err := r.wait(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		}
+	})
+
+	return r
+}
+
+// wait stops the worker and returns what Run returned.
+func (r *running) wait() error {
+	r.t.Helper()
+
+	r.once = true
+	r.stop()
+
+	return receive(r.t, r.done, "Run to return")
+}
+
+// publish adds a job and returns its sequence.
+func (b *bundle) publish(t testing.TB, subject string, payload string) uint64 {
+	t.Helper()
+
+	ack, err := b.js.Publish(t.Context(), subject, []byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return ack.Sequence
+}
+
+// publishN adds jobs {"n":0} to {"n":n-1} on jobs.0 and so on, each with a message ID.
+func (b *bundle) publishN(t testing.TB, n int) {
+	t.Helper()
+
+	for i := range n {
+		_, err := b.js.PublishAsync(fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
+}
+
+// left is the number of messages in the job stream.
+func (b *bundle) left(t testing.TB) uint64 {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return s.CachedInfo().State.Msgs
+}
+
+// letters returns all dead letters.
+func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), "DEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var all []worker.DeadLetter
+
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		msg, err := s.GetMsg(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		letter, err := worker.ParseDeadLetter(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		all = append(all, letter)
+	}
+
+	return all
+}
+
+// patience is how long a test waits for what must come. It decides nothing else.
+func patience() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("TEST_PATIENCE")); err == nil {
+		return d
+	}
+
+	return time.Minute
+}
+
+// receive waits for a signal.
+func receive[T any](t testing.TB, from <-chan T, what string) T {
+	t.Helper()
+
+	timer := time.NewTimer(patience())
+	defer timer.Stop()
+
+	select {
+	case v := <-from:
+		return v
+	case <-timer.C:
+		t.Fatalf("waited in vain for %s", what)
+
+		panic("unreachable")
+	}
+}

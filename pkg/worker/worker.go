@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/excuse"
+	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
+)
+
+const (
+	deadKept       = 30 * 24 * time.Hour
+	deadWindow     = 24 * time.Hour
+	firstWait      = 50 * time.Millisecond // of a backoff against the server
+	lastWait       = 2 * time.Second
+	prepareTimeout = 10 * time.Second
+)
+
+// Worker works the jobs of one consumer. Make it with [New], give it handlers with
+// [Handle], then call Run once.
+type Worker struct {
+	cfg     Config
+	excuses *excuse.Store
+	js      jetstream.JetStream
+	log     *slog.Logger
+	nc      *nats.Conn
+	routes  []*route
+	started atomic.Bool
+
+	// Of a run.
+	down     atomic.Bool     // reported as not ready
+	jobs     context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	losses   atomic.Int32    // since the server last gave a sign of life
+	puller   *pull.Puller
+	running  sync.WaitGroup  // deliveries that are not abandoned
+	settling context.Context //nolint:containedctx // ends when outcomes are no longer recorded
+	slots    chan struct{}
+	stopping context.Context //nolint:containedctx // ends when no more jobs are taken
+	table    table
+}
+
+// New returns a worker that pulls through js. It makes no request: what is missing on the
+// server is reported by Run. Every invalid field of cfg is reported at once.
+func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
+	cfg = cfg.withDefaults()
+
+	err := cfg.validate()
+	if js == nil {
+		err = errors.Join(errors.New("worker: New needs a JetStream context, got nil"), err)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	return &Worker{
+		cfg: cfg, excuses: excuse.New(js, cfg.Bucket), js: js, nc: js.Conn(),
+		log:   cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
+		slots: make(chan struct{}, cfg.Concurrency),
+		table: table{jobs: make(map[uint64]*delivery, cfg.Concurrency)},
+	}, nil
+}
+
+// sleep waits and reports true, or false when ctx ends first.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
