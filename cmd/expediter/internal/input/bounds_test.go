@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // endless makes n records without holding them.
@@ -127,7 +130,9 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 func TestSeenGenerations(t *testing.T) {
 	t.Parallel()
 	s := newSeen(10)
-	place := func(i int) Place { return Place{ID: fmt.Sprint(i), Position: Position{File: "f", Line: i}} }
+	place := func(i int) Place {
+		return Place{Position: Position{File: "f", Line: i}, Restaurant: contracts.Restaurant{PlaceID: strconv.Itoa(i)}}
+	}
 	for i := range 100 {
 		s.add(place(i))
 		for back := range min(i, 5) {

@@ -23,7 +23,7 @@ p3,Noodle Bar,Haifa,5
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(place.ID, string(place.Body))
+		fmt.Println(place.Restaurant.PlaceID, string(place.Body))
 	}
 	for _, problem := range reader.Report().Problems {
 		fmt.Println(problem)

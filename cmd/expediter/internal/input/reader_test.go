@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // read reads a text as the standard input and returns one line per place, the report and the final error.
@@ -169,6 +171,19 @@ func TestReaderProblems(t *testing.T) {
 			},
 			places: 1,
 		},
+		"rules of the wire format": {
+			text: "id,name,wolt\np1,C,soon\n",
+			want: []string{
+				"stdin:2: wolt: must be an object, got a string",
+			},
+		},
+		"bounds of the wire format": {
+			text: "id,name\n" + strings.Repeat("x", contracts.MaxID+1) + ",A\np2," + strings.Repeat("x", 1025) + "\n",
+			want: []string{
+				fmt.Sprintf("stdin:2: placeId: has %d bytes, at most %d", contracts.MaxID+1, contracts.MaxID),
+				"stdin:3: name: has 1025 bytes, at most 1024",
+			},
+		},
 		"same id with other content": {
 			text:   "id,name\np1,A\np1,A\np2,B\np1,C\n",
 			want:   []string{`stdin:5: placeId: "p1" was given before at stdin:2 with other content`},
@@ -282,10 +297,10 @@ func TestReaderFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if place.Offset <= offset {
-			t.Errorf("%s: offset %d after %d", place.ID, place.Offset, offset)
+			t.Errorf("%s: offset %d after %d", place.Restaurant.PlaceID, place.Offset, offset)
 		}
 		offset = place.Offset
-		ids = append(ids, place.ID)
+		ids = append(ids, place.Restaurant.PlaceID)
 	}
 	if diff := cmp.Diff([]string{"p1", "p2", "p3", "p4"}, ids); diff != "" {
 		t.Error(diff)

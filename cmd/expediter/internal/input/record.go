@@ -3,11 +3,14 @@ package input
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // record is one undecoded place.
@@ -19,6 +22,12 @@ type record struct {
 	raw      json.RawMessage // the object as it was written; nil from CSV
 }
 
+// parsed is what the known fields of a record say.
+type parsed struct {
+	address, city, id, name, phone string
+	location                       *contracts.Location
+}
+
 // place checks the record and builds the place, or says everything that is wrong with it.
 func (rec record) place() (Place, *RowError) {
 	known := columns(func(i int) string { return rec.fields[i].name }, len(rec.fields))
@@ -27,29 +36,52 @@ func (rec record) place() (Place, *RowError) {
 		delete(known, fieldLng)
 	}
 	check := checker{rec: rec, known: known}
-	place := Place{
-		Address:  check.text(fieldAddress, false, false),
-		City:     check.text(fieldCity, false, false),
-		ID:       check.text(fieldID, true, true),
-		Location: check.location(),
-		Name:     check.text(fieldName, true, false),
-		Offset:   rec.end,
-		Phone:    check.text(fieldPhone, false, true),
-		Position: rec.position,
+	values := parsed{
+		address:  check.text(fieldAddress, false, false),
+		city:     check.text(fieldCity, false, false),
+		id:       check.text(fieldID, true, true),
+		location: check.location(),
+		name:     check.text(fieldName, true, false),
+		phone:    check.text(fieldPhone, false, true),
+	}
+	if values.city == "" {
+		values.city = rec.city
+	}
+	place := Place{Offset: rec.end, Position: rec.position}
+	if len(check.problems) == 0 {
+		place.Body = rec.body(known, values)
+		check.problems = decode(place.Body, &place.Restaurant)
 	}
 	if len(check.problems) > 0 {
 		return Place{}, &RowError{Position: rec.position, Fields: check.problems}
 	}
-	if place.City == "" {
-		place.City = rec.city
-	}
-	place.Body = rec.body(known, place)
 	return place, nil
 }
 
+// decode applies the rules of the wire format, so that a bad place is found here, with its line, and not when a request
+// with a hundred places is refused.
+func decode(body []byte, restaurant *contracts.Restaurant) []FieldError {
+	err := restaurant.UnmarshalJSON(body)
+	if err == nil {
+		err = restaurant.Validate()
+	}
+	var invalid *contracts.ValidationError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &invalid):
+		return []FieldError{{Problem: err.Error()}}
+	}
+	problems := make([]FieldError, len(invalid.Fields))
+	for i, f := range invalid.Fields {
+		problems[i] = FieldError{Field: strings.ReplaceAll(strings.TrimPrefix(f.Path, "/"), "/", "."), Problem: f.Problem}
+	}
+	return problems
+}
+
 // body returns the object as it was written when it already uses the wire names, and builds it otherwise.
-func (rec record) body(known map[string]int, place Place) json.RawMessage {
-	if rec.raw != nil && rec.canonical(known, place) {
+func (rec record) body(known map[string]int, values parsed) json.RawMessage {
+	if rec.raw != nil && rec.canonical(known, values) {
 		return rec.raw
 	}
 	roles := make(map[int]string, len(known))
@@ -60,17 +92,17 @@ func (rec record) body(known map[string]int, place Place) json.RawMessage {
 	for _, name := range []string{fieldID, fieldName, fieldAddress, fieldCity, fieldPhone} {
 		out.taken[name] = true // a foreign field never stands in for a known one
 	}
-	out.taken[fieldLocation] = place.Location != nil
+	out.taken[fieldLocation] = values.location != nil
 	for i, f := range rec.fields {
-		out.member(f, roles[i], place)
+		out.member(f, roles[i], values)
 	}
-	if _, given := known[fieldCity]; place.City != "" && (!given || !out.wrote[fieldCity]) {
-		out.put(fieldCity, quote(place.City))
+	if _, given := known[fieldCity]; values.city != "" && (!given || !out.wrote[fieldCity]) {
+		out.put(fieldCity, quote(values.city))
 	}
 	return out.close()
 }
 
-func (rec record) canonical(known map[string]int, place Place) bool {
+func (rec record) canonical(known map[string]int, values parsed) bool {
 	for role, i := range known {
 		if rec.fields[i].name != role {
 			return false
@@ -81,11 +113,11 @@ func (rec record) canonical(known map[string]int, place Place) bool {
 			return false
 		}
 	}
-	if i, given := known[fieldLocation]; given && place.Location != nil && !plainPoint(rec.fields[i].value) {
+	if i, given := known[fieldLocation]; given && values.location != nil && !plainPoint(rec.fields[i].value) {
 		return false
 	}
 	i, given := known[fieldCity]
-	return place.City == "" || given && !isNull(rec.fields[i].value) && string(rec.fields[i].value) != `""`
+	return values.city == "" || given && !isNull(rec.fields[i].value) && string(rec.fields[i].value) != `""`
 }
 
 // objectWriter writes a JSON object member by member.
@@ -95,19 +127,19 @@ type objectWriter struct {
 	wrote map[string]bool
 }
 
-func (w *objectWriter) member(f field, role string, place Place) {
+func (w *objectWriter) member(f field, role string, values parsed) {
 	switch role {
 	case "":
 		if !w.taken[f.name] && !w.wrote[f.name] {
 			w.put(f.name, f.value)
 		}
 	case fieldLat, fieldLng, fieldLocation:
-		if place.Location != nil && !w.wrote[fieldLocation] {
-			point, _ := json.Marshal(place.Location) //nolint:errchkjson // two finite numbers
+		if values.location != nil && !w.wrote[fieldLocation] {
+			point, _ := json.Marshal(values.location) //nolint:errchkjson // two finite numbers
 			w.put(fieldLocation, point)
 		}
 	default:
-		if text := roleText(place, role); text != "" && !w.wrote[role] {
+		if text := roleText(values, role); text != "" && !w.wrote[role] {
 			w.put(role, quote(text))
 		}
 	}
@@ -133,18 +165,18 @@ func (w *objectWriter) close() json.RawMessage {
 	return w.buf.Bytes()
 }
 
-func roleText(place Place, role string) string {
+func roleText(values parsed, role string) string {
 	switch role {
 	case fieldAddress:
-		return place.Address
+		return values.address
 	case fieldCity:
-		return place.City
+		return values.city
 	case fieldID:
-		return place.ID
+		return values.id
 	case fieldName:
-		return place.Name
+		return values.name
 	case fieldPhone:
-		return place.Phone
+		return values.phone
 	}
 	return ""
 }
@@ -193,7 +225,7 @@ func (c *checker) text(name string, required, number bool) string {
 }
 
 // location reads {"lat":..,"lng":..} or a pair of columns.
-func (c *checker) location() *Point {
+func (c *checker) location() *contracts.Location {
 	latRaw, lngRaw := c.value(fieldLat), c.value(fieldLng)
 	if raw := c.value(fieldLocation); raw != nil {
 		members, err := parseObject(raw)
@@ -220,7 +252,7 @@ func (c *checker) location() *Point {
 		c.problem(fieldLng, "missing, though the latitude is given")
 		return nil
 	}
-	return &Point{Lat: latText, Lng: lngText}
+	return &contracts.Location{Lat: latText, Lng: lngText}
 }
 
 func (c *checker) degrees(name string, raw json.RawMessage, bound float64) (value float64, given, ok bool) {

@@ -25,7 +25,7 @@ func newSeen(most int) *seen {
 
 // add remembers the place. When its id is known, it returns where it was first seen and whether the content is equal.
 func (s *seen) add(p Place) (first Position, known, equal bool) {
-	key := [16]byte(hash(p.ID))
+	key := [16]byte(hash(p.Restaurant.PlaceID))
 	content := binary.BigEndian.Uint64(hash(string(p.Body)))
 	earlier, known := s.young[key]
 	if !known {

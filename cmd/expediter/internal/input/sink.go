@@ -45,7 +45,7 @@ func (s *sink) accept(rec record) error {
 		return nil
 	} else if known {
 		return s.reject(&RowError{Position: place.Position, Fields: []FieldError{{
-			Field: fieldID, Problem: fmt.Sprintf("%s was given before at %s with other content", excerpt(quote(place.ID)), first),
+			Field: fieldID, Problem: fmt.Sprintf("%s was given before at %s with other content", excerpt(quote(place.Restaurant.PlaceID)), first),
 		}}})
 	}
 	s.report.Rows++

@@ -1,0 +1,32 @@
+package output_test
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+)
+
+func ExampleNew() {
+	w, err := output.New(os.Stdout, output.Options{Format: output.FormatTable})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	score := 0.991
+	for _, row := range []output.Row{
+		{PlaceID: "p1", Name: "Sushi Gal", Status: "FOUND", URL: "https://wolt.com/en/isr/haifa/restaurant/sushi-gal", Score: &score, Venue: "Sushi Gal Haifa"},
+		{PlaceID: "p2", Name: "Noodle Bar", Status: "PENDING", Reason: "ambiguous"},
+	} {
+		if err := w.Write(row); err != nil {
+			fmt.Println(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// PLACE ID  NAME        STATUS   URL                                                 SCORE  VENUE            REASON
+	// p1        Sushi Gal   FOUND    https://wolt.com/en/isr/haifa/restaurant/sushi-gal  0.991  Sushi Gal Haifa  -
+	// p2        Noodle Bar  PENDING  -                                                   -      -                ambiguous
+}

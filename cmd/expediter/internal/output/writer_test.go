@@ -1,0 +1,233 @@
+package output
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rivo/uniseg"
+)
+
+func known(v float64) *float64 { return &v }
+
+var rows = []Row{
+	{
+		PlaceID: "p1", Name: "סושי \"גל\", נמל", Status: "FOUND", URL: "https://wolt.com/en/isr/haifa/restaurant/a?b&c", Score: known(0.98765),
+		VenueID: "v1", Venue: "Sushi Gal", Place: json.RawMessage(`{"placeId":"p1","big":12345678901234567890}`),
+	},
+	{PlaceID: "p2", Name: "麺や 白", Status: "NOT_FOUND"},
+	{PlaceID: "p3", Name: "A\nB", Status: "PENDING", Reason: "ambiguous", VenueID: "v3"},
+}
+
+func write(t *testing.T, opts Options, rows ...Row) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w, err := New(&buf, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		if err := errors.Join(w.Write(row), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	want := `[
+  {"placeId":"p1","name":"סושי \"גל\", נמל","status":"FOUND","url":"https://wolt.com/en/isr/haifa/restaurant/a?b&c","score":0.98765,"venueId":"v1","venue":"Sushi Gal","reason":null,"place":{"placeId":"p1","big":12345678901234567890}},
+  {"placeId":"p2","name":"麺や 白","status":"NOT_FOUND","url":null,"score":null,"venueId":null,"venue":null,"reason":null},
+  {"placeId":"p3","name":"A\nB","status":"PENDING","url":null,"score":null,"venueId":"v3","venue":null,"reason":"ambiguous"}
+]
+`
+	if diff := cmp.Diff(want, write(t, Options{Format: FormatJSON}, rows...)); diff != "" {
+		t.Error(diff)
+	}
+	if got := write(t, Options{Format: FormatJSON}); got != "[]\n" {
+		t.Errorf("no rows: %q", got)
+	}
+}
+
+func TestJSONLines(t *testing.T) {
+	t.Parallel()
+	lines := strings.Split(strings.TrimSuffix(write(t, Options{Format: FormatJSONLines}, rows...), "\n"), "\n")
+	var ids []string
+	for _, line := range lines {
+		var row struct{ PlaceID string }
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(line, err)
+		}
+		ids = append(ids, row.PlaceID)
+	}
+	if diff := cmp.Diff([]string{"p1", "p2", "p3"}, ids); diff != "" {
+		t.Error(diff)
+	}
+	if got := write(t, Options{Format: FormatJSONLines}); got != "" {
+		t.Errorf("no rows: %q", got)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	t.Parallel()
+	got, err := csv.NewReader(strings.NewReader(write(t, Options{Format: FormatCSV}, rows...))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"},
+		{"p1", "סושי \"גל\", נמל", "FOUND", "https://wolt.com/en/isr/haifa/restaurant/a?b&c", "0.988", "v1", "Sushi Gal", ""},
+		{"p2", "麺や 白", "NOT_FOUND", "", "", "", "", ""},
+		{"p3", "A\nB", "PENDING", "", "", "v3", "", "ambiguous"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := write(t, Options{Format: FormatCSV}); got != "placeId,name,status,url,score,venueId,venue,reason\n" {
+		t.Errorf("no rows: %q", got)
+	}
+}
+
+// Every column starts at the same terminal cell in each line, whatever the script.
+func TestTableColumnsAlign(t *testing.T) {
+	t.Parallel()
+	names := []string{"Pizza", "קפה שקד", "קָפֶה", "麺や 白", "Ταβέρνα", "Ye\u0301ti", "👩\u200d🍳 Cook"}
+	var in []Row
+	for i, name := range names {
+		in = append(in, Row{PlaceID: fmt.Sprintf("p%d", i), Name: name, Status: "FOUND", URL: "https://example.org/"})
+	}
+	var starts []int
+	for _, line := range strings.Split(strings.TrimSpace(write(t, Options{}, in...)), "\n")[1:] {
+		starts = append(starts, uniseg.StringWidth(line[:strings.Index(line, "FOUND")]))
+	}
+	if len(starts) != len(names) || len(slices.Compact(slices.Clone(starts))) != 1 {
+		t.Errorf("the status starts at cells %v", starts)
+	}
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	want := `PLACE ID  NAME             STATUS     URL                                             SCORE  VENUE      REASON
+p1        סושי "גל", נמל   FOUND      https://wolt.com/en/isr/haifa/restaurant/a?b&c  0.988  Sushi Gal  -
+p2        麺や 白          NOT_FOUND  -                                               -      -          -
+p3        A B              PENDING    -                                               -      v3         ambiguous
+`
+	got := write(t, Options{Format: FormatTable}, rows...)
+	squeeze := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	if diff := cmp.Diff(squeeze(want), squeeze(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTableColor(t *testing.T) {
+	t.Parallel()
+	colored := write(t, Options{Color: true}, rows...)
+	if !strings.Contains(colored, "\x1b[32mFOUND\x1b[0m") {
+		t.Errorf("no colour in %q", colored)
+	}
+	plain := write(t, Options{}, rows...)
+	for _, code := range []string{"\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"} {
+		colored = strings.ReplaceAll(colored, code, "")
+	}
+	if diff := cmp.Diff(plain, colored); diff != "" {
+		t.Error("colour changes more than the colour:", diff)
+	}
+}
+
+func TestTableIsSafeForTerminals(t *testing.T) {
+	t.Parallel()
+	got := write(t, Options{}, Row{PlaceID: "p\x1b[2J", Name: "a\u202eb\x00\u2066c\xff", Status: "FOUND\x07", Venue: "x\r\ny", Reason: "\u009b1m"})
+	for _, bad := range []string{"\x1b", "\u202e", "\x00", "\u2066", "\xff", "\x07", "\r", "\u009b"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("%q is still in %q", bad, got)
+		}
+	}
+	if strings.Count(got, "\n") != 2 {
+		t.Errorf("want a header and one line, got %q", got)
+	}
+}
+
+func TestTableCutsLongNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("x", 100), strings.Repeat("麺", 100), strings.Repeat("e\u0301", 100)} {
+		got := cut(name)
+		if width := uniseg.StringWidth(got); width > tableName || width < tableName-1 || !strings.HasSuffix(got, "…") {
+			t.Errorf("%q takes %d cells", got, width)
+		}
+	}
+}
+
+// A table of any length keeps only its first rows.
+func TestTableStreams(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	w, err := New(&buf, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * tableSample {
+		if err := errors.Join(w.Write(Row{PlaceID: fmt.Sprint(i)}), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if i+1 >= tableSample {
+			want = i + 2
+		}
+		if got := strings.Count(buf.String(), "\n"); got != want {
+			t.Fatalf("after %d rows %d lines are out, want %d", i+1, got, want)
+		}
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	t.Parallel()
+	full := errors.New("the disk is full")
+	for _, format := range Formats() {
+		w, err := New(brokenWriter{full}, Options{Format: Format(format)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Write(rows[0]) // may still be held
+		if err := w.Close(); !errors.Is(err, full) {
+			t.Errorf("%s: Close returns %v", format, err)
+		}
+	}
+}
+
+func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
+	t.Parallel()
+	w, err := New(&bytes.Buffer{}, Options{Format: FormatJSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(Row{PlaceID: "p9", Score: known(math.NaN())}); err == nil || !strings.Contains(err.Error(), "p9") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestParseFormat(t *testing.T) {
+	t.Parallel()
+	for _, name := range append(Formats(), "NDJSON") {
+		if _, err := ParseFormat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := New(&bytes.Buffer{}, Options{Format: "xml"}); !errors.Is(err, ErrFormat) {
+		t.Errorf("got %v", err)
+	}
+}
