@@ -1,0 +1,2 @@
+// Package match decides whether two records of a venue are one.
+package match

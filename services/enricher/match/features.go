@@ -1,0 +1,197 @@
+package match
+
+import (
+	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
+)
+
+// feature numbers one thing that is observed of a pair. Each is in [0,1] and is 0 when it was not observed, so that a
+// missing field adds nothing.
+type feature int
+
+const (
+	nameExact feature = iota
+	nameOverlap
+	nameContained
+	nameJoined
+	nameConflict
+	nameCommon
+	nameCross
+	nameShort
+	nameNumbersSame
+	nameNumbersDiffer
+	nameUnknown
+	branchSame
+	branchDiffers
+	addressSame
+	addressStreet
+	addressNumberNear
+	addressNumberDiffers
+	addressOther
+	addressOpposite
+	addressNumberOnly
+	phoneSame
+	phoneLocal
+	phoneDiffers
+	geoSpot
+	geoDoor
+	geoBlock
+	geoQuarter
+	geoFar
+	geoFarSameAddress
+	citySame
+	cityDiffers
+	strangers
+	features
+)
+
+// featureNames are the names under which evidence is kept. They are part of the stored form.
+var featureNames = [features]string{ //nolint:gochecknoglobals // a constant table
+	"name.exact", "name.overlap", "name.contained", "name.joined", "name.conflict", "name.common", "name.cross", "name.short",
+	"name.numbers_same", "name.numbers_differ", "name.unknown",
+	"branch.same", "branch.differs",
+	"address.same", "address.street", "address.number_near", "address.number_differs", "address.other", "address.opposite", "address.number_only",
+	"phone.same", "phone.local", "phone.differs",
+	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
+	"city.same", "city.differs",
+	"name.stranger",
+}
+
+// vector is the observed features of a pair.
+type vector [features]float64
+
+// The bands of distance in metres.
+const (
+	spot    = 60
+	door    = 150
+	block   = 500
+	quarter = 1500
+)
+
+// The likeness from which two street names are one, and below which they are two.
+const (
+	sameStreet  = 0.74
+	otherStreet = 0.5
+)
+
+// observe compares two places. It is symmetric, because it orders them first.
+func observe(a, b *Prepared) vector {
+	if a.order > b.order {
+		a, b = b, a
+	}
+	var v vector
+	v.names(name.Compare(&a.name, &b.name, a.local, b.local))
+	v.addresses(address.Compare(&a.address, &b.address))
+	v.phones(phone.Compare(a.phones, b.phones))
+	v.cities(city.Compare(&a.city, &b.city, a.address.Words, b.address.Words))
+	if a.Place.Location.usable() && b.Place.Location.usable() {
+		v.distance(metres(*a.Place.Location, *b.Place.Location))
+	}
+	v.cross()
+	return v
+}
+
+func (v *vector) names(g name.Agreement) {
+	if !g.Comparable {
+		v[nameUnknown] = 1
+		return
+	}
+	v[nameExact] = g.Exact
+	v[nameOverlap] = g.Overlap
+	v[nameContained] = g.Containment
+	v[nameJoined] = ramp(g.Joined, 0.7, 1)
+	v[nameConflict] = g.Conflict
+	v[nameCommon] = g.Common
+	v[nameCross] = g.Cross
+	v[nameShort] = g.Short
+	v[nameNumbersSame] = g.NumbersSame
+	v[nameNumbersDiffer] = g.NumbersDiffer
+	v[branchSame] = g.BranchSame
+	v[branchDiffers] = g.BranchDiffer
+}
+
+func (v *vector) addresses(g address.Agreement) {
+	if !g.Comparable {
+		return
+	}
+	if g.Street < 0 {
+		switch g.Number {
+		case address.NumberSame:
+			v[addressNumberOnly] = 1
+		case address.NumberDiffers:
+			v[addressNumberDiffers] = 0.5
+		case address.NumberUnknown, address.NumberNear:
+		}
+		return
+	}
+	same := ramp(g.Street, otherStreet, sameStreet)
+	v[addressOther] = 1 - same
+	switch g.Number {
+	case address.NumberSame:
+		v[addressSame] = same
+		if g.Opposite {
+			v[addressOpposite] = same
+		}
+	case address.NumberNear:
+		v[addressNumberNear] = same
+	case address.NumberDiffers:
+		v[addressNumberDiffers] = same
+	case address.NumberUnknown:
+		v[addressStreet] = same
+	}
+}
+
+func (v *vector) phones(g phone.Agreement) {
+	switch g {
+	case phone.Same:
+		v[phoneSame] = 1
+	case phone.Local:
+		v[phoneLocal] = 1
+	case phone.Differs:
+		v[phoneDiffers] = 1
+	case phone.Unknown:
+	}
+}
+
+func (v *vector) cities(g city.Agreement) {
+	switch g {
+	case city.Same:
+		v[citySame] = 1
+	case city.Differs:
+		v[cityDiffers] = 1
+	case city.Unknown:
+	}
+}
+
+func (v *vector) distance(d float64) {
+	switch {
+	case d <= spot:
+		v[geoSpot] = 1
+	case d <= door:
+		v[geoDoor] = 1
+	case d <= block:
+		v[geoBlock] = 1
+	case d <= quarter:
+		v[geoQuarter] = 1
+	case v[addressSame] > 0.9:
+		v[geoFarSameAddress] = 1
+	default:
+		v[geoFar] = 1
+	}
+}
+
+// cross observes what no field says alone: names that have nothing in common. Telephone and address of a hotel, a food
+// court or a former tenant agree as well, so no amount of such evidence makes one venue of two names.
+func (v *vector) cross() {
+	if v[nameUnknown] == 1 {
+		return
+	}
+	v[strangers] = 1 - ramp(max(v[nameOverlap], v[nameContained]*0.8, v[nameJoined]), 0.15, 0.45)
+}
+
+// ramp is 0 up to low, 1 from high, and straight between.
+func ramp(x, low, high float64) float64 {
+	return max(0, min(1, (x-low)/(high-low)))
+}

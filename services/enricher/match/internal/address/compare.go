@@ -1,0 +1,96 @@
+package address
+
+import (
+	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
+)
+
+// Agreement is how two addresses compare.
+type Agreement struct {
+	// Comparable is false when either address is missing.
+	Comparable bool
+	// Street is the likeness of the street names in [0,1], negative when they cannot be compared.
+	Street float64
+	// Number says how the house numbers compare.
+	Number NumberAgreement
+	// Opposite is true when the streets are named after opposite quarters of the compass.
+	Opposite bool
+}
+
+// NumberAgreement is how two house numbers compare.
+type NumberAgreement uint8
+
+// The ways in which house numbers compare.
+const (
+	NumberUnknown NumberAgreement = iota
+	NumberSame
+	NumberNear // at most four apart: the next door or another entrance
+	NumberDiffers
+)
+
+// alsoWorth is what finding a street among crossing streets and buildings counts for.
+const alsoWorth = 0.85
+
+// Compare compares two addresses. It does not allocate.
+func Compare(a, b *Address) Agreement {
+	if !a.Present() || !b.Present() {
+		return Agreement{Street: -1}
+	}
+	g := Agreement{Comparable: true, Street: -1, Number: compareNumbers(a.Numbers, b.Numbers), Opposite: opposite(a.Direction, b.Direction)}
+	if len(a.Street) == 0 || len(b.Street) == 0 || !token.Comparable(a.Script, b.Script) {
+		return g
+	}
+	g.Street = likeness(a.Street, b.Street)
+	if g.Street < alsoWorth {
+		g.Street = max(g.Street, alsoWorth*likeness(a.Street, b.Also), alsoWorth*likeness(a.Also, b.Street))
+	}
+	return g
+}
+
+// likeness weighs the words of two street names that agree against the shorter name, and a little against the longer.
+func likeness(a, b []token.Token) float64 {
+	if len(a) == 0 || len(b) == 0 {
+		return 0
+	}
+	al := token.Align(a, b)
+	totalA, commonA := tally(a, &al.LikenessA)
+	totalB, commonB := tally(b, &al.LikenessB)
+	if totalA == 0 || totalB == 0 {
+		return 0
+	}
+	contained := max(commonA/totalA, commonB/totalB)
+	overlap := (commonA + commonB) / (totalA + totalB)
+	return 0.75*contained + 0.25*overlap
+}
+
+func tally(words []token.Token, like *[token.Limit]float64) (total, common float64) {
+	for i := range words {
+		w := 1.0
+		if known, ok := lexicon.Address(words[i].Text); ok && known.Part == lexicon.Building {
+			w = 0.4
+		} else if len(words[i].Runes) == 1 {
+			w = 0.6
+		}
+		total += w
+		common += w * like[i]
+	}
+	return total, common
+}
+
+func compareNumbers(a, b []Number) NumberAgreement {
+	if len(a) == 0 || len(b) == 0 {
+		return NumberUnknown
+	}
+	best := NumberDiffers
+	for _, n := range a {
+		for _, m := range b {
+			switch {
+			case n.Low <= m.High && m.Low <= n.High:
+				return NumberSame
+			case n.Low-m.High <= 4 && m.Low-n.High <= 4:
+				best = NumberNear
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,132 @@
+// Package city compares names of cities in several languages.
+package city
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
+)
+
+// City is the name of a city.
+type City struct {
+	// Words are the folded words.
+	Words     []string
+	tokens    []token.Token
+	canonical string
+	initials  string
+	row       phonetic.Row
+	script    text.Script
+}
+
+// Parse reads the name of a city. What follows a comma or a bracket is a region or a country.
+func Parse(raw string) City {
+	folded := text.Fold(raw)
+	if i := strings.IndexAny(folded, ",;(|"); i > 0 {
+		folded = folded[:i]
+	}
+	var c City
+	var sounds []phonetic.Sound
+	for _, w := range text.Words(folded) {
+		if isDigits(w.Text) {
+			continue // a postcode
+		}
+		c.Words = append(c.Words, w.Text)
+		concept := ""
+		if known, ok := lexicon.Address(w.Text); ok {
+			concept = known.Canonical
+		}
+		t := token.New(w, concept)
+		c.tokens = append(c.tokens, t)
+		sounds = append(sounds, t.Row.Sounds...)
+		c.initials += string(t.Runes[:1])
+		c.script = max(c.script, w.Script)
+	}
+	c.canonical = lexicon.City(strings.Join(c.Words, ""))
+	c.row = phonetic.NewRow(sounds)
+	return c
+}
+
+// Present reports whether there is a name.
+func (c *City) Present() bool { return len(c.tokens) > 0 }
+
+// Agreement is how two cities compare.
+type Agreement uint8
+
+// The ways in which cities compare.
+const (
+	Unknown Agreement = iota
+	Same
+	Differs
+)
+
+// Compare compares two cities. AddressA and addressB are the words of the addresses: a city that is named in the other
+// venue's address is the same. It does not allocate.
+func Compare(a, b *City, addressA, addressB []string) Agreement {
+	switch {
+	case a.Present() && b.Present():
+		if same(a, b) || a.within(addressB) || b.within(addressA) {
+			return Same
+		}
+		if !token.Comparable(a.script, b.script) {
+			return Unknown
+		}
+		return Differs
+	case a.Present() && a.within(addressB), b.Present() && b.within(addressA):
+		return Same
+	}
+	return Unknown
+}
+
+func same(a, b *City) bool {
+	if a.canonical == b.canonical {
+		return true
+	}
+	if abbreviates(a, b) || abbreviates(b, a) {
+		return true
+	}
+	al := token.Align(a.tokens, b.tokens)
+	totalA, commonA := tally(a.tokens, &al.LikenessA)
+	totalB, commonB := tally(b.tokens, &al.LikenessB)
+	if max(commonA/totalA, commonB/totalB) > 0.85 {
+		return true
+	}
+	return a.script != b.script && min(a.row.Weight, b.row.Weight) > 1 &&
+		phonetic.Similarity(a.row, b.row, a.script.Abjad() || b.script.Abjad()) > 0.8
+}
+
+// abbreviates reports whether a is the initials of b: "la", "nyc".
+func abbreviates(a, b *City) bool {
+	return len(a.Words) == 1 && len(b.Words) > 1 && a.Words[0] == b.initials
+}
+
+func (c *City) within(address []string) bool {
+	for _, w := range c.Words {
+		if !slices.Contains(address, w) {
+			return false
+		}
+	}
+	return true
+}
+
+// tally weighs the words: those for a quarter of the compass or a centre are added and dropped freely.
+func tally(words []token.Token, like *[token.Limit]float64) (total, common float64) {
+	for i := range min(len(words), token.Limit) {
+		w := 1.0
+		if known, ok := lexicon.Address(words[i].Text); ok && known.Part != lexicon.Plain {
+			w = 0.2
+		} else if known, ok := lexicon.Name(words[i].Text); ok && known.Kind >= lexicon.Venue {
+			w = 0.2
+		}
+		total += w
+		common += w * like[i]
+	}
+	return total, common
+}
+
+func isDigits(s string) bool {
+	return strings.Trim(s, "0123456789") == ""
+}

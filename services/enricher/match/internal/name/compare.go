@@ -1,0 +1,175 @@
+package name
+
+import (
+	"slices"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
+)
+
+// Agreement is how two names compare, each number in [0,1].
+type Agreement struct {
+	// Comparable is false when the names are in scripts of which no two can be compared.
+	Comparable bool
+	// Exact is 1 when all words but articles and kinds of place are the same.
+	Exact float64
+	// Overlap is the weight of the common words among all words.
+	Overlap float64
+	// Containment is the weight of the common words among the words of the name that is better covered.
+	Containment float64
+	// Joined compares the telling words written as one: Jaro-Winkler in one script, by sound in two.
+	Joined float64
+	// Conflict is the weight of words that each name has and the other has not: the lesser of both.
+	Conflict float64
+	// Common is 1 when only common or local words agree.
+	Common float64
+	// Cross is 1 when the names are in different scripts; Short then says how little there was to hear.
+	Cross, Short float64
+	// NumbersSame and NumbersDiffer are 1 when both names have numbers that agree, or that do not.
+	NumbersSame, NumbersDiffer float64
+	// BranchSame and BranchDiffer are 1 when both names name a branch.
+	BranchSame, BranchDiffer float64
+}
+
+// merit ranks the ways in which two names can be read.
+func (g Agreement) merit() float64 {
+	return g.Exact + g.Overlap + 0.5*g.Containment + 0.7*g.Joined - 0.5*g.Conflict - 0.3*g.Common - 0.2*g.Short - 0.01*g.Cross
+}
+
+// Compare returns the agreement of the two forms that agree best. LocalA and localB are the words of the addresses and
+// cities. It does not allocate.
+func Compare(a, b *Name, localA, localB []string) Agreement {
+	var best Agreement
+	for i := range a.Variants {
+		for j := range b.Variants {
+			v, w := &a.Variants[i], &b.Variants[j]
+			if !token.Comparable(v.Script, w.Script) {
+				continue
+			}
+			g := compare(v, w, localA, localB)
+			if !best.Comparable || g.merit() > best.merit() {
+				best = g
+			}
+		}
+	}
+	return best
+}
+
+func compare(a, b *Variant, localA, localB []string) Agreement {
+	al := token.Align(a.Tokens, b.Tokens)
+	sa := tally(a, &al.PartnerA, &al.LikenessA, b, localB)
+	sb := tally(b, &al.PartnerB, &al.LikenessB, a, localA)
+	g := Agreement{Comparable: true}
+	if total := sa.total + sb.total; total > 0 {
+		g.Overlap = (sa.common + sb.common) / total
+		g.Containment = max(ratio(sa.common, sa.total), ratio(sb.common, sb.total))
+	}
+	g.Conflict = min(1, sa.left, sb.left)
+	if sa.telling == 0 || sb.telling == 0 {
+		g.Common = 1
+	}
+	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
+		g.Cross = 1
+		g.Joined = phonetic.Similarity(a.Row, b.Row, a.Script.Abjad() || b.Script.Abjad())
+		g.Short = max(0, 1-float64(min(a.Row.Weight, b.Row.Weight))/4)
+	} else {
+		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
+		if slices.Equal(a.Joined, b.Joined) || sa.distinctLeft+sb.distinctLeft == 0 && g.Overlap > 0.9 {
+			g.Exact = 1
+		}
+	}
+	g.NumbersSame, g.NumbersDiffer = numbers(a, b)
+	if sa.qualifiers > 0 && sb.qualifiers > 0 {
+		g.BranchDiffer = 1
+	} else if sa.branch > 0 || sb.branch > 0 {
+		g.BranchSame = 1
+	}
+	return g
+}
+
+// sums is what one side of an alignment adds up to.
+type sums struct {
+	total, common, left float64
+	telling             float64 // weight of distinctive words that agree
+	distinctLeft        float64 // weight of distinctive words that do not
+	qualifiers, branch  int     // qualifying words left over, and those found on the other side
+}
+
+func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, other *Variant, otherLocal []string) sums {
+	var s sums
+	for i := range v.Words {
+		w := &v.Words[i]
+		weight := w.Weight
+		if partner[i] >= 0 {
+			o := &other.Words[partner[i]]
+			s.total += weight
+			s.common += weight * like[i]
+			if w.Kind == lexicon.Distinctive && o.Kind == lexicon.Distinctive && !w.Local && !o.Local {
+				s.telling += weight * like[i]
+			}
+			if w.Qualifier && o.Qualifier {
+				s.branch++
+			}
+			continue
+		}
+		local := w.Local || slices.Contains(otherLocal, v.Tokens[i].Text)
+		if local {
+			weight = min(weight, localWorth)
+			if w.Qualifier {
+				s.branch++
+			}
+		}
+		s.total += weight
+		if local || w.Kind == lexicon.Stop {
+			continue
+		}
+		s.left += weight
+		if w.Kind == lexicon.Distinctive || w.Kind == lexicon.Food {
+			s.distinctLeft += weight
+		}
+		if w.Qualifier && w.Kind == lexicon.Distinctive {
+			s.qualifiers++
+		}
+	}
+	return s
+}
+
+// numbers compares the numbers written as digits.
+func numbers(a, b *Variant) (same, differ float64) {
+	inA, inB, shared := 0, 0, 0
+	for i := range a.Words {
+		n := a.Words[i].Number
+		if n == "" {
+			continue
+		}
+		inA++
+		for j := range b.Words {
+			if b.Words[j].Number == n {
+				shared++
+				break
+			}
+		}
+	}
+	for j := range b.Words {
+		if b.Words[j].Number != "" {
+			inB++
+		}
+	}
+	switch {
+	case inA == 0 || inB == 0:
+		return 0, 0
+	case shared > 0:
+		return 1, 0
+	}
+	return 0, 1
+}
+
+func ratio(part, whole float64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}

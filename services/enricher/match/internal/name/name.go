@@ -1,0 +1,230 @@
+// Package name takes the names of venues apart and compares them.
+package name
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
+)
+
+// maxVariants bounds the forms of one name that are compared.
+const maxVariants = 6
+
+// Name is a name in every form in which it may be meant.
+type Name struct {
+	// Variants starts with the whole name; others are alternative names and the parts in each script.
+	Variants []Variant
+}
+
+// Variant is one form of a name.
+type Variant struct {
+	Tokens []token.Token
+	Words  []Word // of the same length
+	// Script is that of the telling words.
+	Script text.Script
+	// Joined is the telling words without spaces, and Row their sounds.
+	Joined  []rune
+	Row     phonetic.Row
+	total   float64 // of the weights
+	telling bool    // has a distinctive word
+}
+
+// Word is what a word counts for.
+type Word struct {
+	Kind   lexicon.Kind
+	Weight float64
+	// Qualifier says that the word stands in parentheses or after a dash: it may name a branch.
+	Qualifier bool
+	// Local says that the word is part of the venue's own address or city.
+	Local bool
+	// Number is the value of a word of digits.
+	Number string
+}
+
+// What qualifiers and words of the own address count for beside the name itself.
+const (
+	qualifierWorth = 0.5
+	localWorth     = 0.35
+)
+
+// Parse takes a name and its aliases apart. Local are the words of the venue's own address and city.
+func Parse(name string, aliases []string, local []string) Name {
+	var n Name
+	for _, p := range split(text.Fold(name)) {
+		n.add(p, local)
+	}
+	for _, alias := range aliases {
+		for _, p := range split(text.Fold(alias)) {
+			n.add(p, local)
+		}
+	}
+	return n
+}
+
+func (n *Name) add(parts []part, local []string) {
+	if len(n.Variants) >= maxVariants {
+		return
+	}
+	entries := entriesOf(parts)
+	if len(entries) == 0 {
+		return
+	}
+	v := weigh(entries, local)
+	n.Variants = append(n.Variants, v)
+	scripts := v.scripts()
+	if len(scripts) < 2 {
+		return
+	}
+	for _, s := range scripts {
+		if len(n.Variants) < maxVariants {
+			n.Variants = append(n.Variants, weigh(inScript(entries, s), local))
+		}
+	}
+}
+
+// entry is a word on its way into a variant.
+type entry struct {
+	word      text.Word
+	qualifier bool
+}
+
+func entriesOf(parts []part) []entry {
+	var entries []entry
+	for _, p := range parts {
+		for _, w := range text.Words(p.text) {
+			if len(entries) < token.Limit {
+				entries = append(entries, entry{word: w, qualifier: p.qualifier})
+			}
+		}
+	}
+	return entries
+}
+
+// inScript keeps the words of one script and the numbers. A bilingual name gives its second form after a dash or in
+// parentheses, so when all words that are left qualify, they are the name.
+func inScript(entries []entry, s text.Script) []entry {
+	var out []entry
+	all := true
+	for _, e := range entries {
+		if e.word.Script == s || e.word.Script == text.None {
+			out = append(out, e)
+			all = all && (e.qualifier || e.word.Script == text.None)
+		}
+	}
+	for i := range out {
+		out[i].qualifier = out[i].qualifier && !all
+	}
+	return out
+}
+
+// weigh looks the words up and gives each its weight.
+func weigh(entries []entry, local []string) Variant {
+	var v Variant
+	for i := 0; i < len(entries); i++ {
+		w, e := entries[i].word, entries[i]
+		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text)}
+		known, found := lexicon.Name(w.Text)
+		concept := ""
+		if found {
+			info.Kind, concept = known.Kind, known.Concept
+		}
+		if value, ok := lexicon.Number(w.Text); ok && !found {
+			if i+1 < len(entries) {
+				if unit, ok := lexicon.Number(entries[i+1].word.Text); ok && len(value) == 2 && value[1] == '0' && len(unit) == 1 {
+					value = value[:1] + unit
+					w.Text += entries[i+1].word.Text
+					w.Raw = w.Text
+					i++
+				}
+			}
+			concept = "#" + value
+		} else if isNumber(w.Text) {
+			info.Number = strings.TrimLeft(w.Text, "0")
+			concept = "#" + info.Number
+		}
+		v.Tokens = append(v.Tokens, token.New(w, concept))
+		v.Words = append(v.Words, info)
+	}
+	v.settle()
+	return v
+}
+
+// settle computes weights, script and joined form once all words are known. A name made of common words only is told by
+// these words, so they count for more.
+func (v *Variant) settle() {
+	counts := [text.Other + 1]float64{}
+	for i := range v.Words {
+		w := &v.Words[i]
+		if w.Kind == lexicon.Distinctive && !w.Local && !w.Qualifier {
+			v.telling = true
+		}
+	}
+	for i := range v.Words {
+		w := &v.Words[i]
+		w.Weight = w.Kind.Weight()
+		if w.Kind == lexicon.Distinctive && len(v.Tokens[i].Runes) == 1 && v.Tokens[i].Script != text.Other {
+			w.Weight = 0.5
+		}
+		switch {
+		case !v.telling && (w.Kind == lexicon.Food || w.Kind == lexicon.Venue):
+			w.Weight += 0.35
+		case v.telling && w.Local:
+			w.Weight = min(w.Weight, localWorth)
+		case v.telling && w.Qualifier:
+			w.Weight *= qualifierWorth
+		}
+		v.total += w.Weight
+		counts[v.Tokens[i].Script] += w.Weight
+	}
+	for s := text.Latin; s <= text.Other; s++ {
+		if counts[s] > counts[v.Script] || v.Script == text.None && counts[s] > 0 {
+			v.Script = s
+		}
+	}
+	v.join()
+}
+
+// join concatenates the telling words; of a name without any, all but the stop words.
+func (v *Variant) join() {
+	keep := func(i int) bool {
+		w := v.Words[i]
+		return w.Kind <= lexicon.Food && !w.Qualifier && !w.Local && (w.Kind == lexicon.Distinctive || !v.telling)
+	}
+	for _, rule := range []func(int) bool{keep, func(i int) bool { return v.Words[i].Kind != lexicon.Stop }, func(int) bool { return true }} {
+		var sounds []phonetic.Sound
+		for i, t := range v.Tokens {
+			if rule(i) {
+				v.Joined = append(v.Joined, t.Runes...)
+				sounds = append(sounds, t.Row.Sounds...)
+			}
+		}
+		if len(v.Joined) > 0 {
+			v.Row = phonetic.NewRow(sounds)
+			return
+		}
+	}
+}
+
+// scripts returns the scripts of the words that say something.
+func (v *Variant) scripts() []text.Script {
+	var out []text.Script
+	for i := range v.Tokens {
+		if s := v.Tokens[i].Script; s != text.None && v.Words[i].Kind != lexicon.Stop && !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func isNumber(s string) bool {
+	for _, r := range s {
+		if r < '0' || r > '9' {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,121 @@
+package phonetic
+
+// The costs of an alignment. A consonant that has no partner costs one.
+const (
+	costConsonant = 1.0
+	costGlide     = 0.35 // y, w: half vowels
+	costNear      = 0.35 // p for f, s for z
+	costSilent    = 0.1
+	costVowel     = 0.25 // between scripts that write vowels
+	costUnwritten = 0.03 // a vowel beside a script that does not
+	costVowels    = 0.15 // one vowel for another
+	costInitial   = 0.25 // more when the first sound differs
+)
+
+// near lists the phonemes that are heard or written for one another.
+var near = func() (table [32]Sound) { //nolint:gochecknoglobals // a constant table
+	pairs := [][2]Sound{
+		{pP, pB}, {pP, pF}, {pB, pV}, {pF, pV}, {pV, pW}, {pT, pD}, {pK, pG}, {pK, pKh}, {pKh, pH}, {pG, pGh}, {pGh, pKh}, {pG, pH},
+		{pS, pZ}, {pS, pSh}, {pS, pTs}, {pZ, pTs}, {pZ, pZh}, {pZh, pJ}, {pZh, pSh}, {pSh, pCh}, {pTs, pCh}, {pJ, pCh}, {pJ, pG}, {pJ, pY}, {pM, pN},
+	}
+	for i := range table {
+		for _, p := range pairs {
+			switch Sound(1) << i {
+			case p[0]:
+				table[i] |= p[1]
+			case p[1]:
+				table[i] |= p[0]
+			}
+		}
+	}
+	return table
+}()
+
+func around(s Sound) Sound {
+	var out Sound
+	for i := range near {
+		if s&(1<<i) != 0 {
+			out |= near[i]
+		}
+	}
+	return out
+}
+
+// Row is a word ready to be aligned.
+type Row struct {
+	// Sounds are the sounds of the word.
+	Sounds []Sound
+	// Weight is how many of them are consonants that are heard.
+	Weight int
+	near   []Sound
+}
+
+// NewRow prepares sounds for Similarity.
+func NewRow(sounds []Sound) Row {
+	if len(sounds) > MaxSounds {
+		sounds = sounds[:MaxSounds]
+	}
+	r := Row{Sounds: sounds, Weight: Weight(sounds), near: make([]Sound, len(sounds))}
+	for i, s := range sounds {
+		r.near[i] = around(s & phonemes)
+	}
+	return r
+}
+
+// Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
+// Unwritten says that at least one of the scripts leaves vowels out. It is symmetric and does not allocate.
+func Similarity(a, b Row, unwritten bool) float64 {
+	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
+		return 0
+	}
+	vowel := costVowel
+	if unwritten {
+		vowel = costUnwritten
+	}
+	var rows [2][MaxSounds + 1]float64
+	last, row := &rows[0], &rows[1]
+	for j, s := range b.Sounds {
+		last[j+1] = last[j] + alone(s, vowel)
+	}
+	for i, s := range a.Sounds {
+		gap := alone(s, vowel)
+		row[0] = last[0] + gap
+		for j, t := range b.Sounds {
+			together := last[j] + pair(s, t, a.near[i], vowel)
+			if i == 0 && j == 0 && together > costVowels {
+				together += costInitial
+			}
+			row[j+1] = min(together, last[j+1]+gap, row[j]+alone(t, vowel))
+		}
+		last, row = row, last
+	}
+	// A row of vowels only still has to weigh something.
+	weight := max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
+	return max(0, 1-last[len(b.Sounds)]/weight)
+}
+
+// alone is the cost of a sound without a partner.
+func alone(s Sound, vowel float64) float64 {
+	switch {
+	case s&silent != 0:
+		return min(costSilent, vowel)
+	case s&vowels != 0:
+		return vowel
+	case s&^glides == 0:
+		return costGlide
+	}
+	return costConsonant
+}
+
+// pair is the cost of two sounds side by side.
+func pair(s, t, nearS Sound, vowel float64) float64 {
+	switch {
+	case s&t&phonemes != 0:
+		return 0
+	case s&vowels != 0 && t&vowels != 0:
+		return min(costVowels, vowel)
+	case nearS&t != 0:
+		return costNear
+	}
+	return costConsonant * 1.2
+}

@@ -1,0 +1,76 @@
+package phonetic
+
+// letters gives the sounds of a letter wherever no other table says otherwise. The values follow the usual romanisations
+// (ISO 259, ISO 233, ISO 9, ISO 843) widened by what signs and menus really spell.
+var letters = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+	// Latin.
+	'a': {pA}, 'b': {pB}, 'c': {pK}, 'd': {pD}, 'e': {pE}, 'f': {pF}, 'g': {pG}, 'h': {pH | silent}, 'i': {pI}, 'j': {pJ | pZh | pY | pH | pKh},
+	'k': {pK}, 'l': {pL}, 'm': {pM}, 'n': {pN}, 'o': {pO}, 'p': {pP}, 'q': {pK}, 'r': {pR}, 's': {pS | pZ}, 't': {pT}, 'u': {pU}, 'v': {pV | pF},
+	'w': {pW | pV}, 'x': {pK, pS}, 'y': {pY | pI}, 'z': {pZ | pTs | pS},
+	// Cyrillic.
+	'а': {pA}, 'б': {pB}, 'в': {pV | pW}, 'г': {pG | pH}, 'ґ': {pG}, 'д': {pD}, 'е': {pE}, 'ж': {pZh | pJ}, 'з': {pZ}, 'и': {pI}, 'й': {pY | pI | silent},
+	'к': {pK}, 'л': {pL}, 'м': {pM}, 'н': {pN}, 'о': {pO | pA}, 'п': {pP}, 'р': {pR}, 'с': {pS}, 'т': {pT}, 'у': {pU | pW}, 'ф': {pF}, 'х': {pKh | pH},
+	'ц': {pTs}, 'ч': {pCh}, 'ш': {pSh}, 'щ': {pSh | pCh}, 'ъ': {}, 'ы': {pI}, 'ь': {}, 'э': {pE}, 'ю': {pY | silent, pU}, 'я': {pY | silent, pA},
+	'і': {pI}, 'ї': {pI}, 'є': {pE}, 'ў': {pW | pV}, 'ј': {pY}, 'љ': {pL}, 'њ': {pN}, 'ћ': {pCh}, 'ђ': {pJ}, 'џ': {pJ},
+	// Greek.
+	'α': {pA}, 'β': {pV | pB}, 'γ': {pG | pGh | pY}, 'δ': {pD}, 'ε': {pE}, 'ζ': {pZ}, 'η': {pI | pE}, 'θ': {pT}, 'ι': {pI}, 'κ': {pK}, 'λ': {pL}, 'μ': {pM},
+	'ν': {pN}, 'ξ': {pK, pS}, 'ο': {pO}, 'π': {pP}, 'ρ': {pR}, 'σ': {pS | pZ}, 'τ': {pT}, 'υ': {pI | pU | pY}, 'φ': {pF}, 'χ': {pKh | pH}, 'ψ': {pP, pS}, 'ω': {pO},
+	// Hebrew.
+	'א': {vowels | silent}, 'ב': {pB | pV}, 'ג': {pG}, 'ד': {pD}, 'ה': {pH | silent}, 'ו': {pV | pW | pO | pU | silent}, 'ז': {pZ}, 'ח': {pKh | pH}, 'ט': {pT},
+	'י': {pY | pI | pE | silent}, 'כ': {pK | pKh}, 'ל': {pL}, 'מ': {pM}, 'נ': {pN}, 'ס': {pS}, 'ע': {vowels | silent}, 'פ': {pP | pF}, 'צ': {pTs}, 'ק': {pK},
+	'ר': {pR}, 'ש': {pSh | pS}, 'ת': {pT},
+	// Arabic, Persian, Urdu.
+	'ا': {vowels | silent}, 'ب': {pB | pP}, 'پ': {pP}, 'ت': {pT}, 'ث': {pT | pS}, 'ج': {pJ | pG | pZh}, 'چ': {pCh | pJ | pG}, 'ح': {pH | pKh}, 'خ': {pKh | pK},
+	'د': {pD}, 'ذ': {pD | pZ}, 'ر': {pR}, 'ز': {pZ}, 'ژ': {pZh}, 'س': {pS}, 'ش': {pSh}, 'ص': {pS}, 'ض': {pD | pZ}, 'ط': {pT}, 'ظ': {pZ | pD}, 'ع': {vowels | silent},
+	'غ': {pG | pGh}, 'ف': {pF | pV}, 'ڤ': {pV}, 'ق': {pK | pG}, 'ك': {pK | pG}, 'گ': {pG}, 'ل': {pL}, 'م': {pM}, 'ن': {pN}, 'ه': {pH | silent},
+	'و': {pV | pW | pO | pU | silent}, 'ي': {pY | pI | pE | silent}, 'ء': {silent | vowels},
+}
+
+// initial gives the sounds of letters that sound otherwise at the start of a word.
+var initial = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+	'h': {pH}, 'x': {pZ | pK | pS | pSh},
+	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
+}
+
+// final gives the sounds of letters that sound otherwise at the end of a word.
+var final = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+	'ה': {pH | pA | pE | pO | silent}, 'ه': {pH | pA | pE | pT | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
+}
+
+// digraphs gives the sounds of letters that are read together, the longest first.
+var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant table
+	"tsch": {pCh}, "sch": {pSh | pS}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH}, "ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH},
+	"gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs, 0}, "tz": {pTs}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pZh | pR}, "dj": {pJ}, "dzh": {pJ}, "dg": {pJ | pG},
+	"ck": {pK}, "qu": {pK, pW | pV | silent}, "oo": {pU | pO}, "ee": {pI | pE}, "ou": {pU | pO | pW}, "ow": {pO | pA, pW | silent}, "ea": {pI | pE}, "wh": {pW | pH | pV},
+	"kn": {pN}, "wr": {pR}, "ae": {pA | pE}, "oe": {pO | pE}, "ue": {pU | pI}, "gn": {pN, pY | silent}, "gli": {pL, pI}, "cc": {pK | pCh}, "sci": {pSh | pS, pI},
+	"dz":  {pJ | pZ | pTs},
+	"тс":  {pTs},
+	"дж":  {pJ},
+	"кс":  {pK, pS},
+	"тч":  {pCh},
+	"μπ":  {pB | pM, pP | silent},
+	"ντ":  {pD | pN, pT | silent},
+	"γκ":  {pG | pN, pK | silent},
+	"γγ":  {pG | pN},
+	"τζ":  {pTs | pJ | pZ},
+	"τσ":  {pTs | pCh},
+	"ου":  {pU},
+	"αι":  {pE | pA, pI | silent},
+	"ει":  {pI | pE},
+	"οι":  {pI | pO},
+	"αυ":  {pA, pV | pF | pU},
+	"ευ":  {pE, pV | pF | pU},
+	"ג'":  {pJ | pCh},
+	"ז'":  {pZh | pJ},
+	"צ'":  {pCh},
+	"ת'":  {pT},
+	"ח'":  {pKh},
+	"וו":  {pW | pV},
+	"יי":  {pY | pI},
+	"טש":  {pCh},
+	"דז'": {pJ},
+	"קס":  {pK, pS},
+	"تش":  {pCh},
+	"دج":  {pJ},
+	"كس":  {pK, pS},
+}

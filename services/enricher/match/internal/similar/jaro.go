@@ -1,0 +1,60 @@
+// Package similar measures how alike two strings of runes are.
+package similar
+
+// Longest is the number of runes of each string that the functions of this package look at.
+const Longest = 64
+
+// JaroWinkler returns the Jaro-Winkler similarity of two strings in [0,1]: 1 for equal strings, 0 when they share no rune
+// in reach. Prefix scale 0.1, at most four runes of prefix, as in Winkler 1990. It does not allocate.
+func JaroWinkler(a, b []rune) float64 {
+	a, b = a[:min(len(a), Longest)], b[:min(len(b), Longest)]
+	if len(a) == 0 || len(b) == 0 {
+		return 0
+	}
+	jaro := jaro(a, b)
+	prefix := 0
+	for prefix < 4 && prefix < len(a) && prefix < len(b) && a[prefix] == b[prefix] {
+		prefix++
+	}
+	return jaro + 0.1*float64(prefix)*(1-jaro)
+}
+
+func jaro(a, b []rune) float64 {
+	reach := max(max(len(a), len(b))/2-1, 0)
+	var takenA, takenB uint64 // one bit a rune
+	matches := 0
+	for i, r := range a {
+		for j := max(0, i-reach); j <= min(len(b)-1, i+reach); j++ {
+			if b[j] == r && takenB&(1<<j) == 0 {
+				takenA |= 1 << i
+				takenB |= 1 << j
+				matches++
+				break
+			}
+		}
+	}
+	if matches == 0 {
+		return 0
+	}
+	m := float64(matches)
+	half := float64(transposed(a, b, takenA, takenB)) / 2
+	return (m/float64(len(a)) + m/float64(len(b)) + (m-half)/m) / 3
+}
+
+// transposed counts the matched runes that stand in another order.
+func transposed(a, b []rune, takenA, takenB uint64) int {
+	n, j := 0, 0
+	for i, r := range a {
+		if takenA&(1<<i) == 0 {
+			continue
+		}
+		for takenB&(1<<j) == 0 {
+			j++
+		}
+		if r != b[j] {
+			n++
+		}
+		j++
+	}
+	return n
+}

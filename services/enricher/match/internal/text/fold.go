@@ -1,0 +1,125 @@
+// Package text brings names and addresses of any country into one form: folded runes, words, segments.
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// MaxBytes bounds how much of a field is looked at. The rest is ignored, so that a 10 kB name costs as much as a long one.
+const MaxBytes = 512
+
+// special maps runes that have no compatibility decomposition to the letters they are compared as.
+var special = map[rune]string{ //nolint:gochecknoglobals // a constant table
+	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th", 'ı': "i", 'ħ': "h", 'ŋ': "ng", 'ə': "e",
+	'ς': "σ",
+	'ך': "כ", 'ם': "מ", 'ן': "נ", 'ף': "פ", 'ץ': "צ", 'װ': "וו", 'ײ': "יי", 'ױ': "וי",
+	'ى': "ي", 'ی': "ي", 'ة': "ه", 'ۀ': "ه", 'ک': "ك", 'ہ': "ه", 'ٱ': "ا", 'ۃ': "ه",
+	'’': "'", '‘': "'", 'ʼ': "'", 'ʻ': "'", '`': "'", '´': "'", '׳': "'", '′': "'", 'ʹ': "'",
+	'“': "\"", '”': "\"", '„': "\"", '«': "\"", '»': "\"", '״': "\"", '″': "\"",
+	'‐': "-", '‑': "-", '‒': "-", '–': "-", '—': "-", '―': "-", '−': "-", '־': "-", 'ー': "ー",
+	'•': "|", '·': "|", '／': "/", '،': ",", '、': ",", '؛': ";", '。': ".",
+	'\\': " ",
+}
+
+// Fold returns s in the form in which it is compared: compatibility-decomposed, lower case, without the marks that
+// readers leave out (Latin, Greek and Cyrillic accents, niqqud, harakat, tatweel, bidirectional controls), final letters as
+// plain ones, every decimal digit as ASCII, one kind of quote and dash, single spaces. Marks of other scripts are vowels
+// and stay. At most MaxBytes of s are read.
+func Fold(s string) string {
+	s = clip(s)
+	var b strings.Builder
+	b.Grow(len(s))
+	space := true // swallows leading spaces
+	ascii := true
+	for _, r := range decompose(s) {
+		r = unicode.ToLower(r)
+		switch {
+		case r < utf8.RuneSelf && r != '`' && r != '\\' && r > ' ':
+			b.WriteByte(byte(r))
+			space = false
+		case dropped(r):
+		case unicode.IsSpace(r) || unicode.IsControl(r) || r == '\\' || r == utf8.RuneError:
+			if !space {
+				b.WriteByte(' ')
+				space = true
+			}
+		default:
+			ascii = writeFolded(&b, r) && ascii
+			space = false
+		}
+	}
+	out := strings.TrimRight(b.String(), " ")
+	if !ascii {
+		out = norm.NFC.String(out)
+	}
+	return out
+}
+
+// writeFolded writes r and reports whether what it wrote is ASCII.
+func writeFolded(b *strings.Builder, r rune) bool {
+	if to, ok := special[r]; ok {
+		b.WriteString(to)
+		return to[0] < utf8.RuneSelf
+	}
+	if d, ok := digit(r); ok {
+		b.WriteByte(d)
+		return true
+	}
+	b.WriteRune(r)
+	return false
+}
+
+func decompose(s string) string {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return norm.NFKD.String(s)
+		}
+	}
+	return s
+}
+
+// dropped reports whether readers take a text with and without r for the same.
+func dropped(r rune) bool {
+	switch {
+	case r < 0x300:
+		return r == 0xAD // soft hyphen
+	case r <= 0x36F, r >= 0x483 && r <= 0x489, r >= 0x591 && r <= 0x5C7 && r != 0x5BE && r != 0x5C0 && r != 0x5C3:
+		return true
+	case r == 0x640, r >= 0x610 && r <= 0x61A, r >= 0x64B && r <= 0x65F, r == 0x670, r >= 0x6D6 && r <= 0x6ED && unicode.Is(unicode.Mn, r):
+		return true
+	}
+	return unicode.Is(unicode.Cf, r) || r >= 0xFE00 && r <= 0xFE0F
+}
+
+// digit returns the ASCII form of a decimal digit of any script. Every such block is ten runes long and starts at a zero.
+func digit(r rune) (byte, bool) {
+	if !unicode.Is(unicode.Nd, r) {
+		return 0, false
+	}
+	for _, block := range unicode.Nd.R16 {
+		if r >= rune(block.Lo) && r <= rune(block.Hi) {
+			return '0' + byte((r-rune(block.Lo))%10), true
+		}
+	}
+	for _, block := range unicode.Nd.R32 {
+		if r >= rune(block.Lo) && r <= rune(block.Hi) {
+			return '0' + byte((r-rune(block.Lo))%10), true
+		}
+	}
+	return 0, false
+}
+
+func clip(s string) string {
+	if len(s) <= MaxBytes {
+		return s
+	}
+	end := MaxBytes
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}

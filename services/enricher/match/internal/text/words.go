@@ -1,0 +1,125 @@
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Word is one word of a folded text.
+type Word struct {
+	// Text has letters and digits only.
+	Text string
+	// Raw is Text with its apostrophes, which change how Hebrew letters sound.
+	Raw string
+	// Script is that of the first letter, None when there is no letter.
+	Script Script
+}
+
+// maxWords bounds the words taken from one text, maxWordBytes the length of each.
+const (
+	maxWords     = 24
+	maxWordBytes = 64
+)
+
+// Words splits a folded text at everything that is neither letter nor digit. An apostrophe inside a word belongs to it
+// ("o'neill"), a double quote between Hebrew letters too (an acronym), and a French or Italian article that is tied on by
+// an apostrophe is a word of its own ("l'orangerie" gives "l" and "orangerie").
+func Words(folded string) []Word {
+	folded = tieApostrophes(folded)
+	words := make([]Word, 0, 8)
+	start := -1
+	for i, r := range folded {
+		if inWord(folded, i, r) {
+			if start < 0 {
+				start = i
+			}
+			continue
+		}
+		if start >= 0 {
+			words = appendWord(words, folded[start:i])
+			start = -1
+		}
+	}
+	if start >= 0 {
+		words = appendWord(words, folded[start:])
+	}
+	if len(words) > maxWords {
+		words = words[:maxWords]
+	}
+	return words
+}
+
+func inWord(s string, i int, r rune) bool {
+	switch {
+	case unicode.IsLetter(r), unicode.IsDigit(r), unicode.IsMark(r):
+		return true
+	case r == '\'':
+		before, _ := utf8.DecodeLastRuneInString(s[:i])
+		return unicode.IsLetter(before)
+	case r == '"':
+		before, _ := utf8.DecodeLastRuneInString(s[:i])
+		after, _ := utf8.DecodeRuneInString(s[i+1:])
+		return ScriptOf(before) == Hebrew && ScriptOf(after) == Hebrew
+	}
+	return false
+}
+
+func appendWord(words []Word, raw string) []Word {
+	raw = strings.Trim(raw, "'")
+	if raw == "" || len(words) > maxWords {
+		return words
+	}
+	if cut := strings.IndexByte(raw, '\''); cut > 0 && elided(raw[:cut]) && utf8.RuneCountInString(raw[cut+1:]) > 2 {
+		words = append(words, newWord(raw[:cut]))
+		raw = raw[cut+1:]
+	}
+	return append(words, newWord(raw))
+}
+
+func newWord(raw string) Word {
+	if len(raw) > maxWordBytes {
+		raw = raw[:maxWordBytes]
+		for raw != "" && !utf8.ValidString(raw) {
+			raw = raw[:len(raw)-1]
+		}
+	}
+	w := Word{Text: raw, Raw: raw}
+	if strings.ContainsAny(raw, "'\"") {
+		w.Text = strings.NewReplacer("'", "", "\"", "").Replace(raw)
+	}
+	for _, r := range w.Text {
+		if s := ScriptOf(r); s != None {
+			w.Script = s
+			break
+		}
+	}
+	return w
+}
+
+// elided reports whether a word before an apostrophe is an article or preposition that lost its vowel.
+func elided(s string) bool {
+	switch s {
+	case "l", "d", "j", "m", "n", "t", "c", "qu", "dell", "all", "nell", "dall", "sull", "un", "gl":
+		return true
+	}
+	return false
+}
+
+// tieApostrophes removes the spaces around an apostrophe that tokenised data carries: "l ' orangerie", "morton 's".
+func tieApostrophes(s string) string {
+	if !strings.Contains(s, "'") || !strings.Contains(s, " ") {
+		return s
+	}
+	s = strings.ReplaceAll(s, " 's ", "'s ")
+	if strings.HasSuffix(s, " 's") {
+		s = s[:len(s)-3] + "'s"
+	}
+	for _, article := range []string{"l", "d"} {
+		if strings.HasPrefix(s, article+" ' ") {
+			s = article + "'" + s[len(article)+3:]
+		}
+		s = strings.ReplaceAll(s, " "+article+" ' ", " "+article+"'")
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+// Package token compares single words: equal, in one concept, misspelt, abbreviated, or alike in sound.
+package token
+
+import (
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
+
+// Token is a word with all that comparing it needs.
+type Token struct {
+	// Text is the folded word.
+	Text string
+	// Concept is shared by words of one meaning; empty when the word has none in the tables.
+	Concept string
+	Runes   []rune
+	Script  text.Script
+	Row     phonetic.Row
+	digits  bool
+}
+
+// New prepares a word. Concept may be empty.
+func New(w text.Word, concept string) Token {
+	t := Token{Text: w.Text, Concept: concept, Runes: []rune(w.Text), Script: w.Script}
+	for _, r := range t.Runes {
+		if r >= '0' && r <= '9' {
+			t.digits = true
+		}
+	}
+	if w.Script.Sounded() {
+		t.Row = phonetic.NewRow(phonetic.Of(w.Raw, w.Script))
+	}
+	return t
+}
+
+// The least likeness that counts, and what each kind of likeness is worth beside equality.
+const (
+	plural     = 0.95
+	leastEdit  = 0.74
+	leastSound = 0.78
+	soundWorth = 0.9 // within one script, where the spelling could have been the same
+	initial    = 0.6
+	prefix     = 0.8
+)
+
+// Similarity returns how likely two words are one word, in [0,1]; zero when they are alike by accident only. It is
+// symmetric and does not allocate.
+func Similarity(a, b *Token) float64 {
+	if a.Text == b.Text || a.Concept != "" && a.Concept == b.Concept {
+		return 1
+	}
+	if a.digits || b.digits {
+		return 0
+	}
+	if a.Script != b.Script {
+		return sound(a, b, a.Script.Abjad() || b.Script.Abjad())
+	}
+	if len(a.Runes) > len(b.Runes) {
+		a, b = b, a
+	}
+	if s := spelling(a.Runes, b.Runes); s > 0 {
+		return s
+	}
+	if a.Runes[0] != b.Runes[0] && len(a.Runes) < 5 {
+		return 0
+	}
+	return soundWorth * sound(a, b, a.Script.Abjad())
+}
+
+// spelling compares two words of one script, the shorter first.
+func spelling(a, b []rune) float64 {
+	n, m := len(a), len(b)
+	if n == 1 {
+		if m > 1 && a[0] == b[0] {
+			return initial * 0.5
+		}
+		return 0
+	}
+	if m == n+1 && n > 2 && b[n] == 's' && string(b[:n]) == string(a) {
+		return plural
+	}
+	limit := 0
+	switch {
+	case n >= 9:
+		limit = 2
+	case n >= 4:
+		limit = 1
+	}
+	if limit > 0 {
+		if d := similar.Edits(a, b, limit); d <= limit {
+			if s := 1 - float64(d)/float64(m)*1.1; s >= leastEdit {
+				return s
+			}
+		}
+	}
+	if n >= 4 && m > n && string(b[:n]) == string(a) && m-n <= n+2 {
+		return prefix * float64(n+2) / float64(m+2)
+	}
+	return 0
+}
+
+// sound compares two words by sound. A word with hardly a consonant has to sound exactly alike.
+func sound(a, b *Token, unwritten bool) float64 {
+	if !a.Script.Sounded() || !b.Script.Sounded() {
+		return 0
+	}
+	s := phonetic.Similarity(a.Row, b.Row, unwritten)
+	least := leastSound
+	if min(a.Row.Weight, b.Row.Weight) < 2 {
+		least = 0.92
+	}
+	if s < least {
+		return 0
+	}
+	return s
+}
+
+// Comparable reports whether words of two scripts can be compared at all.
+func Comparable(a, b text.Script) bool {
+	return a == b || a == text.None || b == text.None || a.Sounded() && b.Sounded()
+}

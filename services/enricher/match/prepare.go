@@ -1,0 +1,84 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
+
+// Prepared is a place taken apart once, so that comparing it with many others is cheap. It is read-only and may be shared
+// between goroutines.
+//
+// Tokens, Skeletons and PhoneKeys are for finding candidates in a large catalogue: two places that match nearly always
+// share one of them.
+type Prepared struct {
+	// Place is the place as given.
+	Place Place
+	// Tokens are the folded words of the names that tell something, each once.
+	Tokens []string
+	// Skeletons are the consonant classes of the names in each plausible reading: equal or nearly so across scripts.
+	Skeletons []string
+	// PhoneKeys are the last digits of the telephone numbers.
+	PhoneKeys []string
+
+	address address.Address
+	city    city.City
+	local   []string
+	name    name.Name
+	order   string
+	phones  []phone.Number
+}
+
+// Prepare takes a place apart. It costs some tens of microseconds and allocates.
+func Prepare(p Place) *Prepared {
+	c := city.Parse(p.City)
+	a := address.Parse(p.Address, c.Words)
+	q := &Prepared{Place: p, address: a, city: c, phones: phone.Parse(p.Phone)}
+	for _, words := range [][]string{c.Words, a.Words} {
+		for _, w := range words {
+			if !slices.Contains(q.local, w) {
+				q.local = append(q.local, w)
+			}
+		}
+	}
+	q.name = name.Parse(p.Name, p.Aliases, q.local)
+	q.order = text.Fold(p.Name) + "\n" + text.Fold(p.Address) + "\n" + text.Fold(p.City) + "\n" + p.Phone
+	q.block()
+	return q
+}
+
+// block collects what candidates are found by.
+func (p *Prepared) block() {
+	for i := range p.name.Variants {
+		v := &p.name.Variants[i]
+		for j, t := range v.Tokens {
+			if v.Words[j].Kind <= lexicon.Food || len(v.Tokens) == 1 {
+				p.Tokens = appendNew(p.Tokens, t.Text)
+			}
+		}
+		for _, s := range phonetic.Skeletons(v.Row.Sounds) {
+			p.Skeletons = appendNew(p.Skeletons, s)
+		}
+	}
+	if len(p.Tokens) == 0 && len(p.name.Variants) > 0 {
+		for _, t := range p.name.Variants[0].Tokens {
+			p.Tokens = appendNew(p.Tokens, t.Text)
+		}
+	}
+	for _, n := range p.phones {
+		p.PhoneKeys = appendNew(p.PhoneKeys, n.Key())
+	}
+}
+
+func appendNew(to []string, s string) []string {
+	if s == "" || slices.Contains(to, s) {
+		return to
+	}
+	return append(to, s)
+}
