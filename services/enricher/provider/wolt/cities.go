@@ -1,0 +1,149 @@
+package wolt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+// city is one that the far side delivers in.
+type city struct {
+	country  string // ISO 3166-1 alpha-3, upper case
+	location match.Point
+	name     string
+	slug     string
+}
+
+// cityList is a decoded list of cities. It is not changed once it is built.
+type cityList struct {
+	byName map[string][]int // folded name or slug → indexes
+	cities []city
+}
+
+type citiesPage struct {
+	Results []json.RawMessage `json:"results"`
+}
+
+type cityRecord struct {
+	Country  string `json:"country_code_alpha3"`
+	Location struct {
+		Coordinates []float64 `json:"coordinates"` // longitude first
+	} `json:"location"`
+	Name string `json:"name"`
+	Slug string `json:"slug"`
+}
+
+// decodeCities reads the list of cities. Cities without which a link or a position
+// cannot be made are left out.
+func decodeCities(body []byte, limit int) (*cityList, error) {
+	var page citiesPage
+	if err := decodeJSON(body, &page); err != nil {
+		return nil, err
+	}
+
+	if len(page.Results) > limit {
+		return nil, fmt.Errorf("the list has %d cities, more than the %d of MaxCities", len(page.Results), limit)
+	}
+
+	list := &cityList{byName: make(map[string][]int)}
+
+	for _, raw := range page.Results {
+		var r cityRecord
+		if json.Unmarshal(raw, &r) != nil {
+			continue
+		}
+
+		at := point(r.Location.Coordinates)
+		if at == nil || !safeSegment(r.Slug) || !alpha3(r.Country) {
+			continue
+		}
+
+		list.add(city{country: strings.ToUpper(r.Country), location: *at, name: r.Name, slug: r.Slug})
+	}
+
+	if len(list.cities) == 0 {
+		return nil, errors.New("the answer lists no city with a slug, a country and a position")
+	}
+
+	return list, nil
+}
+
+func (l *cityList) add(c city) {
+	at := len(l.cities)
+	l.cities = append(l.cities, c)
+
+	names := map[string]bool{foldCity(c.name): true, foldCity(c.slug): true}
+	for name := range names {
+		if name != "" {
+			l.byName[name] = append(l.byName[name], at)
+		}
+	}
+}
+
+// named finds the city of that name or slug, of which what follows a comma, a
+// slash or a bracket is not part. It guesses no further, and a name that several
+// cities have finds none: in a wrong city no venue would be found, which would
+// read as an answer.
+func (l *cityList) named(name string) (city, bool) {
+	if end := strings.IndexAny(name, ",/(|"); end > 0 {
+		name = name[:end]
+	}
+
+	at := l.byName[foldCity(name)]
+	if len(at) != 1 {
+		return city{}, false
+	}
+
+	return l.cities[at[0]], true
+}
+
+// nearest finds the city nearest to a point, in the given country (alpha-3) if
+// that has any. It is only false for an empty list.
+func (l *cityList) nearest(to match.Point, country string) (city, bool) {
+	best, bestInCountry := -1, -1
+
+	var distance, distanceInCountry float64
+
+	for i, c := range l.cities {
+		d := chord(to, c.location)
+		if best < 0 || d < distance {
+			best, distance = i, d
+		}
+
+		if strings.EqualFold(c.country, country) && (bestInCountry < 0 || d < distanceInCountry) {
+			bestInCountry, distanceInCountry = i, d
+		}
+	}
+
+	switch {
+	case bestInCountry >= 0:
+		return l.cities[bestInCountry], true
+	case best >= 0:
+		return l.cities[best], true
+	default:
+		return city{}, false
+	}
+}
+
+func alpha3(country string) bool {
+	return len(country) == 3 && strings.Trim(strings.ToLower(country), "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// chord is a measure that orders points by their distance from another: the square
+// of the straight line through the earth, whose radius is taken as 1.
+func chord(a, b match.Point) float64 {
+	ax, ay, az := onSphere(a)
+	bx, by, bz := onSphere(b)
+
+	return (ax-bx)*(ax-bx) + (ay-by)*(ay-by) + (az-bz)*(az-bz)
+}
+
+func onSphere(p match.Point) (x, y, z float64) {
+	lat, lng := p.Lat*math.Pi/180, p.Lng*math.Pi/180
+
+	return math.Cos(lat) * math.Cos(lng), math.Cos(lat) * math.Sin(lng), math.Sin(lat)
+}

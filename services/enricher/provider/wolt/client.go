@@ -1,0 +1,161 @@
+package wolt
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// Name is the provider's name.
+const Name = "wolt"
+
+var _ provider.Provider = (*Client)(nil)
+
+// Client asks Wolt's consumer search. It is safe for concurrent use, and one is
+// enough for a process: the rate, the pauses and the breaker are the Client's.
+type Client struct {
+	base   string
+	cities *cityStore
+	config Config
+	guard  *guard
+	http   *http.Client
+	pause  pause
+}
+
+// New sets up a client. It makes no call. The error names everything that is wrong
+// with the configuration and is a misconfigured [*provider.Error].
+func New(config Config) (*Client, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, &provider.Error{
+			Cause: err, Detail: "the configuration cannot be used", Kind: provider.KindMisconfigured, Provider: Name,
+		}
+	}
+
+	transport := config.Transport
+	if transport == nil {
+		transport = newTransport()
+	}
+
+	return &Client{
+		base:   strings.TrimRight(config.BaseURL, "/"),
+		cities: newCityStore(),
+		config: config,
+		guard:  newGuard(config),
+		http: &http.Client{
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport:     transport,
+		},
+	}, nil
+}
+
+// Close closes idle connections. Searches in progress go on.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Name returns [Name].
+func (c *Client) Name() string { return Name }
+
+// Search asks for venues near the place that go by its name, in at most MaxCalls
+// calls, and once in CitiesTTL for the list of cities. It stops as soon as
+// Confident is satisfied.
+//
+// A place without a location is searched for in the middle of its city; if the
+// city is not one that Wolt has, the error is unsupported. An empty list with a
+// nil error means that every call of the plan was answered with a readable list
+// of venues and that no restaurant was in any.
+func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errSearchTimeout)
+	defer cancel()
+
+	if ctx.Err() != nil {
+		return nil, c.ended(ctx)
+	}
+
+	queries := plan(place, c.config.Languages, c.config.MaxCalls)
+	if len(queries) == 0 {
+		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
+	}
+
+	cities, err := c.knownCities(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	at, near, err := c.locate(cities, place)
+	if err != nil {
+		return nil, err
+	}
+
+	return c.follow(ctx, place, queries, at, &gathered{
+		at: make(map[string]int), cities: cities, config: &c.config, near: near,
+	})
+}
+
+// locate finds the point around which to search, and the city that it is in.
+func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city, error) {
+	if at := place.Location; at != nil {
+		if !(math.Abs(at.Lat) <= 90 && math.Abs(at.Lng) <= 180) { // Also true for NaN.
+			return match.Point{}, city{}, c.fail(provider.KindUnsupported,
+				fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng), nil)
+		}
+
+		near, _ := cities.nearest(*place.Location, "")
+
+		return *place.Location, near, nil
+	}
+
+	name := place.City
+	if slug, ok := c.config.CityAliases[name]; ok {
+		name = slug
+	}
+
+	near, ok := cities.named(name)
+	if !ok {
+		return match.Point{}, city{}, c.fail(provider.KindUnsupported, fmt.Sprintf(
+			"the place has no location, and %q is not one city of the provider's: give a location, or the city in CityAliases",
+			place.City), nil)
+	}
+
+	return near.location, near, nil
+}
+
+// follow makes the calls of a plan until one settles the matter.
+func (c *Client) follow(
+	ctx context.Context, place match.Place, queries []query, at match.Point, g *gathered,
+) ([]provider.Venue, error) {
+	for _, q := range queries {
+		f, err := c.ask(ctx, q, at)
+		if err != nil {
+			return nil, err
+		}
+
+		g.add(f)
+
+		if len(g.venues) > 0 && c.config.Confident(place, g.venues) {
+			return g.venues, nil
+		}
+	}
+
+	if g.broken > 0 {
+		return nil, c.fail(provider.KindMalformed, fmt.Sprintf(
+			"%d venues of the answers cannot be read, and the place may be among them", g.broken), nil)
+	}
+
+	return g.venues, nil
+}
+
+// newUUID makes a random UUID (RFC 9562, version 4).
+func newUUID() string {
+	var b [16]byte
+
+	_, _ = rand.Read(b[:]) // Never fails.
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

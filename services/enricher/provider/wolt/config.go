@@ -1,0 +1,189 @@
+package wolt
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// What a Config falls back to.
+const (
+	defaultBreakerFailures = 5
+	defaultBreakerPause    = 30 * time.Second
+	defaultBurst           = 2
+	defaultCallTimeout     = 8 * time.Second
+	defaultCitiesTTL       = 24 * time.Hour
+	defaultClientVersion   = "1.16.125"
+	defaultLinkBase        = "https://wolt.com"
+	defaultMaxBodyBytes    = 8 << 20
+	defaultMaxCalls        = 4
+	defaultMaxCities       = 5000
+	defaultMaxRetryAfter   = 5 * time.Minute
+	defaultRate            = 2
+	defaultRateLimitPause  = 30 * time.Second
+	defaultTimeout         = 20 * time.Second
+	defaultUserAgent       = "expediter-enricher/1"
+)
+
+// Config sets up a [Client]. Only BaseURL has no default.
+type Config struct {
+	// AllowHTTP permits a plain http BaseURL that is not on this machine, such as a
+	// proxy inside a cluster. Defaults to false: https, or http to loopback.
+	AllowHTTP bool
+
+	// BaseURL is where the API is: scheme, host and optionally a path, to which
+	// /v1/pages/search and /v1/cities are added. Wolt's terms forbid systematic
+	// automated retrieval, so this must be an address that its operator allows you
+	// to use this way. Defaults to nothing: there is no host to hit by accident.
+	BaseURL string
+
+	// BreakerFailures is the number of failed calls in a row after which no call is
+	// made for BreakerPause. Defaults to 5.
+	BreakerFailures int
+
+	// BreakerPause is how long no call is made after BreakerFailures. Then one call
+	// is let through to try. Defaults to 30 s.
+	BreakerPause time.Duration
+
+	// Burst is how many calls may be made at once before Rate spreads them.
+	// Defaults to 2.
+	Burst int
+
+	// CallTimeout bounds one HTTP call. Defaults to 8 s.
+	CallTimeout time.Duration
+
+	// CitiesTTL is how long the list of cities is used before it is fetched again.
+	// A list that cannot be refreshed is used on, for as long as this process
+	// lives. Defaults to 24 h.
+	CitiesTTL time.Duration
+
+	// CityAliases maps names of cities, as callers write them, to the slugs of the
+	// far side: "Tel Aviv-Yafo" to tel-aviv. It is used for places without a
+	// location. Defaults to none.
+	CityAliases map[string]string
+
+	// ClientID is sent as x-wolt-web-clientid, a UUID for each installation.
+	// Defaults to a random one for each Client.
+	ClientID string
+
+	// ClientVersion is sent as client-version. The far side refuses versions it
+	// finds too old (HTTP 430 or 410). Defaults to 1.16.125.
+	ClientVersion string
+
+	// Confident says whether the venues found so far settle the matter, so that the
+	// remaining queries of the plan are spared. Defaults to the matcher deciding
+	// FOUND.
+	Confident func(place match.Place, venues []provider.Venue) bool
+
+	// Languages are the languages in which venues are asked for, as app-language.
+	// A place whose name is written in the script of one of them is asked for in
+	// that one first. Defaults to en and he.
+	Languages []string
+
+	// LinkBase is what the links start with. Defaults to https://wolt.com.
+	LinkBase string
+
+	// LinkLanguage is the language of the pages that are linked to. Defaults to en.
+	LinkLanguage string
+
+	// Logger gets what is not an error of the search: a list of cities that could
+	// not be refreshed, a breaker that opened. Defaults to none.
+	Logger *slog.Logger
+
+	// MaxBodyBytes bounds the body of an answer, unpacked. Defaults to 8 MiB.
+	MaxBodyBytes int64
+
+	// MaxCalls bounds the calls to the search for one place. Defaults to 4.
+	MaxCalls int
+
+	// MaxCities bounds the list of cities. Defaults to 5000.
+	MaxCities int
+
+	// MaxRetryAfter bounds how long an answer may make us wait. Defaults to 5 min.
+	MaxRetryAfter time.Duration
+
+	// Rate is how many calls are made per second, by this Client: with n processes,
+	// the far side sees n times that. Defaults to 2.
+	Rate float64
+
+	// RateLimitPause is how long no call is made after an answer 429 that does not
+	// say how long. Defaults to 30 s.
+	RateLimitPause time.Duration
+
+	// Timeout bounds a whole search: waiting for the rate limit, the list of
+	// cities, all calls. Defaults to 20 s.
+	Timeout time.Duration
+
+	// Transport makes the calls. Redirects are never followed, whatever it is.
+	// Defaults to a transport of the Client's own, without cookies.
+	Transport http.RoundTripper
+
+	// UserAgent names us to the far side. Defaults to expediter-enricher/1.
+	UserAgent string
+}
+
+// withDefaults returns the configuration with every zero field filled in.
+func (c Config) withDefaults() Config {
+	c.BreakerFailures = orDefault(c.BreakerFailures, defaultBreakerFailures)
+	c.BreakerPause = orDefault(c.BreakerPause, defaultBreakerPause)
+	c.Burst = orDefault(c.Burst, defaultBurst)
+	c.CallTimeout = orDefault(c.CallTimeout, defaultCallTimeout)
+	c.CitiesTTL = orDefault(c.CitiesTTL, defaultCitiesTTL)
+	c.ClientVersion = orDefault(c.ClientVersion, defaultClientVersion)
+	c.LinkBase = orDefault(c.LinkBase, defaultLinkBase)
+	c.LinkLanguage = orDefault(c.LinkLanguage, "en")
+	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
+	c.MaxBodyBytes = orDefault(c.MaxBodyBytes, defaultMaxBodyBytes)
+	c.MaxCalls = orDefault(c.MaxCalls, defaultMaxCalls)
+	c.MaxCities = orDefault(c.MaxCities, defaultMaxCities)
+	c.MaxRetryAfter = orDefault(c.MaxRetryAfter, defaultMaxRetryAfter)
+	c.Rate = orDefault(c.Rate, defaultRate)
+	c.RateLimitPause = orDefault(c.RateLimitPause, defaultRateLimitPause)
+	c.Timeout = orDefault(c.Timeout, defaultTimeout)
+	c.UserAgent = orDefault(c.UserAgent, defaultUserAgent)
+
+	if c.ClientID == "" {
+		c.ClientID = newUUID()
+	}
+
+	if c.Confident == nil {
+		c.Confident = matched
+	}
+
+	if len(c.Languages) == 0 {
+		c.Languages = []string{"en", "he"}
+	}
+
+	return c
+}
+
+func orDefault[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+
+	return value
+}
+
+// matched is the default of Confident.
+func matched(place match.Place, venues []provider.Venue) bool {
+	return match.Best(place, provider.Places(venues)).Outcome == match.Found
+}
+
+// newTransport is the transport of a Client that was not given one.
+func newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: defaultCallTimeout}).DialContext,
+		ForceAttemptHTTP2:      true,
+		IdleConnTimeout:        90 * time.Second,
+		MaxIdleConns:           16,
+		MaxResponseHeaderBytes: 64 << 10,
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSHandshakeTimeout:    defaultCallTimeout,
+	}
+}

@@ -1,0 +1,210 @@
+package wolt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// maxVenues bounds the venues that are taken from one answer, about a hundred in
+// practice. The rest counts as broken: it was not looked at.
+const maxVenues = 1000
+
+// searchPage is what the search answers with, as far as it is read.
+type searchPage struct {
+	Sections []struct {
+		Items    *[]searchItem `json:"items"` // nil: missing, which is not an empty list
+		Name     string        `json:"name"`
+		Template string        `json:"template"`
+	} `json:"sections"`
+}
+
+type searchItem struct {
+	Template string          `json:"template"`
+	Venue    json.RawMessage `json:"venue"`
+}
+
+type searchVenue struct {
+	Address     string    `json:"address"`
+	City        string    `json:"city"`
+	Country     string    `json:"country"`
+	ID          string    `json:"id"`
+	Location    []float64 `json:"location"` // longitude first, as in GeoJSON
+	Name        string    `json:"name"`
+	ProductLine string    `json:"product_line"`
+	Slug        string    `json:"slug"`
+}
+
+// hit is a venue that an answer holds, not yet linked to a page.
+type hit struct {
+	country string
+	slug    string
+	venue   provider.Venue
+}
+
+// found is what an answer holds.
+type found struct {
+	// broken counts the venues that could not be read. Among them may be the one
+	// that was asked for, so such an answer can show that a venue exists, and never
+	// that none does.
+	broken int
+
+	hits []hit
+}
+
+// decodeSearch reads the body of an answer to a search. Its error says why the
+// body is no answer. No hits, none broken and a nil error is the genuine empty
+// answer: sections are there, none of them is a no-content page, and at least one
+// of them is a list of venues with nothing in it, or with venues none of which is
+// a restaurant.
+func decodeSearch(body []byte) (found, error) {
+	var page searchPage
+	if err := decodeJSON(body, &page); err != nil {
+		return found{}, err
+	}
+
+	if len(page.Sections) == 0 {
+		return found{}, errors.New("the answer has no sections")
+	}
+
+	var (
+		result found
+		listed bool // an answer to "which venues" was seen, be it an empty one
+		seen   = make(map[string]bool)
+	)
+
+	for _, section := range page.Sections {
+		ofVenues := venueTemplate(section.Template)
+
+		switch {
+		case noContent(section.Name), noContent(section.Template):
+			return found{}, errNoContent
+		case section.Items == nil && ofVenues:
+			return found{}, fmt.Errorf("the section %q of venues has no items", section.Name)
+		case section.Items == nil:
+			continue
+		}
+
+		listed = listed || ofVenues
+
+		for _, item := range *section.Items {
+			listed = result.add(item, seen) || listed
+		}
+	}
+
+	if !listed && result.broken == 0 {
+		return found{}, errors.New("the answer has no list of venues")
+	}
+
+	return result, nil
+}
+
+// add takes an item in, and reports whether it is about a venue that can be read.
+func (f *found) add(item searchItem, seen map[string]bool) bool {
+	if len(item.Venue) == 0 || bytes.Equal(item.Venue, []byte("null")) {
+		// A banner between the venues has a template of its own. What claims to be a
+		// venue, or says nothing, should have had one.
+		if item.Template == "" || venueTemplate(item.Template) {
+			f.broken++
+		}
+
+		return false
+	}
+
+	h, err := decodeVenue(item.Venue)
+	if err != nil {
+		f.broken++
+
+		return false
+	}
+
+	switch {
+	case seen[h.venue.ID] || !restaurant(h.venue.Kind):
+	case len(f.hits) == maxVenues:
+		f.broken++
+	default:
+		f.hits = append(f.hits, h)
+	}
+
+	seen[h.venue.ID] = true
+
+	return true
+}
+
+func decodeVenue(raw json.RawMessage) (hit, error) {
+	var v searchVenue
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return hit{}, fmt.Errorf("decode venue: %w", err)
+	}
+
+	if v.ID == "" || strings.TrimSpace(v.Name) == "" || !safeSegment(v.Slug) {
+		return hit{}, fmt.Errorf("venue %q lacks an id, a name or a usable slug", v.ID)
+	}
+
+	sum := sha256.Sum256(raw)
+
+	return hit{
+		country: v.Country,
+		slug:    v.Slug,
+		venue: provider.Venue{
+			Hash: hex.EncodeToString(sum[:]),
+			ID:   v.ID,
+			Kind: v.ProductLine,
+			Place: match.Place{
+				Address:  v.Address,
+				City:     v.City,
+				Location: point(v.Location),
+				Name:     v.Name,
+			},
+		},
+	}, nil
+}
+
+// point reads [longitude, latitude]. What is no point on earth is no location,
+// and neither is 0,0, which only says that a field was not filled in.
+func point(lonLat []float64) *match.Point {
+	if len(lonLat) < 2 {
+		return nil
+	}
+
+	lon, lat := lonLat[0], lonLat[1]
+	if math.Abs(lon) > 180 || math.Abs(lat) > 90 || (lon == 0 && lat == 0) {
+		return nil
+	}
+
+	return &match.Point{Lat: lat, Lng: lon}
+}
+
+// restaurant reports whether a product line is what the enricher looks for. One
+// that is not stated is: leaving the venue out could hide the place.
+func restaurant(productLine string) bool {
+	return productLine == "" || productLine == "restaurant"
+}
+
+func venueTemplate(template string) bool { return strings.HasPrefix(template, "venue") }
+
+func noContent(name string) bool {
+	return strings.Contains(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "no-content")
+}
+
+// decodeJSON reads one JSON value, and tells a page from a truncated answer.
+func decodeJSON(body []byte, into any) error {
+	trimmed := bytes.TrimSpace(body)
+	if len(trimmed) > 0 && trimmed[0] == '<' {
+		return errors.New("the answer is a page of HTML or XML, not JSON")
+	}
+
+	if err := json.Unmarshal(trimmed, into); err != nil {
+		return fmt.Errorf("decode answer of %d bytes: %w", len(body), err)
+	}
+
+	return nil
+}

@@ -1,0 +1,153 @@
+package wolt
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// guard decides whether a call is made at all: not while the far side asked for a
+// pause, not while it keeps failing, not faster than the rate.
+type guard struct {
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	limiter *rate.Limiter
+
+	mu     sync.Mutex
+	closes time.Time // when the open breaker lets a call through again
+}
+
+func newGuard(config Config) *guard {
+	g := &guard{limiter: rate.NewLimiter(rate.Limit(config.Rate), config.Burst)}
+	g.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		IsExcluded: spared,
+		Name:       Name,
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				g.mu.Lock()
+				g.closes = time.Now().Add(config.BreakerPause)
+				g.mu.Unlock()
+			}
+
+			config.Logger.Warn("circuit breaker of the provider changed",
+				slog.String("provider", Name), slog.String("from", from.String()), slog.String("to", to.String()))
+		},
+		ReadyToTrip: func(counts gobreaker.Counts) bool {
+			return counts.ConsecutiveFailures >= uint32(config.BreakerFailures) //nolint:gosec // Above zero.
+		},
+		Timeout: config.BreakerPause,
+	})
+
+	return g
+}
+
+// sparedError is a failed call that does not speak against the far side, because
+// none was made or because the caller ended it.
+type sparedError struct{ error }
+
+func (e sparedError) Unwrap() error { return e.error }
+
+// spared reports whether a failed call is left out of the breaker's count. A far
+// side that asked for a pause is working: the pause is kept, and that is enough.
+func spared(err error) bool {
+	_, ok := errors.AsType[sparedError](err)
+
+	return ok || errors.Is(err, provider.ErrRateLimited)
+}
+
+// call makes a call if the guard lets it through, and has its body read. An answer
+// that cannot be read speaks against the far side as much as none.
+func (c *Client) call(ctx context.Context, r request, read func(body []byte) error) error {
+	if err := c.paused(); err != nil {
+		return err
+	}
+
+	_, err := c.guard.breaker.Execute(func() (struct{}, error) {
+		if err := c.takeTurn(ctx); err != nil {
+			return struct{}{}, sparedError{err}
+		}
+
+		body, err := c.exchange(ctx, r)
+		if err != nil && ctx.Err() != nil {
+			return struct{}{}, sparedError{err}
+		}
+
+		if err == nil {
+			err = read(body)
+		}
+
+		return struct{}{}, err
+	})
+
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return c.circuitOpen()
+	}
+
+	if s, ok := errors.AsType[sparedError](err); ok {
+		return s.error
+	}
+
+	return err
+}
+
+// takeTurn waits until the rate allows a call. What happened meanwhile counts: a
+// queue of calls must not run into a far side that has begun to refuse or fail.
+func (c *Client) takeTurn(ctx context.Context) error {
+	turn := c.guard.limiter.Reserve()
+	wait := turn.Delay()
+
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		turn.Cancel()
+
+		failure := c.fail(provider.KindRateLimited, "the turn under the rate set here comes after the deadline", nil)
+		failure.RetryAfter = bound(wait, c.config.MaxRetryAfter)
+
+		return failure
+	}
+
+	if !sleep(ctx, wait) {
+		turn.Cancel()
+
+		return c.ended(ctx)
+	}
+
+	if c.guard.breaker.State() == gobreaker.StateOpen {
+		return c.circuitOpen()
+	}
+
+	if err := c.paused(); err != nil {
+		return err
+	}
+
+	return nil
+}
+
+// paused is the error of a call that falls into a pause, or nil.
+func (c *Client) paused() error {
+	left := c.pause.left()
+	if left == 0 {
+		return nil
+	}
+
+	failure := c.fail(provider.KindRateLimited, "the pause that was asked for is not over", nil)
+	failure.RetryAfter = bound(left, c.config.MaxRetryAfter)
+
+	return failure
+}
+
+func (c *Client) circuitOpen() *provider.Error {
+	c.guard.mu.Lock()
+	left := time.Until(c.guard.closes)
+	c.guard.mu.Unlock()
+
+	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
+	failure.RetryAfter = bound(left, c.config.BreakerPause)
+
+	return failure
+}

@@ -1,0 +1,253 @@
+package wolt_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
+)
+
+func TestBreakerOpensTriesAndCloses(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+
+		search := func() error {
+			_, err := client.Search(t.Context(), pizzaHouse)
+
+			return err
+		}
+
+		if err := search(); err != nil {
+			t.Fatal(err)
+		}
+
+		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
+
+		for range 3 {
+			wantFailure(t, search(), provider.KindUnavailable)
+		}
+
+		calls := len(server.Calls())
+
+		// Open: no call is made, and the error says for how long.
+		time.Sleep(4 * time.Second)
+
+		err := search()
+		failure := wantFailure(t, err, provider.KindUnavailable)
+
+		if !errors.Is(err, wolt.ErrCircuitOpen) || failure.RetryAfter != 6*time.Second {
+			t.Errorf("error = %v, want an open breaker for 6s", err)
+		}
+
+		// Half open: one call, which fails, and it is open again.
+		time.Sleep(7 * time.Second)
+		wantNotOpen(t, search())
+
+		if err := search(); !errors.Is(err, wolt.ErrCircuitOpen) {
+			t.Errorf("error = %v, want the breaker open again", err)
+		}
+
+		// Half open: one call, which succeeds, and it is closed.
+		server.Recover()
+		time.Sleep(11 * time.Second)
+
+		for range 3 {
+			if err := search(); err != nil {
+				t.Errorf("search after recovery: %v", err)
+			}
+		}
+
+		if got := len(server.Calls()) - calls; got != 4 {
+			t.Errorf("%d calls since the breaker opened, want 4", got)
+		}
+	}, func(c *wolt.Config) { c.BreakerFailures, c.BreakerPause, c.MaxCalls = 3, 10*time.Second, 1 })
+}
+
+func TestBreakerCountsWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+
+	for _, fault := range []wolttest.Fault{
+		wolttest.NoContent(), wolttest.Empty(), wolttest.HTML(), wolttest.Hang(), wolttest.Status(430),
+	} {
+		t.Run(fault.Name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+				t.Helper()
+				server.Fail(wolttest.Fault{})
+				server.FailAlways(fault)
+
+				for range 2 {
+					_, err := client.Search(t.Context(), pizzaHouse)
+					wantNotOpen(t, err)
+				}
+
+				if _, err := client.Search(t.Context(), pizzaHouse); !errors.Is(err, wolt.ErrCircuitOpen) {
+					t.Errorf("error = %v, want an open breaker", err)
+				}
+			}, func(c *wolt.Config) { c.BreakerFailures = 2 })
+		})
+	}
+}
+
+func TestBreakerDoesNotCountCallersWhoGiveUp(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+		server.FailAlways(wolttest.Hang())
+
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := client.Search(ctx, pizzaHouse)
+
+			cancel()
+			wantNotOpen(t, err)
+		}
+	}, func(c *wolt.Config) { c.BreakerFailures = 2 })
+}
+
+func TestRetryAfterIsKept(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]struct {
+		fault wolttest.Fault
+		want  time.Duration
+	}{
+		"seconds":              {wolttest.RateLimited("12"), 12 * time.Second},
+		"date":                 {wolttest.RateLimited("Sat, 01 Jan 2000 00:00:40 GMT"), 40 * time.Second},
+		"date that is over":    {wolttest.RateLimited("Fri, 31 Dec 1999 00:00:00 GMT"), time.Second},
+		"zero":                 {wolttest.RateLimited("0"), time.Second},
+		"missing":              {wolttest.RateLimited(""), 30 * time.Second},
+		"unreadable":           {wolttest.RateLimited("soon"), 30 * time.Second},
+		"negative":             {wolttest.RateLimited("-5"), 30 * time.Second},
+		"a year":               {wolttest.RateLimited("31536000"), 5 * time.Minute},
+		"beyond all integers":  {wolttest.RateLimited("99999999999999999999"), 5 * time.Minute},
+		"beyond all durations": {wolttest.RateLimited("9223372036854775807"), 5 * time.Minute},
+		"date in a century":    {wolttest.RateLimited("Fri, 01 Jan 2100 00:00:00 GMT"), 5 * time.Minute},
+		"of a 503":             {wolttest.StatusRetryAfter(http.StatusServiceUnavailable, "9"), 9 * time.Second},
+	}
+
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+				t.Helper()
+				server.Fail(wolttest.Fault{}, test.fault)
+
+				_, err := client.Search(t.Context(), pizzaHouse)
+				if failure, ok := errors.AsType[*provider.Error](err); !ok || failure.RetryAfter != test.want {
+					t.Fatalf("error = %v, want a pause of %s", err, test.want)
+				}
+
+				time.Sleep(test.want - time.Nanosecond)
+
+				_, err = client.Search(t.Context(), pizzaHouse)
+				wantFailure(t, err, provider.KindRateLimited)
+
+				if got := len(server.Calls()); got != 2 {
+					t.Errorf("%d calls, want none in the pause", got)
+				}
+
+				time.Sleep(time.Nanosecond)
+
+				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+					t.Errorf("search after the pause: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestRateSpreadsCalls(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+
+		began := time.Now()
+
+		var group sync.WaitGroup
+		for range 9 {
+			group.Go(func() {
+				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+
+		group.Wait()
+
+		// Ten calls, one of them for the cities: one at once, nine half a second apart.
+		if took := time.Since(began); took != 4500*time.Millisecond {
+			t.Errorf("took %s of fake time, want 4.5s", took)
+		}
+
+		if got := len(server.Calls()); got != 10 {
+			t.Errorf("%d calls, want 10", got)
+		}
+	}, func(c *wolt.Config) { c.Rate, c.Burst, c.MaxCalls = 2, 1, 1 })
+}
+
+func TestTurnAfterTheDeadlineIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+
+		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+			t.Fatal(err)
+		}
+
+		began := time.Now()
+		_, err := client.Search(t.Context(), pizzaHouse)
+		failure := wantFailure(t, err, provider.KindRateLimited)
+
+		if took := time.Since(began); took != 0 || failure.RetryAfter != 100*time.Second {
+			t.Errorf("refused after %s with %v, want at once, for 100s", took, err)
+		}
+
+		if got := len(server.Calls()); got != 2 {
+			t.Errorf("%d calls, want 2", got)
+		}
+	}, func(c *wolt.Config) { c.Rate, c.Burst = 0.01, 2 })
+}
+
+// TestQueueStopsWhenTheFarSideRefuses has calls wait for their turn while the first
+// of them is told to leave the server alone.
+func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+		server.Fail(wolttest.Fault{}, wolttest.Fault{}, wolttest.RateLimited("60"))
+
+		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+			t.Fatal(err)
+		}
+
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				_, err := client.Search(t.Context(), pizzaHouse)
+				wantFailure(t, err, provider.KindRateLimited)
+			})
+		}
+
+		group.Wait()
+
+		if got := len(server.Calls()); got != 3 {
+			t.Errorf("%d calls, want the one that was refused to be the last", got)
+		}
+	}, func(c *wolt.Config) { c.Rate, c.Burst = 1, 1 })
+}
+
+func wantNotOpen(t *testing.T, err error) {
+	t.Helper()
+
+	if err == nil || errors.Is(err, wolt.ErrCircuitOpen) {
+		t.Errorf("error = %v, want a call that failed", err)
+	}
+}

@@ -1,0 +1,105 @@
+package wolt_test
+
+import (
+	"math"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// telAviv is where the tests search.
+var telAviv = match.Point{Lat: 32.08, Lng: 34.78}
+
+// pizzaHouse is a place that the venues hold.
+var pizzaHouse = match.Place{Name: "Pizza House", City: "Tel Aviv", Location: &telAviv}
+
+// venues are what the fake server knows unless a test says otherwise.
+func venues() []wolttest.Venue {
+	return []wolttest.Venue{
+		{
+			ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
+			Country: "ISR", Lat: 32.0801, Lon: 34.7801, Names: map[string]string{"he": "פיצה האוס"},
+		},
+		{
+			ID: "000000000000000000000002", Slug: "pizza-prego", Name: "Pizza Prego", Address: "Ibn Gabirol 1", City: "Tel Aviv",
+			Country: "ISR", Lat: 32.0811, Lon: 34.7811,
+		},
+		{
+			ID: "000000000000000000000003", Slug: "pizza-flour", Name: "House of Pizza Flour", Country: "ISR",
+			Lat: 32.0821, Lon: 34.7821, ProductLine: "retail",
+		},
+		{
+			ID: "000000000000000000000004", Slug: "sushi-bar", Name: "Sushi Bar", Country: "ISR", Lat: 32.0831, Lon: 34.7831,
+		},
+	}
+}
+
+// setup starts a server on loopback and a client that asks it as fast as it can.
+func setup(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
+	t.Helper()
+
+	return start(t, wolttest.Config{Venues: venues()}, mutate...)
+}
+
+// bubble runs a test under fake time, against a server off the network.
+func bubble(t *testing.T, test func(t *testing.T, server *wolttest.Server, client *wolt.Client), mutate ...func(*wolt.Config)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+
+		server, client := start(t, wolttest.Config{InMemory: true, Venues: venues()}, mutate...)
+		test(t, server, client)
+	})
+}
+
+func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
+	t.Helper()
+
+	server, err := wolttest.Start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cfg := wolt.Config{BaseURL: server.URL(), Burst: 1000, Confident: exactName, Rate: 1e6, Transport: server.Transport()}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+
+	client, err := wolt.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() {
+		client.Close()
+
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	return server, client
+}
+
+// exactName is a matcher that tests can foresee.
+func exactName(place match.Place, venues []provider.Venue) bool {
+	for _, v := range venues {
+		if v.Name == place.Name {
+			return true
+		}
+	}
+
+	return false
+}
+
+func never(match.Place, []provider.Venue) bool { return false }
+
+func nan() float64 { return math.NaN() }

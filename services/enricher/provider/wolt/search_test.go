@@ -1,0 +1,296 @@
+package wolt_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
+)
+
+func TestSearchFindsVenuesWithTheirLinks(t *testing.T) {
+	t.Parallel()
+
+	server, client := setup(t)
+
+	got, err := client.Search(t.Context(), pizzaHouse)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := []provider.Venue{
+		{
+			ID: "000000000000000000000001", Kind: "restaurant", URL: "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-house",
+			Place: match.Place{
+				Address: "Dizengoff 50", City: "Tel Aviv", Location: &match.Point{Lat: 32.0801, Lng: 34.7801}, Name: "Pizza House",
+			},
+		},
+		{
+			ID: "000000000000000000000002", Kind: "restaurant", URL: "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-prego",
+			Place: match.Place{
+				Address: "Ibn Gabirol 1", City: "Tel Aviv", Location: &match.Point{Lat: 32.0811, Lng: 34.7811}, Name: "Pizza Prego",
+			},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash")); diff != "" {
+		t.Errorf("venues (-want +got):\n%s", diff)
+	}
+
+	if len(got[0].Hash) != 64 || got[0].Hash == got[1].Hash {
+		t.Errorf("hashes %q and %q: want two SHA-256", got[0].Hash, got[1].Hash)
+	}
+
+	if diff := cmp.Diff(map[string]int{"Pizza House": 1}, server.Searches()); diff != "" {
+		t.Errorf("searches (-want +got):\n%s", diff)
+	}
+}
+
+func TestSearchSendsTheDocumentedCall(t *testing.T) {
+	t.Parallel()
+
+	server, client := setup(t, func(c *wolt.Config) {
+		c.ClientID, c.ClientVersion, c.UserAgent = "40fac410-9825-4611-ba68-60cae2260415", "9.9.9", "test/1"
+	})
+
+	if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+		t.Fatal(err)
+	}
+
+	calls := server.Calls()
+	if len(calls) != 2 || calls[0].Path != "/v1/cities" {
+		t.Fatalf("calls = %v, want the cities and one search", calls)
+	}
+
+	search := calls[1]
+	want := wolttest.Call{Lat: 32.08, Lon: 34.78, Path: "/v1/pages/search", Query: "Pizza House", Target: "venues"}
+
+	if diff := cmp.Diff(want, search, cmpopts.IgnoreFields(wolttest.Call{}, "Header")); diff != "" {
+		t.Errorf("call (-want +got):\n%s", diff)
+	}
+
+	for name, value := range map[string]string{
+		"App-Language": "en", "Client-Version": "9.9.9", "Content-Type": "application/json", "Platform": "Web",
+		"User-Agent": "test/1", "W-Wolt-Session-Id": "no-analytics-consent",
+		"X-Wolt-Web-Clientid": "40fac410-9825-4611-ba68-60cae2260415",
+	} {
+		if got := search.Header.Get(name); got != value {
+			t.Errorf("header %s = %q, want %q", name, got, value)
+		}
+	}
+}
+
+func TestSearchAnsweredWithNoVenues(t *testing.T) {
+	t.Parallel()
+
+	server, client := setup(t)
+
+	got, err := client.Search(t.Context(), match.Place{Name: "Taizu", Location: &telAviv})
+	if err != nil || len(got) != 0 {
+		t.Fatalf("Search = %v, %v; want the genuine empty answer", got, err)
+	}
+
+	if n := len(server.Searches()); n == 0 {
+		t.Error("nothing was searched")
+	}
+}
+
+func TestSearchFollowsThePlan(t *testing.T) {
+	t.Parallel()
+
+	place := match.Place{Name: "Moses Restaurant - Dizengoff", Aliases: []string{"מוזס"}, Location: &telAviv}
+	tests := map[string]struct {
+		maxCalls int
+		want     []string // language and text
+	}{
+		"one call":  {1, []string{"en Moses Restaurant - Dizengoff"}},
+		"two calls": {2, []string{"en Moses Restaurant - Dizengoff", "en Moses"}},
+		"all": {9, []string{
+			"en Moses Restaurant - Dizengoff", "en Moses", "he Moses Restaurant - Dizengoff", "he מוזס",
+		}},
+	}
+
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			server, client := setup(t, func(c *wolt.Config) { c.Confident, c.MaxCalls = never, test.maxCalls })
+			if _, err := client.Search(t.Context(), place); err != nil {
+				t.Fatal(err)
+			}
+
+			if diff := cmp.Diff(test.want, asked(server)); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSearchStopsWhenConfident(t *testing.T) {
+	t.Parallel()
+
+	server, client := setup(t)
+
+	place := match.Place{Name: "Restaurant Sushi Bar", Aliases: []string{"Sushi Bar"}, Location: &telAviv}
+	if _, err := client.Search(t.Context(), place); err != nil {
+		t.Fatal(err)
+	}
+
+	// "Sushi Bar" never equals the name, so every query is asked.
+	if got := len(asked(server)); got != 4 {
+		t.Errorf("%d searches, want 4", got)
+	}
+
+	if _, err := client.Search(t.Context(), match.Place{Name: "Sushi Bar", Location: &telAviv}); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := len(asked(server)); got != 5 {
+		t.Errorf("%d searches, want one more", got)
+	}
+}
+
+func TestSearchGathersTheNamesOfAVenueInAllLanguages(t *testing.T) {
+	t.Parallel()
+
+	_, client := setup(t, func(c *wolt.Config) { c.Confident = never })
+
+	got, err := client.Search(t.Context(), pizzaHouse)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if len(got) != 2 {
+		t.Fatalf("%d venues, want each once", len(got))
+	}
+
+	if diff := cmp.Diff([]string{"פיצה האוס"}, got[0].Aliases); diff != "" {
+		t.Errorf("aliases (-want +got):\n%s", diff)
+	}
+}
+
+func TestSearchWithoutLocation(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]struct {
+		city string
+		want string // the city in the link, or empty when the place is unsupported
+	}{
+		"name":                {"Tel Aviv", "tel-aviv"},
+		"slug":                {"tel-aviv", "tel-aviv"},
+		"case and accents":    {"TÉL AVÍV", "tel-aviv"},
+		"with its country":    {"Tel Aviv, Israel", "tel-aviv"},
+		"alias":               {"Tel Aviv-Yafo", "tel-aviv"},
+		"none":                {"", ""},
+		"unknown":             {"Atlantis", ""},
+		"two cities have it":  {"Frankfurt", ""},
+		"a longer name of it": {"Frankfurt an der Oder", ""},
+	}
+
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			_, client := setup(t, func(c *wolt.Config) { c.CityAliases = map[string]string{"Tel Aviv-Yafo": "tel-aviv"} })
+			got, err := client.Search(t.Context(), match.Place{Name: "Pizza House", City: test.city})
+
+			if test.want == "" {
+				if !errors.Is(err, provider.ErrUnsupported) || provider.Temporary(err) || got != nil {
+					t.Errorf("Search = %v, %v; want a permanent unsupported", got, err)
+				}
+
+				return
+			}
+
+			if err != nil || len(got) == 0 {
+				t.Fatalf("Search = %v, %v", got, err)
+			}
+
+			if want := "https://wolt.com/en/isr/" + test.want + "/restaurant/"; !strings.HasPrefix(got[0].URL, want) {
+				t.Errorf("URL = %s, want %s...", got[0].URL, want)
+			}
+		})
+	}
+}
+
+func TestSearchRefusesPlacesThatCannotBeAskedFor(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]match.Place{
+		"no name":       {Location: &telAviv},
+		"blank name":    {Name: " \t\u200f", Location: &telAviv},
+		"off the earth": {Name: "Pizza House", Location: &match.Point{Lat: 91}},
+		"not a number":  {Name: "Pizza House", Location: &match.Point{Lng: nan()}},
+	}
+
+	for name, place := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			server, client := setup(t)
+
+			got, err := client.Search(t.Context(), place)
+			if !errors.Is(err, provider.ErrUnsupported) || got != nil {
+				t.Errorf("Search = %v, %v; want unsupported", got, err)
+			}
+
+			if n := len(asked(server)); n != 0 {
+				t.Errorf("%d searches, want none", n)
+			}
+		})
+	}
+}
+
+func TestLinkUsesTheNearestCityOfTheVenuesCountry(t *testing.T) {
+	t.Parallel()
+
+	cities := []wolttest.City{
+		{Country: "EST", Lat: 59.4370, Lon: 24.7536, Name: "Tallinn", Slug: "tallinn"},
+		{Country: "FIN", Lat: 60.1699, Lon: 24.9384, Name: "Helsinki", Slug: "helsinki"},
+		{Country: "FIN", Lat: 61.4978, Lon: 23.7610, Name: "Tampere", Slug: "tampere"},
+	}
+	_, client := start(t, wolttest.Config{Cities: cities, Venues: []wolttest.Venue{
+		{ID: "a", Slug: "a", Name: "Kala A", Country: "FIN", Lat: 59.7, Lon: 24.8},
+		{ID: "b", Slug: "b b", Name: "Kala B", Lat: 59.7, Lon: 24.8},
+		{ID: "c", Slug: "c/c", Name: "Kala C", Lat: 59.7, Lon: 24.8},
+		{ID: "d", Slug: "d", Name: "Kala D"},
+	}}, func(c *wolt.Config) { c.LinkBase, c.LinkLanguage = "https://example.com/", "fi" })
+
+	got, err := client.Search(t.Context(), match.Place{Name: "Kala A", Location: &match.Point{Lat: 59.7, Lng: 24.8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := map[string]string{
+		"a": "https://example.com/fi/fin/helsinki/restaurant/a",    // its country, although Tallinn is nearer
+		"c": "https://example.com/fi/est/tallinn/restaurant/c%2Fc", // never a path of its own
+		"d": "https://example.com/fi/est/tallinn/restaurant/d",     // no position: the city searched in
+	}
+	links := make(map[string]string)
+
+	for _, v := range got {
+		links[v.ID] = v.URL
+	}
+
+	if diff := cmp.Diff(want, links); diff != "" {
+		t.Errorf("links (-want +got):\n%s", diff)
+	}
+}
+
+// asked lists the searches as language and text.
+func asked(server *wolttest.Server) []string {
+	var list []string
+
+	for _, call := range server.Calls() {
+		if call.Path == "/v1/pages/search" {
+			list = append(list, call.Header.Get("App-Language")+" "+call.Query)
+		}
+	}
+
+	return list
+}
