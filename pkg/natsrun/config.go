@@ -56,6 +56,12 @@ type Config struct {
 
 	// ServerName is the name that the server shows. Defaults to "expediter".
 	ServerName string
+
+	// Users turns accounts.conf on: the public nkey ("U...") of each of its
+	// users, by name: admin, enricher, importer, notifier, publisher, sys. All
+	// must be there. Clients then authenticate, with nats.Nkey for instance, and
+	// may do what production lets them. Defaults to nil: no users, all allowed.
+	Users map[string]string
 }
 
 // withDefaults returns a copy in which every unset field has its default.
@@ -87,6 +93,10 @@ func (c Config) validate() error {
 
 	if c.ReadyTimeout < 0 {
 		errs = append(errs, fmt.Errorf("natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
+	}
+
+	if c.Users != nil && c.ConfigFile != "" {
+		errs = append(errs, errors.New("natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
 	}
 
 	return errors.Join(errs...)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	deploy "github.com/expediter-io/expediter/deploy/nats"
 )
 
 const (
@@ -17,7 +15,7 @@ const (
 // serverOptions reads the configuration file and puts on top what an embedded
 // server decides for itself: where it listens, where it stores, its name.
 func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
-	opts, err := readConfig(cfg.ConfigFile)
+	opts, err := readConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -50,25 +48,20 @@ func embed(opts *server.Options) {
 	opts.NoSigs = true
 }
 
-func readConfig(path string) (*server.Options, error) {
-	if path != "" {
-		opts, err := server.ProcessConfigFile(path)
+func readConfig(cfg Config) (*server.Options, error) {
+	if cfg.ConfigFile != "" {
+		opts, err := server.ProcessConfigFile(cfg.ConfigFile)
 		if err != nil {
-			return nil, fmt.Errorf("natsrun: read ConfigFile %s: %w", path, err)
+			return nil, fmt.Errorf("natsrun: read ConfigFile %s: %w", cfg.ConfigFile, err)
 		}
 
 		return opts, nil
 	}
 
-	text, err := deploy.Files.ReadFile(singleConf)
+	text, err := configText(singleConf, cfg.Users)
 	if err != nil {
-		return nil, fmt.Errorf("natsrun: embedded %s: %w", singleConf, err)
+		return nil, err
 	}
 
-	opts := &server.Options{}
-	if err := opts.ProcessConfigString(string(text)); err != nil {
-		return nil, fmt.Errorf("natsrun: embedded %s: %w", singleConf, err)
-	}
-
-	return opts, nil
+	return parse(text, singleConf)
 }

@@ -1,0 +1,87 @@
+package natstest_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
+	t.Parallel()
+
+	const ttl = 7 * 24 * time.Hour
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		ctx := t.Context()
+
+		kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl)); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(ttl - time.Second)
+
+		if _, err := kv.Get(ctx, "k"); err != nil {
+			t.Errorf("a second before the TTL: got %v, want the key", err)
+		}
+
+		time.Sleep(2 * time.Second)
+
+		if _, err := kv.Get(ctx, "k"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("a second after the TTL: got %v, want ErrKeyNotFound", err)
+		}
+	})
+}
+
+func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
+	t.Parallel()
+
+	const ackWait = time.Hour
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		ctx := t.Context()
+
+		stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := js.Publish(ctx, "s", []byte("job")); err != nil {
+			t.Fatal(err)
+		}
+
+		delivered := time.Now()
+		if _, err := consumer.Next(); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := srv.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+
+		msg, err := consumer.Next(jetstream.FetchMaxWait(2 * ackWait))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if waited := time.Since(delivered); waited < ackWait || waited > ackWait+time.Minute {
+			t.Errorf("redelivered after %s, want %s: %v", waited, ackWait, msg)
+		}
+	})
+}
