@@ -29,8 +29,8 @@ type delivery struct {
 	deliveries int       // delivery count of the latest arrival
 	ended      time.Time // when the handler's context was seen to have ended
 	reply      string    // where answers go: that of the latest arrival
+	released   bool      // given back to the server, which may deliver it here again at once
 	running    bool      // the handler has started and not returned
-	settling   bool      // its outcome is being recorded
 	stuck      bool      // reported as stuck
 }
 
@@ -48,7 +48,7 @@ func (t *table) add(d *delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	if old := t.jobs[d.info.Sequence]; old != nil {
+	if old := t.jobs[d.info.Sequence]; old != nil && !old.released {
 		if d.deliveries > old.deliveries {
 			old.deliveries, old.reply = d.deliveries, d.reply
 		}
@@ -84,7 +84,7 @@ func (t *table) claim(d *delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	d.running, d.settling = false, true
+	d.running = false
 
 	return !d.abandoned
 }
@@ -110,14 +110,14 @@ func (t *table) close() []*delivery {
 	return running
 }
 
-// hush ends the heartbeats of d and returns where to answer and how many deliveries
+// release ends the heartbeats of d and returns where to answer and how many deliveries
 // arrived beside the one that was worked. A heartbeat after a NAK would undo its delay,
 // so no NAK is sent before this.
-func (t *table) hush(d *delivery) (reply string, extra int) {
+func (t *table) release(d *delivery) (reply string, extra int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	d.beating = false
+	d.beating, d.released = false, true
 
 	return d.reply, d.deliveries - d.first
 }

@@ -115,7 +115,7 @@ func (w *Worker) confirm(d *delivery, outcome Outcome) Outcome {
 // The answer is sent once only. One that is repeated could hit the job's next delivery,
 // running on another worker. When it was lost the job comes back after AckWait instead.
 func (w *Worker) release(d *delivery, v verdict) Outcome {
-	reply, extra := w.table.hush(d)
+	reply, extra := w.table.release(d)
 
 	excused := extra // copies that were dropped here because the job was running
 	if v.excuse {
@@ -156,7 +156,7 @@ func (w *Worker) excuse(d *delivery, n, extra int, delay time.Duration) {
 			return
 		}
 
-		if !sleep(ctx, wait) {
+		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
 			break
 		}
 	}

@@ -1,0 +1,85 @@
+package subject_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+)
+
+func TestCheckPattern(t *testing.T) {
+	t.Parallel()
+
+	for pattern, want := range map[string]error{
+		"a": nil, "a.b": nil, "*": nil, ">": nil, "a.*.c": nil, "a.>": nil, "a.*.>": nil,
+		"": subject.ErrEmptyToken, "a.": subject.ErrEmptyToken, ".a": subject.ErrEmptyToken, "a..b": subject.ErrEmptyToken,
+		"a b": subject.ErrSpace, "a\t": subject.ErrSpace, "a\x00": subject.ErrSpace, "a\x7f": subject.ErrSpace,
+		"a*": subject.ErrWildcard, "a.>.b": subject.ErrWildcard, ">a": subject.ErrWildcard, "**": subject.ErrWildcard,
+	} {
+		if got := subject.CheckPattern(pattern); !errors.Is(got, want) {
+			t.Errorf("%q: %v, want %v", pattern, got, want)
+		}
+	}
+
+	for _, bad := range []string{"*", ">", "a.*", "a*b"} {
+		if err := subject.CheckLiteral(bad); !errors.Is(err, subject.ErrWildcard) {
+			t.Errorf("literal %q: %v, want ErrWildcard", bad, err)
+		}
+	}
+}
+
+func TestMatches(t *testing.T) {
+	t.Parallel()
+
+	for _, test := range []struct {
+		pattern, subject string
+		want             bool
+	}{
+		{"a", "a", true},
+		{"a", "b", false},
+		{"a", "a.b", false},
+		{"a.b", "a", false},
+		{"a.*", "a.b", true},
+		{"a.*", "a", false},
+		{"a.*", "a.b.c", false},
+		{"*.b", "a.b", true},
+		{"a.>", "a", false},
+		{"a.>", "a.b", true},
+		{"a.>", "a.b.c", true},
+		{">", "a", true},
+		{">", "", false},
+		{"*", "", false},
+	} {
+		if got := subject.Matches(test.pattern, test.subject); got != test.want {
+			t.Errorf("%q matches %q: %t, want %t", test.pattern, test.subject, got, test.want)
+		}
+	}
+}
+
+// FuzzOverlap holds Overlap against Matches: two patterns overlap when a subject that is
+// made from one, with its wildcards filled in, falls under the other.
+func FuzzOverlap(f *testing.F) {
+	f.Add("a.*", "*.b", "a.b")
+	f.Add("a.>", "a.b.c", "a.b.c")
+	f.Add("*", "a.>", "a")
+
+	f.Fuzz(func(t *testing.T, a, b, literal string) {
+		if subject.CheckPattern(a) != nil || subject.CheckPattern(b) != nil || subject.CheckLiteral(literal) != nil {
+			t.Skip()
+		}
+
+		overlap := subject.Overlap(a, b)
+		if overlap != subject.Overlap(b, a) {
+			t.Errorf("%q and %q: the order matters", a, b)
+		}
+
+		if subject.Matches(a, literal) && subject.Matches(b, literal) && !overlap {
+			t.Errorf("%q falls under %q and %q, which do not overlap", literal, a, b)
+		}
+
+		if same := strings.NewReplacer("*", "x", ">", "x").Replace(a); !subject.Matches(a, same) {
+			t.Errorf("%q does not fall under %q", same, a)
+		}
+	})
+}
