@@ -4,7 +4,9 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats.go v1.55.0
+	go.uber.org/goleak v1.3.0
 )
 
 require (

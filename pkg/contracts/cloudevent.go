@@ -1,0 +1,215 @@
+package contracts
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nats-io/nats.go"
+)
+
+// CloudEvents types of what travels here. The version is part of the type and changes only with the meaning.
+const (
+	// CloudEventDomain is an Event whose source gave it no type of its own.
+	CloudEventDomain = "io.expediter.domain.event.v1"
+	// CloudEventEnrichRequested is an EnrichJob.
+	CloudEventEnrichRequested = "io.expediter.place.enrichment.requested.v1"
+	// CloudEventImportRequested is an ImportJob.
+	CloudEventImportRequested = "io.expediter.recipe.import.requested.v1"
+	// CloudEventImportStatus is an ImportStatus.
+	CloudEventImportStatus = "io.expediter.recipe.import.status.v1"
+	// CloudEventNotificationRequested is a Notification.
+	CloudEventNotificationRequested = "io.expediter.notification.requested.v1"
+	// CloudEventResultPatch is a ResultPatch.
+	CloudEventResultPatch = "io.expediter.place.result.patch.v1"
+)
+
+const (
+	// specVersion is the only version of CloudEvents that is written and read.
+	specVersion = "1.0"
+	// attributePrefix starts the header of each attribute in binary mode.
+	attributePrefix = "ce-"
+	// maxExtensions bounds the extension attributes of one event.
+	maxExtensions = 64
+)
+
+// CloudEvent is a CloudEvents 1.0 envelope. Its data is one of the messages of this package, or anything else.
+type CloudEvent struct {
+	// ID identifies the event within its source. Required.
+	ID string
+	// Source is a URI reference to whoever says so. Required.
+	Source string
+	// Type is what happened, with the version of the data, such as CloudEventImportRequested. Required.
+	Type string
+	// Subject is what it happened to within the source; optional.
+	Subject string
+	// Time is when it happened; optional. Nanoseconds are kept, the time zone becomes UTC.
+	Time time.Time
+	// DataContentType is the media type of Data; optional.
+	DataContentType string
+	// DataSchema is the absolute URI of the schema of Data; optional.
+	DataSchema string
+	// Extensions are the attributes that CloudEvents does not define: names of a-z and 0-9 only.
+	Extensions map[string]string
+	// Data is the payload, byte for byte.
+	Data []byte
+	// Assumed names, in alphabetical order, the attributes that were not in a message and that
+	// ParseCloudEvent filled in. It is not written.
+	Assumed []string
+}
+
+// MsgID is the Nats-Msg-Id under which the event is published: see EventMsgID.
+func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
+
+// Validate checks what CloudEvents demands of attributes, and that all are bounded.
+func (e CloudEvent) Validate() error {
+	var c checks
+	for _, required := range []struct{ path, value string }{{"/id", e.ID}, {"/source", e.Source}, {"/type", e.Type}} {
+		if required.value == "" {
+			c.add(required.path, "is required")
+		}
+	}
+	for _, name := range []string{"id", "source", "type", "subject", "datacontenttype", "dataschema"} {
+		c.attribute("/"+name, *e.attribute(name))
+	}
+	if _, err := url.Parse(e.Source); err != nil {
+		c.add("/source", "must be a URI reference")
+	}
+	if u, err := url.Parse(e.DataSchema); e.DataSchema != "" && (err != nil || !u.IsAbs()) {
+		c.add("/dataschema", "must be an absolute URI")
+	}
+	c.timestamp("/time", e.Time)
+	if len(e.Extensions) > maxExtensions {
+		c.add("", fmt.Sprintf("has %d extensions, at most %d", len(e.Extensions), maxExtensions))
+		return c.err("CloudEvent")
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Extensions)) {
+		if !isAttributeName(name) || isCoreAttribute(name) {
+			c.add("/"+clip(name), "is not a name for an extension: want a-z and 0-9, and no defined attribute")
+			continue
+		}
+		c.attribute("/"+name, e.Extensions[name])
+	}
+	return c.err("CloudEvent")
+}
+
+// Header returns the event's attributes as headers of a NATS message in binary mode, percent-encoded as the
+// CloudEvents binding for NATS demands, and its Nats-Msg-Id. The error is the one of Validate.
+func (e CloudEvent) Header() (nats.Header, error) {
+	if err := e.Validate(); err != nil {
+		return nil, err
+	}
+	header := nats.Header{nats.MsgIdHdr: {e.MsgID()}}
+	set := func(name, value string) {
+		if value != "" {
+			header[attributePrefix+name] = []string{percentEncode(value)}
+		}
+	}
+	set("specversion", specVersion)
+	for _, name := range []string{"id", "source", "type", "subject", "datacontenttype", "dataschema"} {
+		set(name, *e.attribute(name))
+	}
+	if !e.Time.IsZero() {
+		set("time", e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	for name, value := range e.Extensions {
+		// An attribute that is there is never empty, so an empty one is left out as well.
+		set(name, value)
+	}
+	return header, nil
+}
+
+// Msg returns a NATS message in binary mode. Make a new one for each attempt to publish it.
+func (e CloudEvent) Msg(subject string) (*nats.Msg, error) {
+	header, err := e.Header()
+	if err != nil {
+		return nil, err
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: e.Data}, nil
+}
+
+// attribute returns where a defined attribute of type string is kept, or nil.
+func (e *CloudEvent) attribute(name string) *string {
+	switch name {
+	case "id":
+		return &e.ID
+	case "source":
+		return &e.Source
+	case "type":
+		return &e.Type
+	case "subject":
+		return &e.Subject
+	case "datacontenttype":
+		return &e.DataContentType
+	case "dataschema":
+		return &e.DataSchema
+	}
+	return nil
+}
+
+// set stores one attribute that was read. The problem is empty when it fits.
+func (e *CloudEvent) set(name, value string) (problem string) {
+	if field := e.attribute(name); field != nil {
+		*field = value
+		return ""
+	}
+	switch name {
+	case "specversion":
+		if value != specVersion {
+			return "is not " + specVersion
+		}
+	case "time":
+		t, err := time.Parse(time.RFC3339Nano, value)
+		if err != nil {
+			return "is not an RFC 3339 time"
+		}
+		e.Time = t.UTC()
+	default:
+		if !isAttributeName(name) {
+			return "is not a name for an attribute: want a-z and 0-9"
+		}
+		if value == "" {
+			// An attribute that is there is never empty.
+			return ""
+		}
+		if e.Extensions == nil {
+			e.Extensions = make(map[string]string)
+		}
+		e.Extensions[name] = value
+	}
+	return ""
+}
+
+// attribute checks the value of an attribute: bounded text without control characters.
+func (c *checks) attribute(path, value string) {
+	switch {
+	case len(value) > MaxURL:
+		c.add(path, fmt.Sprintf("has %d bytes, at most %d", len(value), MaxURL))
+	case !utf8.ValidString(value):
+		c.add(path, "is not valid UTF-8")
+	case strings.ContainsFunc(value, unicode.IsControl):
+		c.add(path, "has a control character")
+	}
+}
+
+func isAttributeName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxName
+}
+
+func isCoreAttribute(name string) bool {
+	switch name {
+	case "id", "source", "type", "subject", "datacontenttype", "dataschema", "specversion", "time", "data":
+		return true
+	}
+	return false
+}

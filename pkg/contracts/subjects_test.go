@@ -1,0 +1,122 @@
+package contracts_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+var subjectPattern = regexp.MustCompile(`^[-_=A-Za-z0-9]+(\.[-_=A-Za-z0-9]+)*$`)
+
+// builders are all functions that put an id of the outside into a subject or a key.
+var builders = map[string]struct {
+	build  func(id string) (string, error)
+	prefix string
+	tokens int
+}{
+	"EnrichJobSubject": {func(id string) (string, error) { return contracts.EnrichJobSubject("wolt", id) }, "jobs.enrich.wolt.", 4},
+	"ImportJobSubject": {func(id string) (string, error) { return contracts.ImportJobSubject("high", id) }, "jobs.import.high.", 4},
+	"EventSubject":     {func(id string) (string, error) { return contracts.EventSubject(id, id) }, "events.", 3},
+	"NotifyPlanSubject": {
+		contracts.NotifyPlanSubject, "notify.plan.", 3,
+	},
+	"NotifySendSubject": {func(id string) (string, error) { return contracts.NotifySendSubject("email", "CUSTOMER", id, id) }, "notify.send.email.CUSTOMER.", 6},
+	"EnrichSlotKey":     {func(id string) (string, error) { return contracts.EnrichSlotKey("wolt", id) }, "wolt.", 2},
+	"RequestKey":        {contracts.RequestKey, "", 1},
+	"ImportJobKey":      {contracts.ImportJobKey, "", 1},
+	"ImportStepKey":     {func(id string) (string, error) { return contracts.ImportStepKey(id, "transcript") }, "", 2},
+	"DeliveryKey":       {func(id string) (string, error) { return contracts.DeliveryKey(id, "email", "CUSTOMER", id) }, "", 4},
+	"InboxKey":          {func(id string) (string, error) { return contracts.InboxKey("CUSTOMER", id, id) }, "CUSTOMER.", 3},
+	"DirectoryKey":      {func(id string) (string, error) { return contracts.DirectoryKey("CUSTOMER", id) }, "CUSTOMER.", 2},
+}
+
+func TestSubjectsAndKeysTakeAnyID(t *testing.T) {
+	t.Parallel()
+	ids := []string{
+		"ChIJ123", "..", ".", "a.b", "*", ">", " ", "\t", "\x00", "a/b", `a\b`, "מסעדה", "\xff", "$KV.x", "=", "=YQ", "\u202e",
+		strings.Repeat("é", contracts.MaxID/2),
+	}
+	for name, builder := range builders {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := make(map[string]string)
+			for _, id := range ids {
+				subject, err := builder.build(id)
+				if err != nil {
+					t.Errorf("%q: %v", id, err)
+					continue
+				}
+				if !subjectPattern.MatchString(subject) || !strings.HasPrefix(subject, builder.prefix) ||
+					strings.Count(subject, ".") != builder.tokens-1 {
+					t.Errorf("%q: got %q", id, subject)
+				}
+				if len(subject) > kvlock.MaxKeyBytes {
+					t.Errorf("%d bytes, at most %d", len(subject), kvlock.MaxKeyBytes)
+				}
+				if other, twice := seen[subject]; twice {
+					t.Errorf("%q and %q are both %q", id, other, subject)
+				}
+				seen[subject] = id
+			}
+		})
+	}
+}
+
+func TestSubjectsAndKeysRefuseByName(t *testing.T) {
+	t.Parallel()
+	for name, builder := range builders {
+		if _, err := builder.build(""); !errors.Is(err, contracts.ErrEmptyToken) {
+			t.Errorf("%s: empty: got %v", name, err)
+		}
+		_, err := builder.build(strings.Repeat("x", 10_000))
+		if !errors.Is(err, contracts.ErrTokenTooLong) || !strings.Contains(err.Error(), "contracts: ") || len(err.Error()) > 100 {
+			t.Errorf("%s: long: got %v", name, err)
+		}
+	}
+	for _, provider := range []string{"a.b", ">", "é", strings.Repeat("x", contracts.MaxName+1)} {
+		_, err := contracts.EnrichSlotKey(provider, "p")
+		if !errors.Is(err, contracts.ErrTokenMalformed) || !strings.Contains(err.Error(), "provider") {
+			t.Errorf("provider %q: got %v", provider, err)
+		}
+	}
+}
+
+func TestDeadSubject(t *testing.T) {
+	t.Parallel()
+	got, err := contracts.DeadSubject("ENRICH_JOBS", "jobs.enrich.wolt.=YS5i")
+	if want := "dead.ENRICH_JOBS.jobs.enrich.wolt.=YS5i"; err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	for _, subject := range []string{"", ".", "a..b", "a.*", "a.>", "a b", "a\x00"} {
+		if got, err := contracts.DeadSubject("S", subject); !errors.Is(err, contracts.ErrTokenMalformed) {
+			t.Errorf("%q: got %q, %v", subject, got, err)
+		}
+	}
+}
+
+func TestMsgIDs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ got, want string }{
+		"event":         {contracts.EventMsgID("/reservations", "evt-001"), "/reservations|evt-001"},
+		"bar in source": {contracts.EventMsgID("a|b", "c"), `a\|b|c`},
+		"replay":        {contracts.ReplayMsgID("claim", 2), "claim.replay.2"},
+		"claim":         {contracts.EnrichJobMsgID("claim"), "claim"},
+		"import":        {contracts.ImportJobMsgID("job"), "job"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: got %q, want %q", name, test.got, test.want)
+		}
+	}
+	if contracts.EventMsgID("a|b", "c") == contracts.EventMsgID("a", "b|c") {
+		t.Error("two events share an id")
+	}
+	for _, id := range []string{"", "a b", "é", "x\r\nNats-Rollup: all", strings.Repeat("x", 10_000), "sha256=x"} {
+		if got := contracts.ImportJobMsgID(id); !regexp.MustCompile(`^sha256=[\w-]{43}$`).MatchString(got) {
+			t.Errorf("%q: got %q", id, got)
+		}
+	}
+}
