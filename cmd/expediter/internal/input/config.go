@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
 // Config says how files are read.
@@ -23,7 +25,7 @@ type Config struct {
 	MaxProblems int
 
 	// MaxRecordBytes is the size of the largest record, which bounds the memory that a broken file can take. Defaults
-	// to 1 MiB.
+	// to 256 KiB, a quarter of contracts.MaxBody.
 	MaxRecordBytes int
 
 	// Stdin is read for the path "-". Defaults to os.Stdin.
@@ -44,7 +46,7 @@ func (c Config) withDefaults() Config {
 		c.MaxProblems = 100
 	}
 	if c.MaxRecordBytes == 0 {
-		c.MaxRecordBytes = 1 << 20
+		c.MaxRecordBytes = contracts.MaxBody / 4
 	}
 	if c.Stdin == nil {
 		c.Stdin = os.Stdin

@@ -1,0 +1,135 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	// askAgain is the least time between two requests for the same places, for an enricher that does not wait.
+	askAgain = 200 * time.Millisecond
+
+	// reasonTimeout is the reason of a place that was still pending when its time was up.
+	reasonTimeout = "timeout"
+)
+
+// ask returns the row of each place. With Config.Wait it asks again for those that are pending.
+func ask(ctx context.Context, e Enricher, places []input.Place, cfg Config) ([]output.Row, error) {
+	limit, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, ErrTimeout)
+	defer cancel()
+	rows := make([]output.Row, len(places))
+	open := make([]int, len(places))
+	for i := range places {
+		open[i] = i
+		rows[i] = output.Row{
+			PlaceID: places[i].Restaurant.PlaceID, Name: places[i].Restaurant.Name, Status: string(contracts.StatusPending),
+		}
+	}
+	for {
+		sent := time.Now()
+		pending, err := round(limit, e, places, open, rows, cfg)
+		if err == nil && cfg.Wait && len(pending) > 0 {
+			err = sleep(limit, askAgain-time.Since(sent))
+		}
+		switch {
+		case err != nil && ctx.Err() == nil && limit.Err() != nil:
+			return timedOut(rows, pending), nil // its time is up; an answer to only some of the places is one as well
+		case err != nil:
+			return nil, err
+		case !cfg.Wait || len(pending) == 0:
+			return rows, nil
+		}
+		open = pending
+	}
+}
+
+// round asks once about the open places, fills their rows, and returns those that may still get an answer. When it
+// fails, all of the open ones are returned.
+func round(ctx context.Context, e Enricher, places []input.Place, open []int, rows []output.Row, cfg Config) ([]int, error) {
+	req := contracts.EnrichRequest{Providers: cfg.Providers, Results: make([]contracts.Restaurant, len(open))}
+	for i, at := range open {
+		req.Results[i] = places[at].Restaurant
+	}
+	if deadline, ok := ctx.Deadline(); ok && cfg.Wait {
+		req.WaitMS = int(min(max(time.Until(deadline), 0), contracts.MaxWait) / time.Millisecond)
+	}
+	answer, err := e.Enrich(ctx, req)
+	if err != nil {
+		return open, fmt.Errorf("enrich: places from %s on: %w", places[open[0]].Position, err)
+	}
+	if answer.Provider == "" {
+		answer.Provider = contracts.ProviderWolt
+	}
+	results := answer.Response.Results
+	if len(results) != len(open) {
+		return open, fmt.Errorf("%w: asked about %d places from %s on, got %d", ErrMismatch, len(open), places[open[0]].Position, len(results))
+	}
+	var pending []int
+	for i, at := range open {
+		if want, got := places[at].Restaurant.PlaceID, results[i].PlaceID; want != got {
+			return open, fmt.Errorf("%w: asked about place %q of %s, got %q", ErrMismatch, want, places[at].Position, got)
+		}
+		if err := fill(&rows[at], results[i], answer, cfg.Full); err != nil {
+			return open, fmt.Errorf("enrich: place %q of %s: %w", results[i].PlaceID, places[at].Position, err)
+		}
+		if rows[at].Status == string(contracts.StatusPending) && rows[at].Reason == "" {
+			pending = append(pending, at)
+		}
+	}
+	return pending, nil
+}
+
+// fill puts what is known of a place into its row.
+func fill(row *output.Row, restaurant contracts.Restaurant, answer Answer, full bool) error {
+	state, ok := restaurant.State(answer.Provider)
+	if !ok {
+		state = contracts.PendingState()
+	}
+	if state.Reason == "" && state.Status == contracts.StatusPending {
+		state.Reason = answer.Response.Skipped
+	}
+	row.Status, row.Reason, row.URL = string(state.Status), state.Reason, ""
+	if state.URL != nil {
+		row.URL = *state.URL
+	}
+	if detail, known := answer.Details[restaurant.PlaceID]; known {
+		score := detail.Score
+		row.Score = &score
+		if detail.Venue != nil {
+			row.Venue, row.VenueID = detail.Venue.Name, detail.Venue.ID
+		}
+	}
+	if !full {
+		return nil
+	}
+	body, err := restaurant.AppendJSON(nil)
+	row.Place = body
+	if err != nil {
+		return errors.Join(ErrMismatch, err)
+	}
+	return nil
+}
+
+func timedOut(rows []output.Row, pending []int) []output.Row {
+	for _, at := range pending {
+		rows[at].Reason = reasonTimeout
+	}
+	return rows
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx) //nolint:wrapcheck // ErrTimeout, or the caller's own cause
+	}
+}

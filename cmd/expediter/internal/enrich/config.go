@@ -1,0 +1,69 @@
+package enrich
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Config says how places are asked for.
+type Config struct {
+	// BatchSize is how many places go into one request, up to contracts.MaxResults. Defaults to 20.
+	BatchSize int
+
+	// Concurrency is how many requests are under way at the same time. Defaults to 4.
+	Concurrency int
+
+	// Full adds the enriched place with all of its fields to each row. Defaults to false.
+	Full bool
+
+	// Progress is told how far the run is. Defaults to nobody.
+	Progress Progress
+
+	// Providers names the providers to ask. Defaults to all that the enricher has.
+	Providers []string
+
+	// Timeout is how long to wait for the places of one request, from the moment it is sent. It applies with and
+	// without Wait. Defaults to two minutes.
+	Timeout time.Duration
+
+	// Wait asks again until no place is pending any more. Defaults to false: the first answer counts.
+	Wait bool
+}
+
+func (c Config) withDefaults() Config {
+	if c.BatchSize == 0 {
+		c.BatchSize = 20
+	}
+	if c.Concurrency == 0 {
+		c.Concurrency = 4
+	}
+	if c.Progress == nil {
+		c.Progress = nobody{}
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 2 * time.Minute
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.BatchSize < 1 || c.BatchSize > contracts.MaxResults {
+		errs = append(errs, fmt.Errorf("enrich: BatchSize is %d: want 1 to %d", c.BatchSize, contracts.MaxResults))
+	}
+	if c.Concurrency < 1 || c.Concurrency > 1000 {
+		errs = append(errs, fmt.Errorf("enrich: Concurrency is %d: want 1 to 1000", c.Concurrency))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("enrich: Timeout is %s: want more than 0", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+type nobody struct{}
+
+func (nobody) Answered(string, int64) {}
+func (nobody) Asked(int)              {}

@@ -1,0 +1,462 @@
+package enrich
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// enricherFunc makes an Enricher of a function.
+type enricherFunc func(ctx context.Context, req contracts.EnrichRequest) (Answer, error)
+
+func (f enricherFunc) Enrich(ctx context.Context, req contracts.EnrichRequest) (Answer, error) {
+	return f(ctx, req)
+}
+
+// states answers each restaurant with what state says.
+func states(req contracts.EnrichRequest, state func(id string) contracts.ProviderState) Answer {
+	answer := Answer{Response: contracts.EnrichResponse{RequestID: "r"}}
+	for _, r := range req.Results {
+		r.SetState(contracts.ProviderWolt, state(r.PlaceID), false)
+		answer.Response.Results = append(answer.Response.Results, r)
+	}
+	return answer
+}
+
+func found(id string) contracts.ProviderState {
+	return contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/" + id)
+}
+
+// places makes n places with the ids p0, p1, ...
+func places(n int) iter.Seq2[input.Place, error] {
+	return func(yield func(input.Place, error) bool) {
+		for i := range n {
+			id := fmt.Sprintf("p%d", i)
+			var r contracts.Restaurant
+			body := []byte(`{"placeId":"` + id + `","name":"N","stars":5}`)
+			if err := r.UnmarshalJSON(body); err != nil {
+				panic(err)
+			}
+			if !yield(input.Place{Body: body, Offset: int64(i + 1), Position: input.Position{File: "f", Line: i + 1}, Restaurant: r}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// collector is an output.Writer that keeps the rows.
+type collector struct {
+	err  error
+	rows []output.Row
+}
+
+func (c *collector) Close() error { return nil }
+func (c *collector) Flush() error { return c.err }
+func (c *collector) Write(row output.Row) error {
+	c.rows = append(c.rows, row)
+	return nil
+}
+
+func (c *collector) ids() []string {
+	var ids []string
+	for _, row := range c.rows {
+		ids = append(ids, row.PlaceID)
+	}
+	return ids
+}
+
+// collectorProgress keeps what a Progress is told.
+type collectorProgress struct {
+	answered, asked atomic.Int64
+	mu              sync.Mutex
+	offsets         []int64
+}
+
+func (p *collectorProgress) Asked(n int) { p.asked.Add(int64(n)) }
+func (p *collectorProgress) Answered(_ string, offset int64) {
+	p.answered.Add(1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.offsets = append(p.offsets, offset)
+}
+
+func TestRunKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 503
+		seed := uint64(time.Now().UnixNano())
+		random := rand.New(rand.NewPCG(seed, 0))
+		var mu sync.Mutex
+		under, most := 0, 0
+		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			mu.Lock()
+			under++
+			most = max(most, under)
+			pause := time.Duration(random.IntN(1000)) * time.Millisecond
+			mu.Unlock()
+			time.Sleep(pause)
+			mu.Lock()
+			under--
+			mu.Unlock()
+			return states(req, found), nil
+		})
+		var out collector
+		var progress collectorProgress
+		summary, err := Run(t.Context(), e, places(n), &out, Config{BatchSize: 7, Concurrency: 5, Progress: &progress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]string, n)
+		for i := range want {
+			want[i] = fmt.Sprintf("p%d", i)
+		}
+		if diff := cmp.Diff(want, out.ids()); diff != "" {
+			t.Errorf("seed %d: %s", seed, diff)
+		}
+		if most != 5 {
+			t.Errorf("seed %d: %d requests at a time, want 5", seed, most)
+		}
+		if diff := cmp.Diff(Summary{Found: n}, summary); diff != "" {
+			t.Error(diff)
+		}
+		if progress.asked.Load() != n || progress.answered.Load() != n || !slices.IsSorted(progress.offsets) {
+			t.Errorf("progress: asked %d, answered %d", progress.asked.Load(), progress.answered.Load())
+		}
+	})
+}
+
+// A slow first request must not let the input run ahead without a bound.
+func TestRunHoldsFewPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		read := 0
+		counted := func(yield func(input.Place, error) bool) {
+			for place, err := range places(10_000) {
+				read++
+				if !yield(place, err) {
+					return
+				}
+			}
+		}
+		release := make(chan struct{})
+		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if req.Results[0].PlaceID == "p0" {
+				<-release
+			}
+			return states(req, found), nil
+		})
+		done := make(chan error)
+		go func() {
+			_, err := Run(t.Context(), e, counted, &collector{}, Config{BatchSize: 10, Concurrency: 4})
+			done <- err
+		}()
+		synctest.Wait() // until everything is blocked
+		if read > 10*(4+3) {
+			t.Errorf("%d places were read while the first request was not answered", read)
+		}
+		close(release)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRunRows(t *testing.T) {
+	t.Parallel()
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		answer := states(req, func(id string) contracts.ProviderState {
+			switch id {
+			case "p0":
+				return found(id)
+			case "p1":
+				return contracts.NotFoundState()
+			case "p2":
+				return contracts.ProviderState{Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous}
+			}
+			return contracts.PendingState()
+		})
+		answer.Details = map[string]contracts.EnrichResult{"p0": {Score: 0.97, Venue: &contracts.Venue{ID: "v0", Name: "Venue"}}}
+		return answer, nil
+	})
+	var out collector
+	summary, err := Run(t.Context(), e, places(4), &out, Config{Full: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	w, err := output.New(&text, output.Options{Format: output.FormatJSONLines})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range out.rows {
+		if err := w.Write(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"placeId":"p0","name":"N","status":"FOUND","url":"https://wolt.com/en/isr/haifa/restaurant/p0","score":0.97,"venueId":"v0","venue":"Venue","reason":null,"place":{"placeId":"p0","name":"N","stars":5,"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/en/isr/haifa/restaurant/p0"}}}}
+{"placeId":"p1","name":"N","status":"NOT_FOUND","url":null,"score":null,"venueId":null,"venue":null,"reason":null,"place":{"placeId":"p1","name":"N","stars":5,"providers":{"wolt":{"status":"NOT_FOUND","url":null}}}}
+{"placeId":"p2","name":"N","status":"PENDING","url":null,"score":null,"venueId":null,"venue":null,"reason":"ambiguous","place":{"placeId":"p2","name":"N","stars":5,"providers":{"wolt":{"status":"PENDING","url":null,"reason":"ambiguous"}}}}
+{"placeId":"p3","name":"N","status":"PENDING","url":null,"score":null,"venueId":null,"venue":null,"reason":null,"place":{"placeId":"p3","name":"N","stars":5,"providers":{"wolt":{"status":"PENDING","url":null}}}}
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Summary{Found: 1, NotFound: 1, Pending: 2}, summary); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked [][]string
+		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if req.WaitMS <= 0 || req.WaitMS > int(contracts.MaxWait/time.Millisecond) {
+				t.Errorf("waitMs is %d", req.WaitMS)
+			}
+			var ids []string
+			for _, r := range req.Results {
+				ids = append(ids, r.PlaceID)
+			}
+			asked = append(asked, ids)
+			return states(req, func(id string) contracts.ProviderState {
+				switch {
+				case id == "p1":
+					return contracts.ProviderState{Status: contracts.StatusPending, Reason: contracts.ReasonProviderError}
+				case id == "p2" && len(asked) < 4, len(asked) < 2:
+					return contracts.PendingState()
+				}
+				return found(id)
+			}), nil
+		})
+		var out collector
+		summary, err := Run(t.Context(), e, places(3), &out, Config{Wait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
+		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(Summary{Found: 2, Pending: 1}, summary); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
+	t.Parallel()
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		answer := Answer{Response: contracts.EnrichResponse{RequestID: "r", Results: req.Results, Skipped: "flag_disabled"}}
+		return answer, nil
+	})
+	var out collector
+	if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunTimesOut(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]enricherFunc{
+		"an enricher that stays pending": func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			return states(req, func(id string) contracts.ProviderState {
+				if id == "p0" {
+					return found(id)
+				}
+				return contracts.PendingState()
+			}), nil
+		},
+		"an enricher that hangs": func(ctx context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if len(req.Results) == 2 {
+				return states(req, func(id string) contracts.ProviderState {
+					if id == "p0" {
+						return found(id)
+					}
+					return contracts.PendingState()
+				}), nil
+			}
+			<-ctx.Done()
+			return Answer{}, ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var out collector
+				began := time.Now()
+				summary, err := Run(t.Context(), e, places(2), &out, Config{Timeout: 90 * time.Second, Wait: true})
+				if !errors.Is(err, ErrTimeout) || time.Since(began) != 90*time.Second {
+					t.Errorf("got %v after %s", err, time.Since(began))
+				}
+				if diff := cmp.Diff(Summary{Found: 1, Pending: 1, TimedOut: 1}, summary); diff != "" {
+					t.Error(diff)
+				}
+				if len(out.rows) != 2 || out.rows[1].Reason != "timeout" {
+					t.Errorf("rows: %+v", out.rows)
+				}
+			})
+		})
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	failing := func(yield func(input.Place, error) bool) {
+		for place := range places(5) {
+			if !yield(place, nil) {
+				return
+			}
+		}
+		yield(input.Place{}, broken)
+	}
+	good := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) { return states(req, found), nil })
+	for name, tc := range map[string]struct {
+		enricher enricherFunc
+		out      *collector
+		places   iter.Seq2[input.Place, error]
+		rows     int
+		want     error
+	}{
+		"input": {good, &collector{}, failing, 5, broken},
+		"enricher": {func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if req.Results[0].PlaceID == "p4" {
+				return Answer{}, fmt.Errorf("%w: %w", ErrUnavailable, broken)
+			}
+			return states(req, found), nil
+		}, &collector{}, places(1000), -1, ErrUnavailable},
+		"output": {good, &collector{err: broken}, places(1000), 2, broken},
+		"fewer results": {func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			req.Results = req.Results[:1]
+			return states(req, found), nil
+		}, &collector{}, places(4), 0, ErrMismatch},
+		"other results": {func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			slices.Reverse(req.Results)
+			return states(req, found), nil
+		}, &collector{}, places(4), 0, ErrMismatch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			summary, err := Run(t.Context(), tc.enricher, tc.places, tc.out, Config{BatchSize: 2, Concurrency: 2})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+			if len(tc.out.rows) != tc.rows && tc.rows >= 0 {
+				t.Errorf("%d rows were written, want %d", len(tc.out.rows), tc.rows)
+			}
+			if tc.out.err == nil && summary.Found != len(tc.out.rows) {
+				t.Errorf("the summary %+v does not count the %d rows", summary, len(tc.out.rows))
+			}
+		})
+	}
+}
+
+func TestRunEndsWithContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	e := enricherFunc(func(ctx context.Context, _ contracts.EnrichRequest) (Answer, error) {
+		cancel()
+		<-ctx.Done()
+		return Answer{}, ctx.Err()
+	})
+	if _, err := Run(ctx, e, places(1000), &collector{}, Config{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A request stays below the largest body, whatever its places carry along.
+func TestRunBoundsTheBody(t *testing.T) {
+	t.Parallel()
+	large := func(yield func(input.Place, error) bool) {
+		for i := range 30 {
+			body := fmt.Appendf(nil, `{"placeId":"p%d","name":"N","x":%q}`, i, strings.Repeat("x", 200_000))
+			var r contracts.Restaurant
+			if err := r.UnmarshalJSON(body); err != nil {
+				panic(err)
+			}
+			if !yield(input.Place{Body: body, Restaurant: r}, nil) {
+				return
+			}
+		}
+	}
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		body, err := req.AppendJSON(nil)
+		if err != nil || len(body) > contracts.MaxBody {
+			t.Errorf("a body of %d bytes, %v", len(body), err)
+		}
+		return states(req, found), nil
+	})
+	if summary, err := Run(t.Context(), e, large, &collector{}, Config{}); err != nil || summary.Found != 30 {
+		t.Errorf("got %+v, %v", summary, err)
+	}
+}
+
+func TestConfigReportsEveryMistake(t *testing.T) {
+	t.Parallel()
+	_, err := Run(t.Context(), nil, nil, nil, Config{BatchSize: 101, Concurrency: -1, Timeout: -1})
+	for _, want := range []string{"BatchSize", "Concurrency", "Timeout"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v does not mention %s", err, want)
+		}
+	}
+}
+
+func ExampleRun() {
+	reader, err := input.NewReader(input.Config{Stdin: strings.NewReader("id,name\np1,Sushi Gal\np2,Noodle Bar\n")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var text strings.Builder
+	out, err := output.New(&text, output.Options{Format: output.FormatCSV})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		return states(req, func(id string) contracts.ProviderState {
+			if id == "p1" {
+				return contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/sushi-gal")
+			}
+			return contracts.NotFoundState()
+		}), nil
+	})
+	summary, err := Run(context.Background(), e, reader.Files(context.Background(), input.Stdin), out, Config{Wait: true})
+	if err == nil {
+		err = out.Close()
+	}
+	fmt.Println(summary.Found, summary.NotFound, err)
+	fmt.Print(text.String())
+	// Output:
+	// 1 1 <nil>
+	// placeId,name,status,url,score,venueId,venue,reason
+	// p1,Sushi Gal,FOUND,https://wolt.com/en/isr/haifa/restaurant/sushi-gal,,,,
+	// p2,Noodle Bar,NOT_FOUND,,,,,
+}

@@ -1,0 +1,131 @@
+package progress
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lockedBuffer is a terminal that may be written to from several goroutines.
+type lockedBuffer struct {
+	buf bytes.Buffer
+	mu  sync.Mutex
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func run(b *Bar) {
+	b.Asked(4)
+	b.Answered("FOUND", 10)
+	b.Answered("NOT_FOUND", 20)
+	b.Answered("PENDING", 30)
+}
+
+func TestBarCounts(t *testing.T) {
+	t.Parallel()
+	for _, total := range []int64{0, 40, 5} {
+		for _, visible := range []bool{true, false} {
+			b := New(Config{Total: total, Visible: visible})
+			run(b)
+			if diff := cmp.Diff(Counts{Found: 1, NotFound: 1, Pending: 2}, b.Counts()); diff != "" {
+				t.Error(diff)
+			}
+			b.Close()
+		}
+	}
+}
+
+func TestBarShowsCountsOnATerminal(t *testing.T) {
+	t.Parallel()
+	for _, total := range []int64{0, 40} {
+		var terminal lockedBuffer
+		b := New(Config{Total: total, Visible: true, Writer: &terminal})
+		run(b)
+		b.Close()
+		got := terminal.buf.String()
+		if !strings.Contains(got, "found, ") {
+			t.Errorf("total %d: no counts in %q", total, got)
+		}
+		// What stays on the line after the last return is blank: the results come next.
+		if last := got[strings.LastIndex(got, "\r")+1:]; strings.TrimSpace(last) != "" {
+			t.Errorf("total %d: %q is left on the line", total, last)
+		}
+	}
+}
+
+func TestBarIsSilentElsewhere(t *testing.T) {
+	t.Parallel()
+	var file lockedBuffer
+	b := New(Config{Total: 40, Writer: &file})
+	run(b)
+	b.Close()
+	if got := file.buf.String(); got != "" {
+		t.Errorf("wrote %q", got)
+	}
+}
+
+type goneTerminal struct{}
+
+func (goneTerminal) Write([]byte) (int, error) { return 0, errors.New("hung up") }
+
+func TestBarSurvivesItsTerminal(t *testing.T) {
+	t.Parallel()
+	b := New(Config{Total: 40, Visible: true, Writer: goneTerminal{}})
+	run(b)
+	b.Close()
+	if b.Counts().Found != 1 {
+		t.Error("lost count")
+	}
+}
+
+func TestBarConcurrently(t *testing.T) {
+	t.Parallel()
+	var terminal lockedBuffer
+	b := New(Config{Total: 1000, Visible: true, Writer: &terminal})
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for i := range 100 {
+				b.Asked(1)
+				b.Answered("FOUND", int64(i))
+			}
+		})
+	}
+	group.Wait()
+	b.Close()
+	if got := b.Counts().Found; got != 800 {
+		t.Errorf("counted %d", got)
+	}
+}
+
+func TestNilBar(t *testing.T) {
+	t.Parallel()
+	var b *Bar
+	run(b)
+	b.Close()
+	if got := b.Counts(); got != (Counts{}) {
+		t.Errorf("counted %v", got)
+	}
+}
+
+func ExampleBar() {
+	bar := New(Config{}) // not a terminal: nothing is drawn
+	defer bar.Close()
+	bar.Asked(3)
+	bar.Answered("FOUND", 120)
+	bar.Answered("NOT_FOUND", 260)
+	fmt.Println(bar.Counts())
+	// Output: 1 found, 1 not found, 1 pending
+}
