@@ -12,6 +12,19 @@ var (
 	// written. The cause is wrapped too (os.ErrPermission for example).
 	ErrDirUnusable = errors.New("natsrun: store directory cannot be used")
 
+	// ErrNoLeader is returned when no node leads the stream, because it does not
+	// exist or because the nodes have not elected one.
+	ErrNoLeader = errors.New("natsrun: stream has no leader")
+
+	// ErrNoNodeMain is returned when ClusterConfig.Processes is set in a program
+	// that has not called NodeMain: its copies would run the program once more
+	// instead of a node.
+	ErrNoNodeMain = errors.New("natsrun: NodeMain was not called")
+
+	// ErrNoProcess is returned by Kill, Pause and Continue on a node that is not
+	// a process of its own: set ClusterConfig.Processes.
+	ErrNoProcess = errors.New("natsrun: node is not a process")
+
 	// ErrNotReady is returned when a server or a cluster did not become ready in
 	// the time given. What it still waited for is in the message.
 	ErrNotReady = errors.New("natsrun: not ready in time")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,6 +14,46 @@ import (
 
 // portRetry is how often a taken port is looked at again.
 const portRetry = 10 * time.Millisecond
+
+// portTries is how many random ports are tried for each that is needed.
+const portTries = 50
+
+// Cluster nodes take ports from below the range that systems lend to outgoing
+// connections, so that a node that is down finds its port free when it is back.
+const (
+	firstPort = 20_000
+	lastPort  = 32_000
+)
+
+// freePorts returns n different ports that nothing listens on at the moment.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, 0, n)
+
+	for range portTries * n {
+		if len(ports) == n {
+			return ports, nil
+		}
+
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if !slices.Contains(ports, port) && probe(port) == nil {
+			ports = append(ports, port)
+		}
+	}
+
+	if len(ports) == n {
+		return ports, nil
+	}
+
+	return nil, fmt.Errorf("%w: found %d of %d free ports between %d and %d", ErrPortInUse, len(ports), n, firstPort, lastPort)
+}
+
+// probe returns at once, ErrPortInUse if the port is taken.
+func probe(port int) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+
+	return awaitPort(ctx, loopback, port)
+}
 
 // awaitPort returns when the port can be listened on. The server itself would
 // report a taken port late and only in its log. A ctx that has already ended

@@ -1,0 +1,250 @@
+package natsrun
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const (
+	defaultNodes        = 3
+	defaultClusterReady = 60 * time.Second
+	maxNodes            = 9
+	minNodes            = 3
+	portAttempts        = 5
+)
+
+// ClusterConfig says how a cluster runs. The zero value is three nodes in this
+// process whose stores are in a temporary directory.
+type ClusterConfig struct {
+	// ClientOptions is how the cluster's own client authenticates, which asks
+	// for streams and step-downs; needed with Users, where it must be the
+	// admin's. Defaults to none.
+	ClientOptions []nats.Option
+
+	// Dir holds a directory per node ("n1"), with its store and, with Processes,
+	// its log. It is locked against a second cluster and kept by Stop. Defaults
+	// to "", a temporary directory that Stop removes.
+	Dir string
+
+	// Logger receives what nodes of this process log. Processes write to
+	// Dir/n1/server.log instead. Defaults to nil, which discards it.
+	Logger *slog.Logger
+
+	// Nodes is how many nodes there are, 3 to 9: fewer cannot lose one, and a
+	// single server is what Start is for. Defaults to 3.
+	Nodes int
+
+	// Processes makes each node a process of its own, so that Kill is a real
+	// SIGKILL and Pause a real SIGSTOP. The processes are this executable, which
+	// must call NodeMain first thing in main or TestMain. Defaults to false,
+	// nodes inside this process, which start faster and can only Stop.
+	Processes bool
+
+	// ReadyTimeout bounds how long a wait for the cluster lasts when its context
+	// has no deadline. Defaults to 60 seconds.
+	ReadyTimeout time.Duration
+
+	// Users turns accounts.conf on, as in Config. Defaults to nil.
+	Users map[string]string
+}
+
+func (c ClusterConfig) withDefaults() ClusterConfig {
+	if c.Nodes == 0 {
+		c.Nodes = defaultNodes
+	}
+
+	if c.ReadyTimeout == 0 {
+		c.ReadyTimeout = defaultClusterReady
+	}
+
+	return c
+}
+
+func (c ClusterConfig) validate() error {
+	var errs []error
+
+	if c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes) {
+		errs = append(errs, fmt.Errorf("natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes))
+	}
+
+	if c.ReadyTimeout < 0 {
+		errs = append(errs, fmt.Errorf("natsrun: ReadyTimeout %s is negative", c.ReadyTimeout))
+	}
+
+	if c.Processes {
+		errs = append(errs, checkNodeMain())
+	}
+
+	return errors.Join(errs...)
+}
+
+// Cluster is a running NATS cluster on 127.0.0.1. Its methods are safe for
+// concurrent use.
+type Cluster struct {
+	// Nodes are the nodes, n1 first, whether they run or not.
+	Nodes []*Node
+
+	cfg  ClusterConfig
+	dir  *storeDir
+	stop sync.Once
+}
+
+// StartCluster starts the nodes from deploy/nats/cluster, on free ports, and
+// waits until streams can be created on all of them (WaitReady); half a second
+// inside this process, about one with Processes. The caller stops it.
+//
+// Errors: ErrDirInUse, ErrDirUnusable, ErrNoNodeMain, ErrNotReady, the end of
+// ctx, and everything that is wrong with cfg at once.
+func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+
+	cfg = cfg.withDefaults()
+
+	dir, err := openStoreDir(cfg.Dir, false)
+	if err != nil {
+		return nil, err
+	}
+
+	c := &Cluster{cfg: cfg, dir: dir}
+	if err := c.startNodes(ctx); err != nil {
+		return nil, errors.Join(err, c.shutdown())
+	}
+
+	if err := c.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, c.shutdown())
+	}
+
+	return c, nil
+}
+
+// Stop stops every node and waits until they are gone. Calling it again does
+// nothing.
+func (c *Cluster) Stop() {
+	if err := c.shutdown(); err != nil && c.cfg.Logger != nil {
+		c.cfg.Logger.Warn("cannot clean up after the cluster", "error", err)
+	}
+}
+
+// URLs returns the client addresses of all nodes, comma-separated as
+// nats.Connect takes them. They stay the same over restarts.
+func (c *Cluster) URLs() string {
+	urls := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		urls[i] = n.URL
+	}
+
+	return strings.Join(urls, ",")
+}
+
+// Connect returns a client that reconnects for ever to any node; opts come after
+// these defaults and win. The caller closes it.
+func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{
+		nats.MaxReconnects(-1),
+		nats.ReconnectJitter(0, 0),
+		nats.ReconnectWait(reconnectWait),
+	}, opts...)
+
+	nc, err := nats.Connect(c.URLs(), all...)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: connect to cluster: %w", err)
+	}
+
+	return nc, nil
+}
+
+// startNodes starts all nodes at once, on other ports if somebody was faster to
+// take one.
+func (c *Cluster) startNodes(ctx context.Context) error {
+	var err error
+
+	for range portAttempts {
+		if err = c.defineNodes(); err != nil {
+			return err
+		}
+
+		err = c.each(func(n *Node) error { return n.Start(ctx) })
+		if !errors.Is(err, ErrPortInUse) {
+			return err
+		}
+
+		_ = c.each((*Node).Stop)
+	}
+
+	return err
+}
+
+// defineNodes gives each node its place, its ports and its configuration.
+func (c *Cluster) defineNodes() error {
+	ports, err := freePorts(portsPerNode * c.cfg.Nodes)
+	if err != nil {
+		return err
+	}
+
+	specs := make([]nodeSpec, c.cfg.Nodes)
+	routes := make([]string, c.cfg.Nodes)
+	password := rand.Text()
+
+	for i := range specs {
+		name := fmt.Sprintf("n%d", i+1)
+		specs[i] = nodeSpec{
+			Dir: filepath.Join(c.dir.path, name), Name: name,
+			ClientPort: ports[0], MonitorPort: ports[1], RoutePort: ports[2],
+		}
+		routes[i] = fmt.Sprintf("nats-route://route:%s@%s:%d", password, loopback, ports[2])
+		ports = ports[portsPerNode:]
+	}
+
+	c.Nodes = make([]*Node, c.cfg.Nodes)
+
+	for i, spec := range specs {
+		spec.Text, err = nodeText(i, c.cfg.Users, routes, password)
+		if err != nil {
+			return err
+		}
+
+		if err := os.MkdirAll(spec.Dir, dirMode); err != nil {
+			return fmt.Errorf("%w: %w", ErrDirUnusable, err)
+		}
+
+		c.Nodes[i] = newNode(spec, c.cfg)
+	}
+
+	return nil
+}
+
+// each runs f on every node at once and joins the errors.
+func (c *Cluster) each(f func(*Node) error) error {
+	errs := make([]error, len(c.Nodes))
+
+	var wg sync.WaitGroup
+	for i, n := range c.Nodes {
+		wg.Go(func() { errs[i] = f(n) })
+	}
+
+	wg.Wait()
+
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) shutdown() error {
+	var err error
+
+	c.stop.Do(func() {
+		err = errors.Join(c.each((*Node).Stop), c.dir.close())
+	})
+
+	return err
+}

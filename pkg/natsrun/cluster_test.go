@@ -1,0 +1,248 @@
+package natsrun_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
+	t.Parallel()
+
+	for name, mutate := range map[string]func(*natsrun.ClusterConfig){
+		"in this process": func(*natsrun.ClusterConfig) {},
+		"processes":       natstest.Processes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			c := natstest.Cluster(t, 3, mutate)
+			_, js := natstest.ConnectURL(t, c.URLs())
+			kv := bucket(t, js, "b", 3)
+			put(t, kv, "k", "1")
+
+			before := leader(t, c)
+			if err := c.StepDown(t.Context(), "KV_b"); err != nil {
+				t.Fatal(err)
+			}
+
+			after := leader(t, c)
+			if after == before {
+				t.Errorf("leader after StepDown: still %s", after.Name)
+			}
+
+			if err := after.Stop(); err != nil {
+				t.Fatal(err)
+			}
+
+			if after.Running() {
+				t.Errorf("%s runs after Stop", after.Name)
+			}
+
+			putUntilTaken(t, kv, "k", "2")
+
+			if err := after.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+
+			if err := c.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+
+			mustHold(t, c, after, "2")
+		})
+	}
+}
+
+func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
+	t.Parallel()
+
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	kv := bucket(t, js, "b", 3)
+	put(t, kv, "k", "before")
+
+	killed := leader(t, c)
+	if err := killed.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	putUntilTaken(t, kv, "k", "after")
+
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatalf("two of three: %v", err)
+	}
+
+	if got := leader(t, c); got == killed {
+		t.Errorf("leader after its death: still %s", got.Name)
+	}
+
+	if err := killed.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	mustHold(t, c, killed, "after")
+}
+
+func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
+	t.Parallel()
+
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 3), "k", "before")
+
+	paused := leader(t, c)
+
+	if err := paused.Pause(); err != nil {
+		t.Fatal(err)
+	}
+
+	var others []string
+
+	for _, n := range c.Nodes {
+		if n != paused {
+			others = append(others, n.URL)
+		}
+	}
+
+	// A client of the paused node would wait for it as well.
+	_, js = natstest.ConnectURL(t, strings.Join(others, ","))
+
+	kv, err := js.KeyValue(t.Context(), "b")
+	for err != nil && t.Context().Err() == nil {
+		kv, err = js.KeyValue(t.Context(), "b")
+	}
+
+	putUntilTaken(t, kv, "k", "after")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+
+	if err := c.WaitReady(ctx); !errors.Is(err, natsrun.ErrNotReady) || !strings.Contains(err.Error(), paused.Name) {
+		t.Errorf("ready with a paused node: got %v, want ErrNotReady that names %s", err, paused.Name)
+	}
+
+	if err := paused.Continue(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	mustHold(t, c, paused, "after")
+}
+
+func TestClusterOfFive(t *testing.T) {
+	t.Parallel()
+
+	c := natstest.Cluster(t, 5)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 5), "k", "v")
+}
+
+func TestClusterSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+
+	dir := t.TempDir()
+	c := natstest.Cluster(t, 3, func(c *natsrun.ClusterConfig) { c.Dir = dir })
+
+	for name, err := range map[string]error{
+		"kill in process":     c.Nodes[0].Kill(),
+		"pause in process":    c.Nodes[0].Pause(),
+		"continue in process": c.Nodes[0].Continue(),
+	} {
+		if !errors.Is(err, natsrun.ErrNoProcess) {
+			t.Errorf("%s: got %v, want ErrNoProcess", name, err)
+		}
+	}
+
+	if !c.Nodes[0].Running() {
+		t.Error("the node went down by a Kill that it refused")
+	}
+
+	if _, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Dir: dir}); !errors.Is(err, natsrun.ErrDirInUse) {
+		t.Errorf("directory of another cluster: got %v, want ErrDirInUse", err)
+	}
+
+	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Nodes: 10, ReadyTimeout: -1})
+	if err == nil || !strings.Contains(err.Error(), "Nodes 10") || !strings.Contains(err.Error(), "ReadyTimeout") {
+		t.Errorf("bad configuration: got %v, want both mistakes named", err)
+	}
+
+	if _, err := c.StreamLeader(t.Context(), "NONE"); !errors.Is(err, natsrun.ErrNoLeader) {
+		t.Errorf("leader of no stream: got %v, want ErrNoLeader", err)
+	}
+
+	c.Stop()
+	c.Stop()
+
+	if err := c.Nodes[0].Pause(); !errors.Is(err, natsrun.ErrStopped) {
+		t.Errorf("pause after stop: got %v, want ErrStopped", err)
+	}
+}
+
+func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
+	t.Helper()
+
+	n, err := c.StreamLeader(t.Context(), "KV_b")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return n
+}
+
+// putUntilTaken writes until the cluster has a leader to take it.
+func putUntilTaken(t testing.TB, kv jetstream.KeyValue, key, value string) {
+	t.Helper()
+
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err := kv.PutString(ctx, key, value)
+
+		cancel()
+
+		if err == nil {
+			return
+		}
+
+		if t.Context().Err() != nil {
+			t.Fatalf("put %s: %v", key, err)
+		}
+	}
+}
+
+// mustHold makes the node lead, so that the answer is its own, and reads there.
+func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
+	t.Helper()
+
+	for leader(t, c) != n {
+		if err := c.StepDown(t.Context(), "KV_b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	_, js := natstest.ConnectURL(t, n.URL)
+
+	stream, err := js.Stream(t.Context(), "KV_b")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	got, err := stream.GetLastMsgForSubject(t.Context(), "$KV.b.k")
+	if err != nil || string(got.Data) != want {
+		t.Errorf("what %s holds: got %v, %v, want %q", n.Name, got, err, want)
+	}
+}

@@ -1,0 +1,319 @@
+package natsrun
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	askTimeout   = time.Second // one node, one question: a frozen one must not hold up the others
+	maxReplicas  = 5           // the server's own bound
+	pollInterval = 20 * time.Millisecond
+	stepDownAPI  = "$JS.API.STREAM.LEADER.STEPDOWN."
+)
+
+// WaitReady returns when the nodes that run agree on a meta leader, all of them
+// and the replicas of every stream on them have caught up, and a stream can be
+// created on all of them (it makes one and deletes it). With nodes down it waits
+// for the others; a cluster without a quorum never becomes ready.
+//
+// It asks every 20 ms until ctx ends, or for ReadyTimeout if ctx has no deadline;
+// then it returns ErrNotReady with what it waited for.
+func (c *Cluster) WaitReady(ctx context.Context) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+
+	if err := c.poll(ctx, c.checkCurrent); err != nil {
+		return err
+	}
+
+	return c.poll(ctx, c.checkCreate)
+}
+
+// StreamLeader returns the node that says of itself that it leads the stream
+// (of any account; a bucket's stream is "KV_<bucket>"), or ErrNoLeader.
+func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error) {
+	for name, info := range c.view(ctx) {
+		if d := details(info)[stream]; d != nil && d.Cluster != nil && d.Cluster.Leader == name {
+			return c.node(name), nil
+		}
+	}
+
+	return nil, fmt.Errorf("%w: %s: create it first, and WaitReady", ErrNoLeader, stream)
+}
+
+// StepDown makes the stream's leader hand over to another node and returns when
+// the new one leads. A stream with one replica has nobody to hand over to.
+func (c *Cluster) StepDown(ctx context.Context, stream string) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+
+	before, err := c.StreamLeader(ctx, stream)
+	if err != nil {
+		return err
+	}
+
+	if err := c.requestStepDown(ctx, stream); err != nil {
+		return err
+	}
+
+	return c.poll(ctx, func(ctx context.Context) error {
+		after, err := c.StreamLeader(ctx, stream)
+		if err != nil {
+			return err
+		}
+
+		if after == before {
+			return fmt.Errorf("stream %s is still led by %s", stream, before.Name)
+		}
+
+		return nil
+	})
+}
+
+// bounded gives ctx a deadline if it has none.
+func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+
+	return context.WithTimeout(ctx, c.cfg.ReadyTimeout)
+}
+
+// poll asks until check returns nil.
+func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) error {
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w: waiting because %w", ErrNotReady, ctx.Err(), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// view asks every node that runs. One that does not answer is not in it.
+func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+
+	infos := make([]*server.JSInfo, len(c.Nodes))
+	_ = c.each(func(n *Node) error {
+		info, err := n.info(ctx)
+		if err == nil {
+			infos[c.index(n)] = info
+		}
+
+		return nil
+	})
+
+	view := make(map[string]*server.JSInfo, len(infos))
+
+	for i, info := range infos {
+		if info != nil {
+			view[c.Nodes[i].Name] = info
+		}
+	}
+
+	return view
+}
+
+// checkCurrent returns nil when the nodes that run agree and have caught up.
+func (c *Cluster) checkCurrent(ctx context.Context) error {
+	before, after := c.view(ctx), c.view(ctx)
+
+	for _, n := range c.Nodes {
+		if n.Running() && after[n.Name] == nil {
+			return fmt.Errorf("node %s does not answer", n.Name)
+		}
+	}
+
+	if err := checkMeta(after); err != nil {
+		return err
+	}
+
+	return checkStreams(before, after)
+}
+
+// checkCreate returns nil when a stream can be placed on every node that runs:
+// a new leader knows its peers a moment before it knows what they have room for.
+func (c *Cluster) checkCreate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+
+	return c.withClient(func(nc *nats.Conn) error {
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+
+		name := "natsrun-ready-" + rand.Text()
+		replicas := min(len(c.view(ctx)), maxReplicas)
+
+		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: name, Subjects: []string{name}, Replicas: replicas, Storage: jetstream.MemoryStorage,
+		})
+		if err != nil {
+			return fmt.Errorf("create a stream with %d replicas: %w", replicas, err)
+		}
+
+		return js.DeleteStream(ctx, name)
+	})
+}
+
+func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
+	return c.withClient(func(nc *nats.Conn) error {
+		msg, err := nc.RequestWithContext(ctx, stepDownAPI+stream, nil)
+		if err != nil {
+			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
+		}
+
+		var resp server.JSApiStreamLeaderStepDownResponse
+		if err := json.Unmarshal(msg.Data, &resp); err != nil {
+			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
+		}
+
+		if resp.Error != nil {
+			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
+		}
+
+		return nil
+	})
+}
+
+// withClient runs f with a client that is closed afterwards.
+func (c *Cluster) withClient(f func(*nats.Conn) error) error {
+	nc, err := c.Connect(slices.Concat(c.cfg.ClientOptions, []nats.Option{nats.Timeout(askTimeout)})...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	return f(nc)
+}
+
+func (c *Cluster) index(n *Node) int {
+	for i, other := range c.Nodes {
+		if other == n {
+			return i
+		}
+	}
+
+	return -1
+}
+
+func (c *Cluster) node(name string) *Node {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+
+	return nil
+}
+
+// checkMeta returns nil when all agree on a leader that knows all as current.
+func checkMeta(view map[string]*server.JSInfo) error {
+	var leader string
+
+	for name, info := range view {
+		if info.Meta == nil || info.Meta.Leader == "" {
+			return fmt.Errorf("node %s knows no meta leader", name)
+		}
+
+		if leader == "" {
+			leader = info.Meta.Leader
+		}
+
+		if info.Meta.Leader != leader {
+			return fmt.Errorf("meta leader is %s or %s", leader, info.Meta.Leader)
+		}
+	}
+
+	lead := view[leader]
+	if lead == nil {
+		return fmt.Errorf("meta leader %q does not run", leader)
+	}
+
+	current := map[string]bool{leader: true}
+	for _, peer := range lead.Meta.Replicas {
+		current[peer.Name] = peer.Current && !peer.Offline
+	}
+
+	for name := range view {
+		if !current[name] {
+			return fmt.Errorf("meta leader %s does not know %s as current", leader, name)
+		}
+	}
+
+	return nil
+}
+
+// checkStreams returns nil when every stream has a leader and its replicas hold,
+// after, at least what the leader held before. It compares the sequences that the
+// nodes report of themselves: right after a crash a leader takes the lost
+// replica for a current one still.
+func checkStreams(before, after map[string]*server.JSInfo) error {
+	for name, info := range before {
+		for stream, d := range details(info) {
+			if d.Cluster == nil {
+				continue
+			}
+
+			if d.Cluster.Leader == "" {
+				return fmt.Errorf("%w: %s on %s", ErrNoLeader, stream, name)
+			}
+
+			if d.Cluster.Leader != name {
+				continue
+			}
+
+			if err := checkReplicas(d, after); err != nil {
+				return err
+			}
+		}
+	}
+
+	return nil
+}
+
+func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo) error {
+	for _, peer := range leader.Cluster.Replicas {
+		info := after[peer.Name]
+		if info == nil {
+			continue // it is down
+		}
+
+		d := details(info)[leader.Name]
+		if d == nil || d.State.LastSeq < leader.State.LastSeq {
+			return fmt.Errorf("replica of %s on %s is behind", leader.Name, peer.Name)
+		}
+	}
+
+	return nil
+}
+
+// details returns the streams that a node holds a replica of, by name.
+func details(info *server.JSInfo) map[string]*server.StreamDetail {
+	streams := make(map[string]*server.StreamDetail)
+
+	for _, account := range info.AccountDetails {
+		for i := range account.Streams {
+			streams[account.Streams[i].Name] = &account.Streams[i]
+		}
+	}
+
+	return streams
+}

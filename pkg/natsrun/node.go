@@ -1,0 +1,170 @@
+package natsrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Node is one server of a cluster. Its methods are safe for concurrent use.
+type Node struct {
+	// Name is its name in the cluster: "n1".
+	Name string
+
+	// URL is its client address; it stays the same over restarts.
+	URL string
+
+	processes bool
+	logger    *slog.Logger
+	ready     time.Duration
+	spec      nodeSpec
+
+	mu  sync.Mutex
+	run incarnation // nil when the node is down
+}
+
+// incarnation is a running server, in this process or in its own.
+type incarnation interface {
+	// info returns what the server knows about JetStream, streams included.
+	info(ctx context.Context) (*server.JSInfo, error)
+	// kill ends the server without a farewell.
+	kill() error
+	// signal stops the server's clock, or lets it go on.
+	pause(on bool) error
+	// stop ends the server gracefully and waits for it.
+	stop() error
+}
+
+func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
+	return &Node{
+		Name: spec.Name, URL: fmt.Sprintf("nats://%s:%d", loopback, spec.ClientPort),
+		processes: cfg.Processes, logger: cfg.Logger, ready: cfg.ReadyTimeout, spec: spec,
+	}
+}
+
+// Start starts a node that is down, on its store and ports, and returns when it
+// takes connections; the cluster may still be electing (Cluster.WaitReady). It
+// does nothing to a node that runs.
+func (n *Node) Start(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.run != nil {
+		return nil
+	}
+
+	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
+		if err := probe(port); err != nil {
+			return fmt.Errorf("%w (node %s)", err, n.Name)
+		}
+	}
+
+	start := startInProcess
+	if n.processes {
+		start = startProcess
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, n.ready)
+	defer cancel()
+
+	run, err := start(ctx, n.spec, n.logger)
+	if err != nil {
+		return fmt.Errorf("natsrun: start node %s: %w", n.Name, err)
+	}
+
+	n.run = run
+
+	return nil
+}
+
+// Stop ends the node gracefully: it hands over what it leads first. It waits for
+// the end, and does nothing to a node that is down.
+func (n *Node) Stop() error { return n.end(incarnation.stop) }
+
+// Kill ends the node as a crash does (SIGKILL), without hand-over or farewell.
+// It returns when the process is gone, and ErrNoProcess for a node that is not
+// one. It does nothing to a node that is down.
+func (n *Node) Kill() error { return n.end(incarnation.kill) }
+
+// Restart is Stop and Start.
+func (n *Node) Restart(ctx context.Context) error {
+	if err := n.Stop(); err != nil {
+		return err
+	}
+
+	return n.Start(ctx)
+}
+
+// Pause freezes the node (SIGSTOP): its connections stay open and nobody
+// answers, as in a long stop of the machine. It returns ErrNoProcess for a node
+// that is not a process, and ErrStopped for one that is down.
+func (n *Node) Pause() error { return n.pause(true) }
+
+// Continue lets a frozen node go on (SIGCONT), unaware that time has passed. Its
+// errors are those of Pause.
+func (n *Node) Continue() error { return n.pause(false) }
+
+// Running reports whether the node has been started and not stopped or killed
+// since. A paused node runs.
+func (n *Node) Running() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	return n.run != nil
+}
+
+func (n *Node) end(how func(incarnation) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.run == nil {
+		return nil
+	}
+
+	if err := how(n.run); err != nil {
+		if errors.Is(err, ErrNoProcess) {
+			return fmt.Errorf("%w: node %s", err, n.Name) // it still runs
+		}
+
+		n.run = nil
+
+		return fmt.Errorf("natsrun: stop node %s: %w", n.Name, err)
+	}
+
+	n.run = nil
+
+	return nil
+}
+
+func (n *Node) pause(on bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.run == nil {
+		return fmt.Errorf("%w: node %s", ErrStopped, n.Name)
+	}
+
+	if err := n.run.pause(on); err != nil {
+		return fmt.Errorf("natsrun: node %s: %w", n.Name, err)
+	}
+
+	return nil
+}
+
+// info returns what the node itself knows, ErrStopped when it is down.
+func (n *Node) info(ctx context.Context) (*server.JSInfo, error) {
+	n.mu.Lock()
+	run := n.run
+	n.mu.Unlock()
+
+	if run == nil {
+		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
+	}
+
+	return run.info(ctx)
+}

@@ -1,0 +1,81 @@
+package natsrun
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+)
+
+const (
+	nodeEnv   = "NATSRUN_NODE"
+	readyLine = "ready\n"
+)
+
+var nodeMainCalled atomic.Bool
+
+// NodeMain runs a cluster node and exits if this process was started to be one,
+// and returns at once if not. A program that sets ClusterConfig.Processes calls
+// it first thing:
+//
+//	func TestMain(m *testing.M) {
+//		natsrun.NodeMain()
+//		os.Exit(m.Run())
+//	}
+func NodeMain() {
+	nodeMainCalled.Store(true)
+
+	if os.Getenv(nodeEnv) == "" {
+		return
+	}
+
+	if err := serveNode(os.Stdin, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+
+	os.Exit(0)
+}
+
+// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A
+// child that knows nothing of nodes would run the whole test once more, with
+// children of its own.
+func checkNodeMain() error {
+	if nodeMainCalled.Load() {
+		return nil
+	}
+
+	return fmt.Errorf("%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain)
+}
+
+// serveNode runs the node that stdin describes until stdin ends.
+func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
+	var spec nodeSpec
+	if err := json.NewDecoder(stdin).Decode(&spec); err != nil {
+		return fmt.Errorf("natsrun: read the node's spec: %w", err)
+	}
+
+	opts, err := spec.options()
+	if err != nil {
+		return err
+	}
+
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+
+	ns, err := startServer(context.Background(), opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady})
+	if err != nil {
+		return err
+	}
+
+	// A parent that has gone makes both fail; the node then ends as well.
+	_, _ = io.WriteString(stdout, readyLine)
+	_, _ = io.Copy(io.Discard, stdin)
+
+	ns.Shutdown()
+	ns.WaitForShutdown()
+
+	return nil
+}
