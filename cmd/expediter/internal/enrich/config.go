@@ -49,7 +49,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) validate() error {
+// Validate returns every mistake in the configuration. Run calls it too.
+func (c Config) Validate() error {
+	c = c.withDefaults()
 	var errs []error
 	if c.BatchSize < 1 || c.BatchSize > contracts.MaxResults {
 		errs = append(errs, fmt.Errorf("enrich: BatchSize is %d: want 1 to %d", c.BatchSize, contracts.MaxResults))

@@ -37,7 +37,7 @@ type batch struct {
 // it have been written. When places stayed pending for too long, it goes on to the end and returns ErrTimeout.
 func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], out output.Writer, cfg Config) (Summary, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return Summary{}, err
 	}
 	group, ctx := errgroup.WithContext(ctx)

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
+)
+
+// Config is what the command line program needs from outside. The zero value is the program as a person runs it, except
+// for OpenEnricher.
+type Config struct {
+	// Getenv reads the environment. Defaults to os.Getenv.
+	Getenv func(string) string
+
+	// OpenEnricher makes the enricher of the enrich command. Defaults to none: the command then ends with
+	// ExitUnavailable.
+	OpenEnricher OpenEnricher
+
+	// Stderr takes log lines, the progress bar and error messages. Defaults to os.Stderr.
+	Stderr io.Writer
+
+	// Stdin is read for the file "-". Defaults to os.Stdin.
+	Stdin io.Reader
+
+	// Stdout takes results. Defaults to os.Stdout.
+	Stdout io.Writer
+}
+
+// OpenEnricher starts a pipeline, or connects to a service, as the flags of the enrich command say. The caller calls
+// stop once, when it needs the enricher no more; stop waits for everything that was started.
+type OpenEnricher func(ctx context.Context, opts EnricherOptions) (e enrich.Enricher, stop func() error, err error)
+
+// EnricherOptions are the flags of the enrich command that concern the enricher.
+type EnricherOptions struct {
+	// Catalog is the path of the venue file to match against. Empty when there is none.
+	Catalog string
+
+	// Logger takes the enricher's log lines.
+	Logger *slog.Logger
+
+	// URL is where a running enricher is. Empty for an embedded one.
+	URL string
+}
+
+func (c Config) withDefaults() Config {
+	if c.Getenv == nil {
+		c.Getenv = os.Getenv
+	}
+	if c.Stderr == nil {
+		c.Stderr = os.Stderr
+	}
+	if c.Stdin == nil {
+		c.Stdin = os.Stdin
+	}
+	if c.Stdout == nil {
+		c.Stdout = os.Stdout
+	}
+	return c
+}
+
+func (c Config) stdout() terminal.Stream { return terminal.New(c.Stdout, c.Getenv) }
+func (c Config) stderr() terminal.Stream { return terminal.New(c.Stderr, c.Getenv) }

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
+)
+
+// enrichFlags are the flags of the enrich command.
+type enrichFlags struct {
+	batch       int
+	catalog     string
+	city        string
+	concurrency int
+	format      string
+	full        bool
+	output      string
+	providers   []string
+	strict      bool
+	timeout     time.Duration
+	url         string
+	wait        bool
+}
+
+func newEnrich(g *globals) *cobra.Command {
+	var f enrichFlags
+	cmd := &cobra.Command{
+		Use:   "enrich FILE...",
+		Short: "Find the delivery link of each place in a file",
+		Long: `Enrich reads places from CSV, JSON or JSON Lines files of any size, or from the standard input ("-"), and writes
+a result for each of them in the same order.
+
+CSV needs a header. The columns id (or placeId, place_id) and name are needed; addr (address), city (cityText), phone,
+lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
+or a request with its places under "results".
+
+Records that cannot be used are listed at the end with file, line and field, and make the exit code 1.`,
+		Example: `  expediter enrich --catalog venues.csv --wait places.csv
+  expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return g.enrich(cmd.Context(), f, args) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.batch, "batch", 20, "places in one request")
+	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline")
+	flags.StringVar(&f.city, "city", "", "city of places that name none")
+	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
+	flags.StringVar(&f.format, "format", "auto", "form of the input: auto, csv, json or jsonl")
+	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
+	flags.StringVarP(&f.output, "output", "o", "table", "form of the results: table, json, jsonl or csv")
+	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
+	flags.BoolVar(&f.strict, "strict", false, "stop at the first record that cannot be used")
+	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
+	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
+	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending")
+	completeWith(cmd, "format", input.Formats()...)
+	completeWith(cmd, "output", output.Formats()...)
+	return cmd
+}
+
+// check returns every mistake in the flags that can be seen before anything is opened.
+func (f enrichFlags) check(paths []string) error {
+	var errs []error
+	if _, err := input.ParseFormat(f.format); err != nil {
+		errs = append(errs, fmt.Errorf("--format: %w", err))
+	}
+	if _, err := output.ParseFormat(f.output); err != nil {
+		errs = append(errs, fmt.Errorf("--output: %w", err))
+	}
+	if u, err := url.Parse(f.url); f.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		errs = append(errs, fmt.Errorf("--url %q: want a URL such as http://localhost:8080", f.url))
+	}
+	if f.catalog != "" && f.url != "" {
+		errs = append(errs, errors.New("--catalog and --url exclude each other: a running enricher has its own providers"))
+	}
+	stdin := 0
+	for _, path := range paths {
+		if path == input.Stdin {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		errs = append(errs, errors.New(`"-" is given more than once: the standard input can be read only once`))
+	}
+	if err := f.run(nil).Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return &UsageError{Err: errors.Join(errs...)}
+	}
+	return nil
+}
+
+func (f enrichFlags) run(bar enrich.Progress) enrich.Config {
+	return enrich.Config{
+		BatchSize: f.batch, Concurrency: f.concurrency, Full: f.full, Progress: bar,
+		Providers: f.providers, Timeout: f.timeout, Wait: f.wait,
+	}
+}
+
+// enrich is the command, once its flags are read.
+func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (err error) {
+	if err := f.check(paths); err != nil {
+		return err
+	}
+	if err := exist(append(paths, f.catalog)); err != nil {
+		return err
+	}
+	format, _ := input.ParseFormat(f.format) //nolint:errcheck // checked above
+	reader, err := input.NewReader(input.Config{City: f.city, Format: format, Stdin: g.config.Stdin, Strict: f.strict})
+	if err != nil {
+		return err //nolint:wrapcheck // says input itself
+	}
+	stdout := g.config.stdout()
+	out, err := output.New(stdout, output.Options{Color: stdout.Color, Format: output.Format(f.output)})
+	if err != nil {
+		return err //nolint:wrapcheck // says output itself
+	}
+	if g.config.OpenEnricher == nil {
+		return fmt.Errorf("%w: this program was built without an enricher", enrich.ErrUnavailable)
+	}
+	enricher, stop, err := g.config.OpenEnricher(ctx, EnricherOptions{Catalog: f.catalog, Logger: g.logger, URL: f.url})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	stderr := g.config.stderr()
+	bar := progress.New(progress.Config{Total: input.Size(paths...), Visible: stderr.TTY, Writer: stderr})
+	_, err = enrich.Run(ctx, enricher, reader.Files(ctx, paths...), out, f.run(bar))
+	bar.Close()
+	err = errors.Join(err, out.Close()) // what was written so far stays readable after an error
+	if f.strict {
+		return err // it names the record
+	}
+	return errors.Join(err, problems(stderr, reader.Report()))
+}
+
+// exist reports the files that do not exist before any work is begun.
+func exist(paths []string) error {
+	var errs []error
+	for _, path := range paths {
+		if path == "" || path == input.Stdin {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+)
+
+// The exit codes. They are part of the command's interface and do not change.
+const (
+	// ExitOK says that everything was done.
+	ExitOK = 0
+
+	// ExitFailure says that something failed, or that a part of the input could not be used.
+	ExitFailure = 1
+
+	// ExitUsage says that the command line is wrong.
+	ExitUsage = 2
+
+	// ExitNotFound says that a file that was named does not exist.
+	ExitNotFound = 3
+
+	// ExitTimeout says that not everything was known in time.
+	ExitTimeout = 4
+
+	// ExitUnavailable says that a service did not answer or refused to work.
+	ExitUnavailable = 5
+)
+
+// ErrNotFound is to be wrapped by a command that was asked about something that does not exist; it ends with
+// ExitNotFound.
+var ErrNotFound = errors.New("not found")
+
+// UsageError is returned when the command line is wrong.
+type UsageError struct {
+	// Err says what is wrong with it.
+	Err error
+}
+
+// Error implements error.
+func (e *UsageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// ExitCode returns the code that a command ends with when it returns err.
+func ExitCode(err error) int {
+	var usage *UsageError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return ExitNotFound
+	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return ExitTimeout
+	case errors.Is(err, enrich.ErrUnavailable):
+		return ExitUnavailable
+	}
+	return ExitFailure
+}

@@ -1,0 +1,117 @@
+// Package cli is the command line of expediter: flags, exit codes and messages. What the commands do is in the packages
+// beside it.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// globals are the flags of every command.
+type globals struct {
+	config    Config
+	logFormat string
+	logLevel  string
+	logger    *slog.Logger
+}
+
+// Run runs the program with the arguments after its name and returns its exit code. Errors are written to
+// Config.Stderr.
+func Run(ctx context.Context, cfg Config, args []string) int {
+	cfg = cfg.withDefaults()
+	root := newRoot(cfg)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		report(cfg, root, err)
+	}
+	return ExitCode(err)
+}
+
+// report writes an error as a person wants to read it: in full, once, and with the way to the help when the command line
+// is at fault.
+func report(cfg Config, root *cobra.Command, err error) {
+	stderr := cfg.stderr()
+	label := "error:"
+	if stderr.Color {
+		label = "\x1b[31merror:\x1b[0m"
+	}
+	fmt.Fprintf(stderr, "%s %s\n", label, err) //nolint:errcheck // nowhere to say so
+	var usage *UsageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(stderr, "See %s --help.\n", root.CommandPath()) //nolint:errcheck // as above
+	}
+}
+
+func newRoot(cfg Config) *cobra.Command {
+	g := &globals{config: cfg}
+	root := &cobra.Command{
+		Use:   "expediter",
+		Short: "Run background work once, and see what became of it",
+		Long: `Expediter runs event-driven work on NATS JetStream so that every job takes effect once.
+
+Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
+Colours are used on terminals only, and not when NO_COLOR is set.`,
+		Args:              usageArgs(cobra.NoArgs),
+		PersistentPreRunE: func(*cobra.Command, []string) error { return g.setup() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Version:           version(),
+	}
+	root.SetIn(cfg.Stdin)
+	root.SetOut(cfg.Stdout)
+	root.SetErr(cfg.Stderr)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &UsageError{Err: err} })
+	flags := root.PersistentFlags()
+	flags.StringVar(&g.logFormat, "log-format", "text", "form of log lines: text or json")
+	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
+	completeWith(root, "log-format", "text", "json")
+	completeWith(root, "log-level", "debug", "info", "warn", "error")
+	root.AddCommand(newEnrich(g), newVersion())
+	return root
+}
+
+// setup makes the logger, once the flags are known.
+func (g *globals) setup() error {
+	var level slog.Level
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, strings.ToLower(g.logLevel)) ||
+		level.UnmarshalText([]byte(g.logLevel)) != nil {
+		return &UsageError{Err: fmt.Errorf("--log-level %q: want debug, info, warn or error", g.logLevel)}
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	switch strings.ToLower(g.logFormat) {
+	case "json":
+		g.logger = slog.New(slog.NewJSONHandler(g.config.Stderr, opts))
+	case "text":
+		g.logger = slog.New(slog.NewTextHandler(g.config.Stderr, opts))
+	default:
+		return &UsageError{Err: fmt.Errorf("--log-format %q: want text or json", g.logFormat)}
+	}
+	return nil
+}
+
+// usageArgs makes a mistake in the arguments a UsageError.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &UsageError{Err: err}
+		}
+		return nil
+	}
+}
+
+// completeWith offers fixed values for a flag. It panics on a name that is not a flag, which is a mistake in this
+// package.
+func completeWith(cmd *cobra.Command, flag string, values ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err)
+	}
+}

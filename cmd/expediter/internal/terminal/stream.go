@@ -1,0 +1,32 @@
+// Package terminal tells what a stream can show.
+package terminal
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// Stream is where a command writes to.
+type Stream struct {
+	io.Writer
+
+	// Color says whether to use colours: on a terminal that has them, unless NO_COLOR is set.
+	Color bool
+
+	// TTY says whether a person is watching.
+	TTY bool
+}
+
+// New looks at a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
+// the empty one turns colours off.
+func New(w io.Writer, getenv func(string) string) Stream {
+	file, ok := w.(*os.File)
+	tty := ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is a small number
+	return stream(w, tty, getenv)
+}
+
+func stream(w io.Writer, tty bool, getenv func(string) string) Stream {
+	return Stream{Writer: w, TTY: tty, Color: tty && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+}

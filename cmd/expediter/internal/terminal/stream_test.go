@@ -1,0 +1,48 @@
+package terminal
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestColor(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		tty  bool
+		env  map[string]string
+		want bool
+	}{
+		{tty: true, want: true},
+		{tty: false, want: false},
+		{tty: true, env: map[string]string{"NO_COLOR": "1"}, want: false},
+		{tty: true, env: map[string]string{"NO_COLOR": ""}, want: true},
+		{tty: true, env: map[string]string{"TERM": "dumb"}, want: false},
+		{tty: true, env: map[string]string{"TERM": "xterm-256color"}, want: true},
+	} {
+		got := stream(&bytes.Buffer{}, tc.tty, func(name string) string { return tc.env[name] })
+		if got.Color != tc.want || got.TTY != tc.tty {
+			t.Errorf("%+v: got %+v", tc, got)
+		}
+	}
+}
+
+func TestNewOnWhatIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if s := New(file, os.Getenv); s.TTY || s.Color {
+		t.Errorf("a file: %+v", s)
+	}
+	if s := New(&bytes.Buffer{}, os.Getenv); s.TTY || s.Color {
+		t.Errorf("a buffer: %+v", s)
+	}
+}
