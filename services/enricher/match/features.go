@@ -23,6 +23,8 @@ const (
 	nameNumbersSame
 	nameNumbersDiffer
 	nameUnknown
+	nameKindsDiffer
+	nameAlone
 	branchSame
 	branchDiffers
 	addressSame
@@ -50,7 +52,7 @@ const (
 // featureNames are the names under which evidence is kept. They are part of the stored form.
 var featureNames = [features]string{ //nolint:gochecknoglobals // a constant table
 	"name.exact", "name.overlap", "name.contained", "name.joined", "name.conflict", "name.common", "name.cross", "name.short",
-	"name.numbers_same", "name.numbers_differ", "name.unknown",
+	"name.numbers_same", "name.numbers_differ", "name.unknown", "name.kinds_differ", "name.alone",
 	"branch.same", "branch.differs",
 	"address.same", "address.street", "address.number_near", "address.number_differs", "address.other", "address.opposite", "address.number_only",
 	"phone.same", "phone.local", "phone.differs",
@@ -108,6 +110,7 @@ func (v *vector) names(g name.Agreement) {
 	v[nameShort] = g.Short
 	v[nameNumbersSame] = g.NumbersSame
 	v[nameNumbersDiffer] = g.NumbersDiffer
+	v[nameKindsDiffer] = g.KindsDiffer
 	v[branchSame] = g.BranchSame
 	v[branchDiffers] = g.BranchDiffer
 }
@@ -182,9 +185,16 @@ func (v *vector) distance(d float64) {
 	}
 }
 
-// cross observes what no field says alone: names that have nothing in common. Telephone and address of a hotel, a food
+// cross observes what no field says alone. A name without any other evidence may be anyone's. And names that have nothing in common. Telephone and address of a hotel, a food
 // court or a former tenant agree as well, so no amount of such evidence makes one venue of two names.
 func (v *vector) cross() {
+	alone := true
+	for i := addressSame; i <= cityDiffers; i++ {
+		alone = alone && v[i] == 0
+	}
+	if alone {
+		v[nameAlone] = 1
+	}
 	if v[nameUnknown] == 1 {
 		return
 	}

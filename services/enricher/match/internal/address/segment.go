@@ -75,7 +75,7 @@ func readSegment(s string) segment {
 // fieldsOf cuts a segment at spaces and tells numbers from words.
 func fieldsOf(s string) []field {
 	var out []field
-	for _, f := range strings.Fields(s) {
+	for _, f := range strings.Fields(text.Spread(s)) {
 		if len(out) == maxFields {
 			break
 		}

@@ -30,6 +30,8 @@ type Agreement struct {
 	Cross, Short float64
 	// NumbersSame and NumbersDiffer are 1 when both names have numbers that agree, or that do not.
 	NumbersSame, NumbersDiffer float64
+	// KindsDiffer is 1 when each name has a word for a kind of place that the other has not: a cafe, a dining room.
+	KindsDiffer float64
 	// BranchSame and BranchDiffer are 1 when both names name a branch.
 	BranchSame, BranchDiffer float64
 }
@@ -71,16 +73,10 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	if sa.telling == 0 || sb.telling == 0 {
 		g.Common = 1
 	}
-	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
-		g.Cross = 1
-		g.Joined = phonetic.Similarity(a.Row, b.Row, a.Script.Abjad() || b.Script.Abjad())
-		g.Short = max(0, 1-float64(min(a.Row.Weight, b.Row.Weight))/4)
-	} else {
-		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
-		if slices.Equal(a.Joined, b.Joined) || sa.distinctLeft+sb.distinctLeft == 0 && g.Overlap > 0.9 {
-			g.Exact = 1
-		}
+	if sa.kinds > 0 && sb.kinds > 0 {
+		g.KindsDiffer = 1
 	}
+	g.join(a, b, sa.distinctLeft+sb.distinctLeft == 0)
 	g.NumbersSame, g.NumbersDiffer = numbers(a, b)
 	if sa.qualifiers > 0 && sb.qualifiers > 0 {
 		g.BranchDiffer = 1
@@ -90,11 +86,62 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	return g
 }
 
+// The least likeness of two names written as one word that outweighs what their words say: "Mc Donalds", "McDonald's".
+const (
+	joinedSpelling = 0.96
+	joinedSound    = 0.88
+	joinedLetters  = 6
+	heard          = 4 // consonants that make a likeness in sound no accident
+)
+
+// join compares the names as if written in one word. NothingLeft says that all distinctive words found a partner.
+func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
+	rescued := false
+	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
+		unwritten := a.Script.Abjad() || b.Script.Abjad()
+		g.Cross = 1
+		g.Joined = max(phonetic.Similarity(a.Row, b.Row, unwritten), phonetic.Similarity(a.Whole, b.Whole, unwritten))
+		weight := heardOf(&a.Row, &b.Row, unwritten)
+		if g.Overlap > 0.9 { // common words that agree say something too
+			weight = (weight + heardOf(&a.Whole, &b.Whole, unwritten)) / 2
+		}
+		g.Short = max(0, 1-weight/heard)
+		rescued = g.Joined >= joinedSound && weight >= 3
+	} else {
+		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
+		if slices.Equal(a.Joined, b.Joined) || nothingLeft && g.Overlap > 0.9 {
+			g.Exact = 1
+		}
+		rescued = g.Joined >= joinedSpelling && min(len(a.Joined), len(b.Joined)) >= joinedLetters
+	}
+	if rescued {
+		g.Overlap = max(g.Overlap, 0.95*g.Joined)
+		g.Containment = max(g.Containment, g.Joined)
+		g.Conflict = min(g.Conflict, 0.2)
+		g.Common = 0
+	}
+	if g.Cross > 0 && g.Common == 0 {
+		g.Exact = clamp((min(g.Overlap, g.Joined)-0.8)/0.15) * clamp((heard*(1-g.Short)-1.5)/2)
+	}
+}
+
+// heardOf is how much there is to hear in the shorter of two rows: its consonants, and vowels for half where they are written.
+func heardOf(a, b *phonetic.Row, unwritten bool) float64 {
+	heard := float64(min(a.Weight, b.Weight))
+	if !unwritten {
+		heard += float64(min(a.Vowels, b.Vowels)) / 2
+	}
+	return heard
+}
+
+func clamp(x float64) float64 { return max(0, min(1, x)) }
+
 // sums is what one side of an alignment adds up to.
 type sums struct {
 	total, common, left float64
 	telling             float64 // weight of distinctive words that agree
 	distinctLeft        float64 // weight of distinctive words that do not
+	kinds               int     // words for a kind of place left over
 	qualifiers, branch  int     // qualifying words left over, and those found on the other side
 }
 
@@ -107,7 +154,7 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 			o := &other.Words[partner[i]]
 			s.total += weight
 			s.common += weight * like[i]
-			if w.Kind == lexicon.Distinctive && o.Kind == lexicon.Distinctive && !w.Local && !o.Local {
+			if (w.Kind == lexicon.Distinctive || o.Kind == lexicon.Distinctive) && !w.Local && !o.Local {
 				s.telling += weight * like[i]
 			}
 			if w.Qualifier && o.Qualifier {
@@ -127,6 +174,9 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 			continue
 		}
 		s.left += weight
+		if w.Kind == lexicon.Venue {
+			s.kinds++
+		}
 		if w.Kind == lexicon.Distinctive || w.Kind == lexicon.Food {
 			s.distinctLeft += weight
 		}

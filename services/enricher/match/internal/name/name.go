@@ -27,8 +27,10 @@ type Variant struct {
 	// Script is that of the telling words.
 	Script text.Script
 	// Joined is the telling words without spaces, and Row their sounds.
-	Joined  []rune
-	Row     phonetic.Row
+	Joined []rune
+	Row    phonetic.Row
+	// Whole is the sounds of all words but the stop words.
+	Whole   phonetic.Row
 	total   float64 // of the weights
 	telling bool    // has a distinctive word
 }
@@ -194,6 +196,13 @@ func (v *Variant) join() {
 		w := v.Words[i]
 		return w.Kind <= lexicon.Food && !w.Qualifier && !w.Local && (w.Kind == lexicon.Distinctive || !v.telling)
 	}
+	var whole []phonetic.Sound
+	for i, t := range v.Tokens {
+		if v.Words[i].Kind != lexicon.Stop {
+			whole = append(whole, t.Row.Sounds...)
+		}
+	}
+	v.Whole = phonetic.NewRow(whole)
 	for _, rule := range []func(int) bool{keep, func(i int) bool { return v.Words[i].Kind != lexicon.Stop }, func(int) bool { return true }} {
 		var sounds []phonetic.Sound
 		for i, t := range v.Tokens {

@@ -47,6 +47,8 @@ type Row struct {
 	Sounds []Sound
 	// Weight is how many of them are consonants that are heard.
 	Weight int
+	// Vowels is how many of them are vowels that are heard.
+	Vowels int
 	near   []Sound
 }
 
@@ -58,6 +60,9 @@ func NewRow(sounds []Sound) Row {
 	r := Row{Sounds: sounds, Weight: Weight(sounds), near: make([]Sound, len(sounds))}
 	for i, s := range sounds {
 		r.near[i] = around(s & phonemes)
+		if s&silent == 0 && s&vowels != 0 {
+			r.Vowels++
+		}
 	}
 	return r
 }

@@ -29,7 +29,7 @@ var letters = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
 // initial gives the sounds of letters that sound otherwise at the start of a word.
 var initial = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
 	'h': {pH}, 'x': {pZ | pK | pS | pSh},
-	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
+	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH | silent}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
 }
 
 // final gives the sounds of letters that sound otherwise at the end of a word.
@@ -43,6 +43,7 @@ var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant tabl
 	"gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs, 0}, "tz": {pTs}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pZh | pR}, "dj": {pJ}, "dzh": {pJ}, "dg": {pJ | pG},
 	"ck": {pK}, "qu": {pK, pW | pV | silent}, "oo": {pU | pO}, "ee": {pI | pE}, "ou": {pU | pO | pW}, "ow": {pO | pA, pW | silent}, "ea": {pI | pE}, "wh": {pW | pH | pV},
 	"kn": {pN}, "wr": {pR}, "ae": {pA | pE}, "oe": {pO | pE}, "ue": {pU | pI}, "gn": {pN, pY | silent}, "gli": {pL, pI}, "cc": {pK | pCh}, "sci": {pSh | pS, pI},
+	"ll":  {pL | pY},
 	"dz":  {pJ | pZ | pTs},
 	"тс":  {pTs},
 	"дж":  {pJ},

@@ -25,8 +25,11 @@ const (
 // Words splits a folded text at everything that is neither letter nor digit. An apostrophe inside a word belongs to it
 // ("o'neill"), a double quote between Hebrew letters too (an acronym), and a French or Italian article that is tied on by
 // an apostrophe is a word of its own ("l'orangerie" gives "l" and "orangerie").
+//
+// A script without spaces between words (Han, Kana, Thai and its neighbours) gives one word for each rune, and the Arabic
+// article is a word of its own as it is in romanised names.
 func Words(folded string) []Word {
-	folded = tieApostrophes(folded)
+	folded = Spread(tieApostrophes(folded))
 	words := make([]Word, 0, 8)
 	start := -1
 	for i, r := range folded {
@@ -74,7 +77,33 @@ func appendWord(words []Word, raw string) []Word {
 		words = append(words, newWord(raw[:cut]))
 		raw = raw[cut+1:]
 	}
+	if rest, ok := strings.CutPrefix(raw, "ال"); ok && utf8.RuneCountInString(rest) > 2 {
+		words = append(words, newWord("ال"))
+		raw = rest
+	}
 	return append(words, newWord(raw))
+}
+
+// Spread puts spaces around each rune of a script that writes none between words.
+func Spread(s string) string {
+	if strings.IndexFunc(s, unspaced) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unspaced(r) {
+			b.WriteByte(' ')
+			b.WriteRune(r)
+			b.WriteByte(' ')
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func unspaced(r rune) bool {
+	return r > 0x0E00 && unicode.IsLetter(r) && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
 func newWord(raw string) Word {
