@@ -90,10 +90,17 @@ func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelF
 
 // poll asks until check returns nil.
 func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) error {
+	var err error
+
 	for {
-		err := check(ctx)
-		if err == nil {
+		reason := check(ctx)
+		if reason == nil {
 			return nil
+		}
+
+		// What fails because ctx ended says nothing about the cluster.
+		if err == nil || ctx.Err() == nil {
+			err = reason
 		}
 
 		select {
@@ -132,19 +139,34 @@ func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
 
 // checkCurrent returns nil when the nodes that run agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	before, after := c.view(ctx), c.view(ctx)
-
-	for _, n := range c.Nodes {
-		if n.Running() && after[n.Name] == nil {
-			return fmt.Errorf("node %s does not answer", n.Name)
-		}
+	before, err := c.viewAll(ctx)
+	if err != nil {
+		return err
 	}
 
-	if err := checkMeta(after); err != nil {
+	if err := checkMeta(before); err != nil {
+		return err
+	}
+
+	after, err := c.viewAll(ctx)
+	if err != nil {
 		return err
 	}
 
 	return checkStreams(before, after)
+}
+
+// viewAll is view with an error when a node runs and does not answer.
+func (c *Cluster) viewAll(ctx context.Context) (map[string]*server.JSInfo, error) {
+	view := c.view(ctx)
+
+	for _, n := range c.Nodes {
+		if n.Running() && view[n.Name] == nil {
+			return nil, fmt.Errorf("node %s does not answer", n.Name)
+		}
+	}
+
+	return view, nil
 }
 
 // checkCreate returns nil when a stream can be placed on every node that runs:

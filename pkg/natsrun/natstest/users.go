@@ -1,0 +1,61 @@
+package natstest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// Users are fresh keys for the users of deploy/nats/accounts.conf. A server or a
+// cluster with them enforces the permissions of production:
+//
+//	users := natstest.NewUsers(t)
+//	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+//	_, admin := natstest.Connect(t, srv, users.As("admin"))
+type Users struct {
+	// Public holds the public keys by user name, as natsrun.Config.Users takes them.
+	Public map[string]string
+
+	pairs map[string]nkeys.KeyPair
+}
+
+// NewUsers makes a key pair for each user.
+func NewUsers(t testing.TB) *Users {
+	t.Helper()
+
+	u := &Users{Public: make(map[string]string), pairs: make(map[string]nkeys.KeyPair)}
+
+	for _, name := range []string{"admin", "enricher", "importer", "notifier", "publisher", "sys"} {
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			t.Fatalf("make a key for %s: %v", name, err)
+		}
+
+		public, err := pair.PublicKey()
+		if err != nil {
+			t.Fatalf("public key of %s: %v", name, err)
+		}
+
+		u.Public[name], u.pairs[name] = public, pair
+	}
+
+	return u
+}
+
+// As returns the option that makes a client this user, with the user's own inbox
+// "_INBOX_<name>".
+func (u *Users) As(name string) nats.Option {
+	return func(o *nats.Options) error {
+		pair := u.pairs[name]
+		if pair == nil {
+			return errors.New("natstest: no user " + name)
+		}
+
+		return errors.Join(
+			nats.Nkey(u.Public[name], pair.Sign)(o),
+			nats.CustomInboxPrefix("_INBOX_"+name)(o),
+		)
+	}
+}
