@@ -96,7 +96,7 @@ func (w *Worker) confirm(d *delivery, outcome Outcome) Outcome {
 	defer cancel()
 
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		_, err := w.nc.Request(w.table.answer(d), []byte(ackDone), w.cfg.RequestTimeout)
+		err := w.answer(w.table.answer(d), ackDone)
 		if err == nil {
 			return outcome
 		}
@@ -131,13 +131,27 @@ func (w *Worker) release(d *delivery, v verdict) Outcome {
 		answer = fmt.Sprintf("%s {\"delay\": %d}", ackLater, v.delay.Nanoseconds())
 	}
 
-	if _, err := w.nc.Request(reply, []byte(answer), w.cfg.RequestTimeout); err != nil {
+	if err := w.answer(reply, answer); err != nil {
 		w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", v.outcome, "error", err)...)
 
 		return OutcomeUnknown
 	}
 
 	return v.outcome
+}
+
+// answer sends an answer to a delivery and waits for the server to confirm it.
+func (w *Worker) answer(reply, answer string) error {
+	// Not Conn.Request: its timers come from a pool of the process, which cannot be used
+	// under fake time.
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+	defer cancel()
+
+	if _, err := w.nc.RequestWithContext(ctx, reply, []byte(answer)); err != nil {
+		return fmt.Errorf("worker: %s: %w", answer, err)
+	}
+
+	return nil
 }
 
 func (w *Worker) excuse(d *delivery, n, extra int, delay time.Duration) {

@@ -25,16 +25,13 @@ import (
 const (
 	expires   = 30 * time.Second
 	heartbeat = 2 * time.Second
-	flushWait = 2 * time.Second
+	drainWait = 2 * time.Second
 )
 
-var (
-	// ErrClosed is returned when the connection was closed for good.
-	ErrClosed = errors.New("pull: connection is closed")
+// ErrSilent is given to Lost when the server stopped answering a request.
+var ErrSilent = errors.New("pull: no message and no heartbeat from the server")
 
-	// ErrSilent is given to Lost when the server stopped answering a request.
-	ErrSilent = errors.New("pull: no message and no heartbeat from the server")
-)
+var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
 
 // Config says where to pull from and what to do with it.
 type Config struct {
@@ -83,6 +80,7 @@ type Puller struct {
 	up       bool           // Up has been called since the last Down or Lost
 	wary     bool           // Up waits for a sign of life
 	sub      *nats.Subscription
+	taken    int // messages received by sub
 }
 
 // New returns a Puller. Nothing happens before Run.
@@ -108,7 +106,8 @@ func (p *Puller) Freed() {
 }
 
 // Run pulls until ctx ends, then takes back the outstanding request, delivers what was
-// already on its way and returns nil. It returns ErrClosed when the connection is closed.
+// already on its way and returns nil. It returns
+// nats.ErrConnectionClosed when the connection was closed for good.
 func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
@@ -158,11 +157,11 @@ func (p *Puller) subscribe() error {
 		_ = p.sub.Unsubscribe() //nolint:errcheck // already gone is as good
 	}
 
-	p.inbox, p.left, p.quiet = p.Conn.NewInbox()+".", 0, 0
+	p.inbox, p.left, p.quiet, p.taken = p.Conn.NewInbox()+".", 0, 0, 0
 
 	sub, err := p.Conn.ChanSubscribe(p.inbox+"*", p.messages)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrClosed, err)
+		return fmt.Errorf("pull: subscribe: %w", err)
 	}
 
 	p.sub = sub
@@ -212,6 +211,7 @@ func (p *Puller) isUp() {
 // receive takes a job, or a notice about a request.
 func (p *Puller) receive(ctx context.Context, msg *nats.Msg, found chan<- struct{}) {
 	p.quiet = 0
+	p.count(msg)
 
 	if isJob(msg) {
 		p.left = max(p.left-1, 0)
@@ -235,6 +235,12 @@ func (p *Puller) receive(ctx context.Context, msg *nats.Msg, found chan<- struct
 		p.left = 0
 	default:
 		p.seek(ctx, found, fmt.Errorf("pull: server answered %s %s", code, msg.Header.Get("Description")))
+	}
+}
+
+func (p *Puller) count(msg *nats.Msg) {
+	if msg.Sub == p.sub {
+		p.taken++
 	}
 }
 
@@ -263,7 +269,7 @@ func (p *Puller) changed(status nats.Status) error {
 
 		return p.subscribe()
 	case nats.CLOSED:
-		return ErrClosed
+		return errClosed
 	default:
 		if !p.offline {
 			p.offline, p.up = true, false
@@ -278,7 +284,7 @@ func (p *Puller) changed(status nats.Status) error {
 func (p *Puller) tick(ctx context.Context, found chan<- struct{}) error {
 	switch {
 	case p.Conn.IsClosed():
-		return ErrClosed
+		return errClosed
 	case p.offline && p.Conn.IsConnected():
 		return p.changed(nats.CONNECTED)
 	case p.left == 0 || p.offline:
@@ -291,32 +297,4 @@ func (p *Puller) tick(ctx context.Context, found chan<- struct{}) error {
 	}
 
 	return nil
-}
-
-// drain ends the server's interest, which ends the outstanding request, and delivers what
-// the server sent before it knew.
-func (p *Puller) drain() {
-	if p.sub == nil {
-		return
-	}
-
-	if p.sub.Drain() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), flushWait)
-		_ = p.Conn.FlushWithContext(ctx) //nolint:errcheck // a dead connection brings nothing more
-
-		cancel()
-	}
-
-	for {
-		select {
-		case msg := <-p.messages:
-			if isJob(msg) {
-				p.Deliver(msg)
-			}
-		default:
-			_ = p.sub.Unsubscribe() //nolint:errcheck // drained by now
-
-			return
-		}
-	}
 }

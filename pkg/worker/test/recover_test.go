@@ -1,0 +1,302 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// events counts log records by their message.
+type events struct {
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (e *events) logger() *slog.Logger { return slog.New(&eventHandler{e}) }
+
+func (e *events) count(event string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+
+	return e.seen[event]
+}
+
+type eventHandler struct{ *events }
+
+func (h *eventHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *eventHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *eventHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+
+	if h.seen == nil {
+		h.seen = make(map[string]int)
+	}
+
+	h.seen[r.Message]++
+
+	return nil
+}
+
+func TestServerRestartsLoseNoJob(t *testing.T) {
+	t.Parallel()
+
+	const (
+		n        = 1000
+		restarts = 3
+	)
+
+	b := setup(t, nil)
+	b.publishN(t, n)
+
+	var (
+		mu      sync.Mutex
+		effects = make(map[string]int)
+		log     events
+	)
+
+	milestones := make(chan int, n)
+	settled := make(chan worker.Settlement, 2*n)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.Concurrency, c.Logger = 20, log.logger()
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+	run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
+		mu.Lock()
+		defer mu.Unlock()
+
+		effects[job.ID]++
+		milestones <- len(effects)
+
+		return nil
+	})
+
+	for i := range restarts {
+		for receive(t, milestones, "jobs to run") < (i+1)*n/(restarts+1) {
+		}
+
+		if err := b.srv.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for completed := 0; completed < n; {
+		if s := receive(t, settled, "all jobs"); s.Outcome == worker.OutcomeCompleted {
+			completed++
+		}
+	}
+
+	// A job may run twice when the answer to its acknowledgement was lost and another
+	// delivery followed; the worker repeats the acknowledgement, so here none does.
+	for id, times := range effects {
+		if times != 1 {
+			t.Errorf("job %s ran %d times, want 1", id, times)
+		}
+	}
+
+	if len(effects) != n || b.left(t) != 0 {
+		t.Errorf("%d jobs ran, %d left; want %d, 0", len(effects), b.left(t), n)
+	}
+
+	if lost, ready := log.count(worker.EventLost), log.count(worker.EventReady); lost < restarts || lost > 2*restarts || ready != lost+1 {
+		t.Errorf("logged %d times lost, %d times ready; want about %d, one more", lost, ready, restarts)
+	}
+}
+
+func TestDeletedConsumerIsMadeAgain(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	jobs := make(chan int, 1)
+	ready := make(chan bool, 10)
+	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
+	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		jobs <- job.Args.N
+
+		return nil
+	})
+
+	if !receive(t, ready, "the worker") {
+		t.Error("not ready at first")
+	}
+
+	for n := range 3 {
+		if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
+			t.Fatal(err)
+		}
+
+		if receive(t, ready, "the loss") {
+			t.Error("the loss was not reported")
+		}
+
+		b.publish(t, "jobs.1", `{"n":`+string(rune('0'+n))+`}`)
+
+		if got := receive(t, jobs, "a job"); got != n {
+			t.Errorf("job %d, want %d", got, n)
+		}
+
+		if !receive(t, ready, "recovery") {
+			t.Error("recovery was not reported")
+		}
+	}
+}
+
+func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	made := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	jobs := make(chan int, 1)
+	ready := make(chan bool, 10)
+	signal := func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }
+
+	// The first one made everything.
+	b.publish(t, "jobs.1", `{}`)
+
+	for b.left(t) > 0 {
+	}
+
+	if err := made.wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	declared, err := b.js.Consumer(t.Context(), stream, durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	cfg := b.config(t, signal, func(c *worker.Config) { c.AutoCreate = false })
+	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		jobs <- job.Args.N
+
+		return nil
+	})
+	receive(t, ready, "the worker")
+
+	if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
+		t.Fatal(err)
+	}
+
+	if receive(t, ready, "the loss") {
+		t.Error("the loss was not reported")
+	}
+
+	b.publish(t, "jobs.1", `{"n":7}`)
+
+	if _, err := b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+
+	if got := receive(t, jobs, "the job"); got != 7 {
+		t.Errorf("job %d, want 7", got)
+	}
+}
+
+func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	try := func(mutate ...func(*worker.Config)) error {
+		cfg := b.config(t, append([]func(*worker.Config){func(c *worker.Config) { c.AutoCreate = false }}, mutate...)...)
+		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		r.once = true
+
+		return receive(t, r.done, "Run to refuse")
+	}
+
+	err := try()
+	for _, asset := range []string{"consumer JOBS/cook", "bucket jobs", "dead.JOBS.>"} {
+		if err == nil || !strings.Contains(err.Error(), asset) {
+			t.Errorf("missing %s is not named: %v", asset, err)
+		}
+	}
+
+	var missing *worker.MissingError
+	if !errors.As(err, &missing) {
+		t.Errorf("%T is no MissingError", err)
+	}
+
+	if err := try(func(c *worker.Config) { c.Stream = "OTHER" }); err == nil || !strings.Contains(err.Error(), "stream OTHER") {
+		t.Errorf("missing stream is not named: %v", err)
+	}
+
+	foreign := jetstream.ConsumerConfig{
+		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
+	}
+	if _, err := b.js.CreateConsumer(t.Context(), stream, foreign); err != nil {
+		t.Fatal(err)
+	}
+
+	err = try()
+
+	var drift *worker.DriftError
+	if !errors.As(err, &drift) {
+		t.Fatalf("%v is no DriftError", err)
+	}
+
+	for _, setting := range []string{"ack_wait", "backoff", "filter_subjects", "headers_only", "max_ack_pending", "max_deliver"} {
+		if !strings.Contains(err.Error(), setting) {
+			t.Errorf("%s is not named: %v", setting, err)
+		}
+	}
+
+	// With AutoCreate the same consumer is put right.
+	done := make(chan struct{})
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		close(done)
+
+		return nil
+	})
+	b.publish(t, "jobs.1", `{}`)
+	receive(t, done, "the job")
+}
+
+// deaf is a JetStream context whose dead letters are published, but whose answers get lost.
+type deaf struct {
+	jetstream.JetStream
+
+	left atomic.Int32
+}
+
+func (d *deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := d.JetStream.PublishMsg(ctx, msg, opts...)
+	if d.left.Add(-1) >= 0 {
+		return nil, context.DeadlineExceeded
+	}
+
+	return ack, err
+}
+
+func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	js := &deaf{JetStream: b.js}
+	js.left.Store(3)
+
+	settled := make(chan worker.Settlement, 1)
+	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+	b.publish(t, "jobs.1", `{}`)
+	run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
+
+	if s := receive(t, settled, "the settlement"); s.Outcome != worker.OutcomeDead {
+		t.Errorf("%s, want dead", s.Outcome)
+	}
+
+	if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 {
+		t.Errorf("%d letters, %d left; want 1, 0", len(letters), b.left(t))
+	}
+}

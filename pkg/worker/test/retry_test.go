@@ -1,0 +1,232 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// seen is what a handler noted of one run.
+type seen struct {
+	At         time.Duration // since the test began
+	Attempt    int
+	Deliveries int
+}
+
+// script runs a job in a bubble whose handler answers each run by the next error of
+// answers, and returns the runs.
+func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, letters []worker.DeadLetter) {
+	t.Helper()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		settled := make(chan worker.Settlement, len(answers))
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		b.publish(t, "jobs.1", `{"n":1}`)
+
+		begun := time.Now()
+
+		r := run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+			runs = append(runs, seen{time.Since(begun).Round(50 * time.Millisecond), job.Attempt, job.Deliveries})
+
+			return answers[len(runs)-1]
+		})
+
+		for range answers {
+			<-settled
+		}
+
+		if err := r.wait(); err != nil {
+			t.Error(err)
+		}
+
+		letters = b.letters(t)
+
+		if left := b.left(t); left != 0 {
+			t.Errorf("%d messages left, want 0", left)
+		}
+	})
+
+	return runs, letters
+}
+
+func TestFailedAttemptsWaitLongerEachTime(t *testing.T) {
+	t.Parallel()
+
+	policy := worker.Policy{Backoff: worker.Exponential(2*time.Second, time.Minute), Jitter: -1, MaxAttempts: 4}
+	runs, letters := script(t, policy, io.EOF, io.EOF, io.EOF, nil)
+
+	want := []seen{{0, 1, 1}, {2 * time.Second, 2, 2}, {6 * time.Second, 3, 3}, {14 * time.Second, 4, 4}}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+
+	if len(letters) != 0 {
+		t.Errorf("%d dead letters, want none", len(letters))
+	}
+}
+
+func TestRetryWaitsAsLongAsAsked(t *testing.T) {
+	t.Parallel()
+
+	runs, _ := script(t, worker.Policy{}, worker.Retry(time.Hour, io.EOF), worker.Retry(0, nil), nil)
+
+	want := []seen{{0, 1, 1}, {time.Hour, 2, 2}, {time.Hour, 3, 3}}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+}
+
+func TestSnoozeUsesNoAttempt(t *testing.T) {
+	t.Parallel()
+
+	policy := worker.Policy{Jitter: -1, MaxAttempts: 2}
+	runs, letters := script(t, policy, worker.Snooze(time.Hour), worker.Snooze(0), worker.Snooze(24*time.Hour),
+		io.EOF, worker.Snooze(time.Minute), io.EOF)
+
+	want := []seen{
+		{0, 1, 1},
+		{time.Hour, 1, 2},
+		{time.Hour, 1, 3},
+		{25 * time.Hour, 1, 4},
+		{25*time.Hour + time.Second, 2, 5},
+		{25*time.Hour + time.Second + time.Minute, 2, 6},
+	}
+	if diff := cmp.Diff(want, runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
+	}
+
+	if len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Deliveries != 6 {
+		t.Errorf("letters: %+v, want one after 2 attempts in 6 deliveries", letters)
+	}
+}
+
+func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
+	t.Parallel()
+
+	_, letters := script(t, worker.Policy{MaxAttempts: 2}, io.EOF, errors.New("no answer from 10.0.0.7:80"))
+	if len(letters) != 1 {
+		t.Fatalf("%d dead letters, want 1", len(letters))
+	}
+
+	got := letters[0]
+	if got.DeadAt.Before(got.EnqueuedAt) {
+		t.Errorf("dead at %s, before it was enqueued at %s", got.DeadAt, got.EnqueuedAt)
+	}
+
+	got.DeadAt, got.EnqueuedAt = time.Time{}, time.Time{}
+
+	want := worker.DeadLetter{
+		Attempts: 2, Consumer: durable, Deliveries: 2, Error: "no answer from 10.0.0.7:80", ID: "JOBS:1", MaxAttempts: 2,
+		Payload: []byte(`{"n":1}`), Reason: worker.ReasonExhausted, Sequence: 1, Signature: "no answer from #:#",
+		Stream: stream, Subject: "jobs.1", Worker: t.Name(),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("letter (-want +got):\n%s", diff)
+	}
+}
+
+func TestCancelGivesUpAtOnce(t *testing.T) {
+	t.Parallel()
+
+	_, letters := script(t, worker.Policy{}, worker.Cancel(errors.New("no such place")))
+	if len(letters) != 1 || letters[0].Reason != worker.ReasonCancelled || letters[0].Attempts != 1 ||
+		!strings.Contains(letters[0].Error, "no such place") {
+		t.Errorf("letters: %+v, want one, cancelled at attempt 1", letters)
+	}
+}
+
+func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 10)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.Concurrency = 1 // one lost slot would stop it
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+	policy := worker.Policy{Backoff: worker.Exponential(0, 0), MaxAttempts: 2}
+
+	run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
+		switch job.Args.N {
+		case 0:
+			panic(io.ErrUnexpectedEOF)
+		case 1:
+			runtime.Goexit()
+		}
+
+		return nil
+	})
+	b.publishN(t, 3)
+
+	last := make(map[string]worker.Settlement)
+	for range 5 {
+		s := receive(t, settled, "a settlement")
+		last[s.Subject] = s
+	}
+
+	var fatal *worker.PanicError
+	if s := last["jobs.0"]; s.Outcome != worker.OutcomeDead || !errors.As(s.Err, &fatal) || !errors.Is(s.Err, io.ErrUnexpectedEOF) {
+		t.Errorf("panic: %s, %v; want dead, a PanicError that wraps its value", s.Outcome, s.Err)
+	}
+
+	if s := last["jobs.1"]; s.Outcome != worker.OutcomeDead || !errors.Is(s.Err, worker.ErrGoexit) {
+		t.Errorf("goexit: %s, %v; want dead, ErrGoexit", s.Outcome, s.Err)
+	}
+
+	if s := last["jobs.2"]; s.Outcome != worker.OutcomeCompleted {
+		t.Errorf("the job behind them: %s, want completed", s.Outcome)
+	}
+
+	for _, letter := range b.letters(t) {
+		if letter.Subject == "jobs.0" && !strings.Contains(letter.Stack, "retry_test.go") {
+			t.Errorf("the stack does not show the handler:\n%s", letter.Stack)
+		}
+	}
+}
+
+func TestUndecodableMessagesBlockNobody(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 10)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.Concurrency = 1
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+
+	poison := []string{"", "not json", `{"n":"text"}`, "\x00\xff", strings.Repeat("[", 100_000)}
+	for _, payload := range poison {
+		b.publish(t, "jobs.poison", payload)
+	}
+
+	b.publish(t, "jobs.good", `{"n":1}`)
+	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+
+	for range poison {
+		if s := receive(t, settled, "a settlement"); s.Outcome != worker.OutcomeDead || s.Attempt != 1 {
+			t.Errorf("poison: %s at attempt %d, want dead at 1", s.Outcome, s.Attempt)
+		}
+	}
+
+	if s := receive(t, settled, "the good job"); s.Outcome != worker.OutcomeCompleted {
+		t.Errorf("the job behind them: %s", s.Outcome)
+	}
+
+	letters := b.letters(t)
+	for i, payload := range poison {
+		if string(letters[i].Payload) != payload || letters[i].Reason != worker.ReasonUndecodable {
+			t.Errorf("letter %d: %d bytes, %s; want the %d published, undecodable", i, len(letters[i].Payload), letters[i].Reason, len(payload))
+		}
+	}
+}

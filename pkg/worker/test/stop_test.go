@@ -1,0 +1,216 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestStopLetsHandlersFinish(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		started := make(chan struct{}, 2)
+		begun := time.Now()
+
+		var contextErr error
+
+		r := run(t, b.js, b.config(t), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+			started <- struct{}{}
+
+			time.Sleep(9 * time.Second) // of 10 that SoftStop gives
+
+			contextErr = ctx.Err()
+
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		if err := r.wait(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+
+		if took := time.Since(begun); took < 9*time.Second || took >= 10*time.Second {
+			t.Errorf("stopped after %s, want 9s", took)
+		}
+
+		if contextErr != nil || b.left(t) != 0 {
+			t.Errorf("context %v, %d left; want nil, 0", contextErr, b.left(t))
+		}
+	})
+}
+
+func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		started := make(chan struct{})
+
+		var cause error
+
+		first := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(ctx context.Context, _ *worker.Job[order]) error {
+			close(started)
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+
+			return ctx.Err()
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		if err := first.wait(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+
+		if !errors.Is(cause, worker.ErrShutdown) {
+			t.Errorf("the context's cause is %v, want ErrShutdown", cause)
+		}
+
+		assertHandedBack(t, b)
+	})
+}
+
+func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		started := make(chan struct{})
+		release := make(chan struct{})
+		begun := time.Now()
+
+		first := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+			close(started)
+			<-release
+
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		err := first.wait()
+
+		var stuck *worker.StuckError
+		if !errors.As(err, &stuck) || len(stuck.Jobs) != 1 || stuck.Jobs[0].Subject != "jobs.1" {
+			t.Errorf("Run: %v, want a StuckError that names jobs.1", err)
+		}
+
+		if took := time.Since(begun); took < 15*time.Second || took >= 16*time.Second {
+			t.Errorf("stopped after %s, want 15s: SoftStop and HardStop", took)
+		}
+
+		assertHandedBack(t, b)
+		close(release) // its result is dropped; the job was completed elsewhere
+	})
+}
+
+// assertHandedBack checks that another worker gets the job at once, as its first attempt.
+func assertHandedBack(t *testing.T, b *bundle) {
+	t.Helper()
+
+	again := make(chan *worker.Job[order], 1)
+	stopped := time.Now()
+	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
+		again <- job
+
+		return nil
+	})
+
+	job := receive(t, again, "the job")
+	if waited := time.Since(stopped); waited > time.Second {
+		t.Errorf("started elsewhere after %s, want at once", waited)
+	}
+
+	if job.Attempt != 1 || job.Deliveries != 2 {
+		t.Errorf("attempt %d, delivery %d; want 1, 2: a shutdown uses no attempt", job.Attempt, job.Deliveries)
+	}
+
+	if err := r.wait(); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+
+	if left := b.left(t); left != 0 {
+		t.Errorf("%d left, want 0", left)
+	}
+}
+
+// TestStopInFlightLosesNoJobAndNoAttempt stops a worker again and again while jobs flow,
+// so that some are running, some on the wire and some still queued.
+func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
+	t.Parallel()
+
+	const (
+		inFlight = 100
+		n        = 1000
+	)
+
+	b := setup(t, nil)
+	b.publishN(t, n)
+
+	var mu sync.Mutex
+
+	effects := make(map[string]int)
+	attempts := make(map[int]int)
+
+	for left := b.left(t); left > 0; left = b.left(t) {
+		var once sync.Once
+
+		some := make(chan struct{})
+		count := 0
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = inFlight, -1 })
+		r := run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(ctx context.Context, job *worker.Job[order]) error {
+			mu.Lock()
+			defer mu.Unlock()
+
+			attempts[job.Attempt]++
+			if count++; count > inFlight {
+				once.Do(func() { close(some) })
+			}
+
+			if job.Args.N%3 == job.Deliveries%3 && job.Deliveries < 4 {
+				<-ctx.Done() // holds the lock: the others wait in flight
+
+				return ctx.Err()
+			}
+
+			effects[job.ID]++
+			if left <= inFlight && count == int(left) {
+				once.Do(func() { close(some) })
+			}
+
+			return nil
+		})
+
+		select {
+		case <-some:
+		case <-time.After(20 * time.Millisecond): // paces the rounds; nothing is decided by it
+		}
+
+		if err := r.wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if len(effects) != n || len(attempts) != 1 || attempts[1] < n {
+		t.Errorf("%d jobs had an effect, attempts seen %v; want %d, all first", len(effects), attempts, n)
+	}
+
+	for id, times := range effects {
+		if times != 1 {
+			t.Errorf("job %s had %d effects, want 1", id, times)
+		}
+	}
+
+	if letters := b.letters(t); len(letters) != 0 {
+		t.Errorf("%d dead letters, want none", len(letters))
+	}
+}

@@ -1,0 +1,260 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		_, other := natstest.Connect(t, srv)
+
+		var runs atomic.Int32
+
+		done := make(chan int, 1)
+		slow := func(_ context.Context, job *worker.Job[order]) error {
+			runs.Add(1)
+			time.Sleep(10 * time.Minute) // 120 times AckWait
+
+			done <- job.Deliveries
+
+			return nil
+		}
+		run(t, b.js, b.config(t), worker.Policy{}, slow)
+		run(t, other, b.config(t), worker.Policy{}, slow)
+		b.publish(t, "jobs.1", `{}`)
+
+		if deliveries := <-done; deliveries != 1 {
+			t.Errorf("%d deliveries, want 1", deliveries)
+		}
+
+		time.Sleep(time.Minute)
+
+		if runs.Load() != 1 || b.left(t) != 0 {
+			t.Errorf("%d runs, %d left; want 1, 0", runs.Load(), b.left(t))
+		}
+	})
+}
+
+func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
+	t.Parallel()
+
+	for _, after := range []time.Duration{0, time.Second, 1700 * time.Millisecond, 7 * time.Second, time.Hour} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				nc, js := natstest.Connect(t, srv)
+				started := make(chan struct{})
+				dead := make(chan struct{})
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+					close(started)
+					<-dead
+
+					return nil
+				})
+				b.publish(t, "jobs.1", `{}`)
+				<-started
+				time.Sleep(after)
+				nc.Close() // as the server sees it when a process dies
+				crashed := time.Now()
+				close(dead)
+
+				if err := first.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
+					t.Errorf("Run on a closed connection: %v, want ErrConnectionClosed", err)
+				}
+
+				again := make(chan *worker.Job[order], 1)
+				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+					again <- job
+
+					return nil
+				})
+
+				job := <-again
+				if waited := time.Since(crashed); waited >= 10*time.Second {
+					t.Errorf("restarted after %s, want less than 2 AckWaits of 5s", waited)
+				}
+
+				if job.Attempt != 2 || job.Deliveries != 2 {
+					t.Errorf("attempt %d, delivery %d; want 2, 2: a crash uses an attempt", job.Attempt, job.Deliveries)
+				}
+			})
+		})
+	}
+}
+
+func stopAtOnce(c *worker.Config) { c.SoftStop, c.HardStop, c.SettleTimeout = -1, -1, time.Second }
+
+func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const maxAttempts = 3
+
+		b := setup(t, srv)
+		policy := worker.Policy{MaxAttempts: maxAttempts}
+		runs := 0
+
+		b.publish(t, "jobs.killer", `{}`)
+
+		for range maxAttempts {
+			nc, js := natstest.Connect(t, srv)
+			started := make(chan struct{})
+			r := run(t, js, b.config(t, stopAtOnce), policy, func(ctx context.Context, job *worker.Job[order]) error {
+				if job.Attempt == 1 && job.Deliveries == 1 {
+					return worker.Snooze(time.Minute) // must not count
+				}
+
+				runs++
+
+				close(started)
+				<-ctx.Done()
+
+				return ctx.Err()
+			})
+			<-started
+			nc.Close()
+
+			if err := r.wait(); !errors.Is(err, nats.ErrConnectionClosed) {
+				t.Errorf("Run: %v", err)
+			}
+		}
+
+		settled := make(chan worker.Settlement, 1)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		run(t, b.js, cfg, policy, func(context.Context, *worker.Job[order]) error {
+			runs++
+
+			return nil
+		})
+
+		if s := <-settled; s.Outcome != worker.OutcomeDead || runs != maxAttempts {
+			t.Errorf("%s after %d runs, want dead after %d", s.Outcome, runs, maxAttempts)
+		}
+
+		if letters := b.letters(t); len(letters) != 1 || letters[0].Reason != worker.ReasonExhausted || letters[0].Attempts != maxAttempts {
+			t.Errorf("letters: %+v, want one, exhausted after %d attempts", letters, maxAttempts)
+		}
+	})
+}
+
+func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		settled := make(chan worker.Settlement, 1)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		b.publish(t, "jobs.1", `{}`)
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
+			<-ctx.Done()
+
+			return ctx.Err()
+		})
+
+		s := <-settled
+
+		var timeout *worker.TimeoutError
+		if !errors.As(s.Err, &timeout) || !errors.Is(s.Err, context.DeadlineExceeded) || s.Ran != time.Minute || s.Outcome != worker.OutcomeDead {
+			t.Errorf("%s after %s: %v; want dead after 1m0s, a TimeoutError", s.Outcome, s.Ran, s.Err)
+		}
+	})
+}
+
+func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		stuck := make(chan worker.Info, 10)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Stuck = func(i worker.Info) { stuck <- i } })
+		done := make(chan int, 1)
+
+		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
+			time.Sleep(time.Hour)
+
+			done <- job.Deliveries
+
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		begun := time.Now()
+
+		if info := <-stuck; info.ID != "JOBS:1" {
+			t.Errorf("stuck: %+v, want JOBS:1", info)
+		}
+
+		if after := time.Since(begun); after < 70*time.Second || after > 75*time.Second {
+			t.Errorf("reported after %s, want 1m10s and at most a heartbeat more", after)
+		}
+
+		if deliveries := <-done; deliveries != 1 || len(stuck) != 0 {
+			t.Errorf("%d deliveries, %d more reports; want 1, 0", deliveries, len(stuck))
+		}
+	})
+}
+
+// TestCopyOfARunningJobIsNotStarted takes a running job from its worker, as a server does
+// that heard no heartbeat, so that the server delivers it to the same worker again.
+func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		beats := make(chan *nats.Msg, 100)
+
+		if _, err := b.nc.ChanSubscribe("$JS.ACK.>", beats); err != nil {
+			t.Fatal(err)
+		}
+
+		settled := make(chan worker.Settlement, 1)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+
+		var attempts []int
+
+		first := make(chan struct{})
+		run(t, b.js, cfg, worker.Policy{Jitter: -1}, func(_ context.Context, job *worker.Job[order]) error {
+			attempts = append(attempts, job.Attempt)
+			if len(attempts) == 1 {
+				<-first
+
+				return errors.New("again")
+			}
+
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			if err := b.nc.Publish((<-beats).Subject, []byte("-NAK")); err != nil {
+				t.Fatal(err)
+			}
+
+			time.Sleep(time.Second)
+		}
+
+		close(first)
+
+		if s := <-settled; s.Outcome != worker.OutcomeRetried {
+			t.Errorf("first: %s, want retried", s.Outcome)
+		}
+
+		if s := <-settled; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 5 || s.Attempt != 2 || len(attempts) != 2 {
+			t.Errorf("then: %s, delivery %d, attempt %d, %d runs; want completed, 5, 2, 2", s.Outcome, s.Deliveries, s.Attempt, len(attempts))
+		}
+	})
+}
