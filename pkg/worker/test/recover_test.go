@@ -158,16 +158,13 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	made := run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 	jobs := make(chan int, 1)
 	ready := make(chan bool, 10)
 	signal := func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }
 
-	// The first one made everything.
-	b.publish(t, "jobs.1", `{}`)
-
-	for b.left(t) > 0 {
-	}
+	// The first worker makes everything.
+	made := run(t, b.js, b.config(t, signal), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	receive(t, ready, "the first worker")
 
 	if err := made.wait(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,312 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 2)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.DeadSubject = "graves.of"
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+
+	large := make([]byte, 900_000) // base64 would not fit into a message of 1 MB
+	_, _ = rand.Read(large[:500_000])
+
+	for i, payload := range [][]byte{[]byte("small"), large} {
+		msg := nats.NewMsg(fmt.Sprintf("jobs.a.%d", i))
+		msg.Data = payload
+		msg.Header = nats.Header{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
+
+		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+
+	for range 2 {
+		if s := receive(t, settled, "a settlement"); s.Outcome != worker.OutcomeDead {
+			t.Errorf("%s, want dead", s.Outcome)
+		}
+	}
+
+	graves, err := b.js.Stream(t.Context(), "GRAVES_OF")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for i, payload := range [][]byte{[]byte("small"), large} {
+		msg, err := graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		letter, err := worker.ParseDeadLetter(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
+		if diff := cmp.Diff(header, letter.Header); diff != "" {
+			t.Errorf("header (-want +got):\n%s", diff)
+		}
+
+		if !bytes.Equal(letter.Payload, payload) || letter.ID != fmt.Sprint("id-", i) {
+			t.Errorf("letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
+		}
+
+		if got := msg.Header.Get(worker.HeaderDeadReason); got != string(worker.ReasonUndecodable) {
+			t.Errorf("header %s is %q", worker.HeaderDeadReason, got)
+		}
+	}
+}
+
+// TestJobStaysWhileItsDeadLetterCannotBePublished takes the stream of dead letters away.
+func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		settled := make(chan worker.Settlement, 10)
+		ready := make(chan bool, 1)
+
+		var runs atomic.Int32
+
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		})
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+			runs.Add(1)
+
+			return io.EOF
+		})
+		<-ready
+
+		dead, err := b.js.Stream(t.Context(), "DEAD")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := b.js.DeleteStream(t.Context(), "DEAD"); err != nil {
+			t.Fatal(err)
+		}
+
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			if s := <-settled; s.Outcome != worker.OutcomeUnknown {
+				t.Errorf("%s, want unknown", s.Outcome)
+			}
+
+			if b.left(t) != 1 {
+				t.Fatal("the job is gone and has no letter")
+			}
+		}
+
+		if _, err := b.js.CreateStream(t.Context(), dead.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+
+		for s := range settled {
+			if s.Outcome == worker.OutcomeDead {
+				break
+			}
+		}
+
+		if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 || runs.Load() != 1 {
+			t.Errorf("%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
+		}
+	})
+}
+
+func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 10)
+	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+
+	w, err := worker.New(b.js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	err = worker.Handle(w, "jobs.number.*", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[int]) error { return io.EOF })
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	raw := worker.Policy{Decode: func(_ nats.Header, payload []byte, args any) error {
+		*args.(*string) = string(payload)
+
+		return nil
+	}}
+	if err = worker.Handle(w, "jobs.text.>", raw, func(_ context.Context, job *worker.Job[string]) error {
+		if job.Args != "plain" || job.ID != "JOBS:2" || job.MaxAttempts != 10 || job.EnqueuedAt.IsZero() {
+			t.Errorf("job: %+v", job)
+		}
+
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	b.publish(t, "jobs.number.1", "1")
+	b.publish(t, "jobs.text.a.b", "plain")
+	b.publish(t, "jobs.other", "nobody's")
+	start(t, w)
+
+	got := make(map[string]worker.Outcome)
+	for range 2 {
+		s := receive(t, settled, "a settlement")
+		got[s.Subject] = s.Outcome
+	}
+
+	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outcomes (-want +got):\n%s", diff)
+	}
+
+	if left := b.left(t); left != 1 {
+		t.Errorf("%d left, want the one that is not ours", left)
+	}
+}
+
+// TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
+// has widened the consumer.
+func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		ready := make(chan bool, 1)
+		settled := make(chan worker.Settlement, 1)
+		older, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		nothing := func(context.Context, *worker.Job[order]) error { return nil }
+		if err := worker.Handle(older, "jobs.old", worker.Policy{}, nothing); err != nil {
+			t.Fatal(err)
+		}
+
+		old := start(t, older)
+		<-ready
+
+		consumer, err := b.js.Consumer(t.Context(), stream, durable)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		wider := consumer.CachedInfo().Config
+		wider.FilterSubjects = []string{pattern}
+
+		if _, err := b.js.UpdateConsumer(t.Context(), stream, wider); err != nil {
+			t.Fatal(err)
+		}
+
+		b.publish(t, "jobs.new", `{}`)
+
+		if s := <-settled; s.Outcome != worker.OutcomeSnoozed {
+			t.Errorf("%s, want snoozed", s.Outcome)
+		}
+
+		if err := old.wait(); err != nil {
+			t.Error(err)
+		}
+
+		job := make(chan *worker.Job[order], 1)
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, j *worker.Job[order]) error {
+			job <- j
+
+			return nil
+		})
+
+		if j := <-job; j.Attempt != 1 {
+			t.Errorf("attempt %d, want 1", j.Attempt)
+		}
+	})
+}
+
+func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const limit = 3
+
+		b := setup(t, srv)
+		b.publishN(t, 50)
+
+		var now, most atomic.Int32
+
+		settled := make(chan worker.Settlement, 50)
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Concurrency = limit
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		})
+		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+
+			info, err := consumerInfo(b.js)
+			if err != nil {
+				return err
+			}
+
+			if info.NumAckPending > limit {
+				t.Errorf("%d messages taken, want at most %d", info.NumAckPending, limit)
+			}
+
+			time.Sleep(time.Duration(job.Args.N%5+1) * time.Second)
+
+			return nil
+		})
+
+		for range 50 {
+			if s := <-settled; s.Outcome != worker.OutcomeCompleted {
+				t.Errorf("%s: %v", s.Outcome, s.Err)
+			}
+		}
+
+		if most.Load() != limit {
+			t.Errorf("%d ran at once, want %d", most.Load(), limit)
+		}
+	})
+}
+
+func consumerInfo(js jetstream.JetStream) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+
+	consumer, err := js.Consumer(ctx, stream, durable)
+	if err != nil {
+		return nil, err
+	}
+
+	return consumer.CachedInfo(), nil
+}
