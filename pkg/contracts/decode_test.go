@@ -76,7 +76,7 @@ func TestDecodeNamesEveryField(t *testing.T) {
 	_, err := contracts.Decode[contracts.EnrichJob]([]byte(
 		`{"provider":"a b","placeId":1,"claim":null,"name":[],"location":{"lat":"x"},"requestedAt":"yesterday","phone":false}`))
 	want := []string{
-		"/claim", "/location/lat", "/location/lng", "/name", "/phone", "/placeId", "/provider", "/requestedAt",
+		"/claim", "/location/lat", "/location/lng", "/name", "/phone", "/placeId", "/provider", "/requestId", "/requestedAt",
 	}
 	got := paths(err)
 	slices.Sort(got)

@@ -63,7 +63,7 @@ type EnrichResponse struct {
 	// Results are the restaurants of the request.
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
-	Pending int `json:"pending" jsonschema:"minimum=0"`
+	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
 	// Skipped says why nothing at all was looked up, such as "flag_disabled" or "no_results"; empty otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }
@@ -93,7 +93,7 @@ type EnrichJob struct {
 	// PlaceID identifies the place.
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// RequestID is the request that caused the job; others may wait for the same result.
-	RequestID string `json:"requestId" jsonschema:"maxLength=320"`
+	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// Claim is the id of the claim on the place's slot, which the worker resumes.
 	Claim string `json:"claim" jsonschema:"minLength=1,maxLength=320"`
 	// Name is the name of the place.
@@ -115,7 +115,7 @@ func (j EnrichJob) Validate() error {
 	var c checks
 	c.name("/provider", j.Provider)
 	c.id("/placeId", j.PlaceID)
-	c.optionalID("/requestId", j.RequestID)
+	c.id("/requestId", j.RequestID)
 	c.id("/claim", j.Claim)
 	c.requiredText("/name", j.Name)
 	c.text("/address", j.Address)

@@ -38,7 +38,7 @@ type Event struct {
 	RecipientType RecipientType `json:"recipientType,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// RestaurantID is the restaurant that the event concerns, a string or a whole number as the source wrote it;
 	// optional.
-	RestaurantID json.RawMessage `json:"restaurant_id,omitempty"`
+	RestaurantID json.RawMessage `json:"restaurant_id,omitempty" jsonschema:"oneof_type=string;integer;null"`
 	// UserID is the single recipient, when the event is meant for one; optional.
 	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320"`
 	// OccurredAt is when it happened; optional.

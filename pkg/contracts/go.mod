@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats.go v1.55.0
 	go.uber.org/goleak v1.3.0
@@ -17,4 +18,7 @@ require (
 	golang.org/x/sys v0.48.0 // indirect
 )
 
-replace github.com/expediter-io/expediter/pkg/kvlock => ../kvlock
+replace (
+	github.com/expediter-io/expediter/pkg/kvlock => ../kvlock
+	github.com/expediter-io/expediter/pkg/worker => ../worker
+)

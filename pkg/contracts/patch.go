@@ -14,7 +14,7 @@ const TypeResultPatch = "RESULT_PATCH"
 // ResultPatch is the frame that updates an answer already given, over WebSocket and as the data of an SSE event.
 type ResultPatch struct {
 	// Type is TypeResultPatch.
-	Type string `json:"type" jsonschema:"const=RESULT_PATCH"`
+	Type string `json:"type"`
 	// RequestID is the request whose answer changes.
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
 	// PlaceID is the restaurant that changes.
@@ -26,7 +26,7 @@ type ResultPatch struct {
 // Patch is merged into a restaurant: its providers into those of the restaurant, and wolt over wolt.
 type Patch struct {
 	// Providers holds the state of each provider that changed, by name.
-	Providers map[string]ProviderState `json:"providers" jsonschema:"minProperties=1"`
+	Providers map[string]ProviderState `json:"providers"`
 	// Wolt repeats providers.wolt for readers of the deprecated field, while the migration lasts.
 	Wolt *ProviderState `json:"wolt,omitempty"`
 }

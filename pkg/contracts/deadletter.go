@@ -1,0 +1,57 @@
+package contracts
+
+import (
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// DeadLetter is a job that was given up, with everything that is needed to understand and to replay it.
+type DeadLetter = worker.DeadLetter
+
+// DecodeDeadLetter is Decode for DeadLetter, whose methods belong to another package. A payload that was
+// packed to fit into a message is unpacked.
+func DecodeDeadLetter(data []byte) (DeadLetter, error) {
+	var letter DeadLetter
+	if fields := decodeInto(data, &letter); len(fields.list) > 0 {
+		if fields.fatal == nil {
+			fields.merge(ValidateDeadLetter(letter))
+		}
+		return DeadLetter{}, &ValidationError{Type: "DeadLetter", Fields: fields.list, cause: fields.sentinel}
+	}
+	if err := ValidateDeadLetter(letter); err != nil {
+		return DeadLetter{}, err
+	}
+	letter, err := worker.ParseDeadLetter(data)
+	if err != nil {
+		return DeadLetter{}, &ValidationError{
+			Type: "DeadLetter", Fields: []FieldError{{Path: "/payload", Problem: "cannot be unpacked"}}, cause: err,
+		}
+	}
+	return letter, nil
+}
+
+// ValidateDeadLetter is Validate for DeadLetter: it must say where it came from, why, and how often it was tried.
+func ValidateDeadLetter(letter DeadLetter) error {
+	var c checks
+	for _, required := range []struct{ path, value string }{
+		{"/id", letter.ID},
+		{"/reason", string(letter.Reason)},
+		{"/stream", letter.Stream},
+		{"/subject", letter.Subject},
+	} {
+		if required.value == "" {
+			c.add(required.path, "is required")
+		}
+	}
+	if letter.Sequence == 0 {
+		c.add("/sequence", "is required")
+	}
+	if letter.Attempts < 0 {
+		c.add("/attempts", "must not be negative")
+	}
+	if letter.Deliveries < 0 {
+		c.add("/deliveries", "must not be negative")
+	}
+	c.timestamp("/enqueuedAt", letter.EnqueuedAt)
+	c.timestamp("/deadAt", letter.DeadAt)
+	return c.err("DeadLetter")
+}

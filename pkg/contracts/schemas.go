@@ -1,0 +1,50 @@
+package contracts
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+//go:generate go -C test run ./cmd/generate
+
+// SchemaVersion is the version of all schemas. Within a version they only ever grow by optional members.
+const SchemaVersion = "v1"
+
+// schemaBase is what the URIs of schemas start with.
+const schemaBase = "https://schemas.expediter.io/" + SchemaVersion + "/"
+
+//go:embed schemas/*.json
+var schemaFiles embed.FS
+
+// Schema returns the JSON Schema (draft 2020-12) of a type, such as "enrich-request"; SchemaNames has all. It
+// describes what readers accept, so it allows unknown members. Lengths are in characters there and in bytes
+// in Validate, which also checks what a schema cannot say. The error matches fs.ErrNotExist.
+func Schema(name string) ([]byte, error) {
+	if !isSafeToken(name) {
+		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
+	}
+	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("contracts: no schema is named %q: %w", clip(name), fs.ErrNotExist)
+	}
+	return raw, err
+}
+
+// SchemaNames returns the names of all schemas in alphabetical order.
+func SchemaNames() []string {
+	entries, err := schemaFiles.ReadDir("schemas")
+	if err != nil {
+		return nil
+	}
+	names := make([]string, 0, len(entries))
+	for _, entry := range entries {
+		names = append(names, strings.TrimSuffix(entry.Name(), "."+SchemaVersion+".json"))
+	}
+	return names
+}
+
+// SchemaURI returns the URI of a schema, which is its $id and goes into the attribute dataschema.
+func SchemaURI(name string) string { return schemaBase + name + ".json" }

@@ -1,0 +1,172 @@
+package render
+
+import (
+	"fmt"
+	"path/filepath"
+	"reflect"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// module is where the comments are looked up: the packages are given relative to it.
+const module = "github.com/expediter-io/expediter"
+
+// Types are the types that have a schema, by its name.
+var Types = map[string]any{
+	"dead-letter":     contracts.DeadLetter{},
+	"enrich-job":      contracts.EnrichJob{},
+	"enrich-request":  contracts.EnrichRequest{},
+	"enrich-response": contracts.EnrichResponse{},
+	"enrich-result":   contracts.EnrichResult{},
+	"event":           contracts.Event{},
+	"import-job":      contracts.ImportJob{},
+	"import-status":   contracts.ImportStatus{},
+	"notification":    contracts.Notification{},
+	"provider-state":  contracts.ProviderState{},
+	"restaurant":      restaurant{},
+	"result-patch":    contracts.ResultPatch{},
+}
+
+// restaurant has the members of a contracts.Restaurant that are known, which keeps them in its own way.
+type restaurant struct {
+	PlaceID   string                             `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
+	Name      string                             `json:"name" jsonschema:"minLength=1,maxLength=1024,pattern=\\S"`
+	Address   *string                            `json:"address,omitempty" jsonschema:"maxLength=1024,nullable"`
+	CityText  *string                            `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
+	Location  *contracts.Location                `json:"location,omitempty" jsonschema:"nullable"`
+	Phone     *string                            `json:"phone,omitempty" jsonschema:"maxLength=1024,nullable"`
+	Providers map[string]*map[string]interface{} `json:"providers,omitempty" jsonschema:"nullable"`
+	Wolt      *map[string]interface{}            `json:"wolt,omitempty" jsonschema:"nullable"`
+}
+
+func schemas(root string) (map[string][]byte, error) {
+	files := make(map[string][]byte)
+	for name, value := range Types {
+		reflector := &jsonschema.Reflector{
+			AllowAdditionalProperties: true,
+			ExpandedStruct:            true,
+			Anonymous:                 true,
+			Mapper:                    mapped,
+		}
+		// The reader of comments joins base and path, so the base must end where the path begins.
+		for _, path := range []string{"pkg/contracts", "pkg/worker"} {
+			if err := addComments(reflector, root, path); err != nil {
+				return nil, err
+			}
+		}
+		schema := reflector.Reflect(value)
+		schema.ID = jsonschema.ID(contracts.SchemaURI(name))
+		schema.Title = name
+		refine(reflect.TypeOf(value).Name(), schema)
+		for defined, definition := range schema.Definitions {
+			refine(defined, definition)
+		}
+		if err := add(files, "pkg/contracts/schemas/"+name+"."+contracts.SchemaVersion+".json", schema); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+func addComments(reflector *jsonschema.Reflector, root, path string) error {
+	comments := &jsonschema.Reflector{}
+	directory := filepath.Join(root, path)
+	if err := comments.AddGoComments("x", directory); err != nil {
+		return fmt.Errorf("render: comments of %s: %w", path, err)
+	}
+	if reflector.CommentMap == nil {
+		reflector.CommentMap = make(map[string]string)
+	}
+	prefix := filepath.ToSlash(filepath.Join("x", directory))
+	for key, comment := range comments.CommentMap {
+		if len(key) > len(prefix) && key[:len(prefix)] == prefix {
+			reflector.CommentMap[module+"/"+path+key[len(prefix):]] = comment
+		}
+	}
+	return nil
+}
+
+func mapped(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[contracts.Restaurant]() {
+		return nil
+	}
+	// Inline, so that each schema stands alone.
+	inline := &jsonschema.Reflector{
+		AllowAdditionalProperties: true, Anonymous: true, DoNotReference: true, ExpandedStruct: true,
+	}
+	schema := inline.Reflect(restaurant{})
+	refine("restaurant", schema)
+	schema.Version, schema.Description = "", "A search result; members that are not listed are carried along."
+	return schema
+}
+
+// refine adds what tags cannot say.
+func refine(typeName string, schema *jsonschema.Schema) {
+	switch typeName {
+	case "ProviderState", "EnrichResult":
+		schema.If = constant("status", "FOUND")
+		schema.Then = property("url", &jsonschema.Schema{Type: "string", Pattern: `^https?://`})
+		schema.Then.Required = []string{"url"}
+		schema.Else = property("url", &jsonschema.Schema{Type: "null"})
+	case "restaurant":
+		providers, _ := schema.Properties.Get("providers")
+		providers.OneOf[0].AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "object"}, {Type: "null"}}}
+	case "DeadLetter":
+		for _, name := range []string{"id", "reason", "stream", "subject"} {
+			member, _ := schema.Properties.Get(name)
+			member.MinLength = pointer(uint64(1))
+		}
+		sequence, _ := schema.Properties.Get("sequence")
+		sequence.Minimum = "1"
+		for _, name := range []string{"attempts", "deliveries"} {
+			member, _ := schema.Properties.Get(name)
+			member.Minimum = "0"
+		}
+	case "ImportStatus":
+		schema.AllOf = []*jsonschema.Schema{together("READY", "recipe_id"), together("FAILED", "code")}
+	case "ImportJob":
+		url, _ := schema.Properties.Get("url")
+		url.Pattern = `^https?://`
+		id, _ := schema.Properties.Get("job_id")
+		id.Pattern = `^[^/\\\x00-\x1f\x7f-\x9f]+$`
+		id.Not = &jsonschema.Schema{Pattern: `\.\.`}
+	case "ResultPatch":
+		frame, _ := schema.Properties.Get("type")
+		frame.Const = contracts.TypeResultPatch
+	case "Patch":
+		providers, _ := schema.Properties.Get("providers")
+		providers.PropertyNames = &jsonschema.Schema{Pattern: `^[A-Za-z0-9_-]+$`}
+		providers.MinProperties = pointer(uint64(1))
+		providers.MaxProperties = pointer(uint64(contracts.MaxProviders))
+	case "EnrichRequest":
+		providers, _ := schema.Properties.Get("providers")
+		providers.Items = &jsonschema.Schema{Type: "string", Pattern: `^[A-Za-z0-9_-]{1,64}$`}
+	case "Event":
+		id, _ := schema.Properties.Get("restaurant_id")
+		id.OneOf = nil
+		id.AnyOf = []*jsonschema.Schema{{Type: "string", MinLength: pointer(uint64(1))}, {Type: "integer"}, {Type: "null"}}
+	}
+}
+
+// together says that the status has a value exactly when a member is there.
+func together(status, member string) *jsonschema.Schema {
+	return &jsonschema.Schema{
+		If:   constant("status", status),
+		Then: &jsonschema.Schema{Required: []string{member}},
+		Else: &jsonschema.Schema{Not: &jsonschema.Schema{Required: []string{member}}},
+	}
+}
+
+func constant(name, value string) *jsonschema.Schema {
+	return property(name, &jsonschema.Schema{Const: value})
+}
+
+func property(name string, schema *jsonschema.Schema) *jsonschema.Schema {
+	properties := jsonschema.NewProperties()
+	properties.Set(name, schema)
+	return &jsonschema.Schema{Properties: properties}
+}
+
+func pointer[T any](v T) *T { return &v }
