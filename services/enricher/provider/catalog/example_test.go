@@ -1,0 +1,58 @@
+package catalog_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+func ExampleRead() {
+	file := `id,name,address,city,url
+v1,Giraffe,Ibn Gabirol 49,Tel Aviv,https://example.com/giraffe
+v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
+`
+
+	c, err := catalog.Read(strings.NewReader(file), catalog.Config{})
+	if err != nil {
+		fmt.Println(err)
+
+		return
+	}
+
+	venues, err := c.Search(context.Background(), match.Place{Name: "Moses"})
+	fmt.Println(venues[0].ID, venues[0].Name, venues[0].URL, err)
+
+	// Output:
+	// v2 מוזס https://example.com/moses <nil>
+}
+
+func ExampleLoadError() {
+	_, err := catalog.Read(strings.NewReader("id,name,lat,lng\n1,Giraffe,32.07,\n,Moses,,\n"), catalog.Config{})
+	fmt.Println(err)
+
+	// Output:
+	// 2 of the rows cannot be used:
+	//   line 2: one of lat and lng is missing
+	//   line 3: the id is missing
+}
+
+func ExampleFromVenues() {
+	c, err := catalog.FromVenues([]provider.Venue{
+		{ID: "giraffe", Place: match.Place{Name: "Giraffe"}},
+	}, catalog.Config{URLTemplate: "https://example.com/order/{id}"})
+	if err != nil {
+		fmt.Println(err)
+
+		return
+	}
+
+	venues, err := c.Search(context.Background(), match.Place{Name: "Giraffe Noodle Bar"})
+	fmt.Println(venues[0].URL, err)
+
+	// Output:
+	// https://example.com/order/giraffe <nil>
+}

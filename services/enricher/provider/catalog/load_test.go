@@ -1,0 +1,310 @@
+package catalog_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+// giraffe is a venue that the files of the test spell in their own ways.
+func giraffe() provider.Venue {
+	return provider.Venue{
+		ID: "7", Kind: "restaurant", URL: "https://example.com/giraffe",
+		Place: match.Place{
+			Address: "Ibn Gabirol 49", Aliases: []string{"ג'ירף", "Giraffe Noodles"}, City: "Tel Aviv",
+			Location: &match.Point{Lat: 32.0767, Lng: 34.7818}, Name: "Giraffe", Phone: "03-691-6294",
+		},
+	}
+}
+
+func TestReadFormats(t *testing.T) {
+	t.Parallel()
+
+	const object = `{"id":7,"name":"Giraffe","address":"Ibn Gabirol 49","city":"Tel Aviv","phone":"03-691-6294","url":"https://example.com/giraffe",
+		"aliases":["ג'ירף","Giraffe Noodles"],"product_line":"restaurant","tags":["x"],"open":true`
+
+	tests := map[string]string{
+		"array":           "\n[ " + object + `,"lat":32.0767,"lng":"34.7818"} ]` + "\n",
+		"nested location": "[" + object + `,"location":{"lat":32.0767,"lng":34.7818,"type":"Point"}}]`,
+		"lines":           strings.ReplaceAll(object, "\n", " ") + `,"latitude":32.0767,"longitude":34.7818}` + "\r\n\r\n",
+		"byte order mark": "\ufeff[" + object + `,"lat":32.0767,"lon":34.7818}]`,
+		"csv": "id,name,address,city,phone,lat,lng,url,aliases,kind\n" +
+			"7,Giraffe,Ibn Gabirol 49,Tel Aviv,03-691-6294,32.0767,34.7818,https://example.com/giraffe,ג'ירף|Giraffe Noodles,restaurant\n",
+		"csv of a spreadsheet": "\ufeffVenue ID;NAME;Street Address;City;Tel.;Latitude;Lon;Link;Aliases;Product-Line;Notes\r\n" +
+			"7; Giraffe ;\"Ibn Gabirol 49\";Tel Aviv;03-691-6294;32.0767;34.7818;https://example.com/giraffe;\"ג'ירף;Giraffe Noodles\";restaurant;good\r\n",
+		"tabs": "name\tid\taddr\ttown\ttelephone\tlat\tlong\turl\talias\tkind\n" +
+			"Giraffe\t7\tIbn Gabirol 49\tTel Aviv\t03-691-6294\t32.0767\t34.7818\thttps://example.com/giraffe\tג'ירף|Giraffe Noodles\trestaurant",
+	}
+
+	for name, file := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			got := find(t, read(t, file, catalog.Config{}), match.Place{Name: "giraffe"})
+
+			if diff := cmp.Diff([]provider.Venue{giraffe()}, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash")); diff != "" {
+				t.Errorf("venues (-want +got):\n%s", diff)
+			}
+
+			if len(got[0].Hash) != 64 {
+				t.Errorf("hash %q", got[0].Hash)
+			}
+		})
+	}
+}
+
+func TestURLOfAVenueThatHasNone(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]string{
+		"": "https://catalog.invalid/venues/a%2Fb",
+		"https://example.com/{city}/{name}?id={id}": "https://example.com/Tel%20Aviv/Caf%C3%A9%20Nord?id=a%2Fb",
+	}
+
+	for template, want := range tests {
+		c := read(t, "id,name,city\na/b,Café Nord,Tel Aviv\n", catalog.Config{URLTemplate: template})
+		if got := find(t, c, match.Place{Name: "Nord"})[0].URL; got != want {
+			t.Errorf("template %q makes %s, want %s", template, got, want)
+		}
+	}
+}
+
+func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]struct {
+		file string
+		want []catalog.RowError
+	}{
+		"csv": {
+			"id,name,lat,lng,url\n" +
+				"1,Good,,,\n" +
+				",Nameful,,,\n" +
+				"3,,,,\n" +
+				"1,Again,,,\n" +
+				"5,Half,32,,\n" +
+				"6,Words,north,34,\n" +
+				"7,Far,132,34,\n" +
+				"8,Bad link,,,javascript:alert(1)\n" +
+				"9,Short\n" +
+				"\"10,\nTwo lines,,,\n",
+			[]catalog.RowError{
+				{Line: 3, Problems: []string{"the id is missing"}},
+				{Line: 4, Problems: []string{"the name is missing"}},
+				{Line: 5, Problems: []string{`the id "1" is that of line 2 as well`}},
+				{Line: 6, Problems: []string{"one of lat and lng is missing"}},
+				{Line: 7, Problems: []string{`the lat "north" is not a number`}},
+				{Line: 8, Problems: []string{"latitude 132, longitude 34 is no place on earth"}},
+				{Line: 9, Problems: []string{`the url "javascript:alert(1)": it does not start with https:// or http://`}},
+				{Line: 10, Problems: []string{"it has 2 columns, the first line has 5"}},
+				{Line: 11, Problems: []string{`it is not CSV: extraneous or missing " in quoted-field`}},
+			},
+		},
+		"lines": {
+			`{"id":"1","name":"A"}` + "\n" + `{"id":"2","name":` + "\n" + `["3"]` + "\n\n" +
+				`{"id":true,"name":"D"}` + "\n" + `{"id":"6","name":"F","aliases":[7]}` + "\n",
+			[]catalog.RowError{
+				{Line: 2, Problems: []string{"it is not a JSON object: unexpected end of JSON input"}},
+				{Line: 3, Problems: []string{
+					"it is not a JSON object: json: cannot unmarshal array into Go value of type map[string]json.RawMessage",
+				}},
+				{Line: 5, Problems: []string{"the id is neither a text nor a number", "the id is missing"}},
+				{Line: 6, Problems: []string{"the aliases are not a list of texts"}},
+			},
+		},
+		"array": {
+			"[\n{\"id\":\"1\",\n\"name\":\"A\"},\nnull,\n{\"name\":\"B\",\"title\":\"C\",\"id\":\"2\"}\n,{\"id\":\"3\",\"name\":\"D\",\"location\":[1,2]}]",
+			[]catalog.RowError{
+				{Line: 4, Problems: []string{"it is not a JSON object: null"}},
+				{Line: 5, Problems: []string{"the name is given twice"}},
+				{Line: 6, Problems: []string{"the location is not an object with lat and lng"}},
+			},
+		},
+		"sizes": {
+			"id,name,phone\n" + strings.Repeat("x", 257) + ",A,\n2,B," + strings.Repeat("1", 4097) + "\n3,\xff,\n",
+			[]catalog.RowError{
+				{Line: 2, Problems: []string{"the id has 257 bytes, more than 256"}},
+				{Line: 3, Problems: []string{"the phone has 4097 bytes, more than 4096"}},
+				{Line: 4, Problems: []string{"the name is not UTF-8", "the name is missing"}},
+			},
+		},
+	}
+
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{})
+
+			if diff := cmp.Diff(test.want, rowErrors(t, err)); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+
+			for _, row := range test.want {
+				if !strings.Contains(err.Error(), row.Error()) {
+					t.Errorf("the error does not hold %q:\n%v", row.Error(), err)
+				}
+			}
+
+			// The same file can be loaded without them.
+			var left []catalog.RowError
+
+			_, err = catalog.Read(strings.NewReader(test.file), catalog.Config{OnBadRow: func(e catalog.RowError) { left = append(left, e) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if diff := cmp.Diff(test.want, left); diff != "" {
+				t.Errorf("rows left out (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBadRowsThatAreNamedAreBounded(t *testing.T) {
+	t.Parallel()
+
+	_, err := catalog.Read(strings.NewReader("id,name\n"+strings.Repeat("1,\n", 1500)), catalog.Config{})
+	if rows := rowErrors(t, err); len(rows) != 1000 || !strings.HasSuffix(err.Error(), "and 500 more") {
+		t.Errorf("%d rows named in %d bytes", len(rows), len(err.Error()))
+	}
+}
+
+func TestFilesThatAreRefused(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]struct {
+		file string
+		want error
+		says string
+	}{
+		"empty":           {"", catalog.ErrFormat, "empty"},
+		"blank":           {"\ufeff \n\t", catalog.ErrFormat, "empty"},
+		"html":            {"<!DOCTYPE html>", catalog.ErrFormat, "HTML"},
+		"binary":          {"PK\x03\x04\x00", catalog.ErrFormat, "binary"},
+		"utf-16":          {"\xff\xfei\x00d\x00", catalog.ErrFormat, "UTF-16"},
+		"no id":           {"name,city\nA,B\n", catalog.ErrFormat, "no column is the id"},
+		"no name":         {"id,city\nA,B\n", catalog.ErrFormat, "no column is the name"},
+		"a field twice":   {"id,name,addr,address\n", catalog.ErrFormat, `"addr" and "address"`},
+		"broken header":   {"id,\"name\nx", catalog.ErrFormat, "first line"},
+		"cut off":         {`[{"id":"1","name":"A"}`, catalog.ErrFormat, "no end"},
+		"cut off inside":  {"[\n{\"id\":\"1\",\"na", catalog.ErrFormat, "line 2"},
+		"more than one":   {`[{"id":"1","name":"A"}] [`, catalog.ErrFormat, "follows the array"},
+		"too many bytes":  {"id,name\n" + strings.Repeat("1234567,x\n", 100), catalog.ErrTooLarge, "MaxBytes"},
+		"too many venues": {"id,name\n1,A\n2,B\n3,C\n4,D\n", catalog.ErrTooLarge, "MaxVenues"},
+	}
+
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{MaxBytes: 500, MaxVenues: 3})
+			if !errors.Is(err, test.want) || !strings.Contains(fmt.Sprint(err), test.says) {
+				t.Errorf("error = %v, want %v about %q", err, test.want, test.says)
+			}
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "venues.csv")
+	if err := os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	c, err := catalog.Open(path, catalog.Config{})
+	if err != nil || c.Len() != 1 || c.Name() != "catalog" {
+		t.Errorf("Open = %v, %v", c, err)
+	}
+
+	if _, err := catalog.Open(path+"x", catalog.Config{}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "venues.csvx") {
+		t.Errorf("error of a missing file = %v", err)
+	}
+
+	if _, err := catalog.Open(path, catalog.Config{MaxBytes: 3}); !strings.Contains(fmt.Sprint(err), "venues.csv") {
+		t.Errorf("error %v does not name the file", err)
+	}
+}
+
+func TestFromVenues(t *testing.T) {
+	t.Parallel()
+
+	c, err := catalog.FromVenues([]provider.Venue{
+		giraffe(), {ID: "8", Place: match.Place{Name: "Giraffe Two"}},
+	}, catalog.Config{Name: "shelf", URLTemplate: "https://example.com/{id}"})
+	if err != nil || c.Name() != "shelf" {
+		t.Fatalf("FromVenues = %v, %v", c, err)
+	}
+
+	if got := find(t, c, match.Place{Name: "Giraffe"}); got[0].URL != giraffe().URL || got[1].URL != "https://example.com/8" {
+		t.Errorf("venues = %+v", got)
+	}
+
+	_, err = catalog.FromVenues([]provider.Venue{giraffe(), giraffe(), {}}, catalog.Config{})
+	if diff := cmp.Diff([]catalog.RowError{
+		{Line: 2, Problems: []string{`the id "7" is that of line 1 as well`}},
+		{Line: 3, Problems: []string{"the id is missing", "the name is missing"}},
+	}, rowErrors(t, err)); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+}
+
+func TestConfigurationsThatAreRefused(t *testing.T) {
+	t.Parallel()
+
+	_, err := catalog.FromVenues(nil, catalog.Config{
+		MaxBytes: -1, MaxCandidates: -1, MaxVenues: -1, Name: "My Catalogue", URLTemplate: "ftp://example.com/{slug}",
+	})
+
+	for _, says := range []string{"MaxBytes", "MaxCandidates", "MaxVenues", "My Catalogue", "{slug}", "ftp://"} {
+		if !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("error does not speak of %s:\n%v", says, err)
+		}
+	}
+}
+
+// FuzzRead checks that no file makes the reader fall over, or lets a venue in that
+// cannot be given out.
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{
+		"id,name\n1,A\n", "id;name\n\"1;A\n", `[{"id":1,"name":"A","location":{"lat":1,"lng":2}}]`, `{"id":1,"name":"A","aliases":["b"]}`,
+		"[", "{", "[1,{}]", "\xff\xfe", "id,name,lat,lng\n1,A,1e999,NaN\n", "[\n\n{\"id\":\"\\ud800\",\"name\":\"\\u0000\"}]",
+	} {
+		f.Add([]byte(seed))
+	}
+
+	f.Fuzz(func(t *testing.T, file []byte) {
+		c, err := catalog.Read(bytes.NewReader(file), catalog.Config{OnBadRow: func(e catalog.RowError) {
+			if e.Line < 1 || len(e.Problems) == 0 || strings.Count(string(file), "\n")+1 < e.Line {
+				t.Errorf("bad row %+v of %q", e, file)
+			}
+		}})
+		if err != nil {
+			return
+		}
+
+		venues, err := c.Search(t.Context(), match.Place{Name: "A", Phone: "03-1234567", Address: "1 A", Location: &match.Point{Lat: 1, Lng: 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for _, v := range venues {
+			if v.ID == "" || v.Name == "" || !strings.HasPrefix(v.URL, "http") {
+				t.Errorf("venue %+v", v)
+			}
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package catalog_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// read loads a file that is expected to be good.
+func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
+	t.Helper()
+
+	c, err := catalog.Read(strings.NewReader(file), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return c
+}
+
+// find searches by name and wants one venue or more.
+func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue {
+	t.Helper()
+
+	venues, err := c.Search(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if len(venues) == 0 {
+		t.Fatalf("no candidates for %+v", place)
+	}
+
+	return venues
+}
+
+// rowErrors are the bad rows of a file.
+func rowErrors(t *testing.T, err error) []catalog.RowError {
+	t.Helper()
+
+	bad, ok := errors.AsType[*catalog.LoadError](err)
+	if !ok {
+		t.Fatalf("error = %v, want a *LoadError", err)
+	}
+
+	return bad.Rows
+}

@@ -1,0 +1,153 @@
+package catalog
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// The bounds of what a row may hold, in bytes.
+const (
+	maxField = 4096
+	maxID    = 256
+)
+
+// row is a row of a file before it is checked.
+type row struct {
+	aliases    []string
+	fields     map[column]string
+	line       int
+	problems   []string // what is wrong with it
+	raw        []byte   // what its hash is taken of
+	unreadable bool     // its fields are not known, so they are not missing either
+}
+
+// refuse says that a row cannot be read, and why.
+func (r *row) refuse(problem string) *row {
+	r.problems = append(r.problems, problem)
+	r.unreadable = true
+
+	return r
+}
+
+// set takes a field in. Aliases that come as one text are parted at | and ;.
+func (r *row) set(c column, value string) {
+	switch {
+	case len(value) > maxField:
+		r.problems = append(r.problems, fmt.Sprintf("the %s has %d bytes, more than %d", c, len(value), maxField))
+	case !utf8.ValidString(value):
+		r.problems = append(r.problems, fmt.Sprintf("the %s is not UTF-8", c))
+	case c == colAliases:
+		r.addAliases(strings.FieldsFunc(value, func(r rune) bool { return r == '|' || r == ';' })...)
+	default:
+		r.fields[c] = clean(value)
+	}
+}
+
+func (r *row) addAliases(aliases ...string) {
+	for _, alias := range aliases {
+		if alias = clean(alias); alias != "" {
+			r.aliases = append(r.aliases, alias)
+		}
+	}
+}
+
+// clean takes out what a spreadsheet or a page leaves around a value.
+func clean(value string) string {
+	return strings.TrimFunc(value, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r) || r == '\ufeff'
+	})
+}
+
+// venue checks a row. It is only usable when the row has no problems afterwards.
+func (r *row) venue(config Config) provider.Venue {
+	f := r.fields
+	sum := sha256.Sum256(r.raw)
+
+	v := provider.Venue{
+		Hash: hex.EncodeToString(sum[:]),
+		ID:   f[colID],
+		Kind: f[colKind],
+		Place: match.Place{
+			Address: f[colAddress], Aliases: r.aliases, City: f[colCity], Location: r.location(), Name: f[colName], Phone: f[colPhone],
+		},
+		URL: f[colURL],
+	}
+	if v.URL == "" {
+		v.URL = config.fillURL(v.ID, v.Name, v.City)
+	}
+
+	if !r.unreadable {
+		r.problems = append(r.problems, problems(v)...)
+	}
+
+	return v
+}
+
+// problems says why a venue cannot be in a catalogue.
+func problems(v provider.Venue) []string {
+	var list []string
+
+	switch {
+	case v.ID == "":
+		list = append(list, "the id is missing")
+	case len(v.ID) > maxID:
+		list = append(list, fmt.Sprintf("the id has %d bytes, more than %d", len(v.ID), maxID))
+	case strings.ContainsFunc(v.ID, unicode.IsControl):
+		list = append(list, fmt.Sprintf("the id %q has control characters", v.ID))
+	}
+
+	if strings.TrimSpace(v.Name) == "" {
+		list = append(list, "the name is missing")
+	}
+
+	if err := checkURL(v.URL); err != nil {
+		list = append(list, fmt.Sprintf("the url %q: %v", v.URL, err))
+	}
+
+	if at := v.Location; at != nil && (math.IsNaN(at.Lat+at.Lng) || math.Abs(at.Lat) > 90 || math.Abs(at.Lng) > 180) {
+		list = append(list, fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng))
+	}
+
+	return list
+}
+
+// location reads latitude and longitude. 0,0 says that they were not filled in.
+func (r *row) location() *match.Point {
+	lat, okLat := r.degrees(colLat)
+	lng, okLng := r.degrees(colLng)
+
+	if (r.fields[colLat] == "") != (r.fields[colLng] == "") {
+		r.problems = append(r.problems, "one of lat and lng is missing")
+	}
+
+	if !okLat || !okLng || (lat == 0 && lng == 0) {
+		return nil
+	}
+
+	return &match.Point{Lat: lat, Lng: lng}
+}
+
+func (r *row) degrees(c column) (float64, bool) {
+	text := r.fields[c]
+	if text == "" {
+		return 0, false
+	}
+
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) {
+		r.problems = append(r.problems, fmt.Sprintf("the %s %q is not a number", c, text))
+
+		return 0, false
+	}
+
+	return value, true
+}

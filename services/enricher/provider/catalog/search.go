@@ -1,0 +1,225 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// maxScan bounds the entries that are looked at for the keys of one search. The rarest
+// keys come first, and the first one is looked at whatever its length.
+const maxScan = 150_000
+
+// What each agreement is worth beside the names, which are worth namesWorth when they
+// agree in all. It only orders candidates; the matcher judges them.
+const (
+	namesWorth   = 10
+	phoneWorth   = 10
+	addressWorth = 6
+	nearWorth    = 5 // at the same spot, half as much at 200 m
+	cityWorth    = 1
+	farWorth     = -4 // in another region
+	sameSpot     = 200.0
+	otherRegion  = 50_000.0
+)
+
+// hit is a venue with what agrees.
+type hit struct {
+	at    int32
+	names float32 // the weights of the names' common keys
+	other float32
+}
+
+// tally adds up the hits of one search. It is used again by later ones.
+type tally struct {
+	hits []hit
+	slot []int32 // by venue: 1 + the index in hits, or 0
+}
+
+func (t *tally) hit(at int32) *hit {
+	if t.slot[at] == 0 {
+		t.hits = append(t.hits, hit{at: at})
+		t.slot[at] = int32(len(t.hits)) //nolint:gosec // At most one for each venue.
+	}
+
+	return &t.hits[t.slot[at]-1]
+}
+
+func (t *tally) reset() {
+	for _, h := range t.hits {
+		t.slot[h.at] = 0
+	}
+
+	t.hits = t.hits[:0]
+}
+
+// Search returns the venues likeliest to be the place, the best first, at most
+// MaxCandidates. They share a word or sound of the name, the telephone, the house
+// number with the street, or the neighbourhood. None, with a nil error, says that no
+// venue shares any. It asks nobody and takes a few milliseconds at most.
+//
+// The venues share memory with the catalogue: do not change what they point to.
+func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	if err := ctx.Err(); err != nil {
+		kind := provider.KindCanceled
+		if errors.Is(err, context.DeadlineExceeded) {
+			kind = provider.KindTimeout
+		}
+
+		return nil, c.fail(kind, "the search was over before it began", context.Cause(ctx))
+	}
+
+	k := keysOf(match.Prepare(place))
+	if len(k.names)+len(k.phones)+len(k.address) == 0 && place.Location == nil {
+		return nil, c.fail(provider.KindUnsupported, "the place has no name, telephone, address or location to search by", nil)
+	}
+
+	t, _ := c.tallies.Get().(*tally)
+	defer c.tallies.Put(t)
+	defer t.reset()
+
+	querySum := c.index.collect(t, k)
+	c.index.collectNear(t, place.Location)
+
+	city := strings.Join(wordsOf(place.City), " ")
+
+	return c.best(t.hits, func(h hit) float64 {
+		score := float64(h.other)
+		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {
+			score += namesWorth * float64(h.names/union)
+		}
+
+		if city != "" && city == c.index.cities[h.at] {
+			score += cityWorth
+		}
+
+		return score + nearness(place.Location, c.venues[h.at].Location)
+	}), nil
+}
+
+// collect tallies the venues that share keys, and returns the weight of the place's
+// own names.
+func (x *index) collect(t *tally, k keys) (querySum float32) {
+	type lookup struct {
+		key  string
+		list []int32
+	}
+
+	var lookups []lookup
+
+	for _, list := range [][]string{k.names, k.address, k.phones} {
+		for _, key := range list {
+			lookups = append(lookups, lookup{key, x.postings[key]})
+		}
+	}
+
+	for _, key := range k.names {
+		querySum += x.weight(key)
+	}
+
+	slices.SortStableFunc(lookups, func(a, b lookup) int { return cmp.Compare(len(a.list), len(b.list)) })
+
+	left := maxScan
+	most := float32(math.Log(float64(x.size + 1)))
+
+	for _, l := range lookups {
+		if left < len(l.list) && left < maxScan {
+			break
+		}
+
+		left -= len(l.list)
+		weight := x.weight(l.key)
+
+		for _, at := range l.list {
+			h := t.hit(at)
+
+			switch l.key[0] {
+			case 'p':
+				h.other = max(h.other, phoneWorth)
+			case 'a':
+				h.other = max(h.other, addressWorth*weight/max(most, 1))
+			default:
+				h.names += weight
+			}
+		}
+	}
+
+	return querySum
+}
+
+// collectNear tallies the venues in the cell of a point and those around it.
+func (x *index) collectNear(t *tally, to *match.Point) {
+	if to == nil {
+		return
+	}
+
+	middle := cellOf(*to)
+
+	for lat := middle.lat - 1; lat <= middle.lat+1; lat++ {
+		for lng := middle.lng - 1; lng <= middle.lng+1; lng++ {
+			for _, at := range x.cells[cell{lat, lng}] {
+				t.hit(at)
+			}
+		}
+	}
+}
+
+// nearness is what the distance of two points is worth. It is 0 when one is unknown.
+func nearness(a, b *match.Point) float64 {
+	if a == nil || b == nil {
+		return 0
+	}
+
+	d := metres(*a, *b)
+	if d > otherRegion {
+		return farWorth
+	}
+
+	return nearWorth * sameSpot / (sameSpot + d)
+}
+
+// metres is the distance of two points on a map that is flat between them, which is
+// exact enough to put candidates in order.
+func metres(a, b match.Point) float64 {
+	const perDegree = 111_195
+
+	lng := math.Remainder(a.Lng-b.Lng, 360) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
+
+	return perDegree * math.Hypot(a.Lat-b.Lat, lng)
+}
+
+// best takes the hits of the highest score, the first in the file where they are equal.
+func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
+	type scored struct {
+		at    int32
+		score float64
+	}
+
+	better := func(a, b scored) int { return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at)) }
+	most := c.config.MaxCandidates
+	list := make([]scored, 0, most+1)
+
+	for _, h := range hits {
+		s := scored{h.at, score(h)}
+		if len(list) == most && better(list[most-1], s) < 0 {
+			continue
+		}
+
+		at, _ := slices.BinarySearchFunc(list, s, better)
+		list = slices.Insert(list, at, s)
+		list = list[:min(len(list), most)]
+	}
+
+	venues := make([]provider.Venue, len(list))
+	for i, s := range list {
+		venues[i] = c.venues[s.at]
+	}
+
+	return venues
+}

@@ -1,0 +1,248 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+// TestCandidatesHoldWhatTheMatcherWouldFind compares the candidates with what the
+// matcher takes when it sees every venue.
+func TestCandidatesHoldWhatTheMatcherWouldFind(t *testing.T) {
+	t.Parallel()
+
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+
+	rng := rand.New(rand.NewPCG(seed, 0))
+
+	for _, size := range []int{500, 2000} {
+		venues := town(rng, size)
+
+		c, err := catalog.FromVenues(venues, catalog.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		all := make([]*match.Prepared, len(venues))
+		for i, v := range venues {
+			all[i] = match.Prepare(v.Place)
+		}
+
+		found, missed := 0, 0
+
+		for range 100 {
+			place := retold(rng, venues[rng.IntN(len(venues))].Place)
+
+			best := match.Prepare(place).Best(all)
+			if best.Outcome != match.Found {
+				continue
+			}
+
+			found++
+
+			if !holds(find(t, c, place), venues[best.Index].ID) {
+				missed++
+
+				t.Logf("missed %+v for %+v", venues[best.Index].Place, place)
+			}
+		}
+
+		t.Logf("%d venues: %d of %d found are among the candidates", size, found-missed, found)
+
+		if found < 50 || missed*50 > found {
+			t.Errorf("%d of %d matches are not among the candidates of %d venues", missed, found, size)
+		}
+	}
+}
+
+func holds(venues []provider.Venue, id string) bool {
+	return slices.ContainsFunc(venues, func(v provider.Venue) bool { return v.ID == id })
+}
+
+// TestEachAgreementFindsAVenue wants a venue found by any one thing that is known of it.
+func TestEachAgreementFindsAVenue(t *testing.T) {
+	t.Parallel()
+
+	venues := town(rand.New(rand.NewPCG(1, 2)), 500)
+	want := provider.Venue{ID: "wanted", Place: match.Place{
+		Address: "Yehuda HaLevi 205", City: "Tel Aviv", Location: &match.Point{Lat: 32.5, Lng: 34.9}, Name: "Quattrocento", Phone: "03-555-0199",
+	}}
+
+	c, err := catalog.FromVenues(append(venues, want), catalog.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	tests := map[string]match.Place{
+		"name":             {Name: "quattrocento"},
+		"word of the name": {Name: "Quattrocento by the Sea"},
+		"misspelt name":    {Name: "Quatrocenta"},
+		"other script":     {Name: "קוואטרוצ'נטו"},
+		"telephone":        {Name: "Moses", Phone: "+972 3 5550199"},
+		"address":          {Name: "Moses", Address: "205 Yehuda Halevi St."},
+		"neighbourhood":    {Name: "Moses", Location: &match.Point{Lat: 32.5004, Lng: 34.9004}},
+	}
+
+	for name, place := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			if !holds(find(t, c, place), "wanted") {
+				t.Errorf("not among the candidates for %+v", place)
+			}
+		})
+	}
+}
+
+func TestNearestOfAChainComeFirst(t *testing.T) {
+	t.Parallel()
+
+	var venues []provider.Venue
+
+	for i := range 500 {
+		lat := 29.5 + 0.01*float64(i*7%500)
+		venues = append(venues, provider.Venue{
+			ID: strconv.Itoa(i), Place: match.Place{Name: "Golda", Location: &match.Point{Lat: lat, Lng: 34.9}},
+		})
+	}
+
+	c, err := catalog.FromVenues(venues, catalog.Config{MaxCandidates: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	got := find(t, c, match.Place{Name: "Golda", Location: &match.Point{Lat: 32, Lng: 34.9}})
+	if len(got) != 5 {
+		t.Fatalf("%d candidates, want MaxCandidates", len(got))
+	}
+
+	for i, v := range got {
+		if d := v.Location.Lat - 32; d < -0.0201 || d > 0.0201 || (i == 0 && (d < -1e-9 || d > 1e-9)) {
+			t.Errorf("candidate %d is at latitude %g", i, v.Location.Lat)
+		}
+	}
+}
+
+func TestUnknownPlaces(t *testing.T) {
+	t.Parallel()
+
+	c := read(t, "id,name,city,lat,lng\n1,Giraffe,Tel Aviv,32.07,34.78\n", catalog.Config{})
+
+	got, err := c.Search(t.Context(), match.Place{Name: "Quattrocento", City: "Tel Aviv", Location: &match.Point{Lat: 31.7, Lng: 35.2}})
+	if err != nil || len(got) != 0 {
+		t.Errorf("Search = %v, %v; want the empty answer", got, err)
+	}
+
+	empty, err := catalog.FromVenues(nil, catalog.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if got, err := empty.Search(t.Context(), match.Place{Name: "Giraffe"}); err != nil || len(got) != 0 {
+		t.Errorf("Search in an empty catalogue = %v, %v", got, err)
+	}
+}
+
+func TestSearchesThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+
+	c := read(t, "id,name\n1,Giraffe\n", catalog.Config{Name: "shelf"})
+
+	got, err := c.Search(t.Context(), match.Place{City: "Tel Aviv"})
+	if !errors.Is(err, provider.ErrUnsupported) || provider.Temporary(err) || got != nil {
+		t.Errorf("Search for nothing = %v, %v; want unsupported", got, err)
+	}
+
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err = c.Search(canceled, match.Place{Name: "Giraffe"})
+	if failure, ok := errors.AsType[*provider.Error](err); !ok || failure.Kind != provider.KindCanceled ||
+		failure.Provider != "shelf" || !errors.Is(err, context.Canceled) {
+		t.Errorf("error of a canceled search = %v", err)
+	}
+
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+
+	if _, err = c.Search(late, match.Place{Name: "Giraffe"}); !errors.Is(err, provider.ErrTimeout) {
+		t.Errorf("error of a late search = %v", err)
+	}
+}
+
+// TestSearchesDoNotDisturbEachOther repeats searches from many goroutines, which use
+// the same memory in turn.
+func TestSearchesDoNotDisturbEachOther(t *testing.T) {
+	t.Parallel()
+
+	venues := town(rand.New(rand.NewPCG(3, 4)), 300)
+
+	c, err := catalog.FromVenues(venues, catalog.Config{MaxCandidates: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var want [][]provider.Venue
+	for _, v := range venues {
+		want = append(want, find(t, c, v.Place))
+	}
+
+	var group sync.WaitGroup
+	for worker := range 4 {
+		group.Go(func() {
+			for i := worker; i < len(venues); i += 2 {
+				got, err := c.Search(t.Context(), venues[i].Place)
+				if err != nil || !slices.EqualFunc(got, want[i], func(a, b provider.Venue) bool { return a.ID == b.ID }) {
+					t.Errorf("search %d differs from the first time: %v", i, err)
+				}
+			}
+		})
+	}
+
+	group.Wait()
+}
+
+func BenchmarkSearch(b *testing.B) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	venues := town(rng, 100_000)
+
+	c, err := catalog.FromVenues(venues, catalog.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	places := make([]match.Place, 1000)
+	for i := range places {
+		places[i] = retold(rng, venues[rng.IntN(len(venues))].Place)
+	}
+
+	b.ReportAllocs()
+
+	i := 0
+	for b.Loop() {
+		if _, err := c.Search(b.Context(), places[i%len(places)]); err != nil {
+			b.Fatal(err)
+		}
+
+		i++
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	venues := town(rand.New(rand.NewPCG(7, 8)), 10_000)
+
+	for b.Loop() {
+		if _, err := catalog.FromVenues(venues, catalog.Config{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
