@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Embedded answers from the first enricher of this process, with score and evidence.
+type Embedded struct{ *Pipeline }
+
+// Enrich implements enrich.Enricher.
+func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
+	resp, err := p.Enrichers[0].Enrich(ctx, req)
+	if err != nil {
+		return enrich.Answer{}, err //nolint:wrapcheck // says what is wrong
+	}
+	ids := make([]string, len(resp.Results))
+	for i, r := range resp.Results {
+		ids[i] = r.PlaceID
+	}
+	details, err := p.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
+	if err != nil {
+		return enrich.Answer{}, err //nolint:wrapcheck // says what is wrong
+	}
+	return enrich.Answer{Details: details, Response: resp}, nil
+}
+
+// remoteTimeout bounds one request to a service, beyond what it was asked to wait.
+const remoteTimeout = 10 * time.Second
+
+// Remote answers from an enricher that runs elsewhere, over HTTP.
+type Remote struct {
+	// URL is where it is, such as http://localhost:8080.
+	URL string
+
+	// Client sends the requests. Defaults to http.DefaultClient.
+	Client *http.Client
+}
+
+// Enrich implements enrich.Enricher.
+func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
+	body, err := contracts.Encode(req)
+	if err != nil {
+		return enrich.Answer{}, err //nolint:wrapcheck // names the fields
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+remoteTimeout)
+	defer cancel()
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(r.URL, "/")+"/v1/enrich", bytes.NewReader(body))
+	if err != nil {
+		return enrich.Answer{}, fmt.Errorf("ask %s: %w", r.URL, err)
+	}
+	post.Header.Set("Content-Type", "application/json")
+	client := r.Client
+	if client == nil {
+		client = http.DefaultClient
+	}
+	answer, err := client.Do(post)
+	if err != nil {
+		return enrich.Answer{}, errors.Join(enrich.ErrUnavailable, fmt.Errorf("ask %s: %w", r.URL, err))
+	}
+	defer answer.Body.Close() //nolint:errcheck // read to the end or given up
+	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
+	if err != nil {
+		return enrich.Answer{}, errors.Join(enrich.ErrUnavailable, fmt.Errorf("read the answer of %s: %w", r.URL, err))
+	}
+	if answer.StatusCode != http.StatusOK {
+		return enrich.Answer{}, refusal(r.URL, answer.StatusCode, data)
+	}
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if err != nil {
+		return enrich.Answer{}, fmt.Errorf("answer of %s: %w", r.URL, err)
+	}
+	return enrich.Answer{Response: resp}, nil
+}
+
+// refusal is what a service answered instead of results.
+func refusal(url string, status int, body []byte) error {
+	var problem struct {
+		Detail string `json:"detail"`
+	}
+	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
+		problem.Detail = http.StatusText(status)
+	}
+	err := fmt.Errorf("%s answered %d: %s", url, status, problem.Detail)
+	if status >= http.StatusInternalServerError {
+		return errors.Join(enrich.ErrUnavailable, err)
+	}
+	return err
+}

@@ -1,0 +1,146 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// assetBytes is what the streams and buckets of an embedded server may reserve.
+const assetBytes = 2 << 30
+
+// Config says what runs.
+type Config struct {
+	// Dir keeps the streams over the end of the process. Defaults to none: a temporary directory.
+	Dir string
+
+	// Enrichers are the addresses that the enricher's instances listen on, "-" for none; one instance for each.
+	// Defaults to one that does not listen.
+	Enrichers []string
+
+	// Logger gets the log of everything. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// NATSPort is the port that the server listens on, 0 for a free one, -1 for none. Nodes of a cluster always listen
+	// on free ones. Defaults to 0.
+	NATSPort int
+
+	// Nodes is how many servers there are: 1, or 3 and more for a cluster. Defaults to 1.
+	Nodes int
+
+	// Provider answers for all places. Required.
+	Provider provider.Provider
+
+	// Version is what the services tell. Defaults to the services' own default.
+	Version string
+}
+
+// Pipeline is all of it, running.
+type Pipeline struct {
+	// Conns are the connections of the instances, one each.
+	Conns []*nats.Conn
+
+	// Enrichers are the instances of the enricher.
+	Enrichers []*enricher.Enricher
+
+	cluster *natsrun.Cluster
+	server  *natsrun.Server
+}
+
+// Start runs the server and the services. The caller calls Stop.
+func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
+	if len(cfg.Enrichers) == 0 {
+		cfg.Enrichers = []string{"-"}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	p := &Pipeline{}
+	if err := p.start(ctx, cfg); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+func (p *Pipeline) start(ctx context.Context, cfg Config) error {
+	if err := p.startNATS(ctx, cfg); err != nil {
+		return err
+	}
+	for i, listen := range cfg.Enrichers {
+		nc, err := p.Connect(nats.Name(fmt.Sprintf("enricher-%d", i+1)))
+		if err != nil {
+			return fmt.Errorf("connect enricher %d: %w", i+1, err)
+		}
+		p.Conns = append(p.Conns, nc)
+		e, err := enricher.Start(ctx, nc, enricher.Config{
+			CreateAssets: true, Enabled: true, Listen: listen, Logger: cfg.Logger.With("instance", i+1), MaxBytes: assetBytes,
+			Providers: []provider.Provider{cfg.Provider}, Replicas: p.replicas(), Version: cfg.Version,
+		})
+		if err != nil {
+			return fmt.Errorf("start enricher %d: %w", i+1, err)
+		}
+		p.Enrichers = append(p.Enrichers, e)
+	}
+	return nil
+}
+
+func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
+	if cfg.Nodes > 1 {
+		p.cluster, err = natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: cfg.Dir, Nodes: cfg.Nodes, Logger: cfg.Logger})
+	} else {
+		p.server, err = natsrun.Start(natsrun.Config{Dir: cfg.Dir, Listen: cfg.NATSPort >= 0, Port: max(cfg.NATSPort, 0), Logger: cfg.Logger})
+	}
+	if err != nil {
+		return fmt.Errorf("start NATS: %w", err)
+	}
+	return nil
+}
+
+func (p *Pipeline) replicas() int {
+	if p.cluster != nil {
+		return min(len(p.cluster.Nodes), 5)
+	}
+	return 1
+}
+
+// Connect returns a new client of the server, which the caller closes.
+func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	if p.cluster != nil {
+		return p.cluster.Connect(opts...) //nolint:wrapcheck // says what failed
+	}
+	return p.server.Connect(opts...) //nolint:wrapcheck // says what failed
+}
+
+// NATSURL is where clients of other processes find the server, "" for nowhere; the nodes of a cluster by commas.
+func (p *Pipeline) NATSURL() string {
+	if p.cluster != nil {
+		return strings.ReplaceAll(p.cluster.URLs(), ", ", ",")
+	}
+	return p.server.URL()
+}
+
+// Stop ends everything, in the reverse order, and waits for it.
+func (p *Pipeline) Stop() error {
+	var errs []error
+	for _, e := range p.Enrichers {
+		errs = append(errs, e.Stop())
+	}
+	for _, nc := range p.Conns {
+		nc.Close()
+	}
+	if p.cluster != nil {
+		p.cluster.Stop()
+	}
+	if p.server != nil {
+		p.server.Stop()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,132 @@
+// Package sample holds a hand-written sample of the enricher's work: places as a search would return them, the searches,
+// a catalogue of venues, and which venue each place is. Names, addresses and ratings are fiction, and the telephone
+// numbers are from ranges that are never given out.
+//
+// Most places are in the catalogue under another spelling, in another script, or can be told by telephone or position
+// only. Some are not in it, though something with a similar name is near. A few are one of several branches, and
+// nothing says which.
+package sample
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+var (
+	//go:embed catalog.json
+	catalogJSON []byte
+
+	//go:embed places.json
+	placesJSON []byte
+
+	//go:embed requests.json
+	requestsJSON []byte
+
+	//go:embed truth.json
+	truthJSON []byte
+)
+
+// ErrInconsistent is returned when the files of the sample contradict each other.
+var ErrInconsistent = errors.New("sample: inconsistent")
+
+// ambiguous stands in truth.json for a place that several venues may be.
+const ambiguous = "ambiguous"
+
+// Sample is the sample, decoded.
+type Sample struct {
+	// Places are all places, each once, in the order of the file.
+	Places []contracts.Restaurant
+
+	// Requests are the searches. They overlap: every place is asked for more than once.
+	Requests []contracts.EnrichRequest
+
+	// Truth says for each place id what a careful person would decide.
+	Truth map[string]Truth
+}
+
+// Truth is the right decision for one place.
+type Truth struct {
+	// Outcome is FOUND, NOT_FOUND or AMBIGUOUS.
+	Outcome contracts.Outcome
+
+	// VenueID is the venue in the catalogue when Outcome is FOUND, empty otherwise.
+	VenueID string
+}
+
+// search is a request as requests.json has it: with the ids of its places instead of the places.
+type search struct {
+	CityText  string   `json:"cityText"`
+	PlaceIDs  []string `json:"placeIds"`
+	Query     string   `json:"query"` // what the person typed; tells readers of the file what the search is about
+	RequestID string   `json:"requestId"`
+}
+
+// Catalog returns the catalogue as a file in JSON, each time from its beginning.
+func Catalog() io.Reader { return bytes.NewReader(catalogJSON) }
+
+// Places returns the places as a file in JSON, each time from its beginning.
+func Places() io.Reader { return bytes.NewReader(placesJSON) }
+
+// Load decodes the sample. Every call returns a copy of its own. An error is a mistake in the files, which are built in.
+func Load() (Sample, error) {
+	var s Sample
+	var searches []search
+	var truth map[string]*string
+	err := errors.Join(
+		decode("places.json", placesJSON, &s.Places),
+		decode("requests.json", requestsJSON, &searches),
+		decode("truth.json", truthJSON, &truth),
+	)
+	if err != nil {
+		return Sample{}, err
+	}
+	byID := make(map[string]contracts.Restaurant, len(s.Places))
+	for _, p := range s.Places {
+		byID[p.PlaceID] = p
+	}
+	for _, search := range searches {
+		req := contracts.EnrichRequest{CityText: search.CityText, RequestID: search.RequestID}
+		for _, id := range search.PlaceIDs {
+			place, ok := byID[id]
+			if !ok {
+				return Sample{}, fmt.Errorf("%w: %s asks for place %q, which does not exist", ErrInconsistent, search.RequestID, id)
+			}
+			if place.Location != nil { // a copy shares what it points to
+				at := *place.Location
+				place.Location = &at
+			}
+			req.Results = append(req.Results, place)
+		}
+		s.Requests = append(s.Requests, req)
+	}
+	s.Truth = make(map[string]Truth, len(truth))
+	for id, venue := range truth {
+		s.Truth[id] = decided(venue)
+	}
+	return s, nil
+}
+
+func decided(venue *string) Truth {
+	switch {
+	case venue == nil:
+		return Truth{Outcome: contracts.OutcomeNotFound}
+	case *venue == ambiguous:
+		return Truth{Outcome: contracts.OutcomeAmbiguous}
+	}
+	return Truth{Outcome: contracts.OutcomeFound, VenueID: *venue}
+}
+
+func decode(name string, data []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("sample: %s: %w", name, err)
+	}
+	return nil
+}

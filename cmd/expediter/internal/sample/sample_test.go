@@ -1,0 +1,293 @@
+package sample
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func load(t *testing.T) Sample {
+	t.Helper()
+	s, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// venue is a venue as the file has it.
+type venue struct {
+	Address  string              `json:"address"`
+	City     string              `json:"city"`
+	ID       string              `json:"id"`
+	Location *contracts.Location `json:"location"`
+	Name     string              `json:"name"`
+	Phone    string              `json:"phone"`
+	URL      string              `json:"url"`
+}
+
+func venues(t *testing.T) map[string]venue {
+	t.Helper()
+	var list []venue
+	dec := json.NewDecoder(Catalog())
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&list); err != nil {
+		t.Fatal(err)
+	}
+	byID := make(map[string]venue, len(list))
+	for _, v := range list {
+		if _, twice := byID[v.ID]; twice {
+			t.Errorf("the venue %s is given twice", v.ID)
+		}
+		byID[v.ID] = v
+	}
+	return byID
+}
+
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	s := load(t)
+	if len(s.Places) < 60 {
+		t.Errorf("%d places, want at least 60", len(s.Places))
+	}
+	id := regexp.MustCompile(`^ChIJ[A-Za-z0-9_-]{23}$`)
+	seen := make(map[string]bool)
+	cities, scripts := make(map[string]bool), make(map[string]int)
+	foreign := 0
+	for _, p := range s.Places {
+		if err := p.Validate(); err != nil || !id.MatchString(p.PlaceID) {
+			t.Errorf("%s: %q, %v", p.Name, p.PlaceID, err)
+		}
+		if seen[p.PlaceID] {
+			t.Errorf("%s is given twice", p.PlaceID)
+		}
+		seen[p.PlaceID] = true
+		cities[p.CityText] = true
+		scripts[script(p.Name)]++
+		if p.Field("rating") != nil && p.Field("openNow") != nil && p.Field("types") != nil {
+			foreign++
+		}
+		if p.Location != nil && outside(*p.Location) {
+			t.Errorf("%s is at %v, which is in none of the countries", p.Name, *p.Location)
+		}
+	}
+	if len(cities) < 12 || scripts["Hebrew"] < 15 || scripts["Latin"] < 15 || scripts["Greek"] < 2 {
+		t.Errorf("%d spellings of cities, scripts %v", len(cities), scripts)
+	}
+	if foreign != len(s.Places) {
+		t.Errorf("only %d places carry fields to pass through", foreign)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	s := load(t)
+	if len(s.Requests) < 25 {
+		t.Errorf("%d requests, want at least 25", len(s.Requests))
+	}
+	asked, ids := make(map[string]int), make(map[string]bool)
+	for _, req := range s.Requests {
+		if err := req.Validate(); err != nil {
+			t.Error(err)
+		}
+		if n := len(req.Results); n < 4 || n > 20 {
+			t.Errorf("%s has %d places, want 4 to 20", req.RequestID, n)
+		}
+		if ids[req.RequestID] {
+			t.Errorf("%s is given twice", req.RequestID)
+		}
+		ids[req.RequestID] = true
+		within := make(map[string]bool)
+		for _, p := range req.Results {
+			if within[p.PlaceID] {
+				t.Errorf("%s asks for %s twice", req.RequestID, p.PlaceID)
+			}
+			within[p.PlaceID] = true
+			asked[p.PlaceID]++
+		}
+	}
+	for _, p := range s.Places {
+		if asked[p.PlaceID] < 2 {
+			t.Errorf("%s is asked for in %d requests, want 2 or more", p.Name, asked[p.PlaceID])
+		}
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	t.Parallel()
+	catalog := venues(t)
+	if len(catalog) < 80 {
+		t.Errorf("%d venues, want at least 80", len(catalog))
+	}
+	page := regexp.MustCompile(`^/en/(isr|grc|deu|fin)/[a-z-]+/restaurant/[a-z0-9-]+$`)
+	urls, scripts := make(map[string]bool), make(map[string]int)
+	for id, v := range catalog {
+		u, err := url.Parse(v.URL)
+		if err != nil || u.Scheme != "https" || u.Host != "wolt.com" || !page.MatchString(u.Path) {
+			t.Errorf("%s: odd URL %q", id, v.URL)
+		}
+		if urls[v.URL] {
+			t.Errorf("%s: two venues have the URL %q", id, v.URL)
+		}
+		urls[v.URL] = true
+		scripts[script(v.Name)]++
+		if v.Name == "" || v.Address == "" || v.City == "" || v.Location == nil || outside(*v.Location) {
+			t.Errorf("%s: incomplete or out of place: %+v", id, v)
+		}
+	}
+	if scripts["Hebrew"] < 20 || scripts["Latin"] < 20 || scripts["Greek"] < 3 {
+		t.Errorf("scripts %v", scripts)
+	}
+}
+
+func TestTruth(t *testing.T) {
+	t.Parallel()
+	s, catalog := load(t), venues(t)
+	outcomes := make(map[contracts.Outcome]int)
+	taken := make(map[string]string)
+	for _, p := range s.Places {
+		truth, ok := s.Truth[p.PlaceID]
+		if !ok {
+			t.Errorf("%s has no truth", p.Name)
+			continue
+		}
+		outcomes[truth.Outcome]++
+		if truth.Outcome != contracts.OutcomeFound {
+			continue
+		}
+		if _, exists := catalog[truth.VenueID]; !exists {
+			t.Errorf("%s is the venue %q, which does not exist", p.Name, truth.VenueID)
+		}
+		if other := taken[truth.VenueID]; other != "" {
+			t.Errorf("%s and %s are the same venue", p.Name, other)
+		}
+		taken[truth.VenueID] = p.Name
+	}
+	if len(s.Truth) != len(s.Places) {
+		t.Errorf("%d truths for %d places", len(s.Truth), len(s.Places))
+	}
+	share := func(o contracts.Outcome) float64 { return float64(outcomes[o]) / float64(len(s.Places)) }
+	if f := share(contracts.OutcomeFound); f < 0.65 || f > 0.76 {
+		t.Errorf("%.2f of the places are found", f)
+	}
+	if f := share(contracts.OutcomeNotFound); f < 0.17 || f > 0.25 {
+		t.Errorf("%.2f of the places are not found", f)
+	}
+	if n := outcomes[contracts.OutcomeAmbiguous]; n != 3 {
+		t.Errorf("%d places are ambiguous, want 3", n)
+	}
+}
+
+// The telephone numbers must be nobody's: no subscriber's number starts with 000 in Israel, Greece and Finland, and
+// Berlin's 23125 is set apart for films.
+func TestTelephonesAreFictional(t *testing.T) {
+	t.Parallel()
+	fictional := regexp.MustCompile(`^(?:(?:972|0)[2-9]0000[1-9]\d\d|30210000\d{4}|210000\d{4}|(?:49|0)3023125\d{3})$`)
+	check := func(name, phone string) {
+		digits := strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return r
+			}
+			return -1
+		}, phone)
+		if phone != "" && !fictional.MatchString(digits) {
+			t.Errorf("%s: %q may be somebody's number", name, phone)
+		}
+	}
+	for _, p := range load(t).Places {
+		check(p.Name, p.Phone)
+	}
+	for _, v := range venues(t) {
+		check(v.Name, v.Phone)
+	}
+}
+
+// The file of places is one that the enrich command reads, without a complaint and without a change.
+func TestPlacesAreReadable(t *testing.T) {
+	t.Parallel()
+	s := load(t)
+	reader, err := input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var i int
+	for place, err := range reader.Files(t.Context(), input.Stdin) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !place.Restaurant.Equal(s.Places[i]) {
+			t.Errorf("place %d differs", i)
+		}
+		i++
+	}
+	if report := reader.Report(); report.Bad+report.Duplicates > 0 || i != len(s.Places) {
+		t.Errorf("read %d places, %+v", i, report)
+	}
+}
+
+func TestLoadReturnsCopies(t *testing.T) {
+	t.Parallel()
+	first, second := load(t), load(t)
+	first.Places[0].Name = "changed"
+	first.Places[0].SetState(contracts.ProviderWolt, contracts.NotFoundState(), true)
+	*first.Places[0].Location = contracts.Location{}
+	delete(first.Truth, first.Places[0].PlaceID)
+	if again := load(t); !again.Places[0].Equal(second.Places[0]) || len(again.Truth) != len(second.Truth) {
+		t.Error("a change of one copy shows in another")
+	}
+	if !first.Requests[0].Results[0].Equal(second.Requests[0].Results[0]) {
+		t.Error("a change of a place shows in a request")
+	}
+}
+
+func outside(at contracts.Location) bool {
+	for _, box := range [][4]float64{{29.4, 34.2, 33.4, 35.9}, {37.8, 23.5, 38.2, 24.1}, {52.3, 13, 52.7, 13.8}, {60.1, 24.7, 60.3, 25.3}} {
+		if at.Lat >= box[0] && at.Lng >= box[1] && at.Lat <= box[2] && at.Lng <= box[3] {
+			return false
+		}
+	}
+	return true
+}
+
+func script(name string) string {
+	for _, r := range name {
+		switch {
+		case unicode.Is(unicode.Hebrew, r):
+			return "Hebrew"
+		case unicode.Is(unicode.Greek, r):
+			return "Greek"
+		}
+	}
+	return "Latin"
+}
+
+func ExampleLoad() {
+	s, err := Load()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(len(s.Places), "places in", len(s.Requests), "requests")
+	fmt.Println(s.Places[0].Name, s.Truth[s.Places[0].PlaceID].Outcome)
+	// Output:
+	// 75 places in 32 requests
+	// פיצה הצוק FOUND
+}
+
+func ExampleCatalog() {
+	data, err := io.ReadAll(Catalog())
+	fmt.Println(json.Valid(data), err)
+	// Output: true <nil>
+}
