@@ -89,9 +89,9 @@ func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 	maps.DeleteFunc(config.Metadata, func(key, _ string) bool {
 		return len(key) > 6 && key[:6] == "_nats."
 	})
-	raw, err := json.Marshal(config)
+	raw, err := marshal(config)
 	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
+		return nil, err
 	}
 	var settings map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &settings); err != nil {

@@ -1,0 +1,395 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// applied returns a server of its own with all assets.
+func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+func actions(changes []contracts.Change) map[contracts.Action]int {
+	counts := make(map[contracts.Action]int)
+	for _, change := range changes {
+		counts[change.Action]++
+	}
+	return counts
+}
+
+func TestApplyCreatesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	want := contracts.Assets(contracts.AssetOptions{})
+	total := len(want)
+
+	differences, err := contracts.Check(t.Context(), js, want)
+	if err != nil || len(differences) != total || !differences[0].Missing {
+		t.Fatalf("got %v, %v, want %d missing", differences, err, total)
+	}
+	for range 2 {
+		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{DryRun: true})
+		if got := actions(changes); err != nil || got[contracts.ActionCreate] != total {
+			t.Fatalf("dry run: got %v, %v", got, err)
+		}
+	}
+	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+	if got := actions(changes); err != nil || got[contracts.ActionCreate] != total {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	if differences, err := contracts.Check(t.Context(), js, want); err != nil || differences != nil {
+		t.Errorf("the server changed what was declared: %v, %v", differences, err)
+	}
+	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+	if got := actions(changes); err != nil || got[contracts.ActionNone] != total {
+		t.Errorf("second time: got %v, %v", got, err)
+	}
+	for _, bucket := range contracts.Buckets(contracts.AssetOptions{}) {
+		if _, err := js.KeyValue(t.Context(), strings.TrimPrefix(bucket.Name, "KV_")); err != nil {
+			t.Errorf("%s: %v", bucket.Name, err)
+		}
+	}
+}
+
+func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	want := contracts.Assets(contracts.AssetOptions{})
+	const name = contracts.StreamEvents
+	changed := want[slices.IndexFunc(want, func(c jetstream.StreamConfig) bool { return c.Name == name })]
+	changed.MaxAge = time.Hour
+	changed.MaxMsgs = 10
+	changed.Description = "by hand"
+	changed.Subjects = []string{"other.>", contracts.EventsSubjects}
+	changed.DenyDelete = true
+	changed.Metadata = map[string]string{"owner": "ops"}
+	if _, err := js.UpdateStream(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+
+	differences, err := contracts.Check(t.Context(), js, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expected := []contracts.Difference{
+		{Stream: name, Field: "deny_delete", Got: "true"},
+		{Stream: name, Field: "description", Got: `"by hand"`, Want: `"Domain events"`, Fixed: true},
+		{Stream: name, Field: "max_age", Got: "1h0m0s", Want: "168h0m0s", Fixed: true},
+		{Stream: name, Field: "max_msgs", Got: "10", Fixed: true},
+		{Stream: name, Field: "subjects", Got: `["events.>","other.>"]`, Want: `["events.>"]`, Fixed: true},
+	}
+	if diff := cmp.Diff(expected, differences); diff != "" {
+		t.Fatalf("-want +got\n%s", diff)
+	}
+	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+	if got := actions(changes); err != nil || got[contracts.ActionUpdate] != 1 {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	differences, err = contracts.Check(t.Context(), js, want)
+	if diff := cmp.Diff(expected[:1], differences); err != nil || diff != "" {
+		t.Errorf("%v -want +got\n%s", err, diff)
+	}
+	if line := differences[0].String(); !strings.Contains(line, "deny_delete is true, want unset (an update cannot change it)") {
+		t.Errorf("got %q", line)
+	}
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil || stream.CachedInfo().Config.Metadata["owner"] != "ops" {
+		t.Errorf("the operator's metadata is gone: %v", err)
+	}
+	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+	if got := actions(changes); err != nil || got[contracts.ActionRefuse] != 1 {
+		t.Errorf("third time: got %v, %v", got, err)
+	}
+}
+
+func TestApplyGoesOnAfterAFailure(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"events.a"}}); err != nil {
+		t.Fatal(err)
+	}
+	want := contracts.Assets(contracts.AssetOptions{})
+	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+	if err == nil || !strings.Contains(err.Error(), "stream EVENTS") {
+		t.Errorf("got %v, want a failure that names EVENTS", err)
+	}
+	failed := slices.DeleteFunc(slices.Clone(changes), func(c contracts.Change) bool { return c.Err == nil })
+	if len(failed) != 1 || failed[0].Stream != contracts.StreamEvents || len(changes) != len(want) {
+		t.Errorf("failed: %+v", failed)
+	}
+	missing, err := contracts.Check(t.Context(), js, want)
+	if err != nil || len(missing) != 1 {
+		t.Errorf("got %v, %v, want all but EVENTS to be there", missing, err)
+	}
+}
+
+func TestAssetsFitWhatIsReserved(t *testing.T) {
+	t.Parallel()
+	const limit = 200 << 20
+	for name, options := range map[string]contracts.AssetOptions{
+		"memory": {MaxBytes: limit, Storage: jetstream.MemoryStorage},
+		"file":   {MaxBytes: limit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, js := natstest.Connect(t, natstest.Server(t))
+			want := contracts.Assets(options)
+			var total int64
+			for _, config := range want {
+				total += config.MaxBytes
+				if config.MaxBytes < 1<<20 || config.MaxConsumers <= 0 || config.Duplicates <= 0 || config.Storage != options.Storage {
+					t.Errorf("%s is not bounded: %+v", config.Name, config)
+				}
+			}
+			if total > limit {
+				t.Errorf("%d bytes in all, at most %d", total, limit)
+			}
+			if _, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRenderedFilesAreAccepted creates every stream from its file, as an operator's tool does.
+func TestRenderedFilesAreAccepted(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	var files []string
+	for _, folder := range []string{"streams", "buckets"} {
+		found, err := filepath.Glob(filepath.Join(root, "deploy/nats", folder, "*.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config jetstream.StreamConfig
+		if err := json.Unmarshal(raw, &config); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		config.Replicas = 1
+		if _, err := js.CreateStream(t.Context(), config); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	differences, err := contracts.Check(t.Context(), js, contracts.Assets(contracts.AssetOptions{}))
+	if err != nil || differences != nil {
+		t.Errorf("the files are not the declarations: %v, %v", differences, err)
+	}
+}
+
+// TestAPlaceIsQueuedOnce: also with another message id, also after the claim and the window of ids have ended.
+func TestAPlaceIsQueuedOnce(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject, err := contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123")
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(id string) error {
+		_, err := js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id))
+		return err
+	}
+	if err := publish("claim-1"); err != nil {
+		t.Fatal(err)
+	}
+	var refused *jetstream.APIError
+	if err := publish("claim-2"); !errors.As(err, &refused) || refused.ErrorCode != 10077 {
+		t.Fatalf("got %v, want it refused by the stream", err)
+	}
+	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := consumer.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := publish("claim-3"); err == nil {
+		t.Error("a second job was queued while the first was being worked")
+	}
+	if err := msg.DoubleAck(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := publish("claim-4"); err != nil {
+		t.Errorf("after the first was done: %v", err)
+	}
+}
+
+func TestARowIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject, err := contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0)); err == nil {
+		t.Error("stored twice")
+	}
+	if _, err := js.Publish(t.Context(), subject, nil); err == nil {
+		t.Error("stored twice by a publisher that expects nothing")
+	}
+}
+
+func TestAdvisoriesAreKept(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	subject, err := contracts.ImportJobSubject(contracts.PriorityNormal, "job1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), subject, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := js.OrderedConsumer(t.Context(), contracts.StreamDead, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := consumer.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := msg.TermWithReason("cannot be read"); err != nil {
+		t.Fatal(err)
+	}
+	advisory, err := dead.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."; !strings.HasPrefix(advisory.Subject(), want) {
+		t.Errorf("got %s", advisory.Subject())
+	}
+}
+
+func TestChangesOfAKeyAreRepublished(t *testing.T) {
+	t.Parallel()
+	nc, js := applied(t)
+	key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, "מסעדה.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, ">"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), contracts.BucketEnrich)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(t.Context(), key, []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	for _, subscription := range []*nats.Subscription{one, all} {
+		msg, err := subscription.NextMsgWithContext(t.Context())
+		if err != nil || string(msg.Data) != "v" {
+			t.Errorf("got %v, %v", msg, err)
+		}
+	}
+}
+
+// TestEveryKeyIsOneTheServerTakes puts each kind of key with an id that needs encoding at its longest.
+func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	id := strings.Repeat("é", contracts.MaxID/2)
+	keys := map[string]func() (string, error){
+		contracts.BucketDeliveries:  func() (string, error) { return contracts.DeliveryKey(id, "email", "CUSTOMER", id) },
+		contracts.BucketDirectory:   func() (string, error) { return contracts.DirectoryKey("CUSTOMER", id) },
+		contracts.BucketEnrich:      func() (string, error) { return contracts.EnrichSlotKey("wolt", id) },
+		contracts.BucketImportJobs:  func() (string, error) { return contracts.ImportJobKey(id) },
+		contracts.BucketImportSteps: func() (string, error) { return contracts.ImportStepKey(id, "transcript") },
+		contracts.BucketInbox:       func() (string, error) { return contracts.InboxKey("CUSTOMER", id, id) },
+		contracts.BucketRequests:    func() (string, error) { return contracts.RequestKey(id) },
+	}
+	for _, bucket := range slices.Sorted(maps.Keys(keys)) {
+		key, err := keys[bucket]()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kv, err := js.KeyValue(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Create(t.Context(), key, []byte("v")); err != nil {
+			t.Errorf("%s: %v", bucket, err)
+		}
+		if entry, err := kv.Get(t.Context(), key); err != nil || string(entry.Value()) != "v" {
+			t.Errorf("%s: %v", bucket, err)
+		}
+	}
+}
+
+// TestACloudEventSurvivesTheServer publishes one with text that headers cannot carry as it is.
+func TestACloudEventSurvivesTheServer(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	event := contracts.CloudEvent{
+		ID: "evt-001", Source: "/reservations", Type: contracts.CloudEventDomain, Subject: "מסעדה \"50%\"\u2028",
+		Extensions: map[string]string{"tenant": "תל אביב"}, DataContentType: "application/json", Data: []byte(`{"a": 1}`),
+	}
+	subject, err := contracts.EventSubject("RESTAURANT", "RESERVATION_REQUESTED")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, duplicate := range []bool{false, true} {
+		msg, err := event.Msg(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ack, err := js.PublishMsg(t.Context(), msg)
+		if err != nil || ack.Duplicate != duplicate {
+			t.Fatalf("got %+v, %v, want duplicate %v", ack, err, duplicate)
+		}
+	}
+	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg, err := stream.GetLastMsgForSubject(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(event, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
