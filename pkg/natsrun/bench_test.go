@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // BenchmarkStart measures from nothing to a server that has answered a client,
@@ -33,6 +34,48 @@ func BenchmarkStart(b *testing.B) {
 				b.StopTimer()
 				nc.Close()
 				srv.Stop()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkRestart measures how long a client is without a server.
+func BenchmarkRestart(b *testing.B) {
+	srv := natstest.Server(b, func(c *natsrun.Config) { c.Memory = true })
+	nc, _ := natstest.Connect(b, srv)
+
+	for b.Loop() {
+		if err := srv.Restart(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+
+		for nc.ConnectedServerId() == "" {
+			if err := b.Context().Err(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// BenchmarkStartCluster measures from nothing to streams with three replicas.
+func BenchmarkStartCluster(b *testing.B) {
+	for name, mutate := range map[string]func(*natsrun.ClusterConfig){
+		"InProcess": func(*natsrun.ClusterConfig) {},
+		"Processes": natstest.Processes,
+	} {
+		b.Run(name, func(b *testing.B) {
+			cfg := natsrun.ClusterConfig{}
+			mutate(&cfg)
+
+			for b.Loop() {
+				c, err := natsrun.StartCluster(b.Context(), cfg)
+				if err != nil {
+					b.Fatal(err)
+				}
+
+				b.StopTimer()
+				c.Stop()
 				b.StartTimer()
 			}
 		})

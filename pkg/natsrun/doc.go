@@ -1,3 +1,65 @@
-// Package natsrun runs NATS inside this process: one server that is ready in
-// milliseconds, or a cluster whose nodes can be stopped, killed and restarted.
+// Package natsrun runs NATS with JetStream inside a Go program: one server that
+// is ready in milliseconds, or a cluster whose nodes can be stopped, killed and
+// frozen. The settings are those of deploy/nats, which are also what is deployed.
+//
+// # A server in a program
+//
+// Start returns when the server takes connections. It listens on nothing unless
+// it is asked to (Config.Listen, Config.Port), and then on 127.0.0.1 only;
+// clients of the same program connect through memory, with Connect or
+// nats.InProcessServer(srv), and find the server again after a Restart.
+//
+// # A server in a test
+//
+// Package natstest gives each test a server of its own, which is why tests can be
+// parallel and need no cleaning up. Copy this:
+//
+//	func TestStore(t *testing.T) {
+//		t.Parallel()
+//
+//		srv := natstest.Server(t)         // stopped when the test ends
+//		_, js := natstest.Connect(t, srv) // closed before that
+//
+//		kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
+//		if err != nil {
+//			t.Fatal(err)
+//		}
+//
+//		if err := srv.Restart(t.Context()); err != nil { // kv goes on working
+//			t.Fatal(err)
+//		}
+//	}
+//
+// natstest.Bubble runs a server under fake time, where a TTL of a week passes in
+// seconds. natstest.NewUsers turns on the users and permissions of production.
+//
+// # A cluster
+//
+// StartCluster runs three nodes or more and returns when streams can be created
+// on all of them. Nodes inside this process start fast and end gracefully; with
+// ClusterConfig.Processes each is a process, the program itself once more, which
+// Kill ends as a crash would and Pause freezes:
+//
+//	func TestMain(m *testing.M) {
+//		natsrun.NodeMain() // a child is a node and goes no further
+//		os.Exit(m.Run())
+//	}
+//
+//	func TestLeaderDies(t *testing.T) {
+//		c := natstest.Cluster(t, 3, natstest.Processes)
+//		...
+//		leader, err := c.StreamLeader(t.Context(), "KV_b")
+//		...
+//		err = leader.Kill()
+//	}
+//
+// After the crash of a leader the others elect one in 4 to 9 seconds, the
+// server's own timers; importing natstest/fastelection makes that about one.
+//
+// # What a restart keeps
+//
+// File streams and buckets keep everything over Restart, over Node.Stop and over
+// Node.Kill: the death of a process loses nothing that was acknowledged. Memory
+// streams of a single server start empty. What a power cut costs is another
+// question, see sync_interval in the configuration files.
 package natsrun

@@ -29,6 +29,8 @@ func accountsServer(t *testing.T) (*natsrun.Server, *natstest.Users) {
 			RePublish: &jetstream.RePublish{Source: "$KV.enrich.>", Destination: "rp.enrich.>"},
 		},
 		{Name: "KV_directory", Subjects: []string{"$KV.directory.>"}, AllowDirect: true, MaxMsgsPerSubject: 1},
+		{Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, AllowDirect: true, MaxMsgsPerSubject: 1},
+		{Name: "KV_requests", Subjects: []string{"$KV.requests.>"}, AllowDirect: true, MaxMsgsPerSubject: 1},
 		{Name: "ENRICH_JOBS", Subjects: []string{"jobs.enrich.>"}, Retention: jetstream.WorkQueuePolicy},
 		{Name: "EVENTS", Subjects: []string{"events.>"}},
 		{Name: "DEAD", Subjects: []string{"dead.>"}},
@@ -75,6 +77,8 @@ func TestEnricherMayDoItsWork(t *testing.T) {
 	mustPass(t, "read many slots in one round trip", readMany(nc))
 	mustPass(t, "enqueue, take and settle a job", useJobs(t, js))
 	mustPass(t, "dead letter", publish(t, js, "dead.ENRICH_JOBS.wolt"))
+	mustPass(t, "excuse an attempt", publish(t, js, "$KV.jobs.excused.ENRICH_JOBS.enricher.1"))
+	mustPass(t, "remember a request", publish(t, js, "$KV.requests.x"))
 
 	if _, err := changes.NextMsgWithContext(t.Context()); err != nil {
 		t.Errorf("changes of the bucket: %v", err)
@@ -106,8 +110,8 @@ func TestServicesAreDeniedTheRest(t *testing.T) {
 			"$JS.API.CONSUMER.MSG.NEXT.EVENTS.notifier", "$JS.ACK.EVENTS.notifier.1.1.1.1.0",
 			"$JS.API.DIRECT.GET.KV_directory.$KV.directory.x", "$JS.API.INFO", "$JS.API.STREAM.CREATE.X",
 			"$JS.API.STREAM.DELETE.KV_enrich", "$JS.API.STREAM.INFO.KV_directory", "$JS.API.STREAM.MSG.DELETE.KV_enrich",
-			"$JS.API.STREAM.NAMES", "$JS.API.STREAM.PURGE.KV_enrich", "$JS.API.STREAM.UPDATE.KV_enrich",
-			"$KV.directory.x", "$KV.locks.x", "_INBOX_publisher.x", "dead.EVENTS.x", "events.order.created",
+			"$JS.API.STREAM.LIST", "$JS.API.STREAM.PURGE.KV_enrich", "$JS.API.STREAM.UPDATE.KV_enrich",
+			"$KV.directory.x", "$KV.jobs.excused.IMPORT_JOBS.x", "$KV.locks.x", "_INBOX_publisher.x", "dead.EVENTS.x", "events.order.created",
 			"jobs.import.x", "rp.enrich.x", "$SRV.PING", "enricher.v1.enrich",
 		},
 		"notifier":  {"$KV.directory.x", "events.order.created", "jobs.enrich.x", "$KV.enrich.x", "$JS.API.STREAM.DELETE.EVENTS"},

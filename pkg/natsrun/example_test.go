@@ -1,0 +1,149 @@
+package natsrun_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+)
+
+func ExampleStart() {
+	srv, err := natsrun.Start(natsrun.Config{Memory: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Stop()
+
+	nc, err := srv.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	reply, err := nc.Request("$JS.API.INFO", nil, time.Second)
+	fmt.Println(len(reply.Data) > 0, err)
+	// Output: true <nil>
+}
+
+func ExampleServer_Restart() {
+	ctx := context.Background()
+
+	srv, err := natsrun.Start(natsrun.Config{Memory: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Stop()
+
+	nc, err := srv.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "orders"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if _, err := kv.PutString(ctx, "table-7", "soup"); err != nil {
+		log.Fatal(err)
+	}
+
+	if err := srv.Restart(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	entry, err := kv.Get(ctx, "table-7") // the same client, the next server
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(string(entry.Value()))
+	// Output: soup
+}
+
+func ExampleConfig() {
+	srv, err := natsrun.Start(natsrun.Config{
+		Memory:     true,
+		ServerName: "kitchen",
+		Mutate:     func(o *server.Options) { o.MaxPayload = 64 << 10 },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer srv.Stop()
+
+	nc, err := srv.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	fmt.Println(nc.ConnectedServerName(), nc.MaxPayload())
+	// Output: kitchen 65536
+}
+
+func ExampleStartCluster() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Stop()
+
+	nc, err := c.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Replicas: 3}); err != nil {
+		log.Fatal(err)
+	}
+
+	before, err := c.StreamLeader(ctx, "ORDERS")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	if err := c.StepDown(ctx, "ORDERS"); err != nil {
+		log.Fatal(err)
+	}
+
+	after, err := c.StreamLeader(ctx, "ORDERS")
+	fmt.Println(before.Name != after.Name, err)
+	// Output: true <nil>
+}
+
+func ExampleNode_Kill() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Stop()
+
+	// Without ClusterConfig.Processes there is no process to kill.
+	fmt.Println(errors.Is(c.Nodes[0].Kill(), natsrun.ErrNoProcess))
+	// Output: true
+}
