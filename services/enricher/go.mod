@@ -3,9 +3,32 @@ module github.com/expediter-io/expediter/services/enricher
 go 1.26.0
 
 require (
+	github.com/caarlos0/env/v11 v11.4.2
+	github.com/coder/websocket v1.8.15
+	github.com/expediter-io/expediter/pkg/contracts v0.0.0
+	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/google/go-cmp v0.7.0
+	github.com/google/uuid v1.6.0
+	github.com/nats-io/nats.go v1.55.0
 	github.com/sony/gobreaker/v2 v2.4.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/text v0.43.0
 	golang.org/x/time v0.16.0
+)
+
+require (
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace (
+	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
+	github.com/expediter-io/expediter/pkg/contracts => ../../pkg/contracts
+	github.com/expediter-io/expediter/pkg/kvlock => ../../pkg/kvlock
+	github.com/expediter-io/expediter/pkg/natsrun => ../../pkg/natsrun
+	github.com/expediter-io/expediter/pkg/worker => ../../pkg/worker
 )

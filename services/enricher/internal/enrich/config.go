@@ -1,0 +1,98 @@
+package enrich
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// Config says how a [Service] works.
+type Config struct {
+	// ClaimTTL is how long a place counts as being looked up when nobody renews the claim, in whole seconds.
+	// Defaults to 60 seconds.
+	ClaimTTL time.Duration
+
+	// Deprecated writes the field `wolt` beside `providers.wolt`, for readers that have not moved yet.
+	// Defaults to false.
+	Deprecated bool
+
+	// Enabled looks places up. When it is off, requests are answered as they came. Defaults to false.
+	Enabled bool
+
+	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
+	FoundTTL time.Duration
+
+	// Logger gets the events of this package. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// MaxSubscriptions bounds the subscriptions open at a time in this process. Defaults to 10,000.
+	MaxSubscriptions int
+
+	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
+	NotFoundTTL time.Duration
+
+	// Providers are asked about every place. At least one, with different names. Required.
+	Providers []provider.Provider
+
+	// RequestTTL is how long after a request its events can be subscribed to, in whole seconds. Defaults to 1 hour.
+	RequestTTL time.Duration
+
+	// StoreTimeout bounds what one request spends on the store and the queue: after it the request is answered with
+	// what is known. Defaults to 1.8 seconds, so that the answer is out within two.
+	StoreTimeout time.Duration
+
+	// UnresolvedTTL is how long a look-up that ended without an answer (several venues could be the place, or the
+	// provider failed for good) keeps the place from being looked up again. Defaults to 60 seconds.
+	UnresolvedTTL time.Duration
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, time.Minute)
+	cfg.FoundTTL = cmp.Or(cfg.FoundTTL, 7*24*time.Hour)
+	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
+	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
+	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
+	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
+	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return cfg
+}
+
+func (cfg Config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("enricher: "+format, args...)) }
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ClaimTTL", cfg.ClaimTTL}, {"FoundTTL", cfg.FoundTTL}, {"NotFoundTTL", cfg.NotFoundTTL},
+		{"RequestTTL", cfg.RequestTTL}, {"UnresolvedTTL", cfg.UnresolvedTTL},
+	} {
+		if d.value < time.Second || d.value%time.Second != 0 {
+			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	if cfg.StoreTimeout < 0 {
+		bad("StoreTimeout is %s: want a positive duration", cfg.StoreTimeout)
+	}
+	if cfg.MaxSubscriptions < 0 {
+		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)
+	}
+	if len(cfg.Providers) == 0 {
+		bad("no provider: want at least one")
+	}
+	seen := map[string]bool{}
+	for _, p := range cfg.Providers {
+		if seen[p.Name()] {
+			bad("two providers are named %q: names must differ", p.Name())
+		}
+		seen[p.Name()] = true
+	}
+	return errors.Join(errs...)
+}

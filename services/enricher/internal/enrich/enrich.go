@@ -1,0 +1,248 @@
+package enrich
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// claimsAtOnce bounds the claims of one request that are under way at a time.
+const claimsAtOnce = 64
+
+// Enrich answers a request that [contracts.Decode] or Validate has let through. It never waits for a provider unless
+// req.WaitMS asks for that: what is not known is PENDING, a job is queued for it, and [Service.Subscribe] tells the
+// rest. When the store is down everything is PENDING. The only error is [ErrUnknownProvider].
+//
+// One round trip for each 512 places when all are known. Otherwise three: read, claim, queue; the claims go out
+// together, and so do the jobs.
+func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
+	s.counters.requests.Add(1)
+	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
+	names, err := s.pick(req.Providers)
+	if err != nil {
+		return resp, err
+	}
+	switch {
+	case !s.cfg.Enabled:
+		return s.unenriched(ctx, resp, names, SkipFlagDisabled), nil
+	case len(req.Results) == 0:
+		return s.unenriched(ctx, resp, names, SkipNoResults), nil
+	}
+	all, err := targets(req, resp.RequestID, names)
+	if err != nil {
+		return resp, err
+	}
+	s.counters.places.Add(int64(len(all)))
+	s.resolve(ctx, all)
+	if req.WaitMS > 0 {
+		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
+	}
+	resp.Results = slices.Clone(req.Results)
+	resp.Pending = s.apply(resp.Results, all)
+	return resp, nil
+}
+
+func (s *Service) unenriched(ctx context.Context, resp contracts.EnrichResponse, names []string, reason SkipReason) contracts.EnrichResponse {
+	s.skipAll(ctx, resp.RequestID, names, reason)
+	resp.Skipped = string(reason)
+	return resp
+}
+
+// pick returns the providers that a request asks for: all of them when it names none.
+func (s *Service) pick(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return s.names, nil
+	}
+	var picked []string
+	for i, name := range names {
+		if s.providers[name] == nil {
+			return nil, fmt.Errorf("%w %q at providers/%d: have %q", ErrUnknownProvider, name, i, s.names)
+		}
+		if !slices.Contains(picked, name) {
+			picked = append(picked, name)
+		}
+	}
+	return picked, nil
+}
+
+// apply writes the states into the restaurants and returns how many are pending.
+func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending int) {
+	for _, t := range all {
+		for _, i := range t.results {
+			results[i].SetState(t.job.Provider, t.state, s.cfg.Deprecated)
+		}
+		if !t.settled {
+			pending++
+		}
+	}
+	return pending
+}
+
+// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout.
+func (s *Service) resolve(ctx context.Context, all []*target) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	keys := make([]string, len(all))
+	for i, t := range all {
+		keys[i] = t.key
+	}
+	slots, err := s.flight.GetMany(ctx, keys)
+	if err != nil {
+		s.logger.WarnContext(ctx, "enricher: slots cannot be read, all stays pending", "places", len(all), "error", err)
+		for _, t := range all {
+			s.skip(ctx, t, SkipStoreDown)
+		}
+		return
+	}
+	var unsettled, missing []*target
+	for i, t := range all {
+		if s.observe(ctx, t, slots[i]) {
+			missing = append(missing, t)
+		}
+		if !t.settled {
+			unsettled = append(unsettled, t)
+		}
+	}
+	if len(unsettled) == 0 {
+		return
+	}
+	var recorded sync.WaitGroup
+	recorded.Go(func() {
+		if err := s.save(ctx, all[0].job.RequestID, unsettled); err != nil {
+			s.logger.WarnContext(ctx, "enricher: nobody can subscribe to this request", "requestId", all[0].job.RequestID, "error", err)
+		}
+	})
+	s.claimAll(ctx, missing)
+	recorded.Wait()
+}
+
+// observe takes over what a slot says and logs it. It reports whether the place has to be claimed.
+func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (missing bool) {
+	if err := t.learn(slot); err != nil {
+		s.discard(ctx, t, err)
+		return true
+	}
+	switch slot.State {
+	case kvlock.Done:
+		s.counters.hits.Add(1)
+		s.log(ctx, slog.LevelDebug, EventCacheHit, t, slog.String("status", string(t.state.Status)))
+		s.skip(ctx, t, SkipAlreadyCached)
+		return false
+	case kvlock.Pending, kvlock.Failed:
+		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
+		s.skip(ctx, t, SkipLockHeld)
+		return false
+	case kvlock.Absent:
+	}
+	s.log(ctx, slog.LevelDebug, EventCacheMiss, t, slog.String("cityText", t.job.CityText))
+	return true
+}
+
+func (s *Service) claimAll(ctx context.Context, missing []*target) {
+	limit := make(chan struct{}, claimsAtOnce)
+	var wg sync.WaitGroup
+	for _, t := range missing {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			s.claim(ctx, t)
+		})
+	}
+	wg.Wait()
+}
+
+// claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
+// time one has the claim; the others find it held. Two round trips.
+func (s *Service) claim(ctx context.Context, t *target) {
+	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Revision: t.revision})
+	var taken *kvlock.TakenError
+	switch {
+	case errors.As(err, &taken):
+		s.observe(ctx, t, taken.Slot)
+	case err != nil:
+		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
+		s.skip(ctx, t, SkipLockError)
+	default:
+		s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
+		s.queue(ctx, t, claim)
+	}
+}
+
+// wait waits until every target is settled, for at most d.
+func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
+	open := map[string]*target{}
+	for _, t := range all {
+		if !t.settled {
+			open[t.key] = t
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for len(open) > 0 {
+		if err := s.settleNext(ctx, open); err != nil {
+			return // what is known by now is the answer
+		}
+	}
+}
+
+// settleNext watches the open targets until one more is settled.
+func (s *Service) settleNext(ctx context.Context, open map[string]*target) error {
+	keys := make([]string, 0, len(open))
+	for key := range open {
+		keys = append(keys, key)
+	}
+	w, err := s.flight.Watch(keys...)
+	if err != nil {
+		return err //nolint:wrapcheck // only ends the wait
+	}
+	defer w.Close()
+	for len(open) > 0 {
+		slot, err := w.Next(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // only ends the wait
+		}
+		t := open[slot.Key]
+		if t == nil {
+			continue
+		}
+		s.follow(ctx, t, slot)
+		if t.settled {
+			delete(open, slot.Key)
+		}
+	}
+	return nil
+}
+
+// follow takes over what a watched slot says. A place whose claim has expired, because its worker or its job was lost,
+// is claimed and queued again: nobody who watches waits for ever.
+func (s *Service) follow(ctx context.Context, t *target, slot kvlock.Slot) {
+	err := t.learn(slot)
+	if err == nil && slot.State != kvlock.Absent {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	if err != nil {
+		s.discard(ctx, t, err)
+	}
+	s.claim(ctx, t)
+}
+
+// discard removes a result that cannot be read, so that the place is looked up again.
+func (s *Service) discard(ctx context.Context, t *target, cause error) {
+	s.logger.ErrorContext(ctx, "enricher: unreadable result is looked up again", "error", cause)
+	if err := s.flight.Invalidate(ctx, t.key); err != nil {
+		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key, "error", err)
+	}
+	t.revision = 0
+}

@@ -1,0 +1,100 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// publishTry bounds one try to queue a job, so that one lost acknowledgement leaves time for another.
+const publishTry = 600 * time.Millisecond
+
+// errQueued is returned when the stream already has a job for the place.
+var errQueued = errors.New("a job for the place is queued already")
+
+// queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
+// expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
+// cannot be reached the claim is given back, so that the next request may try.
+func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) {
+	err := s.publish(ctx, t, claim)
+	switch {
+	case errors.Is(err, errQueued):
+		s.skip(ctx, t, SkipLockHeld)
+	case err != nil:
+		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
+		s.skip(ctx, t, SkipQueueUnavailable)
+		s.giveBack(ctx, claim)
+	default:
+		s.counters.jobs.Add(1)
+		s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
+			slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", string(EventCacheMiss)))
+	}
+}
+
+// publish sends the job until the stream has it. A try without an acknowledgement may have been stored: the next one
+// then finds the place queued, or its own message id.
+func (s *Service) publish(ctx context.Context, t *target, claim *kvlock.Claim) error {
+	job := t.job
+	job.Claim, job.RequestedAt = claim.Ref(), time.Now().UTC()
+	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
+	if err != nil {
+		return err //nolint:wrapcheck // names the id
+	}
+	body, err := contracts.Encode(job)
+	if err != nil {
+		return err //nolint:wrapcheck // names the fields
+	}
+	for {
+		msg, err := jobMessage(subject, job, claim.ID(), body)
+		if err != nil {
+			return err
+		}
+		try, cancel := context.WithTimeout(ctx, publishTry)
+		_, err = s.js.PublishMsg(try, msg)
+		cancel()
+		var api *jetstream.APIError
+		switch {
+		case err == nil:
+			return nil
+		case errors.As(err, &api) && api.ErrorCode == codePerSubjectLimit:
+			return errQueued
+		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed):
+			return fmt.Errorf("enricher: queue %s: %w", subject, err)
+		}
+	}
+}
+
+// codePerSubjectLimit is the server's error for a message to a subject that is full (JSStreamStoreFailedF with
+// "maximum messages per subject exceeded").
+const codePerSubjectLimit jetstream.ErrorCode = 10077
+
+func jobMessage(subject string, job contracts.EnrichJob, claimID string, body []byte) (*nats.Msg, error) {
+	event := contracts.CloudEvent{
+		ID: claimID, Source: "/enricher", Type: contracts.CloudEventEnrichRequested, Subject: job.Provider + "/" + job.PlaceID,
+		Time: job.RequestedAt, DataContentType: "application/json", Data: body,
+	}
+	msg, err := event.Msg(subject)
+	if err != nil {
+		return nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
+	}
+	msg.Header.Set(nats.MsgIdHdr, contracts.EnrichJobMsgID(claimID))
+	return msg, nil
+}
+
+// giveBack ends a claim in the background: the request has spent its time already.
+func (s *Service) giveBack(ctx context.Context, claim *kvlock.Claim) {
+	ctx = context.WithoutCancel(ctx)
+	s.background.Go(func() {
+		if err := claim.Fail(ctx, string(SkipQueueUnavailable), 0); err != nil {
+			s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// ErrUnknownProvider is returned when a request names a provider that this service does not have.
+var ErrUnknownProvider = errors.New("enricher: unknown provider")
+
+// Service answers requests and works jobs. It is safe for concurrent use. Close ends it.
+type Service struct {
+	cfg       Config
+	flight    *kvlock.Flight
+	js        jetstream.JetStream
+	logger    *slog.Logger
+	names     []string // of the providers, in the order of the configuration
+	providers map[string]provider.Provider
+	requests  jetstream.KeyValue
+	counters  counters
+
+	subscriptions chan struct{} // has an element for each open subscription
+	background    sync.WaitGroup
+}
+
+// New binds to the buckets and the queue. Two round trips.
+func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	requests, err := js.KeyValue(ctx, contracts.BucketRequests)
+	if err != nil {
+		return nil, fmt.Errorf("enricher: bind bucket %q: %w", contracts.BucketRequests, err)
+	}
+	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
+		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, OpTimeout: cfg.StoreTimeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("enricher: %w", err)
+	}
+	s := &Service{
+		cfg: cfg, flight: flight, js: js, logger: cfg.Logger, providers: map[string]provider.Provider{}, requests: requests,
+		subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
+	}
+	for _, p := range cfg.Providers {
+		s.names = append(s.names, p.Name())
+		s.providers[p.Name()] = p
+	}
+	return s, nil
+}
+
+// Close ends all subscriptions and waits for what still runs in the background.
+func (s *Service) Close() {
+	s.flight.Close()
+	s.background.Wait()
+}

@@ -1,0 +1,261 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// ErrTooManySubscriptions is returned when this process has as many as Config.MaxSubscriptions.
+var ErrTooManySubscriptions = errors.New("enricher: too many subscriptions in this process")
+
+// The types of events that a Subscription tells.
+const (
+	// TypeSnapshot is the first event of a new subscription: the states of all places of the request.
+	TypeSnapshot = "snapshot"
+	// TypeReset is the first event when the id to resume after is unknown: forget what you have, a snapshot follows.
+	TypeReset = "reset"
+	// TypeComplete is the last event: something has been told about every place.
+	TypeComplete = "complete"
+)
+
+// Update is one event of a Subscription.
+type Update struct {
+	// ID is what to pass to Subscribe to go on after this event.
+	ID string
+
+	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
+	Type string
+
+	// Body is what to tell: a Snapshot, a contracts.ResultPatch or a Notice.
+	Body any
+}
+
+// Notice is the body of an event that says no more than its type.
+type Notice struct {
+	Type      string `json:"type"`
+	RequestID string `json:"requestId"`
+}
+
+// Snapshot is where the places of a request stand.
+type Snapshot struct {
+	Type      string          `json:"type"`
+	RequestID string          `json:"requestId"`
+	Places    []SnapshotPlace `json:"places"`
+	Pending   int             `json:"pending"`
+}
+
+// SnapshotPlace is where one place stands, in the form of a patch.
+type SnapshotPlace struct {
+	PlaceID string `json:"placeId"`
+	contracts.Patch
+}
+
+// Patches returns the snapshot's settled places as patches, for clients that know nothing else.
+func (s Snapshot) Patches() []contracts.ResultPatch {
+	var patches []contracts.ResultPatch
+	for _, place := range s.Places {
+		settled := false
+		for _, state := range place.Providers {
+			settled = settled || state.Status != contracts.StatusPending || state.Reason != ""
+		}
+		if settled {
+			patches = append(patches, contracts.ResultPatch{
+				Type: contracts.TypeResultPatch, RequestID: s.RequestID, PlaceID: place.PlaceID, Patch: place.Patch,
+			})
+		}
+	}
+	return patches
+}
+
+// Subscription tells what becomes of one request. It is used by one goroutine, and closed.
+type Subscription struct {
+	service   *Service
+	requestID string
+	targets   []*target
+	byKey     map[string]int
+	progress  progress
+	watcher   *kvlock.Watcher
+	queue     []Update // what is known and not told yet
+	over      bool
+}
+
+// Subscribe starts to tell what becomes of a request. A new subscription begins with a snapshot. One that resumes after
+// the event with id lastEventID gets the patches that came since, and those only; the id may come from any process. When
+// that id is not one of this request, it begins with a reset and a snapshot. The last event says that there will be no
+// more; one that resumes after it gets nothing.
+//
+// It returns [ErrUnknownRequest] and [ErrTooManySubscriptions]. Two round trips.
+func (s *Service) Subscribe(ctx context.Context, requestID, lastEventID string) (*Subscription, error) {
+	select {
+	case s.subscriptions <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: the limit is %d", ErrTooManySubscriptions, s.cfg.MaxSubscriptions)
+	}
+	sub, err := s.subscribe(ctx, requestID, lastEventID)
+	if err != nil {
+		<-s.subscriptions
+		return nil, err
+	}
+	return sub, nil
+}
+
+func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) (*Subscription, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	record, err := s.load(ctx, requestID)
+	if err != nil {
+		return nil, err
+	}
+	sub := &Subscription{
+		service: s, requestID: requestID, byKey: map[string]int{},
+		progress: progress{nonce: record.Nonce, told: make([]told, len(record.Jobs))},
+	}
+	keys := make([]string, len(record.Jobs))
+	for i, job := range record.Jobs {
+		if keys[i], err = contracts.EnrichSlotKey(job.Provider, job.PlaceID); err != nil {
+			return nil, fmt.Errorf("enricher: record of request %q: %w", requestID, err)
+		}
+		sub.targets = append(sub.targets, newTarget(job, keys[i]))
+		sub.byKey[keys[i]] = i
+	}
+	if sub.watcher, err = s.flight.Watch(keys...); err != nil {
+		return nil, fmt.Errorf("enricher: subscribe to request %q: %w", requestID, err)
+	}
+	if err := sub.begin(ctx, lastEventID); err != nil {
+		sub.watcher.Close()
+		return nil, err
+	}
+	return sub, nil
+}
+
+// begin queues what a subscriber is told first.
+func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
+	if err := sub.learnAll(ctx); err != nil {
+		return fmt.Errorf("enricher: subscribe to request %q: %w", sub.requestID, err)
+	}
+	switch {
+	case lastEventID == "":
+		sub.snapshot()
+	case sub.progress.resume(lastEventID) == nil:
+		sub.over = sub.progress.complete()
+		for i := range sub.targets {
+			sub.patch(i)
+		}
+	default:
+		sub.tell(TypeReset, Notice{Type: TypeReset, RequestID: sub.requestID})
+		sub.snapshot()
+	}
+	sub.finish()
+	return nil
+}
+
+// learnAll reads the state of every place: the watcher tells each once before it tells changes.
+func (sub *Subscription) learnAll(ctx context.Context) error {
+	learnt := map[int]bool{}
+	for len(learnt) < len(sub.byKey) {
+		slot, err := sub.watcher.Next(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // wrapped by begin
+		}
+		i := sub.byKey[slot.Key]
+		sub.service.follow(ctx, sub.targets[i], slot)
+		learnt[i] = true
+	}
+	return nil
+}
+
+// Close ends the subscription.
+func (sub *Subscription) Close() {
+	sub.watcher.Close()
+	<-sub.service.subscriptions
+}
+
+// Over says that Next has nothing to tell any more.
+func (sub *Subscription) Over() bool { return sub.over && len(sub.queue) == 0 }
+
+// Next waits for the next event. ok is false after the last one.
+func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err error) {
+	for len(sub.queue) == 0 {
+		if sub.Over() {
+			return Update{}, false, nil
+		}
+		slot, err := sub.watcher.Next(ctx)
+		if err != nil {
+			return Update{}, false, err //nolint:wrapcheck // the context's own error
+		}
+		i := sub.byKey[slot.Key]
+		sub.service.follow(ctx, sub.targets[i], slot)
+		sub.patch(i)
+		sub.finish()
+	}
+	update = sub.queue[0]
+	sub.queue = sub.queue[1:]
+	return update, true, nil
+}
+
+// patch queues the state of place i if the subscriber has not been told as much.
+func (sub *Subscription) patch(i int) {
+	t := sub.targets[i]
+	if !sub.advance(i) {
+		return
+	}
+	sub.service.counters.patches.Add(1)
+	sub.tell(contracts.TypeResultPatch,
+		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
+}
+
+// advance notes that the subscriber is told of place i, and reports whether that is news.
+func (sub *Subscription) advance(i int) bool {
+	t, rank := sub.targets[i], toldNothing
+	switch {
+	case t.answered():
+		rank = toldAnswer
+	case t.settled:
+		rank = toldUnresolved
+	}
+	if rank <= sub.progress.told[i] {
+		return false
+	}
+	sub.progress.told[i] = rank
+	return true
+}
+
+func (sub *Subscription) snapshot() {
+	body := Snapshot{Type: TypeSnapshot, RequestID: sub.requestID}
+	places := map[string]int{}
+	for i, t := range sub.targets {
+		sub.advance(i)
+		if !t.settled {
+			body.Pending++
+		}
+		patch := contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated).Patch
+		at, known := places[t.job.PlaceID]
+		if !known {
+			places[t.job.PlaceID] = len(body.Places)
+			body.Places = append(body.Places, SnapshotPlace{PlaceID: t.job.PlaceID, Patch: patch})
+			continue
+		}
+		body.Places[at].Providers[t.job.Provider] = t.state
+		if patch.Wolt != nil {
+			body.Places[at].Wolt = patch.Wolt
+		}
+	}
+	sub.tell(TypeSnapshot, body)
+}
+
+// finish queues the last event when everything has been told.
+func (sub *Subscription) finish() {
+	if sub.over || !sub.progress.complete() {
+		return
+	}
+	sub.over = true
+	sub.tell(TypeComplete, Notice{Type: TypeComplete, RequestID: sub.requestID})
+}
+
+func (sub *Subscription) tell(kind string, body any) {
+	sub.queue = append(sub.queue, Update{ID: sub.progress.eventID(), Type: kind, Body: body})
+}

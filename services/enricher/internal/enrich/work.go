@@ -1,0 +1,218 @@
+package enrich
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+const (
+	// jobTimeout bounds one attempt at a job.
+	jobTimeout = 30 * time.Second
+
+	// jobAttempts is how often a place is tried before its job goes to the dead letters.
+	jobAttempts = 3
+
+	// maxRetryAfter bounds how long a provider can have itself left alone.
+	maxRetryAfter = 10 * time.Minute
+
+	// heldSnooze is when to look again at a place that somebody else works on.
+	heldSnooze = 2 * time.Second
+)
+
+// Policy is how the worker runs [Service.Work].
+func Policy() worker.Policy {
+	return worker.Policy{
+		Backoff:     worker.Exponential(2*time.Second, time.Minute),
+		Decode:      decodeJob,
+		MaxAttempts: jobAttempts,
+		Timeout:     jobTimeout,
+	}
+}
+
+// decodeJob reads a job from the body, or from a CloudEvent in structured mode.
+func decodeJob(header nats.Header, payload []byte, args any) error {
+	event, err := contracts.ParseCloudEvent(contracts.EnrichJobsSubjects, header, payload)
+	if err != nil {
+		return err //nolint:wrapcheck // names the fields
+	}
+	job, err := contracts.Decode[contracts.EnrichJob](event.Data)
+	if err != nil {
+		return err //nolint:wrapcheck // names the fields
+	}
+	*args.(*contracts.EnrichJob) = job //nolint:forcetypeassert // registered with this type
+	return nil
+}
+
+// Work looks one place up. It resumes the claim that the job carries, asks the provider, lets the matcher decide, and
+// turns the claim into the result. When somebody else has done it already nothing is asked.
+//
+// The provider is asked once for each claim, and again only after a failure, or when a worker died between asking and
+// storing. A failure that may pass is tried again by the worker's policy, not before the provider allows it. One that
+// may not, and the last one, leave the place without an answer for UnresolvedTTL and end in the dead letters.
+func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
+	t, err := s.jobTarget(job.Args)
+	if err != nil {
+		return worker.Cancel(err)
+	}
+	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, kvlock.ResumeOptions{Attempt: job.Attempt})
+	var taken *kvlock.TakenError
+	switch {
+	case errors.As(err, &taken) && taken.Slot.State == kvlock.Pending:
+		return worker.Snooze(heldSnooze)
+	case errors.As(err, &taken):
+		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
+		return nil
+	case err != nil:
+		return fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err)
+	}
+
+	held, stop := claim.Keep(ctx, 0)
+	result, err := s.lookUp(held, t)
+	stop()
+	if err != nil {
+		return s.failed(ctx, job, t, claim, err)
+	}
+	return s.complete(ctx, t, claim, result)
+}
+
+func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
+	if s.providers[job.Provider] == nil {
+		return nil, fmt.Errorf("%w %q in a job: have %q", ErrUnknownProvider, job.Provider, s.names)
+	}
+	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the id
+	}
+	return newTarget(job, key), nil
+}
+
+// lookUp asks the provider and decides.
+func (s *Service) lookUp(ctx context.Context, t *target) (contracts.EnrichResult, error) {
+	place := match.Place{Name: t.job.Name, Address: t.job.Address, City: t.job.CityText, Phone: t.job.Phone}
+	if l := t.job.Location; l != nil {
+		place.Location = &match.Point{Lat: l.Lat, Lng: l.Lng}
+	}
+	s.counters.providerCalls.Add(1)
+	venues, err := s.providers[t.job.Provider].Search(ctx, place)
+	if err != nil {
+		return contracts.EnrichResult{}, err //nolint:wrapcheck // the caller needs its type
+	}
+	decision := match.Best(place, provider.Places(venues))
+	result, err := resultOf(decision, venues)
+	if err != nil {
+		return contracts.EnrichResult{}, err
+	}
+	attrs := []slog.Attr{slog.String("outcome", string(result.Outcome)), slog.Float64("score", result.Score), slog.Int("candidates", len(venues))}
+	if result.Venue != nil {
+		attrs = append(attrs, slog.String("venueId", result.Venue.ID))
+	}
+	s.log(ctx, slog.LevelInfo, EventMatched, t, attrs...)
+	return result, nil
+}
+
+// resultOf puts a decision into the form that is kept: the answer, and what it was made on.
+func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult, error) {
+	outcome := contracts.Outcome(d.Outcome)
+	result := contracts.EnrichResult{Status: outcome.Status(), UpdatedAt: time.Now().UTC(), Outcome: outcome, Matcher: match.ModelVersion}
+	if d.Index < 0 {
+		return result, nil
+	}
+	evidence, err := json.Marshal(d.Evidence)
+	if err != nil {
+		return result, fmt.Errorf("enricher: encode evidence: %w", err)
+	}
+	v := venues[d.Index]
+	result.Score, result.Evidence = d.Score, evidence
+	result.Venue = &contracts.Venue{ID: v.ID, Name: v.Name, Address: v.Address, City: v.City, URL: v.URL}
+	if outcome == contracts.OutcomeFound {
+		result.URL = &v.URL
+	}
+	return result, nil
+}
+
+// complete stores the result. If the claim was lost meanwhile, because this process was paused or cut off, it is taken
+// again when nobody else has it, so that the provider need not be asked again.
+func (s *Service) complete(ctx context.Context, t *target, claim *kvlock.Claim, result contracts.EnrichResult) error {
+	value, err := contracts.Encode(result)
+	if err != nil {
+		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key, err))
+	}
+	ttl := s.ttl(result.Outcome)
+	_, err = claim.Complete(ctx, value, ttl)
+	if errors.Is(err, kvlock.ErrLost) {
+		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), kvlock.ResumeOptions{})
+		if err == nil {
+			_, err = claim.Complete(ctx, value, ttl)
+		}
+		if errors.Is(err, kvlock.ErrTaken) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("enricher: store the result of %s: %w", t.key, err)
+	}
+	s.counters.outcome(result.Outcome)
+	return nil
+}
+
+// ttl is how long a result is kept: ±10 %, so that what was found together does not expire together.
+func (s *Service) ttl(o contracts.Outcome) time.Duration {
+	var d time.Duration
+	switch o {
+	case contracts.OutcomeFound:
+		d = s.cfg.FoundTTL
+	case contracts.OutcomeNotFound:
+		d = s.cfg.NotFoundTTL
+	case contracts.OutcomeAmbiguous, contracts.OutcomeError:
+		return s.cfg.UnresolvedTTL
+	}
+	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // spreads expiry, guards nothing
+	return max(jittered.Truncate(time.Second), time.Second)
+}
+
+// failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
+func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *kvlock.Claim, cause error) error {
+	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
+		return s.putBack(ctx, claim, cause)
+	}
+	var failure *provider.Error
+	var after time.Duration
+	if errors.As(cause, &failure) {
+		after = min(failure.RetryAfter, maxRetryAfter)
+	}
+	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt), slog.String("error", cause.Error()))
+	if provider.Temporary(cause) && job.Attempt < job.MaxAttempts {
+		if after > 0 {
+			return s.putBack(ctx, claim, worker.Retry(after, cause))
+		}
+		return s.putBack(ctx, claim, cause)
+	}
+	result := contracts.EnrichResult{
+		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
+	}
+	if err := s.complete(context.WithoutCancel(ctx), t, claim, result); err != nil {
+		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key, "error", err)
+	}
+	return worker.Cancel(cause)
+}
+
+// putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
+func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict error) error {
+	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
+		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
+	}
+	return verdict
+}

@@ -1,0 +1,168 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+)
+
+// Config says what the API serves, and how.
+type Config struct {
+	// Heartbeat is how often an idle event stream gets a comment, so that proxies keep it open.
+	// Defaults to 15 seconds.
+	Heartbeat time.Duration
+
+	// Logger gets what went wrong in answering. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
+	// service's own. Defaults to none.
+	Origins []string
+
+	// Ready returns the checks of readiness by name, nil for one that is passed. Required.
+	Ready func(context.Context) map[string]error
+
+	// Service answers. Required.
+	Service *enrich.Service
+
+	// Version is what /version tells. Defaults to "unknown".
+	Version string
+}
+
+const (
+	defaultHeartbeat = 15 * time.Second
+	writeTimeout     = 10 * time.Second // for one event to a client that does not read
+	retryAfter       = "2"              // seconds, with every 503
+)
+
+type api struct {
+	Config
+}
+
+// New returns the handler of all routes.
+func New(cfg Config) http.Handler {
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = defaultHeartbeat
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Version == "" {
+		cfg.Version = "unknown"
+	}
+	a := &api{cfg}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/enrich", a.enrich)
+	mux.HandleFunc("GET /v1/requests/{requestId}", a.request)
+	mux.HandleFunc("GET /v1/requests/{requestId}/events", a.events)
+	mux.HandleFunc("GET /v1/requests/{requestId}/ws", a.webSocket)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, a.Version+"\n") })
+	return mux
+}
+
+// enrich answers POST /v1/enrich. The query parameter wait, a duration such as 5s, is waitMs of the body for those who
+// cannot change the body.
+func (a *api) enrich(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, contracts.MaxBody))
+	if err != nil {
+		a.fail(w, r, readError(err))
+		return
+	}
+	req, err := contracts.Decode[contracts.EnrichRequest](body)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if wait := r.URL.Query().Get("wait"); wait != "" {
+		d, err := time.ParseDuration(wait)
+		if err != nil || d < 0 || d > contracts.MaxWait {
+			a.fail(w, r, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+				{Path: "?wait", Problem: "must be a duration such as 5s, at most " + contracts.MaxWait.String()},
+			}})
+			return
+		}
+		req.WaitMS = int(d.Milliseconds())
+	}
+	resp, err := a.Service.Enrich(r.Context(), req)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	data, err := contracts.Encode(resp)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	if resp.Pending > 0 {
+		w.Header().Set("Link", `</v1/requests/`+pathEscape(resp.RequestID)+`/events>; rel="monitor"`)
+	}
+	_, _ = w.Write(data)
+}
+
+// readError is what is wrong with a body that could not be read.
+func readError(err error) error {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		return errTooLarge
+	}
+	return errors.Join(errBody, err)
+}
+
+// request answers GET /v1/requests/{requestId} with where the request stands, for those who poll.
+func (a *api) request(w http.ResponseWriter, r *http.Request) {
+	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), "")
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer sub.Close()
+	update, _, err := sub.Next(r.Context())
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, "application/json", update.Body)
+}
+
+// ready answers GET /readyz, with a line for each check when the query has verbose.
+func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+	checks := a.Ready(r.Context())
+	status, text := http.StatusOK, ""
+	for _, name := range sortedKeys(checks) {
+		if err := checks[name]; err != nil {
+			status = http.StatusServiceUnavailable
+			text += "[-]" + name + " failed: " + err.Error() + "\n"
+			continue
+		}
+		text += "[+]" + name + " ok\n"
+	}
+	w.WriteHeader(status)
+	if r.URL.Query().Has("verbose") || status != http.StatusOK {
+		_, _ = io.WriteString(w, text)
+		return
+	}
+	_, _ = io.WriteString(w, "ok\n")
+}
+
+func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		http.Error(w, "encoding the answer failed", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}
