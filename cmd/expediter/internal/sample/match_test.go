@@ -1,0 +1,62 @@
+package sample
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+// unsure are the places that a careful person decides and the matcher does not dare to, by name. It gives no wrong link
+// for them, only none.
+var unsure = map[string]string{
+	"Café Alma Levana":   "Rothschild and רוטשילד are taken for two streets",
+	"Diwan al-Zaytoun":   "Paulus VI and Paulus HaShishi are taken for two streets",
+	"Falafel HaKikar":    "King George and המלך ג'ורג' are taken for two streets",
+	"Gelateria Stella":   "Herzl and הרצל are taken for two streets",
+	"Kahvila Lumi":       "neither of two branches comes near enough to be a candidate",
+	"חומוס שולמית":       "הרצל and Herzl are taken for two streets",
+	"פינת הפיתה":         "רוטשילד and Rothschild are taken for two streets",
+	"שווארמה דודו ובניו": "אלנבי and Allenby are taken for two streets",
+}
+
+// Every place is looked up as the enricher does it. A link to the wrong venue is never acceptable.
+func TestMatcherAgreesWithTruth(t *testing.T) {
+	t.Parallel()
+	s := load(t)
+	venues, err := catalog.Read(Catalog(), catalog.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.Places {
+		query := match.Place{Address: p.Address, City: p.CityText, Name: p.Name, Phone: p.Phone}
+		if p.Location != nil {
+			query.Location = &match.Point{Lat: p.Location.Lat, Lng: p.Location.Lng}
+		}
+		candidates, err := venues.Search(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decision := match.Best(query, provider.Places(candidates))
+		got := Truth{Outcome: contracts.Outcome(decision.Outcome)}
+		best := "nothing"
+		if decision.Index >= 0 {
+			best = fmt.Sprintf("%s, %s", candidates[decision.Index].Name, candidates[decision.Index].Address)
+		}
+		if decision.Outcome == match.Found {
+			got.VenueID = candidates[decision.Index].ID
+		}
+		why, abstains := unsure[p.Name]
+		switch want := s.Truth[p.PlaceID]; {
+		case got == want && abstains:
+			t.Logf("%s is decided now: take it off the list", p.Name)
+		case got == want || abstains && decision.Outcome != match.Found:
+		default:
+			t.Errorf("%s, %s: got %s %s (%.3f, margin %.2f: %s), want %s %s %s",
+				p.Name, p.Address, got.Outcome, got.VenueID, decision.Score, decision.Margin, best, want.Outcome, want.VenueID, why)
+		}
+	}
+}
