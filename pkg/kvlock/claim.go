@@ -4,58 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"github.com/nats-io/nuid"
 )
 
-// BeginOptions are the choices of one [Flight.Begin]. The zero value is good.
-type BeginOptions struct {
-	// Fingerprint tells inputs apart that share a key. Defaults to none.
-	Fingerprint string
-
-	// Handoff says that the work will be done by whoever resumes the claim, in another process or at another time.
-	// Until then anybody who holds the reference of any claim of this key may resume it. Defaults to false.
-	Handoff bool
-
-	// Revision is the key's last revision as the caller read it, from Get or GetMany. A right one saves the round
-	// trips of finding out; a wrong one costs them. Defaults to 0: the key has never been written.
-	Revision uint64
-
-	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
-	TTL time.Duration
-}
-
-// ResumeOptions are the choices of one [Flight.Resume]. The zero value is good.
-type ResumeOptions struct {
-	// Attempt is written into the slot, for people who look. Defaults to one more than the slot's.
-	Attempt int
-
-	// Fingerprint as in [BeginOptions].
-	Fingerprint string
-
-	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
-	TTL time.Duration
-}
-
-// Claim is the right to compute one key. It ends by [Claim.Complete] or [Claim.Fail], or is lost. Its methods may be
-// called concurrently; they work one after the other.
+// Claim is the right to compute one key. It ends by [Claim.Complete], [Claim.Fail], [Claim.Release] or [Claim.HandOff],
+// or is lost. Its methods may be called concurrently; they write one after the other.
 type Claim struct {
 	flight *Flight
 	id     string
 	key    string
 	token  Token
 
-	mu       sync.Mutex
-	deadline time.Time // until when the claim is ours for sure, on the monotonic clock
+	write sync.Mutex // held while a write is under way
+
+	mu       sync.Mutex // guards what follows; never held during a write, so that the deadline can be watched
+	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
 	record   record
 	revision uint64
-	ended    bool
+	ended    error // why there is nothing to write any more: errEnded, or ErrLost
 }
+
+// errEnded says that the holder itself ended the claim.
+var errEnded = errors.New("it has already ended")
 
 // ID returns the id of the claim: the same before and after Resume.
 func (c *Claim) ID() string { return c.id }
@@ -66,113 +38,23 @@ func (c *Claim) Key() string { return c.key }
 // Token returns the fencing token: greater than that of every earlier holder of this key.
 func (c *Claim) Token() Token { return c.token }
 
-// Ref returns a reference that [Flight.Resume] takes, in this or another process: the claim's id and its revision.
+// Ref returns a reference that [Flight.Resume] takes, in this or another process: letters, digits and dots. A write
+// under the claim makes it cost two more round trips, but not invalid.
 func (c *Claim) Ref() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.id + "." + strconv.FormatUint(c.revision, 10)
+	return formatRef(c.id, c.revision, c.record.Attempt)
 }
 
-func parseRef(ref string) (id string, revision uint64, err error) {
-	id, number, found := strings.Cut(ref, ".")
-	if found {
-		revision, err = strconv.ParseUint(number, 10, 64)
-	}
-	if !found || err != nil || id == "" || len(id) > 64 {
-		return "", 0, fmt.Errorf("kvlock: %q is not the reference of a claim: want what Claim.Ref returned", ref)
-	}
-	return id, revision, nil
-}
-
-// Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
-// from the stream's leader.
-//
-// One round trip when opts.Revision is right, at most three otherwise.
-func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	r := record{Version: recordVersion, State: Pending.String(), Claim: nuid.Next(), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff}
-	return f.take(ctx, key, opts.Revision, r, opts.TTL, func(now Slot) (record, bool) {
-		return r, now.State == Absent
-	})
-}
-
-// Resume takes over a claim by its reference, in whatever process: after a hand-off, or because the message that
-// carries the reference was delivered again after its first receiver died. The one who held it before loses it.
-//
-// When the claim has expired meanwhile, it is taken anew. When the key was claimed again by somebody who hands off, that
-// claim is adopted: of two hand-offs only one needs to be worked. When the key is done, failed, or held by somebody else
-// who works on it, a [TakenError] says so.
-//
-// One round trip when the claim is as it was when Ref was called, at most three otherwise.
-func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
-	}
-	id, revision, err := parseRef(ref)
-	if err != nil {
-		return nil, err
-	}
-	r := record{Version: recordVersion, State: Pending.String(), Claim: id, Attempt: max(opts.Attempt, 2), Fingerprint: opts.Fingerprint}
-	return f.take(ctx, key, revision, r, opts.TTL, func(now Slot) (record, bool) {
-		next := r
-		if opts.Attempt == 0 {
-			next.Attempt = now.Attempt + 1
-		}
-		return next, now.State == Absent || now.State == Pending && (now.Claim == id || now.Handoff)
-	})
-}
-
-// take writes r as the claim of key over revision expect. When the key holds something else, again decides whether to
-// try over that, and with which record.
-func (f *Flight) take(ctx context.Context, key string, expect uint64, r record, ttl time.Duration, again func(Slot) (record, bool)) (*Claim, error) {
-	if ttl == 0 {
-		ttl = f.cfg.ClaimTTL
-	}
-	if err := checkTTL(ttl); err != nil {
-		return nil, fmt.Errorf("kvlock: claim %q: %w", key, err)
-	}
-	ctx, cancel := f.bound(ctx)
-	defer cancel()
-	owner := nuid.Next()
-	for {
-		r.Owner, r.Instance, r.TTL = owner, f.cfg.Instance, seconds(ttl)
-		revision, sent, err := f.write(ctx, change{key: key, expect: expect, record: r, ttl: ttl})
-		var conflict *conflictError
-		switch {
-		case err == nil:
-			return &Claim{
-				flight: f, id: r.Claim, key: key, token: Token{Epoch: f.epoch, Revision: revision},
-				deadline: deadline(sent, ttl), record: r, revision: revision,
-			}, nil
-		case !errors.As(err, &conflict):
-			return nil, err
-		}
-		next, ok := again(conflict.slot.readable())
-		if !ok {
-			return nil, taken(conflict.slot, r.Fingerprint)
-		}
-		expect, r = conflict.slot.Revision, next
-	}
-}
-
-// taken explains why a key cannot be claimed: it answers another input, or it is in use.
-func taken(slot Slot, fingerprint string) error {
-	slot = slot.readable()
-	if err := slot.mismatch(fingerprint); err != nil {
-		return err
-	}
-	return &TakenError{Slot: slot}
-}
-
-// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. It returns ErrLost when the claim is no longer
-// held. One round trip.
+// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. Who renews works on the key: an intended hand-off
+// is over, and only the claim's own reference resumes it. It returns ErrLost when the claim is no longer held. One round
+// trip.
 func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	return c.put(ctx, ttl, func(r *record) { r.TTL = seconds(ttl) })
+	_, err := c.apply(ctx, change{ttl: ttl}, nil, func(r *record) { r.TTL = seconds(ttl) })
+	return err
 }
 
 // HandOff leaves the claim, for ttl, to whoever resumes it by its reference: the job that carries it will run again
@@ -181,7 +63,8 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	return c.put(ctx, ttl, func(r *record) { r.TTL, r.Handoff = seconds(ttl), true })
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *record) { r.TTL, r.Handoff = seconds(ttl), true })
+	return err
 }
 
 // Complete makes value the result of the key, for ttl, 0 for Config.ResultTTL, and ends the claim. Waiters get the
@@ -190,75 +73,82 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.apply(ctx, change{value: value, ttl: ttl}, func(r *record) { r.State, r.TTL = Done.String(), seconds(ttl) })
-	if err != nil {
-		return Slot{}, err
-	}
-	c.ended = true
-	return c.record.slot(c.key, value, c.revision, time.Now()), nil
+	return c.apply(ctx, change{value: value, ttl: ttl}, errEnded, func(r *record) {
+		r.State, r.TTL = Done.String(), seconds(ttl)
+	})
 }
 
-// Fail ends the claim without a result. Those who wait get reason. With a ttl of 0 the key is absent at once, so that
-// the next caller computes again; otherwise the failure is kept for ttl, and Begin refuses with it. It returns ErrLost
-// when the claim is no longer held. One round trip.
+// Fail ends the claim without a result. Those who wait get reason, of which 1,024 bytes are kept. With a ttl of 0 the
+// key is absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and Begin refuses
+// with it. It returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	ch := change{ttl: ttl}
 	if ttl == 0 {
-		ch = change{ttl: markerTTL(time.Duration(c.record.TTL) * time.Second), purge: true}
+		return c.remove(ctx, func(r *record) { r.Reason = truncate(reason, maxReasonBytes) })
 	}
-	_, err := c.apply(ctx, ch, func(r *record) {
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *record) {
 		r.State, r.TTL, r.Reason = Failed.String(), seconds(ttl), truncate(reason, maxReasonBytes)
 	})
-	if err == nil {
-		c.ended = true
-	}
 	return err
 }
 
-// put rewrites the pending record and moves the deadline.
-func (c *Claim) put(ctx context.Context, ttl time.Duration, edit func(*record)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sent, err := c.apply(ctx, change{ttl: ttl}, edit)
-	if err != nil {
-		return err
-	}
-	c.deadline = deadline(sent, ttl)
-	c.ended = c.record.Handoff
-	return nil
+// Release gives the claim back: the key is absent at once, and of those who wait one takes over. It returns ErrLost when
+// the claim is no longer held. One round trip.
+func (c *Claim) Release(ctx context.Context) error {
+	return c.remove(ctx, func(r *record) { r.Released = true })
 }
 
-// apply writes the edited record over the claim's revision.
-func (c *Claim) apply(ctx context.Context, ch change, edit func(*record)) (sent time.Time, err error) {
-	if c.ended {
-		return sent, fmt.Errorf("%w: claim %s of %q has already ended", ErrLost, c.id, c.key)
-	}
+// remove writes a marker: the key is absent to readers, and those who wait find the record in it.
+func (c *Claim) remove(ctx context.Context, edit func(*record)) error {
+	c.mu.Lock()
+	ttl := markerTTL(time.Duration(c.record.TTL) * time.Second)
+	c.mu.Unlock()
+	_, err := c.apply(ctx, change{ttl: ttl, purge: true}, errEnded, func(r *record) {
+		r.State, r.TTL = Failed.String(), 0
+		edit(r)
+	})
+	return err
+}
+
+// apply writes the edited record over the claim's revision. ended is what the claim is after it.
+func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*record)) (Slot, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
 	if err := checkTTL(ch.ttl); err != nil {
-		return sent, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
+		return Slot{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
-	next := c.record
-	next.Handoff = false
-	edit(&next)
-	ch.key, ch.expect, ch.record = c.key, c.revision, next
+	next, err := c.prepare(&ch, edit)
+	if err != nil {
+		return Slot{}, err
+	}
 	revision, sent, err := c.flight.write(ctx, ch)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var conflict *conflictError
 	switch {
 	case errors.As(err, &conflict):
-		c.ended = true
-		return sent, fmt.Errorf("%w: claim %s of %q: %w", ErrLost, c.id, c.key, err)
+		c.ended = ErrLost
+		return Slot{}, fmt.Errorf("%w: claim %s of %q: %w", ErrLost, c.id, c.key, err)
 	case err != nil:
-		return sent, err
+		return Slot{}, err
 	}
-	c.record, c.revision = next, revision
-	return sent, nil
+	c.record, c.revision, c.deadline, c.ended = next, revision, deadline(sent, ch.ttl), ended
+	return next.slot(c.key, ch.value, revision, time.Now()), nil
 }
 
-// maxReasonBytes bounds the reason of a failure. It travels to every waiter.
-const maxReasonBytes = 2 << 10
+// prepare completes the change with what the claim is now.
+func (c *Claim) prepare(ch *change, edit func(*record)) (next record, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return next, fmt.Errorf("%w: claim %s of %q: %w", ErrLost, c.id, c.key, errEnded)
+	}
+	next = c.record
+	next.Handoff = false
+	edit(&next)
+	ch.key, ch.expect, ch.record, ch.held = c.key, c.revision, next, c.deadline
+	return next, nil
+}
 
 // markerTTL is how long a marker must stay that hides a value with ttl left: a server that is killed may find the hidden
 // message again when it restarts, and the marker has to be there still.

@@ -9,14 +9,15 @@
 //	absent ─Begin─► pending ─Complete─► done ─TTL, Invalidate─► absent
 //	                  │ ▲ Renew, Resume
 //	                  ├─Fail─► absent at once, or failed for a while
+//	                  ├─Release─► absent
 //	                  └─TTL expires─► absent: a waiter takes over
 //
 // Every arrow is one write that the server accepts only while the entry is at the revision that the writer saw.
 // Nothing is decided from a read.
 //
-// [Flight.Do] runs the machine for a function. [Flight.Begin], [Flight.Resume], [Claim.Renew], [Claim.Complete] and
-// [Claim.Fail] are its arrows, for work that starts in one process and ends in another. [Flight.GetMany], [Flight.Wait]
-// and [Flight.Watch] look on.
+// [Flight.Do] runs the machine for a function. [Flight.Begin], [Flight.Resume], [Claim.Renew], [Claim.Complete],
+// [Claim.Fail] and [Claim.Release] are its arrows, for work that starts in one process and ends in another.
+// [Flight.GetMany], [Flight.Wait] and [Flight.Watch] look on.
 //
 // # What is guaranteed
 //
@@ -38,4 +39,8 @@
 //   - What the servers do not keep is lost: by default they sync to disk every two minutes, so that a power failure of
 //     all of them undoes claims and results. Three replicas and sync_interval "always" close that.
 //   - TTLs are whole seconds and are counted by the server's clock.
+//   - Pushes are believed: who may publish to "rp.<bucket>.>" can show waiters a result that is not there. Permit it to
+//     nobody.
+//   - A bucket that is deleted and made anew under a running process loses its claims. Tokens go on to grow from the
+//     first write on which the process learns of it.
 package kvlock

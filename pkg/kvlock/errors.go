@@ -28,9 +28,16 @@ var (
 	// It is always wrapped in a [TakenError] that carries the slot.
 	ErrTaken = errors.New("kvlock: key is taken")
 
-	// ErrUnavailable is returned when JetStream could not be reached within the bound of the operation.
+	// ErrRecursive is returned when the function of Do asks for the key that it computes: it would wait for itself.
+	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
+
+	// ErrUnavailable is returned when JetStream could not be reached within the bound of the operation, or stores
+	// nothing more because the bucket is full.
 	// A write that returns it may nevertheless have been applied, unless the error says that it was not sent.
 	ErrUnavailable = errors.New("kvlock: JetStream unavailable")
+
+	// ErrVersion is returned when a key holds what a newer version of this package wrote. It is left as it is.
+	ErrVersion = errors.New("kvlock: record of a newer version")
 )
 
 // FailedError says that the computation somebody else ran for Key failed, and why.

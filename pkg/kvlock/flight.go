@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -73,10 +75,12 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
+var bucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
 func (cfg Config) validate() error {
 	var errs []error
-	if err := checkKey(cfg.Bucket); err != nil {
-		errs = append(errs, fmt.Errorf("kvlock: Bucket %q: letters, digits, '-' and '_' are allowed", cfg.Bucket))
+	if !bucketName.MatchString(cfg.Bucket) {
+		errs = append(errs, fmt.Errorf("kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket))
 	}
 	if err := checkTTL(cfg.ClaimTTL); err != nil {
 		errs = append(errs, fmt.Errorf("kvlock: ClaimTTL: %w", err))
@@ -87,8 +91,8 @@ func (cfg Config) validate() error {
 	if cfg.OpTimeout < 0 {
 		errs = append(errs, fmt.Errorf("kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout))
 	}
-	if len(cfg.Instance) > 256 {
-		errs = append(errs, fmt.Errorf("kvlock: Instance has %d bytes: the limit is 256", len(cfg.Instance)))
+	if len(cfg.Instance) > maxInstanceBytes {
+		errs = append(errs, fmt.Errorf("kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), maxInstanceBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -113,9 +117,11 @@ type Flight struct {
 	prefix string // of the subjects of keys, as read
 	put    string // of the subjects of keys, as written: differs where JetStream has an API prefix of its own
 
-	epoch  uint64   // of tokens: when the stream was created
-	ending lifetime // ends when Close begins: nothing is waited for or computed any more
-	ended  lifetime // ends when all computations have given their claims back: nothing is sent any more
+	epoch   atomic.Uint64 // of tokens: when the stream was created
+	highest atomic.Uint64 // the highest revision that was acknowledged; a lower one is of a stream that was made anew
+	ending  lifetime      // ends when Close begins: nothing is waited for or computed any more
+	ended   lifetime      // ends when all computations have given their claims back: nothing is sent any more
+	closing sync.Once
 
 	mu    sync.Mutex
 	local map[string]*call
@@ -155,8 +161,9 @@ func NewFlight(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight
 	f := &Flight{
 		cfg: cfg, js: js, nc: js.Conn(), log: cfg.Logger.With("bucket", cfg.Bucket),
 		prefix: subjectPrefix(cfg.Bucket), put: subjectPrefix(cfg.Bucket),
-		epoch: uint64(info.Created.UnixNano()), ending: newLifetime(), ended: newLifetime(), local: map[string]*call{},
+		ending: newLifetime(), ended: newLifetime(), local: map[string]*call{},
 	}
+	f.epoch.Store(epochOf(info))
 	if api != jetstream.DefaultAPIPrefix {
 		f.put = api + f.put
 	}
@@ -180,8 +187,13 @@ func apiPrefix(o jetstream.JetStreamOptions) string {
 
 // Close ends all waits with ErrClosed, cancels the computations of Do, and returns when they have given their claims
 // back. Claims from Begin and Resume stay until they expire: whoever holds one completes or fails it before.
-func (f *Flight) Close() {
+// Calling it again does nothing.
+func (f *Flight) Close() { f.closing.Do(f.close) }
+
+func (f *Flight) close() {
+	f.mu.Lock() // no computation is being added
 	f.ending.end(ErrClosed)
+	f.mu.Unlock()
 	f.work.Wait()
 	f.ended.end(ErrClosed)
 	f.board.close()

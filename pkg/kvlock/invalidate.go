@@ -2,12 +2,14 @@ package kvlock
 
 import (
 	"context"
-	"fmt"
+	"errors"
 )
 
 // Invalidate makes key absent, whatever it held. A computation under way loses its claim, so that what it computed from
-// the old state of the world is not kept; those who wait for it compute again. Invalidating an absent key does nothing.
-// Two round trips.
+// the old state of the world is not kept; those who wait for it compute again.
+//
+// It always writes, for a key that a read says to be absent may be there. The marker that it leaves is gone after two
+// minutes, or after twice the TTL of what it hides. Two round trips.
 func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -16,19 +18,17 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	defer cancel()
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
 		slot, err := f.leader(ctx, key)
-		if err == nil && slot.readable().State == Absent {
-			return nil
-		}
 		if err == nil {
 			_, err = f.publish(ctx, f.message(key, slot.Revision, nil, markerTTL(slot.TTL), true))
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if isPermanent(err) {
-			return fmt.Errorf("kvlock: invalidate %q: %w", key, err)
-		}
-		if !pause(ctx, wait) {
+		case errors.Is(err, ErrVersion):
+			return err
+		case isPermanent(err):
+			return f.final("invalidate", key, err)
+		case !pause(ctx, wait):
 			return f.unavailable(ctx, "invalidate", []string{key}, err)
 		}
 	}

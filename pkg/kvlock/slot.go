@@ -37,7 +37,7 @@ func (s State) String() string {
 }
 
 // Slot is what one read or push said about a key. It is a hint: by the time it is looked at the key may have moved on.
-// Only a write that is conditional on Revision decides anything.
+// Only a write that is conditional on Revision decides anything. The Value of a slot may be shared: it is not written to.
 type Slot struct {
 	Key      string
 	State    State
@@ -53,9 +53,12 @@ type Slot struct {
 	Owner       string    // who wrote this revision: the instance of the Flight
 	TTL         time.Duration
 
-	marker bool      // stored as a purge marker: absent to readers, a failure to those who waited for its claim
-	writer string    // the claim holder that wrote it
-	seen   time.Time // when this process learnt of it, monotonic
+	err      error     // why it cannot be read: ErrVersion
+	marker   bool      // stored as a purge marker: absent to readers, a failure to those who waited for its claim
+	past     bool      // a marker of a claim that the watcher has not seen
+	released bool      // a marker of a claim that was given back: absent to those who waited, too
+	seen     time.Time // when this process learnt of it, monotonic
+	writer   string    // the claim holder that wrote it
 }
 
 // Age is how long ago the server stored the slot, never negative. It compares the server's clock with this process's.
@@ -66,12 +69,39 @@ func (s Slot) Age() time.Duration {
 	return max(0, time.Since(s.Created))
 }
 
-// readable is the slot as callers of reads see it: a failure that is gone at once is absence.
+// readable is the slot as callers of reads see it: a failure that is gone at once is absence, and nothing of it is left.
 func (s Slot) readable() Slot {
-	if s.marker {
-		s.State = Absent
+	if s.marker && s.State != Absent {
+		return Slot{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
 	}
 	return s
+}
+
+// awaited is the slot as those see it who waited for claim: its failure is theirs, unless it was given back.
+func (s Slot) awaited(claim string) Slot {
+	if s.State == Failed && s.Claim == claim && !s.released {
+		return s
+	}
+	return s.readable()
+}
+
+// follows says that s is later than last. A key without a message has no revision to compare: it follows anything but
+// another one without. Revisions that begin anew belong to a bucket that was deleted and made again.
+func (s Slot) follows(last Slot) bool {
+	switch {
+	case s.Revision == 0:
+		return last.Revision != 0
+	case s.Revision < last.Revision:
+		return s.Created.After(last.Created)
+	default:
+		return s.Revision > last.Revision
+	}
+}
+
+// over says that the server may have removed the slot by now, as its TTL has passed.
+func (s Slot) over(now time.Time) bool {
+	expiry := s.expiry()
+	return !expiry.IsZero() && !now.Before(expiry)
 }
 
 // mismatch says that the slot answers another input than the one with fingerprint.

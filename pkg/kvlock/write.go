@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,7 +31,14 @@ type change struct {
 	record record
 	value  []byte
 	ttl    time.Duration
-	purge  bool // write a marker: the key is absent to readers
+	purge  bool      // write a marker: the key is absent to readers
+	held   time.Time // until when expect, which was acknowledged to us, is there for sure; zero when it was only read
+}
+
+// outdated says that a read shows less than what was acknowledged to us and cannot be over yet: whoever answered was
+// deposed and does not know.
+func (c change) outdated(now Slot) bool {
+	return now.Revision < c.expect && time.Now().Before(c.held)
 }
 
 // conflictError says that a change did not come about, and what the key holds instead.
@@ -47,9 +55,10 @@ func (e *conflictError) Error() string {
 //
 // A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were
 // applied. So after either the key is read back from the leader, and what it holds is compared with the unique owner in
-// our record. A read may be old too. So if the record is ours, the write is confirmed by another conditional write on
-// the revision found; and if the key is unchanged, by the same write again. Only an acknowledgement ends the matter for
-// good. One round trip when all is well; three when the outcome was unknown.
+// our record. A read may be old too. So if the record is ours, of this write or of an earlier one whose outcome nobody
+// learnt, the write is confirmed by another conditional write on the revision found; and if the key is unchanged, by the
+// same write again. Only an acknowledgement, or a later record of somebody else, ends the matter for good. One round
+// trip when all is well; three when the outcome was unknown.
 func (f *Flight) write(ctx context.Context, c change) (revision uint64, sent time.Time, err error) {
 	data, err := c.record.encode(c.value)
 	if err != nil {
@@ -65,14 +74,16 @@ func (f *Flight) write(ctx context.Context, c change) (revision uint64, sent tim
 			return revision, sent, nil
 		}
 		if isPermanent(last) {
-			return 0, sent, fmt.Errorf("kvlock: write %q: %w", c.key, last)
+			return 0, sent, f.final("write", c.key, last)
 		}
 		now, err := f.leader(ctx, c.key)
 		switch {
+		case errors.Is(err, ErrVersion):
+			return 0, sent, err
 		case err != nil:
 			last = errors.Join(last, err)
-		case now.Revision == c.expect: // not applied, or not yet
-		case now.writer == c.record.Owner && now.State == parseState(c.record.State):
+		case now.Revision == c.expect || c.outdated(now): // not applied, or not yet, or not seen
+		case now.writer == c.record.Owner && (now.State == Pending || now.State == parseState(c.record.State)):
 			c.expect = now.Revision
 			continue
 		default:
@@ -111,6 +122,7 @@ func (f *Flight) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
+	before := f.highest.Load()
 	reply, err := f.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return 0, fmt.Errorf("publish: %w", err)
@@ -118,6 +130,7 @@ func (f *Flight) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	var ack struct {
 		Error    *jetstream.APIError `json:"error"`
 		Sequence uint64              `json:"seq"`
+		Stream   string              `json:"stream"`
 	}
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
 		return 0, fmt.Errorf("acknowledgement is not JSON: %w", err)
@@ -125,7 +138,19 @@ func (f *Flight) publish(ctx context.Context, m *nats.Msg) (uint64, error) {
 	if ack.Error != nil {
 		return 0, ack.Error
 	}
+	if ack.Stream != streamName(f.cfg.Bucket) || ack.Sequence == 0 {
+		return 0, fmt.Errorf("acknowledgement of stream %q at %d, which is not the bucket's", ack.Stream, ack.Sequence)
+	}
+	f.acknowledged(ctx, before, ack.Sequence)
 	return ack.Sequence, nil
+}
+
+// final explains an error after which no other try was made.
+func (f *Flight) final(op, key string, err error) error {
+	if isFull(err) || errors.Is(err, nats.ErrConnectionClosed) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("kvlock: %s %q in bucket %q: %w", op, key, f.cfg.Bucket, err)
 }
 
 // isRefused says that the server compared revisions and found another one.
@@ -142,8 +167,32 @@ func isPermanent(err error) bool {
 		return true
 	}
 	var api *jetstream.APIError
-	return errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && !isRefused(err)
+	return isFull(err) || errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && !isRefused(err)
 }
+
+// isFull says that the bucket, the account or the server stores nothing more.
+func isFull(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeAccountFull, codeMemoryFull, codeStorageFull:
+		return true
+	case codeStoreFailed:
+		return strings.HasPrefix(api.Description, "maximum ")
+	default:
+		return false
+	}
+}
+
+// Codes of the server that the client has no names for.
+const (
+	codeAccountFull = 10002
+	codeMemoryFull  = 10028
+	codeStorageFull = 10047
+	codeStoreFailed = 10077 // whatever the reason; the limits of the stream are among them
+)
 
 // pause waits about d, ±50 %, and says whether ctx still runs.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -9,30 +9,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 )
 
 // MaxSubjects is how many subjects one request asks for. The server refuses more than 1,024 results.
 const MaxSubjects = 512
 
+const (
+	// idleTimeout is how long an answer may make no progress before the rest of it is asked for again: a request or a
+	// reply that was lost with a connection must not cost the caller all its time.
+	idleTimeout = 500 * time.Millisecond
+
+	// Between two requests for the same, when no server answers.
+	minWait = 5 * time.Millisecond
+	maxWait = 100 * time.Millisecond
+)
+
 // ErrNoReply is returned when no server answered for the stream.
 var ErrNoReply = errors.New("no server answers for the stream")
 
-// Message is the last message of a subject.
-type Message struct {
-	Subject  string
-	Sequence uint64
-	Time     time.Time
-	Header   nats.Header
-	Data     []byte
-}
+var (
+	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be asked for again
+	errIdle = errors.New("no answer")
+)
 
 // Getter reads from one stream. All its requests share one subscription.
 type Getter struct {
@@ -46,20 +51,16 @@ type Getter struct {
 	calls map[string]*call
 }
 
-type call struct {
-	messages []Message
-	err      error
-	again    uint64 // where to go on, when the server cut the answer short
-	upTo     uint64
-	done     chan struct{}
-}
-
 // New returns a Getter for stream, whose API is reached under the prefix api (such as "$JS.API.").
 func New(nc *nats.Conn, api, stream string) (*Getter, error) {
 	g := &Getter{nc: nc, api: api, stream: stream, inbox: nc.NewInbox() + ".", calls: map[string]*call{}}
 	sub, err := nc.Subscribe(g.inbox+"*", g.receive)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
+	}
+	// The server bounds what it sends for one request. A bound here would drop a part of it without a word.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, errors.Join(fmt.Errorf("lift the limits of replies: %w", err), sub.Unsubscribe())
 	}
 	g.sub = sub
 	return g, nil
@@ -69,7 +70,10 @@ func New(nc *nats.Conn, api, stream string) (*Getter, error) {
 func (g *Getter) Close() error { return g.sub.Unsubscribe() }
 
 // Last returns the last message of each of the subjects that has one, in no particular order: one round trip for each
-// MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write.
+// MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write. A subject
+// that was written meanwhile may be there twice; the greater sequence is the later.
+//
+// What is lost on the way, and what no server answers, is asked for again until ctx ends.
 func (g *Getter) Last(ctx context.Context, subjects []string) ([]Message, error) {
 	var all []Message
 	for len(subjects) > 0 {
@@ -88,26 +92,54 @@ type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 	LastBy    string   `json:"last_by_subj,omitempty"`
 	Sequence  uint64   `json:"seq,omitempty"`
-	UpTo      uint64   `json:"up_to_seq,omitempty"`
 }
 
+// last asks until the answer is complete. Messages come in the order of their sequences, so that whatever cut an answer
+// short, the next one goes on behind the last message of it. The server's offer to read as of the first request
+// (up_to_seq) is not taken: of a key that was written meanwhile nothing is left as of then.
 func (g *Getter) last(ctx context.Context, subjects []string) ([]Message, error) {
 	req := request{MultiLast: subjects}
 	var all []Message
-	for {
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		c, err := g.ask(ctx, req)
-		if err != nil {
+		if c != nil && len(c.messages) > 0 {
+			wait = minWait
+			all = append(all, c.messages...)
+			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+		}
+		switch {
+		case err == nil && !c.more:
+			return all, nil
+		case err == nil:
+			continue
+		case !isTransient(err) || !pause(ctx, wait):
 			return nil, err
 		}
-		all = append(all, c.messages...)
-		if c.again == 0 {
-			return all, nil
-		}
-		req.Sequence, req.UpTo = c.again, c.upTo
 	}
 }
 
+// isTransient says that the same request may be answered in a moment.
+func isTransient(err error) bool {
+	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
+}
+
+// pause waits about d, ±50 %, and says whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads retries, guards nothing
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ask sends one request and collects what comes of it. With errIdle it returns what came before.
 func (g *Getter) ask(ctx context.Context, req request) (*call, error) {
+	if !g.nc.IsConnected() && !g.nc.IsClosed() {
+		return nil, fmt.Errorf("not sent: %w", nats.ErrDisconnected) // the client would keep it, and send it too late
+	}
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
@@ -117,21 +149,42 @@ func (g *Getter) ask(ctx context.Context, req request) (*call, error) {
 	g.mu.Lock()
 	g.calls[token] = c
 	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		delete(g.calls, token)
-		g.mu.Unlock()
-	}()
-
+	defer g.forget(token)
 	if err := g.nc.PublishRequest(g.api+"DIRECT.GET."+g.stream, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
-	select {
-	case <-c.done:
-		return c, c.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the answer of stream %s: %w", g.stream, context.Cause(ctx))
+
+	idle := time.NewTimer(idleTimeout)
+	defer idle.Stop()
+	for before := 0; ; {
+		select {
+		case <-c.done:
+			return c, c.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the answer of stream %s: %w", g.stream, context.Cause(ctx))
+		case <-idle.C:
+		}
+		now := g.received(c)
+		if now == before {
+			g.forget(token)
+			return c, fmt.Errorf("stream %s: %w within %s", g.stream, errIdle, idleTimeout)
+		}
+		before = now
+		idle.Reset(idleTimeout)
 	}
+}
+
+func (g *Getter) received(c *call) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(c.messages)
+}
+
+// forget ends the receiving for a call: after it, nothing is added.
+func (g *Getter) forget(token string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.calls, token)
 }
 
 // receive sorts one reply into its call. Replies of one call arrive in order, and the last has a status.
@@ -140,109 +193,8 @@ func (g *Getter) receive(m *nats.Msg) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.calls[token]
-	if c == nil {
-		return // its caller has gone
-	}
-	if status := m.Header.Get("Status"); status != "" {
+	if c != nil && c.add(m) { // nil when its caller has gone
 		delete(g.calls, token)
-		c.finish(status, m.Header)
-		return
-	}
-	message, err := parse(m)
-	if err != nil {
-		delete(g.calls, token)
-		c.err = err
 		close(c.done)
-		return
 	}
-	c.messages = append(c.messages, message)
-}
-
-func (c *call) finish(status string, h nats.Header) {
-	defer close(c.done)
-	switch status {
-	case "204": // end of batch
-		if pending, _ := strconv.ParseUint(h.Get("Nats-Num-Pending"), 10, 64); pending > 0 {
-			last, err := strconv.ParseUint(h.Get("Nats-Last-Sequence"), 10, 64)
-			if err != nil {
-				c.err = fmt.Errorf("answer was cut short without its last sequence: %w", err)
-				return
-			}
-			c.again = last + 1
-			c.upTo, _ = strconv.ParseUint(h.Get("Nats-UpTo-Sequence"), 10, 64)
-		}
-	case "404": // none of the subjects has a message, or one went away while the server was answering
-	case "503":
-		c.err = ErrNoReply
-	default:
-		c.err = fmt.Errorf("server answered %s %s", status, h.Get("Description"))
-	}
-}
-
-func parse(m *nats.Msg) (Message, error) {
-	sequence, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return Message{}, fmt.Errorf("answer without a sequence: %w", err)
-	}
-	created, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return Message{}, fmt.Errorf("answer without a time: %w", err)
-	}
-	return Message{Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data}, nil
-}
-
-// Pushed reads a message that a stream republished: the same headers as an answer of Last.
-func Pushed(m *nats.Msg) (Message, error) { return parse(m) }
-
-// Leader returns the last message of subject as the stream's leader knows it, or ok false when it has none. One round
-// trip. A leader that was deposed without knowing may still answer.
-func (g *Getter) Leader(ctx context.Context, subject string) (message Message, ok bool, err error) {
-	body, err := json.Marshal(request{LastBy: subject})
-	if err != nil {
-		return Message{}, false, fmt.Errorf("encode request: %w", err)
-	}
-	reply, err := g.nc.RequestWithContext(ctx, g.api+"STREAM.MSG.GET."+g.stream, body)
-	if err != nil {
-		if errors.Is(err, nats.ErrNoResponders) {
-			err = ErrNoReply
-		}
-		return Message{}, false, fmt.Errorf("ask the leader of stream %s: %w", g.stream, err)
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *struct {
-			Sequence uint64    `json:"seq"`
-			Time     time.Time `json:"time"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-		} `json:"message"`
-	}
-	switch err := json.Unmarshal(reply.Data, &answer); {
-	case err != nil:
-		return Message{}, false, fmt.Errorf("answer of stream %s is not JSON: %w", g.stream, err)
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return Message{}, false, nil
-	case answer.Error != nil:
-		return Message{}, false, fmt.Errorf("stream %s: %w", g.stream, answer.Error)
-	case answer.Message == nil:
-		return Message{}, false, fmt.Errorf("answer of stream %s has no message", g.stream)
-	}
-	header, err := decodeHeader(answer.Message.Header)
-	if err != nil {
-		return Message{}, false, err
-	}
-	return Message{
-		Subject: subject, Sequence: answer.Message.Sequence, Time: answer.Message.Time, Header: header, Data: answer.Message.Data,
-	}, true, nil
-}
-
-func decodeHeader(raw []byte) (nats.Header, error) {
-	if len(raw) == 0 {
-		return nats.Header{}, nil
-	}
-	h, err := nats.DecodeHeadersMsg(raw)
-	if err != nil {
-		return nil, fmt.Errorf("headers of a stored message: %w", err)
-	}
-	return h, nil
 }

@@ -1,0 +1,164 @@
+package kvlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nuid"
+)
+
+// BeginOptions are the choices of one [Flight.Begin]. The zero value is good.
+type BeginOptions struct {
+	// Fingerprint tells inputs apart that share a key, in at most 1,024 bytes: hash what is longer. Defaults to none.
+	Fingerprint string
+
+	// Handoff says that the work will be done by whoever resumes the claim, in another process or at another time.
+	// Until then anybody who holds the reference of any claim of this key may resume it. Defaults to false.
+	Handoff bool
+
+	// Revision is the key's last revision as the caller read it, from Get or GetMany. A right one saves the round
+	// trips of finding out; a wrong one costs them. Defaults to 0: the key has never been written.
+	Revision uint64
+
+	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	TTL time.Duration
+}
+
+// ResumeOptions are the choices of one [Flight.Resume]. The zero value is good.
+type ResumeOptions struct {
+	// Attempt is written into the slot, for people who look. Defaults to one more than the slot's.
+	Attempt int
+
+	// Fingerprint is what Begin was given: another one is refused with ErrMismatch where it is seen, and else
+	// replaces it. Defaults to none.
+	Fingerprint string
+
+	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	TTL time.Duration
+}
+
+// Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
+// from the stream's leader.
+//
+// One round trip when opts.Revision is right, at most three otherwise.
+func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
+	r := record{State: Pending.String(), Claim: nuid.Next(), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff}
+	return f.take(ctx, key, opts.Revision, r, opts.TTL, func(now Slot) (record, bool) {
+		return r, now.State == Absent
+	})
+}
+
+// Resume takes over a claim by its reference, in whatever process: after a hand-off, or because the message that
+// carries the reference was delivered again after its first receiver died. The one who held it before loses it.
+//
+// When the claim has expired meanwhile, it is taken anew. When the key was claimed again by somebody who hands off, for
+// the same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done,
+// failed, or held by somebody else who works on it, a [TakenError] says so.
+//
+// One round trip when the claim is as it was when Ref was called, at most three otherwise.
+func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
+	id, revision, attempt, err := parseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := record{State: Pending.String(), Claim: id, Attempt: attempt + 1, Fingerprint: opts.Fingerprint}
+	if opts.Attempt > 0 {
+		r.Attempt = opts.Attempt
+	}
+	return f.take(ctx, key, revision, r, opts.TTL, func(now Slot) (record, bool) {
+		next := r
+		if opts.Attempt == 0 && now.Attempt > 0 {
+			next.Attempt = now.Attempt + 1
+		}
+		ours := now.State == Pending && (now.Claim == id || now.Handoff) && now.Fingerprint == opts.Fingerprint
+		return next, now.State == Absent || ours
+	})
+}
+
+// take writes r as the claim of key over revision expect. When the key holds something else, again decides whether to
+// try over that, and with which record.
+func (f *Flight) take(ctx context.Context, key string, expect uint64, r record, ttl time.Duration, again func(Slot) (record, bool)) (*Claim, error) {
+	if ttl == 0 {
+		ttl = f.cfg.ClaimTTL
+	}
+	if err := errors.Join(checkKey(key), checkTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
+		return nil, fmt.Errorf("kvlock: claim %q: %w", key, err)
+	}
+	ctx, cancel := f.bound(ctx)
+	defer cancel()
+	owner := nuid.Next()
+	for {
+		r.Version, r.Owner, r.Instance, r.TTL = recordVersion, owner, f.cfg.Instance, seconds(ttl)
+		revision, sent, err := f.write(ctx, change{key: key, expect: expect, record: r, ttl: ttl})
+		var conflict *conflictError
+		switch {
+		case err == nil:
+			return &Claim{
+				flight: f, id: r.Claim, key: key, token: Token{Epoch: f.epoch.Load(), Revision: revision},
+				deadline: deadline(sent, ttl), record: r, revision: revision,
+			}, nil
+		case !errors.As(err, &conflict):
+			return nil, err
+		}
+		next, ok := again(conflict.slot.readable())
+		if !ok {
+			return nil, taken(conflict.slot.readable(), r.Fingerprint)
+		}
+		expect, r = conflict.slot.Revision, next
+	}
+}
+
+// taken explains why a key cannot be claimed: it answers another input, or it is in use.
+func taken(slot Slot, fingerprint string) error {
+	if err := slot.mismatch(fingerprint); err != nil {
+		return err
+	}
+	return &TakenError{Slot: slot}
+}
+
+func checkFingerprint(fingerprint string) error {
+	if len(fingerprint) > maxFingerprintBytes {
+		return fmt.Errorf("fingerprint of %d bytes, the limit is %d: hash it", len(fingerprint), maxFingerprintBytes)
+	}
+	return nil
+}
+
+// maxClaimBytes bounds the id of a claim that comes from elsewhere. Ours have 22.
+const maxClaimBytes = 64
+
+func formatRef(id string, revision uint64, attempt int) string {
+	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
+}
+
+// parseRef takes apart what Claim.Ref returned. It comes from outside, in a message.
+func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
+	parts := strings.Split(ref, ".")
+	if len(ref) <= 2*maxClaimBytes && len(parts) == 3 && isClaim(parts[0]) {
+		var errs [2]error
+		revision, errs[0] = strconv.ParseUint(parts[1], 10, 64)
+		attempt, errs[1] = strconv.Atoi(parts[2])
+		if errors.Join(errs[:]...) == nil && attempt > 0 && attempt < maxAttempt {
+			return parts[0], revision, attempt, nil
+		}
+	}
+	return "", 0, 0, fmt.Errorf("kvlock: %.64q is not the reference of a claim: want what Claim.Ref returned", ref)
+}
+
+// maxAttempt is no bound on attempts, but on what is believed of a reference.
+const maxAttempt = 1 << 30
+
+func isClaim(id string) bool {
+	if id == "" || len(id) > maxClaimBytes {
+		return false
+	}
+	for _, c := range []byte(id) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return true
+}

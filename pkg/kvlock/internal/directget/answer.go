@@ -1,0 +1,73 @@
+package directget
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Message is the last message of a subject.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time
+	Header   nats.Header
+	Data     []byte
+}
+
+// call collects the answer to one request.
+type call struct {
+	messages []Message
+	err      error
+	more     bool // the answer was cut short
+	done     chan struct{}
+}
+
+// add takes one reply and says whether it was the last.
+func (c *call) add(m *nats.Msg) (last bool) {
+	if status := m.Header.Get("Status"); status != "" {
+		c.finish(status, m.Header)
+		return true
+	}
+	message, err := parse(m)
+	if err != nil {
+		c.err = err
+		return true
+	}
+	c.messages = append(c.messages, message)
+	return false
+}
+
+func (c *call) finish(status string, h nats.Header) {
+	description := h.Get("Description")
+	switch status {
+	case "204": // the end; with messages left when the answer was bound in bytes
+		pending := h.Get("Nats-Num-Pending")
+		c.more = pending != "" && pending != "0"
+	case "404": // either none of the subjects has a message, or one went away while the server was answering
+		if description == "Message Not Found" {
+			c.err = errGone
+		}
+	case "503":
+		c.err = ErrNoReply
+	default:
+		c.err = fmt.Errorf("server answered %s %s", status, description)
+	}
+}
+
+func parse(m *nats.Msg) (Message, error) {
+	sequence, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return Message{}, fmt.Errorf("answer without a sequence: %w", err)
+	}
+	created, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return Message{}, fmt.Errorf("answer without a time: %w", err)
+	}
+	return Message{Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data}, nil
+}
+
+// Pushed reads a message that a stream republished: the same headers as an answer of Last.
+func Pushed(m *nats.Msg) (Message, error) { return parse(m) }
