@@ -75,7 +75,7 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
-	root.AddCommand(newEnrich(g), newVersion())
+	root.AddCommand(newDemo(g), newEnrich(g), newUp(g), newVersion())
 	return root
 }
 

@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+)
+
+// OpenPipeline is the OpenEnricher of the program: a running service when there is a URL, and a pipeline in this process
+// otherwise.
+func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
+	if opts.URL != "" {
+		return pipeline.Remote{URL: opts.URL}, func() error { return nil }, nil
+	}
+	venues, err := openCatalog(opts.Catalog)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := pipeline.Start(ctx, pipeline.Config{Logger: opts.Logger, NATSPort: -1, Provider: venues})
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // says what failed
+	}
+	return pipeline.Embedded{Pipeline: p}, p.Stop, nil
+}

@@ -1,0 +1,194 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
+)
+
+const (
+	// usersPerSearch is how many users type each search of the sample, all at the same time.
+	usersPerSearch = 4
+
+	// hitRounds is how often all searches are asked again, one after the other, to time answers from the slots.
+	hitRounds = 40
+
+	// timeout bounds the whole run: far above what it takes, so that a hang ends as a failure.
+	timeout = time.Minute
+)
+
+// Run runs the demo and writes an account of it. A failed invariant is no error but in the report.
+func Run(ctx context.Context, out io.Writer, logger *slog.Logger) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	started := time.Now()
+	s, err := sample.Load()
+	if err != nil {
+		return Report{}, err //nolint:wrapcheck // says what is wrong
+	}
+	venues, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
+	if err != nil {
+		return Report{}, err //nolint:wrapcheck // says what is wrong
+	}
+	d := &demo{sample: s, provider: newCounting(venues), client: newClient(), out: out}
+	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
+		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Logger: logger, NATSPort: -1, Provider: d.provider,
+	})
+	if err != nil {
+		return Report{}, err //nolint:wrapcheck // says what failed
+	}
+	d.say("started    an embedded NATS server and two enrichers in %s", round(time.Since(started)))
+	err = d.run(ctx)
+	d.client.CloseIdleConnections()
+	if stopErr := d.pipeline.Stop(); err == nil {
+		err = stopErr
+	}
+	d.report.Seconds = time.Since(started).Seconds()
+	return d.report, err
+}
+
+// demo is one run.
+type demo struct {
+	sample   sample.Sample
+	provider *counting
+	pipeline *pipeline.Pipeline
+	client   *http.Client
+	out      io.Writer
+	report   Report
+	users    []*user
+}
+
+func newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+}
+
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintf(d.out, format+"\n", args...) //nolint:errcheck // nobody to tell
+}
+
+func (d *demo) run(ctx context.Context) error {
+	if err := d.askAll(ctx); err != nil {
+		return err
+	}
+	if err := d.count(ctx); err != nil {
+		return err
+	}
+	if err := d.tell(ctx); err != nil {
+		return err
+	}
+	if err := d.askAgain(ctx); err != nil {
+		return err
+	}
+	d.judge(ctx)
+	return nil
+}
+
+// askAll has every user ask, all at once, half of them one instance and half the other, and listen at the one they did
+// not ask.
+func (d *demo) askAll(ctx context.Context) error {
+	urls := [2]string{d.pipeline.Enrichers[0].URL(), d.pipeline.Enrichers[1].URL()}
+	for n := range usersPerSearch {
+		for i, req := range d.sample.Requests {
+			req.RequestID = fmt.Sprintf("%s-%d", req.RequestID, n+1)
+			d.users = append(d.users, &user{client: d.client, url: urls[(n+i)%2], events: urls[(n+i+1)%2], req: req})
+		}
+	}
+	started := time.Now()
+	var wg sync.WaitGroup
+	errs := make(chan error, len(d.users))
+	for _, u := range d.users {
+		wg.Go(func() {
+			pending, err := u.ask(ctx)
+			if err == nil && pending > 0 {
+				err = u.listen(ctx)
+			}
+			errs <- err
+		})
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	d.say("asked      %d searches by %d users at the same moment, over HTTP; all was told after %s",
+		len(d.sample.Requests), len(d.users), round(time.Since(started)))
+	return nil
+}
+
+// count asks the witnesses.
+func (d *demo) count(ctx context.Context) error {
+	r := &d.report.Enricher
+	distinct := map[string]bool{}
+	for _, u := range d.users {
+		r.Requests++
+		r.Places += len(u.states)
+		r.Patches += u.patches
+		for id, state := range u.states {
+			distinct[id] = true
+			if !settled(state) {
+				r.PendingLeft++
+			}
+		}
+	}
+	r.Distinct = len(distinct)
+	r.ProviderCalls, r.RepeatedCalls = d.provider.total()
+	js, err := jetstream.New(d.pipeline.Conns[0])
+	if err != nil {
+		return fmt.Errorf("count: %w", err)
+	}
+	for name, count := range map[string]*int{contracts.StreamEnrichJobs: &r.Jobs, contracts.StreamDead: &r.DeadLetters} {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			return fmt.Errorf("count stream %s: %w", name, err)
+		}
+		*count = int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a few dozen
+	}
+	r.DuplicateJobs = r.Jobs - r.Distinct
+	hits := 0
+	for _, u := range d.users {
+		hits += u.hits
+	}
+	d.say("           %d places, %d different ones: %d known when asked, %d told later, %d of those by a patch",
+		r.Places, r.Distinct, hits, r.Places-hits, r.Patches)
+	d.say("worked     %d jobs, %d of them twice; the provider was asked %d times, %d of them again", r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
+	return nil
+}
+
+// askAgain times answers that come from the slots alone.
+func (d *demo) askAgain(ctx context.Context) error {
+	var took []time.Duration
+	for range hitRounds {
+		for _, u := range d.users[:len(d.sample.Requests)] {
+			again := &user{client: u.client, url: u.url, req: u.req}
+			again.req.RequestID = "" // a new question
+			pending, err := again.ask(ctx)
+			if err != nil {
+				return err
+			}
+			if pending > 0 {
+				d.report.Broken = append(d.report.Broken, fmt.Sprintf("%d places of %s are pending again", pending, u.req.RequestID))
+			}
+			took = append(took, again.answer)
+		}
+	}
+	r := &d.report.Enricher
+	r.HitRequests, r.P50HitMS, r.P99HitMS = len(took), percentile(took, 50), percentile(took, 99)
+	d.say("asked      all again, %d times one after the other: p50 %.2f ms, p99 %.2f ms, nothing looked up",
+		len(took), r.P50HitMS, r.P99HitMS)
+	return nil
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }

@@ -1,0 +1,3 @@
+// Package demo runs the pipeline on a sample, many users asking for overlapping places at the same time, and checks
+// afterwards that what is promised held.
+package demo

@@ -1,0 +1,141 @@
+package demo
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+// shown is how many places of each kind the account shows.
+const shown = 4
+
+// tell counts what the look-ups came to and shows some of them.
+func (d *demo) tell(ctx context.Context) error {
+	ids := make([]string, len(d.sample.Places))
+	names := map[string]string{}
+	for i, p := range d.sample.Places {
+		ids[i], names[p.PlaceID] = p.PlaceID, p.Name
+	}
+	results, err := d.pipeline.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
+	if err != nil {
+		return err //nolint:wrapcheck // says what failed
+	}
+	r := &d.report.Enricher
+	byOutcome := map[contracts.Outcome][]string{}
+	for _, id := range slices.Sorted(maps.Keys(results)) {
+		outcome := results[id].Outcome
+		byOutcome[outcome] = append(byOutcome[outcome], id)
+		if want := d.sample.Truth[id]; want.Outcome == outcome && (want.VenueID == "" || results[id].Venue != nil && want.VenueID == results[id].Venue.ID) {
+			r.AsExpected++
+		}
+	}
+	r.Found, r.NotFound = len(byOutcome[contracts.OutcomeFound]), len(byOutcome[contracts.OutcomeNotFound])
+	r.Ambiguous, r.Errors = len(byOutcome[contracts.OutcomeAmbiguous]), len(byOutcome[contracts.OutcomeError])
+	d.say("matched    %d found, %d not in the catalogue, %d ambiguous: %d of %d as the sample's author decided\n",
+		r.Found, r.NotFound, r.Ambiguous, r.AsExpected, r.Distinct)
+	return d.table(names, results, byOutcome)
+}
+
+// table shows some places of each outcome: of those that were found, the ones whose names have least in common.
+func (d *demo) table(names map[string]string, results map[string]contracts.EnrichResult, byOutcome map[contracts.Outcome][]string) error {
+	w := tabwriter.NewWriter(d.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "outcome\tscore\tasked for\tvenue\twhat spoke most") //nolint:errcheck // flushed below
+	for _, outcome := range []contracts.Outcome{contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous} {
+		ids := byOutcome[outcome]
+		slices.SortStableFunc(ids, func(a, b string) int {
+			return cmp.Compare(likeness(names[a], results[a]), likeness(names[b], results[b]))
+		})
+		for _, id := range ids[:min(shown, len(ids))] {
+			result := results[id]
+			venue := "-"
+			if result.Venue != nil {
+				venue = result.Venue.Name
+			}
+			fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\n", outcome, result.Score, names[id], venue, strongest(result.Evidence)) //nolint:errcheck // flushed below
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	d.say("")
+	return nil
+}
+
+// likeness says how much the name that was asked for looks like the venue's, for choosing what is worth showing.
+func likeness(name string, result contracts.EnrichResult) float64 {
+	if result.Venue == nil {
+		return 1
+	}
+	common := 0
+	theirs := []rune(result.Venue.Name)
+	for _, r := range name {
+		if slices.Contains(theirs, r) {
+			common++
+		}
+	}
+	return float64(common) / float64(max(len([]rune(name)), 1))
+}
+
+// strongest names the three observations that moved the score most.
+func strongest(raw json.RawMessage) string {
+	var e match.Evidence
+	if json.Unmarshal(raw, &e) != nil {
+		return ""
+	}
+	slices.SortFunc(e.Features, func(a, b match.Feature) int { return cmp.Compare(abs(b.Contribution), abs(a.Contribution)) })
+	text := ""
+	for _, f := range e.Features[:min(3, len(e.Features))] {
+		text += fmt.Sprintf("%s %+.1f  ", f.Name, f.Contribution)
+	}
+	return text
+}
+
+func abs(x float64) float64 { return max(x, -x) }
+
+// judge checks what is promised, with what the witnesses counted.
+func (d *demo) judge(_ context.Context) {
+	r := d.report.Enricher
+	check := func(holds bool, format string, args ...any) {
+		mark := "✓"
+		text := fmt.Sprintf(format, args...)
+		if !holds {
+			mark = "✗"
+			d.report.Broken = append(d.report.Broken, text)
+		}
+		d.say("%s %s", mark, text)
+	}
+	calls, repeated := d.provider.total()
+	check(r.Jobs == r.Distinct, "each place is one job: %d jobs for %d places", r.Jobs, r.Distinct)
+	check(calls == r.Distinct && repeated == 0, "the provider is asked once for each place: %d calls, %d repeated", calls, repeated)
+	check(r.PendingLeft == 0, "everybody is told everything: %d of %d left pending", r.PendingLeft, r.Places)
+	check(d.disagreements() == 0, "everybody is told the same: %d answers differ", d.disagreements())
+	check(r.Found+r.NotFound+r.Ambiguous == r.Distinct, "every look-up ends: %d of %d", r.Found+r.NotFound+r.Ambiguous, r.Distinct)
+	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
+	d.report.OK = len(d.report.Broken) == 0
+}
+
+// disagreements counts the places that two users were told different things about.
+func (d *demo) disagreements() int {
+	type said struct{ status, url string }
+	first, differ := map[string]said{}, map[string]bool{}
+	for _, u := range d.users {
+		for id, state := range u.states {
+			now := said{status: string(state.Status)}
+			if state.URL != nil {
+				now.url = *state.URL
+			}
+			if before, known := first[id]; known && before != now {
+				differ[id] = true
+			}
+			first[id] = now
+		}
+	}
+	return len(differ)
+}

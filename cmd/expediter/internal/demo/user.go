@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// user asks one question over HTTP and listens until every place has been told.
+type user struct {
+	client *http.Client
+	url    string // of the instance that the question goes to
+	events string // of the instance whose events are listened to, which may be another
+	req    contracts.EnrichRequest
+
+	states  map[string]contracts.ProviderState // by place id, as last told
+	hits    int                                // told in the answer itself
+	patches int
+	answer  time.Duration // what the answer took
+}
+
+// ask sends the question and takes over what is known already.
+func (u *user) ask(ctx context.Context) (pending int, err error) {
+	body, err := contracts.Encode(u.req)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // names the fields
+	}
+	start := time.Now()
+	data, err := u.do(ctx, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	u.answer = time.Since(start)
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // names the fields
+	}
+	u.states = map[string]contracts.ProviderState{}
+	for _, r := range resp.Results {
+		state, _ := r.State(contracts.ProviderWolt)
+		u.states[r.PlaceID] = state
+		if settled(state) {
+			u.hits++
+		}
+	}
+	return resp.Pending, nil
+}
+
+func settled(s contracts.ProviderState) bool {
+	return s.Status != contracts.StatusPending || s.Reason != ""
+}
+
+func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	resp, err := u.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to the end
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s %s: %s: %.200s", method, url, resp.Status, data) //nolint:err113 // shown only
+	}
+	return data, nil
+}
+
+var errCutOff = errors.New("the events ended before everything was told")
+
+// listen follows the events of the question until they are complete.
+func (u *user) listen(ctx context.Context) error {
+	url := u.events + "/v1/requests/" + u.req.RequestID + "/events"
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return fmt.Errorf("listen to %s: %w", url, err)
+	}
+	resp, err := u.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("listen to %s: %w", url, err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // given up
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("listen to %s: %s", url, resp.Status) //nolint:err113 // shown only
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, contracts.MaxBody)
+	event := ""
+	for lines.Scan() {
+		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+		case "event":
+			event = value
+		case "data":
+			if err := u.hear(event, []byte(value)); err != nil {
+				return fmt.Errorf("event %s of %s: %w", event, url, err)
+			}
+		case "":
+			if event == "complete" {
+				return nil
+			}
+		}
+	}
+	return errors.Join(fmt.Errorf("listen to %s: %w", url, errCutOff), lines.Err())
+}
+
+// hear takes over one event.
+func (u *user) hear(event string, data []byte) error {
+	switch event {
+	case contracts.TypeResultPatch:
+		var patch contracts.ResultPatch
+		if err := json.Unmarshal(data, &patch); err != nil {
+			return err //nolint:wrapcheck // wrapped by the caller
+		}
+		u.patches++
+		u.states[patch.PlaceID] = patch.Patch.Providers[contracts.ProviderWolt]
+	case "snapshot":
+		var snapshot struct {
+			Places []struct {
+				PlaceID string `json:"placeId"`
+				contracts.Patch
+			} `json:"places"`
+		}
+		if err := json.Unmarshal(data, &snapshot); err != nil {
+			return err //nolint:wrapcheck // wrapped by the caller
+		}
+		for _, p := range snapshot.Places {
+			u.states[p.PlaceID] = p.Providers[contracts.ProviderWolt]
+		}
+	}
+	return nil
+}
