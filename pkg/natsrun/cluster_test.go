@@ -3,6 +3,8 @@ package natsrun_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +66,8 @@ func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	t.Parallel()
 
-	c := natstest.Cluster(t, 3, natstest.Processes)
+	dir := t.TempDir()
+	c := natstest.Cluster(t, 3, natstest.Processes, func(c *natsrun.ClusterConfig) { c.Dir = dir })
 	_, js := natstest.ConnectURL(t, c.URLs())
 	kv := bucket(t, js, "b", 3)
 	put(t, kv, "k", "before")
@@ -72,6 +75,11 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	killed := leader(t, c)
 	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
+	}
+
+	said, err := os.ReadFile(filepath.Join(dir, killed.Name, "server.log"))
+	if err != nil || strings.Contains(string(said), "Initiating Shutdown") {
+		t.Errorf("log of the killed node: got %v and a farewell, want none:\n%s", err, said)
 	}
 
 	putUntilTaken(t, kv, "k", "after")

@@ -11,5 +11,6 @@ import (
 
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
+	orphanParentMain()
 	goleak.VerifyTestMain(m)
 }

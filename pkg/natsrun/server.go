@@ -177,7 +177,7 @@ func (s *Server) run(ctx context.Context) error {
 		return err
 	}
 
-	if !s.opts.DontListen {
+	if !s.opts.DontListen && s.url == "" {
 		s.url = ns.ClientURL()
 		if addr, ok := ns.Addr().(*net.TCPAddr); ok {
 			s.opts.Port = addr.Port // the next incarnation listens there too

@@ -1,12 +1,15 @@
 package natsrun_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -188,6 +191,46 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestLoggerHearsTheServer(t *testing.T) {
+	t.Parallel()
+
+	var said bytes.Buffer
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Logger = slog.New(slog.NewTextHandler(&said, nil)) })
+	srv.Stop()
+
+	for _, line := range []string{"Server is ready", "Server Exiting"} {
+		if !strings.Contains(said.String(), line) {
+			t.Errorf("log lacks %q:\n%s", line, said.String())
+		}
+	}
+}
+
+// Whatever the order, the server is down in the end and nobody waits for ever.
+func TestRestartAndStopAtTheSameTime(t *testing.T) {
+	t.Parallel()
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := srv.Restart(t.Context()); err != nil && !errors.Is(err, natsrun.ErrStopped) {
+				t.Errorf("restart: %v", err)
+			}
+
+			_ = srv.URL()
+		})
+		wg.Go(srv.Stop)
+	}
+
+	wg.Wait()
+
+	if _, err := srv.InProcessConn(); !errors.Is(err, natsrun.ErrStopped) {
+		t.Errorf("connection after all stops: got %v, want ErrStopped", err)
 	}
 }
 

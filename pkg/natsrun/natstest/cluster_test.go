@@ -1,0 +1,47 @@
+package natstest_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// TestMain of this package does not call NodeMain, as somebody forgets to.
+func TestProcessesNeedNodeMain(t *testing.T) {
+	t.Parallel()
+
+	_, err := natsrun.StartCluster(t.Context(), natsrun.ClusterConfig{Processes: true})
+	if !errors.Is(err, natsrun.ErrNoNodeMain) || !strings.Contains(err.Error(), "TestMain") {
+		t.Errorf("got %v, want ErrNoNodeMain that says where to call it", err)
+	}
+}
+
+func TestClusterTakesThreeReplicas(t *testing.T) {
+	t.Parallel()
+
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Replicas: 3}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerAppliesEveryMutation(t *testing.T) {
+	t.Parallel()
+
+	srv := natstest.Server(t,
+		func(c *natsrun.Config) { c.ServerName = "first" },
+		func(c *natsrun.Config) { c.ServerName += "-second" },
+	)
+	nc, _ := natstest.Connect(t, srv)
+
+	if got := nc.ConnectedServerName(); got != "first-second" {
+		t.Errorf("server name: got %q, want both mutations in order", got)
+	}
+}
