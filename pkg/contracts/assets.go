@@ -149,8 +149,7 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 }
 
 func buckets(options AssetOptions) []jetstream.StreamConfig {
-	var list []jetstream.StreamConfig
-	for _, bucket := range []struct {
+	declared := []struct {
 		name, description string
 		size              int64
 	}{
@@ -163,7 +162,9 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 		{BucketJobs, "Attempts of jobs", 64 * mib},
 		{BucketLocks, "Leases", 64 * mib},
 		{BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
-	} {
+	}
+	list := make([]jetstream.StreamConfig, 0, len(declared))
+	for _, bucket := range declared {
 		list = append(list, kvlock.StreamConfig(kvlock.BucketConfig{
 			Bucket:      bucket.name,
 			Description: bucket.description,

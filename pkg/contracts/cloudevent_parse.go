@@ -140,7 +140,7 @@ func structuredData(c *checks, event *CloudEvent, data, encoded []byte) {
 			return
 		}
 		event.Data = raw
-	case data != nil && data[0] == '"' && !isJSONType(event.DataContentType):
+	case bytes.HasPrefix(data, []byte{'"'}) && !isJSONType(event.DataContentType):
 		var text string
 		if err := json.Unmarshal(data, &text); err != nil {
 			c.add("/data", "is not a JSON string")

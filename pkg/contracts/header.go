@@ -1,6 +1,7 @@
 package contracts
 
 import (
+	"encoding/hex"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -109,7 +110,8 @@ func unquote(raw string) (value, problem string) {
 			}
 			return b.String(), ""
 		case '\\':
-			if i++; i == len(raw) {
+			i++
+			if i == len(raw) {
 				return "", "has no closing quote"
 			}
 		}
@@ -129,19 +131,12 @@ func percentDecode(raw string) (value, problem string) {
 		if i+2 >= len(raw) {
 			return "", "ends within a percent-encoded byte"
 		}
-		high, low := strings.IndexByte(upperHex, upper(raw[i+1])), strings.IndexByte(upperHex, upper(raw[i+2]))
-		if high < 0 || low < 0 {
+		char, err := hex.DecodeString(raw[i+1 : i+3])
+		if err != nil {
 			return "", "has a '%' without two hexadecimal digits"
 		}
-		b.WriteByte(byte(high<<4 | low))
+		b.Write(char)
 		i += 2
 	}
 	return b.String(), ""
-}
-
-func upper(c byte) byte {
-	if c >= 'a' && c <= 'f' {
-		return c - 'a' + 'A'
-	}
-	return c
 }

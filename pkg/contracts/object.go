@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
@@ -22,16 +23,14 @@ func (o object) get(name string) []byte {
 
 // set replaces the value of a member where it stands, or appends the member.
 func (o *object) set(name string, value []byte) {
-	members := make([]strictjson.Member, len(o.members), len(o.members)+1)
-	copy(members, o.members)
-	o.members = members
-	for i := range members {
-		if members[i].Name == name {
-			members[i].Value = value
+	o.members = slices.Clone(o.members)
+	for i := range o.members {
+		if o.members[i].Name == name {
+			o.members[i].Value = value
 			return
 		}
 	}
-	o.members = append(members, strictjson.Member{Name: name, RawName: quote(name), Value: value})
+	o.members = append(o.members, strictjson.Member{Name: name, RawName: quote(name), Value: value})
 }
 
 func (o *object) remove(name string) {

@@ -261,7 +261,7 @@ func checkStates(d *strictjson.Decoder, path string, fields object) {
 }
 
 func checkState(d *strictjson.Decoder, path string, raw []byte) {
-	if raw != nil && raw[0] != '{' && string(raw) != "null" {
+	if len(raw) > 0 && raw[0] != '{' && string(raw) != "null" {
 		d.Report(path, "must be an object, got "+strictjson.Kind(raw))
 	}
 }

@@ -1,6 +1,7 @@
 package contracts_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestRestaurantKeepsWhatItDoesNotKnow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(encoded) != string(request(raw)) {
+			if !bytes.Equal(encoded, request(raw)) {
 				t.Errorf("got  %s\nwant %s", encoded, request(raw))
 			}
 		})

@@ -2,7 +2,6 @@ package contracts
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -27,10 +26,10 @@ func Schema(name string) ([]byte, error) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
 	}
 	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("contracts: no schema is named %q: %w", clip(name), fs.ErrNotExist)
+	if err != nil {
+		return nil, fmt.Errorf("contracts: no schema is named %q: %w", clip(name), err)
 	}
-	return raw, err
+	return raw, nil
 }
 
 // SchemaNames returns the names of all schemas in alphabetical order.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -111,16 +112,13 @@ func (c *checks) optionalName(path, name string) {
 }
 
 func (c *checks) oneOf(path, value string, allowed ...string) {
-	for _, a := range allowed {
-		if value == a {
-			return
-		}
-	}
-	if value == "" {
+	switch {
+	case slices.Contains(allowed, value):
+	case value == "":
 		c.add(path, "is required")
-		return
+	default:
+		c.add(path, "must be one of "+strings.Join(allowed, ", "))
 	}
-	c.add(path, "must be one of "+strings.Join(allowed, ", "))
 }
 
 // url checks an absolute http or https URL without credentials.

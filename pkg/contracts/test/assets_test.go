@@ -177,7 +177,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Server(t))
 	var files []string
 	for _, folder := range []string{"streams", "buckets"} {
-		found, err := filepath.Glob(filepath.Join(root, "deploy/nats", folder, "*.json"))
+		found, err := filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -176,11 +176,22 @@ type field struct {
 	present bool
 }
 
+// number reads a limit from a struct tag, which is part of the program.
+func number(tag string) int {
+	n, err := strconv.Atoi(tag)
+	if err != nil {
+		panic("strictjson: struct tag max=" + tag + " is not a number")
+	}
+	return n
+}
+
 var fieldCache sync.Map // reflect.Type → []field
 
 func fieldsOf(t reflect.Type) []field {
 	if cached, ok := fieldCache.Load(t); ok {
-		return cached.([]field)
+		if fields, ok := cached.([]field); ok {
+			return fields
+		}
 	}
 	var fields []field
 	for i := range t.NumField() {
@@ -195,7 +206,7 @@ func fieldsOf(t reflect.Type) []field {
 		entry := field{name: name, index: i}
 		for option := range strings.SplitSeq(f.Tag.Get("wire"), ",") {
 			if limit, ok := strings.CutPrefix(option, "max="); ok {
-				entry.max, _ = strconv.Atoi(limit)
+				entry.max = number(limit)
 			}
 			entry.present = entry.present || option == "present"
 		}

@@ -177,8 +177,9 @@ func name(raw []byte) string {
 		return string(raw[1 : len(raw)-1])
 	}
 	var s string
-	// The document was checked, so the name is a valid string.
-	_ = json.Unmarshal(raw, &s)
+	if err := json.Unmarshal(raw, &s); err != nil {
+		panic("strictjson: a document that was not checked") // A checked one has valid names.
+	}
 	return s
 }
 
@@ -216,7 +217,8 @@ func skipValue(data []byte, i int) int {
 			if depth == 0 {
 				return i
 			}
-			if depth--; depth == 0 {
+			depth--
+			if depth == 0 {
 				return i + 1
 			}
 		case ',', ' ', '\t', '\n', '\r':

@@ -55,7 +55,7 @@ func Write(root string) error {
 				return fmt.Errorf("render: %w", err)
 			}
 		}
-		if err := os.MkdirAll(path, 0o755); err != nil {
+		if err := os.MkdirAll(path, 0o750); err != nil {
 			return fmt.Errorf("render: %w", err)
 		}
 	}

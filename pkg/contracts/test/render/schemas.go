@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"strings"
 
 	"github.com/invopop/jsonschema"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// module is where the comments are looked up: the packages are given relative to it.
+// module is what the paths of all packages start with.
 const module = "github.com/expediter-io/expediter"
 
 // Types are the types that have a schema, by its name.
@@ -29,32 +30,46 @@ var Types = map[string]any{
 	"result-patch":    contracts.ResultPatch{},
 }
 
-// restaurant has the members of a contracts.Restaurant that are known, which keeps them in its own way.
+// restaurant is a search result on its way through the enricher; members that are not listed are carried along.
 type restaurant struct {
-	PlaceID   string                             `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
-	Name      string                             `json:"name" jsonschema:"minLength=1,maxLength=1024,pattern=\\S"`
-	Address   *string                            `json:"address,omitempty" jsonschema:"maxLength=1024,nullable"`
-	CityText  *string                            `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
-	Location  *contracts.Location                `json:"location,omitempty" jsonschema:"nullable"`
-	Phone     *string                            `json:"phone,omitempty" jsonschema:"maxLength=1024,nullable"`
-	Providers map[string]*map[string]interface{} `json:"providers,omitempty" jsonschema:"nullable"`
-	Wolt      *map[string]interface{}            `json:"wolt,omitempty" jsonschema:"nullable"`
+	// PlaceID identifies the place.
+	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
+	// Name is the name of the place.
+	Name string `json:"name" jsonschema:"minLength=1,maxLength=1024,pattern=\\S"`
+	// Address is the postal address in one line.
+	Address *string `json:"address,omitempty" jsonschema:"maxLength=1024,nullable"`
+	// CityText is the city as a person wrote it.
+	CityText *string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
+	// Location is where the place is.
+	Location *contracts.Location `json:"location,omitempty" jsonschema:"nullable"`
+	// Phone is a telephone number in any notation.
+	Phone *string `json:"phone,omitempty" jsonschema:"maxLength=1024,nullable"`
+	// Providers holds the state of each provider.
+	Providers map[string]*map[string]any `json:"providers,omitempty" jsonschema:"nullable"`
+	// Wolt is the deprecated place of providers.wolt.
+	Wolt *map[string]any `json:"wolt,omitempty" jsonschema:"nullable"`
 }
 
 func schemas(root string) (map[string][]byte, error) {
+	comments := make(map[string]string)
+	for _, path := range []string{"pkg/contracts", "pkg/worker"} {
+		if err := addComments(comments, root, path); err != nil {
+			return nil, err
+		}
+	}
 	files := make(map[string][]byte)
 	for name, value := range Types {
 		reflector := &jsonschema.Reflector{
 			AllowAdditionalProperties: true,
-			ExpandedStruct:            true,
 			Anonymous:                 true,
-			Mapper:                    mapped,
-		}
-		// The reader of comments joins base and path, so the base must end where the path begins.
-		for _, path := range []string{"pkg/contracts", "pkg/worker"} {
-			if err := addComments(reflector, root, path); err != nil {
-				return nil, err
-			}
+			CommentMap:                comments,
+			ExpandedStruct:            true,
+			Mapper: func(t reflect.Type) *jsonschema.Schema {
+				if t != reflect.TypeFor[contracts.Restaurant]() {
+					return nil
+				}
+				return inlineRestaurant(comments)
+			},
 		}
 		schema := reflector.Reflect(value)
 		schema.ID = jsonschema.ID(contracts.SchemaURI(name))
@@ -70,35 +85,31 @@ func schemas(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-func addComments(reflector *jsonschema.Reflector, root, path string) error {
-	comments := &jsonschema.Reflector{}
+// addComments reads the comments of a package and of those below it. The reader has its own idea of the path of
+// a package, which is put right here.
+func addComments(comments map[string]string, root, path string) error {
+	var reflector jsonschema.Reflector
 	directory := filepath.Join(root, path)
-	if err := comments.AddGoComments("x", directory); err != nil {
+	if err := reflector.AddGoComments("x", directory); err != nil {
 		return fmt.Errorf("render: comments of %s: %w", path, err)
 	}
-	if reflector.CommentMap == nil {
-		reflector.CommentMap = make(map[string]string)
-	}
 	prefix := filepath.ToSlash(filepath.Join("x", directory))
-	for key, comment := range comments.CommentMap {
-		if len(key) > len(prefix) && key[:len(prefix)] == prefix {
-			reflector.CommentMap[module+"/"+path+key[len(prefix):]] = comment
+	for key, comment := range reflector.CommentMap {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			comments[module+"/"+path+rest] = comment
 		}
 	}
 	return nil
 }
 
-func mapped(t reflect.Type) *jsonschema.Schema {
-	if t != reflect.TypeFor[contracts.Restaurant]() {
-		return nil
-	}
-	// Inline, so that each schema stands alone.
+// inlineRestaurant is the schema of a restaurant without references, so that each schema stands alone.
+func inlineRestaurant(comments map[string]string) *jsonschema.Schema {
 	inline := &jsonschema.Reflector{
-		AllowAdditionalProperties: true, Anonymous: true, DoNotReference: true, ExpandedStruct: true,
+		AllowAdditionalProperties: true, Anonymous: true, CommentMap: comments, DoNotReference: true, ExpandedStruct: true,
 	}
 	schema := inline.Reflect(restaurant{})
 	refine("restaurant", schema)
-	schema.Version, schema.Description = "", "A search result; members that are not listed are carried along."
+	schema.Version = ""
 	return schema
 }
 
@@ -116,7 +127,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 	case "DeadLetter":
 		for _, name := range []string{"id", "reason", "stream", "subject"} {
 			member, _ := schema.Properties.Get(name)
-			member.MinLength = pointer(uint64(1))
+			member.MinLength = new(uint64(1))
 		}
 		sequence, _ := schema.Properties.Get("sequence")
 		sequence.Minimum = "1"
@@ -138,15 +149,15 @@ func refine(typeName string, schema *jsonschema.Schema) {
 	case "Patch":
 		providers, _ := schema.Properties.Get("providers")
 		providers.PropertyNames = &jsonschema.Schema{Pattern: `^[A-Za-z0-9_-]+$`}
-		providers.MinProperties = pointer(uint64(1))
-		providers.MaxProperties = pointer(uint64(contracts.MaxProviders))
+		providers.MinProperties = new(uint64(1))
+		providers.MaxProperties = new(uint64(contracts.MaxProviders))
 	case "EnrichRequest":
 		providers, _ := schema.Properties.Get("providers")
 		providers.Items = &jsonschema.Schema{Type: "string", Pattern: `^[A-Za-z0-9_-]{1,64}$`}
 	case "Event":
 		id, _ := schema.Properties.Get("restaurant_id")
 		id.OneOf = nil
-		id.AnyOf = []*jsonschema.Schema{{Type: "string", MinLength: pointer(uint64(1))}, {Type: "integer"}, {Type: "null"}}
+		id.AnyOf = []*jsonschema.Schema{{Type: "string", MinLength: new(uint64(1))}, {Type: "integer"}, {Type: "null"}}
 	}
 }
 
@@ -168,5 +179,3 @@ func property(name string, schema *jsonschema.Schema) *jsonschema.Schema {
 	properties.Set(name, schema)
 	return &jsonschema.Schema{Properties: properties}
 }
-
-func pointer[T any](v T) *T { return &v }

@@ -1,0 +1,157 @@
+package contracts_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// A restaurant leaves as it came, but for what was found out.
+func ExampleRestaurant() {
+	request, err := contracts.Decode[contracts.EnrichRequest]([]byte(
+		`{"results":[{"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"PENDING","url":null}}]}`))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	restaurant := request.Results[0]
+	before, _ := restaurant.State(contracts.ProviderWolt)
+	fmt.Println(before.Status)
+	restaurant.SetState(contracts.ProviderWolt, contracts.FoundState("https://wolt.com/x"), true)
+	raw, err := contracts.Encode(restaurant)
+	fmt.Println(string(raw), err)
+	// Output:
+	// PENDING
+	// {"rating":4.50,"placeId":"ChIJ123","name":"Pizza House","wolt":{"status":"FOUND","url":"https://wolt.com/x"},"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/x"}}} <nil>
+}
+
+func ExampleDecode() {
+	_, err := contracts.Decode[contracts.ImportJob]([]byte(`{"job_id":"../etc/passwd","url":"file:///etc/passwd"}`))
+	fmt.Println(err)
+
+	if invalid, ok := errors.AsType[*contracts.ValidationError](err); ok {
+		for _, field := range invalid.Fields {
+			fmt.Println(field.Path)
+		}
+	}
+	// Output:
+	// contracts: invalid ImportJob: /job_id must not contain "/", "\", ".." or control characters; /owner_id is required; /url must be an absolute http or https URL without user name and password
+	// /job_id
+	// /owner_id
+	// /url
+}
+
+func ExampleEncode() {
+	job := contracts.EnrichJob{
+		Provider: contracts.ProviderWolt, PlaceID: "ChIJ123", RequestID: "req_1", Claim: "V1StGXR8", Name: "Pizza & Pasta",
+	}
+	raw, err := contracts.Encode(job)
+	fmt.Println(string(raw), err)
+	// Output: {"provider":"wolt","placeId":"ChIJ123","requestId":"req_1","claim":"V1StGXR8","name":"Pizza & Pasta"} <nil>
+}
+
+func ExampleEncodeToken() {
+	for _, id := range []string{"ChIJ123", "user@example.com", "*", "=Kg"} {
+		token, err := contracts.EncodeToken(id)
+		fmt.Println(token, err)
+	}
+	// Output:
+	// ChIJ123 <nil>
+	// =dXNlckBleGFtcGxlLmNvbQ <nil>
+	// =Kg <nil>
+	// =PUtn <nil>
+}
+
+func ExampleEnrichJobSubject() {
+	fmt.Println(contracts.EnrichJobSubject("wolt", "ChIJ123"))
+	fmt.Println(contracts.EnrichJobSubject("wolt", ""))
+	// Output:
+	// jobs.enrich.wolt.ChIJ123 <nil>
+	//  contracts: placeId: empty id: give at least one byte
+}
+
+func ExampleNewResultPatch() {
+	patch := contracts.NewResultPatch("req_1", "ChIJ123", "wolt", contracts.NotFoundState(), true)
+	raw, err := contracts.Encode(patch)
+	fmt.Println(string(raw), err)
+	// Output: {"type":"RESULT_PATCH","requestId":"req_1","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"NOT_FOUND","url":null}},"wolt":{"status":"NOT_FOUND","url":null}}} <nil>
+}
+
+func ExampleEnrichResult_State() {
+	result := contracts.EnrichResult{Outcome: contracts.OutcomeAmbiguous, Status: contracts.OutcomeAmbiguous.Status(), Score: 0.61}
+	state := result.State()
+	fmt.Println(state.Status, state.Reason)
+	// Output: PENDING ambiguous
+}
+
+func ExampleCloudEvent() {
+	msg, err := contracts.CloudEvent{
+		ID: "evt-001", Source: "/reservations", Type: "com.example.reservation.requested.v1", Subject: "Café 7",
+		Data: []byte(`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT"}`),
+	}.Msg("events.RESTAURANT.RESERVATION_REQUESTED")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(msg.Header["Nats-Msg-Id"], msg.Header["ce-subject"])
+
+	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+	fmt.Println(event.Subject, event.Assumed, err)
+	// Output:
+	// [/reservations|evt-001] [Caf%C3%A9%207]
+	// Café 7 [] <nil>
+}
+
+// A body without any header is an event too.
+func ExampleParseCloudEvent() {
+	event, err := contracts.ParseCloudEvent("jobs.import.normal.job1", nil, []byte(`{"job_id":"job1"}`))
+	fmt.Println(event.ID, event.Type, event.Assumed, err)
+	// Output: job1 io.expediter.recipe.import.requested.v1 [id source specversion subject type] <nil>
+}
+
+func ExampleTraceCarrier() {
+	header := nats.Header{}
+	contracts.TraceCarrier(header).Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	fmt.Println(header)
+	// Output: map[traceparent:[00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01]]
+}
+
+func ExampleEvent() {
+	event, err := contracts.Decode[contracts.Event]([]byte(
+		`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","recipientType":"BROADCAST","restaurant_id":5,"payload":{"guests":4}}`))
+	fmt.Println(event.RecipientType, string(event.RestaurantID), string(event.Payload), err)
+	// Output: BROADCAST 5 {"guests":4} <nil>
+}
+
+func ExampleImportStatus() {
+	raw, err := contracts.Encode(contracts.ImportStatus{Status: contracts.ImportFailed, Code: contracts.CodeNoCaptions})
+	fmt.Println(string(raw), err)
+	// Output: {"status":"FAILED","code":"no_captions"} <nil>
+}
+
+func ExampleNotification() {
+	err := contracts.Notification{EventID: "evt-001", UserID: "15", RecipientType: "BROADCAST"}.Validate()
+	fmt.Println(err)
+	// Output: contracts: invalid Notification: /recipient_type must be a kind of recipient, a row is for one user; /channel is required; /event_type is required; /created_at is required
+}
+
+func ExampleStreams() {
+	for _, stream := range contracts.Streams(contracts.AssetOptions{Replicas: 3}) {
+		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
+	}
+	// Output:
+	// DEAD Limits [dead.> $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> $JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>]
+	// ENRICH_JOBS WorkQueue [jobs.enrich.>]
+	// EVENTS Limits [events.>]
+	// IMPORT_JOBS WorkQueue [jobs.import.>]
+	// NOTIFICATIONS Limits [notify.plan.> notify.send.>]
+}
+
+func ExampleSchema() {
+	raw, err := contracts.Schema("import-job")
+	fmt.Println(len(raw) > 0, contracts.SchemaURI("import-job"), err)
+	// Output: true https://schemas.expediter.io/v1/import-job.json <nil>
+}
