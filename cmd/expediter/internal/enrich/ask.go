@@ -130,6 +130,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx) //nolint:wrapcheck // ErrTimeout, or the caller's own cause
+		return context.Cause(ctx)
 	}
 }

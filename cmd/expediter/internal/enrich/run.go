@@ -102,7 +102,7 @@ func start(ctx context.Context, group *errgroup.Group, e Enricher, b *batch, slo
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // the cause is another goroutine's error, or the caller's own
+		return ctx.Err()
 	}
 	cfg.Progress.Asked(len(b.places))
 	group.Go(func() error {
@@ -119,7 +119,7 @@ func start(ctx context.Context, group *errgroup.Group, e Enricher, b *batch, slo
 	case ordered <- b:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // as above
+		return ctx.Err()
 	}
 }
 
@@ -129,17 +129,17 @@ func write(ctx context.Context, ordered <-chan *batch, out output.Writer, progre
 		select {
 		case <-b.done:
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // as above
+			return ctx.Err()
 		}
 		for i, row := range b.rows {
 			if err := out.Write(row); err != nil {
-				return err //nolint:wrapcheck // says output itself
+				return err
 			}
 			summary.add(row)
 			progress.Answered(row.Status, b.places[i].Offset)
 		}
 		if err := out.Flush(); err != nil {
-			return err //nolint:wrapcheck // says output itself
+			return err
 		}
 	}
 	return nil

@@ -107,13 +107,15 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var mu sync.Mutex
 		under, most := 0, 0
-		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		e := enricherFunc(func(ctx context.Context, req contracts.EnrichRequest) (Answer, error) {
 			mu.Lock()
 			under++
 			most = max(most, under)
 			pause := time.Duration(random.IntN(1000)) * time.Millisecond
 			mu.Unlock()
-			time.Sleep(pause)
+			if err := sleep(ctx, pause); err != nil {
+				return Answer{}, err
+			}
 			mu.Lock()
 			under--
 			mu.Unlock()
@@ -228,104 +230,6 @@ func TestRunRows(t *testing.T) {
 	}
 }
 
-func TestRunWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var asked [][]string
-		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-			if req.WaitMS <= 0 || req.WaitMS > int(contracts.MaxWait/time.Millisecond) {
-				t.Errorf("waitMs is %d", req.WaitMS)
-			}
-			var ids []string
-			for _, r := range req.Results {
-				ids = append(ids, r.PlaceID)
-			}
-			asked = append(asked, ids)
-			return states(req, func(id string) contracts.ProviderState {
-				switch {
-				case id == "p1":
-					return contracts.ProviderState{Status: contracts.StatusPending, Reason: contracts.ReasonProviderError}
-				case id == "p2" && len(asked) < 4, len(asked) < 2:
-					return contracts.PendingState()
-				}
-				return found(id)
-			}), nil
-		})
-		var out collector
-		summary, err := Run(t.Context(), e, places(3), &out, Config{Wait: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
-		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
-		if diff := cmp.Diff(want, asked); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(Summary{Found: 2, Pending: 1}, summary); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
-	t.Parallel()
-	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-		answer := Answer{Response: contracts.EnrichResponse{RequestID: "r", Results: req.Results, Skipped: "flag_disabled"}}
-		return answer, nil
-	})
-	var out collector
-	if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: true}); err != nil {
-		t.Fatal(err)
-	}
-	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
-		t.Errorf("got %+v", got)
-	}
-}
-
-func TestRunTimesOut(t *testing.T) {
-	t.Parallel()
-	for name, e := range map[string]enricherFunc{
-		"an enricher that stays pending": func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-			return states(req, func(id string) contracts.ProviderState {
-				if id == "p0" {
-					return found(id)
-				}
-				return contracts.PendingState()
-			}), nil
-		},
-		"an enricher that hangs": func(ctx context.Context, req contracts.EnrichRequest) (Answer, error) {
-			if len(req.Results) == 2 {
-				return states(req, func(id string) contracts.ProviderState {
-					if id == "p0" {
-						return found(id)
-					}
-					return contracts.PendingState()
-				}), nil
-			}
-			<-ctx.Done()
-			return Answer{}, ctx.Err()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var out collector
-				began := time.Now()
-				summary, err := Run(t.Context(), e, places(2), &out, Config{Timeout: 90 * time.Second, Wait: true})
-				if !errors.Is(err, ErrTimeout) || time.Since(began) != 90*time.Second {
-					t.Errorf("got %v after %s", err, time.Since(began))
-				}
-				if diff := cmp.Diff(Summary{Found: 1, Pending: 1, TimedOut: 1}, summary); diff != "" {
-					t.Error(diff)
-				}
-				if len(out.rows) != 2 || out.rows[1].Reason != "timeout" {
-					t.Errorf("rows: %+v", out.rows)
-				}
-			})
-		})
-	}
-}
-
 func TestRunErrors(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -391,33 +295,6 @@ func TestRunEndsWithContext(t *testing.T) {
 	}
 }
 
-// A request stays below the largest body, whatever its places carry along.
-func TestRunBoundsTheBody(t *testing.T) {
-	t.Parallel()
-	large := func(yield func(input.Place, error) bool) {
-		for i := range 30 {
-			body := fmt.Appendf(nil, `{"placeId":"p%d","name":"N","x":%q}`, i, strings.Repeat("x", 200_000))
-			var r contracts.Restaurant
-			if err := r.UnmarshalJSON(body); err != nil {
-				panic(err)
-			}
-			if !yield(input.Place{Body: body, Restaurant: r}, nil) {
-				return
-			}
-		}
-	}
-	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-		body, err := req.AppendJSON(nil)
-		if err != nil || len(body) > contracts.MaxBody {
-			t.Errorf("a body of %d bytes, %v", len(body), err)
-		}
-		return states(req, found), nil
-	})
-	if summary, err := Run(t.Context(), e, large, &collector{}, Config{}); err != nil || summary.Found != 30 {
-		t.Errorf("got %+v, %v", summary, err)
-	}
-}
-
 func TestConfigReportsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := Run(t.Context(), nil, nil, nil, Config{BatchSize: 101, Concurrency: -1, Timeout: -1})
@@ -426,37 +303,4 @@ func TestConfigReportsEveryMistake(t *testing.T) {
 			t.Errorf("%v does not mention %s", err, want)
 		}
 	}
-}
-
-func ExampleRun() {
-	reader, err := input.NewReader(input.Config{Stdin: strings.NewReader("id,name\np1,Sushi Gal\np2,Noodle Bar\n")})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var text strings.Builder
-	out, err := output.New(&text, output.Options{Format: output.FormatCSV})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
-		return states(req, func(id string) contracts.ProviderState {
-			if id == "p1" {
-				return contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/sushi-gal")
-			}
-			return contracts.NotFoundState()
-		}), nil
-	})
-	summary, err := Run(context.Background(), e, reader.Files(context.Background(), input.Stdin), out, Config{Wait: true})
-	if err == nil {
-		err = out.Close()
-	}
-	fmt.Println(summary.Found, summary.NotFound, err)
-	fmt.Print(text.String())
-	// Output:
-	// 1 1 <nil>
-	// placeId,name,status,url,score,venueId,venue,reason
-	// p1,Sushi Gal,FOUND,https://wolt.com/en/isr/haifa/restaurant/sushi-gal,,,,
-	// p2,Noodle Bar,NOT_FOUND,,,,,
 }

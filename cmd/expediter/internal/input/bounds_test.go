@@ -13,12 +13,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// endless makes n records without holding them.
-func endless(n int, head, tail string, record func(i int) string) io.Reader {
+// endlessRecords is how many records endless makes.
+const endlessRecords = 20_000
+
+// endless makes records without holding them.
+func endless(head, tail string, record func(i int) string) io.Reader {
 	pr, pw := io.Pipe()
 	go func() {
 		_, err := io.WriteString(pw, head)
-		for i := 0; i < n && err == nil; i++ {
+		for i := 0; i < endlessRecords && err == nil; i++ {
 			_, err = io.WriteString(pw, record(i))
 		}
 		if err == nil {
@@ -30,9 +33,7 @@ func endless(n int, head, tail string, record func(i int) string) io.Reader {
 }
 
 // The heap after the last of many records is not larger than after the first ones, ids aside, whose number is bounded.
-func TestReaderMemoryIsBounded(t *testing.T) {
-	// Not parallel: it looks at the heap of the process.
-	const records = 20_000
+func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks at the heap of the process
 	padding := strings.Repeat("p", 500)
 	csvRecord := func(i int) string { return fmt.Sprintf("id%d,Name,%s\n", i, padding) }
 	jsonRecord := func(i int) string {
@@ -42,10 +43,10 @@ func TestReaderMemoryIsBounded(t *testing.T) {
 		format Format
 		in     io.Reader
 	}{
-		"csv":     {FormatCSV, endless(records, "id,name,pad\n", "", csvRecord)},
-		"json":    {FormatJSON, endless(records, "[", "]", jsonRecord)},
-		"request": {FormatJSON, endless(records, `{"results":[`, "]}", jsonRecord)},
-		"jsonl":   {FormatJSONLines, endless(records, "", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
+		"csv":     {FormatCSV, endless("id,name,pad\n", "", csvRecord)},
+		"json":    {FormatJSON, endless("[", "]", jsonRecord)},
+		"request": {FormatJSON, endless(`{"results":[`, "]}", jsonRecord)},
+		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
 		reader, err := NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in})
 		if err != nil {
@@ -60,13 +61,13 @@ func TestReaderMemoryIsBounded(t *testing.T) {
 			case 3000:
 				runtime.GC()
 				runtime.ReadMemStats(&early)
-			case records:
+			case endlessRecords:
 				runtime.GC()
 				runtime.ReadMemStats(&late)
 			}
 		}
-		if got := reader.Report().Places; got != records {
-			t.Fatalf("%s: read %d places, want %d: %v", name, got, records, problems(reader.Report()))
+		if got := reader.Report().Places; got != endlessRecords {
+			t.Fatalf("%s: read %d places, want %d: %v", name, got, endlessRecords, problems(reader.Report()))
 		}
 		if grown := int64(late.HeapAlloc) - int64(early.HeapAlloc); grown > 4<<20 {
 			t.Errorf("%s: the heap grew by %d bytes over 10 MB of input", name, grown)

@@ -170,8 +170,7 @@ func (r *jsonReader) failure(err error) error {
 	rest, _ := io.ReadAll(r.dec.Buffered()) //nolint:errcheck // a bytes.Reader
 	value := bytes.TrimLeft(rest, " \t\r\n,:")
 	offset += int64(len(rest) - len(value))
-	var again *json.SyntaxError
-	if errors.As(json.Unmarshal(value, new(json.RawMessage)), &again) {
+	if again, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(value, new(json.RawMessage))); ok {
 		offset += max(again.Offset-1, 0)
 	}
 	what := "the text ends too early"

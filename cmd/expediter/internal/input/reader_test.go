@@ -363,7 +363,10 @@ func TestReaderStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range reader.Files(t.Context(), Stdin) {
+	for _, err := range reader.Files(t.Context(), Stdin) {
+		if err != nil {
+			t.Error(err)
+		}
 		break
 	}
 	if got := reader.Report().Places; got != 1 {

@@ -134,8 +134,10 @@ func (w *objectWriter) member(f field, role string, values parsed) {
 			w.put(f.name, f.value)
 		}
 	case fieldLat, fieldLng, fieldLocation:
-		if values.location != nil && !w.wrote[fieldLocation] {
-			point, _ := json.Marshal(values.location) //nolint:errchkjson // two finite numbers
+		if values.location == nil || w.wrote[fieldLocation] {
+			return
+		}
+		if point, err := json.Marshal(values.location); err == nil { // two finite numbers
 			w.put(fieldLocation, point)
 		}
 	default:
@@ -188,7 +190,7 @@ type checker struct {
 	rec      record
 }
 
-func (c *checker) problem(name, format string, args ...any) {
+func (c *checker) problemf(name, format string, args ...any) {
 	c.problems = append(c.problems, FieldError{Field: name, Problem: fmt.Sprintf(format, args...)})
 }
 
@@ -207,7 +209,7 @@ func (c *checker) text(name string, required, number bool) string {
 	switch {
 	case raw == nil:
 	case !utf8.Valid(raw):
-		c.problem(name, "not valid UTF-8; save the file as UTF-8")
+		c.problemf(name, "not valid UTF-8; save the file as UTF-8")
 		return ""
 	case isString(raw):
 		_ = json.Unmarshal(raw, &text) //nolint:errcheck // the decoder has accepted it as a string
@@ -215,11 +217,11 @@ func (c *checker) text(name string, required, number bool) string {
 	case number && isNumber(raw):
 		text = string(raw)
 	default:
-		c.problem(name, "want text, got %s", excerpt(raw))
+		c.problemf(name, "want text, got %s", excerpt(raw))
 		return ""
 	}
 	if text == "" && required {
-		c.problem(name, "missing")
+		c.problemf(name, "missing")
 	}
 	return text
 }
@@ -230,13 +232,13 @@ func (c *checker) location() *contracts.Location {
 	if raw := c.value(fieldLocation); raw != nil {
 		members, err := parseObject(raw)
 		if err != nil {
-			c.problem(fieldLocation, "want an object with lat and lng, got %s", excerpt(raw))
+			c.problemf(fieldLocation, "want an object with lat and lng, got %s", excerpt(raw))
 			return nil
 		}
 		inner := checker{rec: record{fields: members}, known: columns(func(i int) string { return members[i].name }, len(members))}
 		latRaw, lngRaw = inner.value(fieldLat), inner.value(fieldLng)
 		if latRaw == nil && lngRaw == nil {
-			c.problem(fieldLocation, "want lat and lng, got %s", excerpt(raw))
+			c.problemf(fieldLocation, "want lat and lng, got %s", excerpt(raw))
 			return nil
 		}
 	}
@@ -246,10 +248,10 @@ func (c *checker) location() *contracts.Location {
 	case !latOK || !lngOK || !latGiven && !lngGiven:
 		return nil
 	case !latGiven:
-		c.problem(fieldLat, "missing, though the longitude is given")
+		c.problemf(fieldLat, "missing, though the longitude is given")
 		return nil
 	case !lngGiven:
-		c.problem(fieldLng, "missing, though the latitude is given")
+		c.problemf(fieldLng, "missing, though the latitude is given")
 		return nil
 	}
 	return &contracts.Location{Lat: latText, Lng: lngText}
@@ -266,10 +268,10 @@ func (c *checker) degrees(name string, raw json.RawMessage, bound float64) (valu
 	value, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || math.IsNaN(value) || math.IsInf(value, 0):
-		c.problem(name, "want degrees as a decimal number such as 32.0853, got %s", excerpt(raw))
+		c.problemf(name, "want degrees as a decimal number such as 32.0853, got %s", excerpt(raw))
 		return 0, true, false
 	case math.Abs(value) > bound:
-		c.problem(name, "want degrees from -%g to %g, got %s", bound, bound, excerpt(raw))
+		c.problemf(name, "want degrees from -%g to %g, got %s", bound, bound, excerpt(raw))
 		return 0, true, false
 	}
 	return value, true, true

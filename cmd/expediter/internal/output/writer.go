@@ -35,7 +35,7 @@ type Options struct {
 }
 
 // New returns a writer to w, or ErrFormat.
-func New(w io.Writer, opts Options) (Writer, error) {
+func New(w io.Writer, opts Options) (Writer, error) { //nolint:ireturn // which one it is, is the format's affair
 	if opts.Format == "" {
 		opts.Format = FormatTable
 	}
@@ -67,12 +67,15 @@ func (w *csvWriter) header() error {
 		return nil
 	}
 	w.wrote = true
-	return w.rows.Write([]string{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"}) //nolint:wrapcheck // wrapped by the callers
+	if err := w.rows.Write([]string{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"}); err != nil {
+		return fmt.Errorf("output: %w", err)
+	}
+	return nil
 }
 
 func (w *csvWriter) Write(row Row) error {
 	if err := w.header(); err != nil {
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	cells := []string{row.PlaceID, row.Name, row.Status, row.URL, score(row.Score), row.VenueID, row.Venue, row.Reason}
 	if err := w.rows.Write(cells); err != nil {
@@ -91,7 +94,7 @@ func (w *csvWriter) Flush() error {
 
 func (w *csvWriter) Close() error {
 	if err := w.header(); err != nil {
-		return fmt.Errorf("output: %w", err)
+		return err
 	}
 	return w.Flush()
 }

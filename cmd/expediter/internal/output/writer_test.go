@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,11 +16,9 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-func known(v float64) *float64 { return &v }
-
 var rows = []Row{
 	{
-		PlaceID: "p1", Name: "סושי \"גל\", נמל", Status: "FOUND", URL: "https://wolt.com/en/isr/haifa/restaurant/a?b&c", Score: known(0.98765),
+		PlaceID: "p1", Name: "סושי \"גל\", נמל", Status: "FOUND", URL: "https://wolt.com/en/isr/haifa/restaurant/a?b&c", Score: new(0.98765),
 		VenueID: "v1", Venue: "Sushi Gal", Place: json.RawMessage(`{"placeId":"p1","big":12345678901234567890}`),
 	},
 	{PlaceID: "p2", Name: "麺や 白", Status: "NOT_FOUND"},
@@ -65,7 +64,9 @@ func TestJSONLines(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(write(t, Options{Format: FormatJSONLines}, rows...), "\n"), "\n")
 	var ids []string
 	for _, line := range lines {
-		var row struct{ PlaceID string }
+		var row struct {
+			PlaceID string `json:"placeId"`
+		}
 		if err := json.Unmarshal([]byte(line), &row); err != nil {
 			t.Fatal(line, err)
 		}
@@ -109,7 +110,7 @@ func TestTableColumnsAlign(t *testing.T) {
 	}
 	var starts []int
 	for _, line := range strings.Split(strings.TrimSpace(write(t, Options{}, in...)), "\n")[1:] {
-		starts = append(starts, uniseg.StringWidth(line[:strings.Index(line, "FOUND")]))
+		starts = append(starts, uniseg.StringWidth(strings.SplitN(line, "FOUND", 2)[0]))
 	}
 	if len(starts) != len(names) || len(slices.Compact(slices.Clone(starts))) != 1 {
 		t.Errorf("the status starts at cells %v", starts)
@@ -177,7 +178,7 @@ func TestTableStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 * tableSample {
-		if err := errors.Join(w.Write(Row{PlaceID: fmt.Sprint(i)}), w.Flush()); err != nil {
+		if err := errors.Join(w.Write(Row{PlaceID: strconv.Itoa(i)}), w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		want := 0
@@ -202,9 +203,8 @@ func TestWriteErrorsAreReported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = w.Write(rows[0]) // may still be held
-		if err := w.Close(); !errors.Is(err, full) {
-			t.Errorf("%s: Close returns %v", format, err)
+		if err := errors.Join(w.Write(rows[0]), w.Close()); !errors.Is(err, full) {
+			t.Errorf("%s: got %v", format, err)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Write(Row{PlaceID: "p9", Score: known(math.NaN())}); err == nil || !strings.Contains(err.Error(), "p9") {
+	if err := w.Write(Row{PlaceID: "p9", Score: new(math.NaN())}); err == nil || !strings.Contains(err.Error(), "p9") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -17,6 +17,7 @@ var unsure = map[string]string{
 	"Diwan al-Zaytoun":   "Paulus VI and Paulus HaShishi are taken for two streets",
 	"Falafel HaKikar":    "King George and המלך ג'ורג' are taken for two streets",
 	"Gelateria Stella":   "Herzl and הרצל are taken for two streets",
+	"בית הפנקייק של תמי": "a translation, told only by telephone, address and position",
 	"Kahvila Lumi":       "neither of two branches comes near enough to be a candidate",
 	"חומוס שולמית":       "הרצל and Herzl are taken for two streets",
 	"פינת הפיתה":         "רוטשילד and Rothschild are taken for two streets",

@@ -23,7 +23,7 @@ type Stream struct {
 // the empty one turns colours off.
 func New(w io.Writer, getenv func(string) string) Stream {
 	file, ok := w.(*os.File)
-	tty := ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // a file descriptor is a small number
+	tty := ok && term.IsTerminal(int(file.Fd()))
 	return stream(w, tty, getenv)
 }
 

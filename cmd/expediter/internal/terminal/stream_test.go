@@ -38,7 +38,11 @@ func TestNewOnWhatIsNoTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	t.Cleanup(func() {
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	if s := New(file, os.Getenv); s.TTY || s.Color {
 		t.Errorf("a file: %+v", s)
 	}

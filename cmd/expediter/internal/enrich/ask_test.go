@@ -1,0 +1,141 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+func TestRunWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var asked [][]string
+		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if req.WaitMS <= 0 || req.WaitMS > int(contracts.MaxWait/time.Millisecond) {
+				t.Errorf("waitMs is %d", req.WaitMS)
+			}
+			var ids []string
+			for _, r := range req.Results {
+				ids = append(ids, r.PlaceID)
+			}
+			asked = append(asked, ids)
+			return states(req, func(id string) contracts.ProviderState {
+				switch {
+				case id == "p1":
+					return contracts.ProviderState{Status: contracts.StatusPending, Reason: contracts.ReasonProviderError}
+				case id == "p2" && len(asked) < 4, len(asked) < 2:
+					return contracts.PendingState()
+				}
+				return found(id)
+			}), nil
+		})
+		var out collector
+		summary, err := Run(t.Context(), e, places(3), &out, Config{Wait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
+		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
+		if diff := cmp.Diff(want, asked); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(Summary{Found: 2, Pending: 1}, summary); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
+	t.Parallel()
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		answer := Answer{Response: contracts.EnrichResponse{RequestID: "r", Results: req.Results, Skipped: "flag_disabled"}}
+		return answer, nil
+	})
+	var out collector
+	if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestRunTimesOut(t *testing.T) {
+	t.Parallel()
+	for name, e := range map[string]enricherFunc{
+		"an enricher that stays pending": func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			return states(req, func(id string) contracts.ProviderState {
+				if id == "p0" {
+					return found(id)
+				}
+				return contracts.PendingState()
+			}), nil
+		},
+		"an enricher that hangs": func(ctx context.Context, req contracts.EnrichRequest) (Answer, error) {
+			if len(req.Results) == 2 {
+				return states(req, func(id string) contracts.ProviderState {
+					if id == "p0" {
+						return found(id)
+					}
+					return contracts.PendingState()
+				}), nil
+			}
+			<-ctx.Done()
+			return Answer{}, ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var out collector
+				began := time.Now()
+				summary, err := Run(t.Context(), e, places(2), &out, Config{Timeout: 90 * time.Second, Wait: true})
+				if !errors.Is(err, ErrTimeout) || time.Since(began) != 90*time.Second {
+					t.Errorf("got %v after %s", err, time.Since(began))
+				}
+				if diff := cmp.Diff(Summary{Found: 1, Pending: 1, TimedOut: 1}, summary); diff != "" {
+					t.Error(diff)
+				}
+				if len(out.rows) != 2 || out.rows[1].Reason != "timeout" {
+					t.Errorf("rows: %+v", out.rows)
+				}
+			})
+		})
+	}
+}
+
+// A request stays below the largest body, whatever its places carry along.
+func TestRunBoundsTheBody(t *testing.T) {
+	t.Parallel()
+	large := func(yield func(input.Place, error) bool) {
+		for i := range 30 {
+			body := fmt.Appendf(nil, `{"placeId":"p%d","name":"N","x":%q}`, i, strings.Repeat("x", 200_000))
+			var r contracts.Restaurant
+			if err := r.UnmarshalJSON(body); err != nil {
+				panic(err)
+			}
+			if !yield(input.Place{Body: body, Restaurant: r}, nil) {
+				return
+			}
+		}
+	}
+	e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+		body, err := req.AppendJSON(nil)
+		if err != nil || len(body) > contracts.MaxBody {
+			t.Errorf("a body of %d bytes, %v", len(body), err)
+		}
+		return states(req, found), nil
+	})
+	if summary, err := Run(t.Context(), e, large, &collector{}, Config{}); err != nil || summary.Found != 30 {
+		t.Errorf("got %+v, %v", summary, err)
+	}
+}
