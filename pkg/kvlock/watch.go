@@ -34,8 +34,15 @@ func (f *Flight) Watch(keys ...string) (*Watcher, error) {
 			return nil, err
 		}
 	}
-	w := &Watcher{board: f.board, keys: keys, news: map[string]Slot{}, last: map[string]Slot{}, ready: make(chan struct{}, 1)}
-	return w, f.board.add(w)
+	w := newWatcher(f.board, keys)
+	if err := f.board.add(w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func newWatcher(b *board, keys []string) *Watcher {
+	return &Watcher{board: b, keys: keys, news: map[string]Slot{}, last: map[string]Slot{}, ready: make(chan struct{}, 1)}
 }
 
 // Close ends the watching.

@@ -1,0 +1,80 @@
+package kvlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestStreamConfigIsSafe(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []BucketConfig{
+		{Bucket: "b"},
+		{Bucket: "b", MaxBytes: 1 << 20, NoRepublish: true, Replicas: 3, Storage: jetstream.MemoryStorage},
+	} {
+		sc := StreamConfig(cfg)
+		if err := checkStream("b", sc); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+		if (sc.RePublish == nil) != cfg.NoRepublish || sc.Replicas != max(1, cfg.Replicas) || sc.MaxConsumers <= 0 {
+			t.Errorf("%+v became %+v", cfg, sc)
+		}
+	}
+}
+
+func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
+	t.Parallel()
+	breaks := map[string]func(*jetstream.StreamConfig){
+		"AllowMsgTTL":   func(sc *jetstream.StreamConfig) { sc.AllowMsgTTL = false },
+		"limit markers": func(sc *jetstream.StreamConfig) { sc.SubjectDeleteMarkerTTL = time.Second },
+		"history is 5":  func(sc *jetstream.StreamConfig) { sc.MaxMsgsPerSubject = 5 },
+		"AllowRollup":   func(sc *jetstream.StreamConfig) { sc.AllowRollup = false },
+		"AllowDirect":   func(sc *jetstream.StreamConfig) { sc.AllowDirect = false },
+		"PersistMode":   func(sc *jetstream.StreamConfig) { sc.PersistMode = jetstream.AsyncPersistMode },
+		"MaxAge":        func(sc *jetstream.StreamConfig) { sc.MaxAge = time.Hour },
+		"Discard": func(sc *jetstream.StreamConfig) {
+			sc.Discard = jetstream.DiscardOld
+			sc.MaxBytes = 1 << 20
+		},
+		"Retention": func(sc *jetstream.StreamConfig) { sc.Retention = jetstream.WorkQueuePolicy },
+		"mirror":    func(sc *jetstream.StreamConfig) { sc.Mirror = &jetstream.StreamSource{Name: "x"} },
+		"NoAck":     func(sc *jetstream.StreamConfig) { sc.NoAck = true },
+	}
+	all := StreamConfig(BucketConfig{Bucket: "b"})
+	for want, set := range breaks {
+		sc := StreamConfig(BucketConfig{Bucket: "b"})
+		set(&sc)
+		set(&all)
+		if err := checkStream("b", sc); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") != 0 {
+			t.Errorf("%s: got %v", want, err)
+		}
+	}
+	err := checkStream("b", all)
+	for want := range breaks {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("all at once: %s is not named in %v", want, err)
+		}
+	}
+}
+
+func TestConfigReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	err := Config{
+		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
+	}.validate()
+	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+	if err := (Config{Bucket: "b"}).withDefaults().validate(); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
+		if err := (Config{Bucket: bucket}).withDefaults().validate(); err == nil {
+			t.Errorf("bucket %q was taken", bucket)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package kvlock
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestRecordRoundTrips(t *testing.T) {
+	t.Parallel()
+	full := record{
+		Version: 1, State: "failed", Claim: "C", Owner: "O", Instance: "i", Attempt: 3, Fingerprint: "f", Handoff: true,
+		Reason: "no \"venue\"\n<b>\u2028", Released: true, TTL: 60,
+	}
+	for _, value := range [][]byte{nil, {}, []byte("\n"), []byte("{}\n{}"), bytes.Repeat([]byte{0}, 1<<20)} {
+		data, err := full.encode(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, gotValue, err := decodeRecord(data)
+		if err != nil || got != full || !bytes.Equal(gotValue, value) {
+			t.Errorf("value of %d bytes: got %+v, %d bytes, %v; want %+v", len(value), got, len(gotValue), err, full)
+		}
+	}
+}
+
+func TestRecordThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, data, want string
+		newer            bool
+	}{
+		{name: "empty", data: "", want: "no line feed"},
+		{name: "no line feed", data: `{"v":1}`, want: "no line feed"},
+		{name: "line feed too late", data: `{"v":1,"reason":"` + strings.Repeat("x", maxMetaBytes) + "\"}\n", want: "no line feed"},
+		{name: "not JSON", data: "PENDING\nvalue", want: "not a record"},
+		{name: "wrong type", data: `{"v":1,"state":7}` + "\n", want: "not a record"},
+		{name: "no version", data: `{"state":"done","claim":"c","owner":"o"}` + "\n", want: "version 0"},
+		{name: "negative version", data: `{"v":-1}` + "\n", want: "version -1"},
+		{name: "unknown state", data: `{"v":1,"state":"cooking","claim":"c","owner":"o"}` + "\n", want: `unknown state "cooking"`},
+		{name: "no claim", data: `{"v":1,"state":"done","owner":"o"}` + "\n", want: "without claim"},
+		{name: "no owner", data: `{"v":1,"state":"done","claim":"c"}` + "\n", want: "without claim or owner"},
+		{name: "negative TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":-1}` + "\n", want: "out of range"},
+		{name: "endless TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":9223372036854775807}` + "\n", want: "out of range"},
+		{name: "newer", data: `{"v":2,"state":"cooking"}` + "\n", want: "version 2", newer: true},
+		{name: "newer with other types", data: `{"state":{"is":"done"},"v":2}` + "\n", want: "version 2", newer: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			_, _, err := decodeRecord([]byte(tt.data))
+			if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, ErrVersion) != tt.newer {
+				t.Errorf("got %v, want an error with %q, ErrVersion %v", err, tt.want, tt.newer)
+			}
+		})
+	}
+}
+
+// Whatever a caller may put into a record, a claim that could be begun can be completed and failed.
+func TestRecordOfTheWorstTextFits(t *testing.T) {
+	t.Parallel()
+	for _, worst := range []string{"\x00", "<", "\u2028", "\xff", `"`, "é"} {
+		fill := func(n int) string { return truncate(strings.Repeat(worst, n), n) }
+		r := record{
+			Version: recordVersion, State: "pending", Claim: fill(maxClaimBytes), Owner: "0123456789012345678901", Instance: fill(maxInstanceBytes),
+			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
+			TTL: seconds(maxTTL),
+		}
+		if err := checkFingerprint(r.Fingerprint); err != nil {
+			t.Fatal(err)
+		}
+		data, err := r.encode(nil)
+		if err != nil {
+			t.Errorf("filled with %q: %v", worst, err)
+			continue
+		}
+		if _, _, err := decodeRecord(data); err != nil {
+			t.Errorf("filled with %q: %v", worst, err)
+		}
+	}
+	if _, err := (record{Reason: strings.Repeat("x", maxMetaBytes)}).encode(nil); err == nil {
+		t.Error("a first line over the limit was encoded")
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	f.Add([]byte(`{"v":1,"state":"done","claim":"c","owner":"o","ttl":5}` + "\nvalue"))
+	f.Add([]byte(`{"v":2}` + "\n"))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, value, err := decodeRecord(data)
+		if err != nil {
+			return
+		}
+		again, err := r.encode(value)
+		if err != nil {
+			return // escaping made it too long
+		}
+		r2, value2, err := decodeRecord(again)
+		if err != nil || r2 != r || !bytes.Equal(value, value2) {
+			t.Errorf("%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
+		}
+		r.slot("k", value, 1, time.Now()).readable()
+	})
+}
+
+func FuzzRecordRoundTrip(f *testing.F) {
+	f.Add("claim", "owner", "fingerprint", "reason", 1, int64(60), []byte("value"))
+	f.Fuzz(func(t *testing.T, claim, owner, fingerprint, reason string, attempt int, ttl int64, value []byte) {
+		for _, s := range []string{claim, owner, fingerprint, reason} {
+			if !utf8.ValidString(s) {
+				t.Skip("JSON is UTF-8")
+			}
+		}
+		r := record{
+			Version: recordVersion, State: "done", Claim: "c" + claim, Owner: "o" + owner, Fingerprint: fingerprint,
+			Reason: reason, Attempt: attempt, TTL: max(0, ttl%seconds(maxTTL)),
+		}
+		data, err := r.encode(value)
+		if err != nil {
+			t.Skip("too long")
+		}
+		got, gotValue, err := decodeRecord(data)
+		if err != nil || got != r || !bytes.Equal(gotValue, value) {
+			t.Errorf("got %+v, %q, %v; want %+v, %q", got, gotValue, err, r, value)
+		}
+	})
+}
+
+func FuzzTruncate(f *testing.F) {
+	f.Add("שלום", 3)
+	f.Add("\xff\xff", 1)
+	f.Fuzz(func(t *testing.T, s string, n int) {
+		n = max(0, n)
+		got := truncate(s, n)
+		switch {
+		case len(got) > n, !strings.HasPrefix(s, got), len(s) <= n && got != s:
+			t.Errorf("truncate(%q, %d) = %q", s, n, got)
+		case utf8.ValidString(s) && (!utf8.ValidString(got) || len(s) > n && len(got) < n-3):
+			t.Errorf("truncate(%q, %d) = %q cuts a character, or too much", s, n, got)
+		}
+	})
+}
