@@ -119,12 +119,12 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	format, _ := input.ParseFormat(f.format) //nolint:errcheck // checked above
 	reader, err := input.NewReader(input.Config{City: f.city, Format: format, Stdin: g.config.Stdin, Strict: f.strict})
 	if err != nil {
-		return err //nolint:wrapcheck // says input itself
+		return err
 	}
 	stdout := g.config.stdout()
 	out, err := output.New(stdout, output.Options{Color: stdout.Color, Format: output.Format(f.output)})
 	if err != nil {
-		return err //nolint:wrapcheck // says output itself
+		return err
 	}
 	if g.config.OpenEnricher == nil {
 		return fmt.Errorf("%w: this program was built without an enricher", enrich.ErrUnavailable)

@@ -35,13 +35,13 @@ func TestMain(m *testing.M) {
 }
 
 // openFake opens an enricher that goes by the names of the places.
-func openFake(_ context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
-	opts.Logger.Info("open", "catalog", opts.Catalog, "url", opts.URL)
+func openFake(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) { //nolint:ireturn // an OpenEnricher
+	opts.Logger.InfoContext(ctx, "open", "catalog", opts.Catalog, "url", opts.URL)
 	if opts.URL == "http://unplugged" {
 		return nil, nil, fmt.Errorf("%w: %s does not answer", enrich.ErrUnavailable, opts.URL)
 	}
 	stop := func() error {
-		opts.Logger.Info("stop")
+		opts.Logger.InfoContext(ctx, "stop")
 		if opts.Catalog == "badstop.csv" {
 			return errors.New("the pipeline did not end well")
 		}

@@ -43,8 +43,7 @@ func report(cfg Config, root *cobra.Command, err error) {
 		label = "\x1b[31merror:\x1b[0m"
 	}
 	fmt.Fprintf(stderr, "%s %s\n", label, err) //nolint:errcheck // nowhere to say so
-	var usage *UsageError
-	if errors.As(err, &usage) {
+	if _, ok := errors.AsType[*UsageError](err); ok {
 		fmt.Fprintf(stderr, "See %s --help.\n", root.CommandPath()) //nolint:errcheck // as above
 	}
 }
