@@ -1,2 +1,40 @@
-// Package match decides whether two records of a venue are one.
+// Package match decides whether two records of a venue are one: by name, address, telephone number, city and location,
+// in any language, with fields missing on either side. It is deterministic, needs no network and no model to load, and
+// keeps the reasons.
+//
+// # Overview
+//
+// Prepare takes a place apart once: it folds the text, splits the name into words that tell something and words that do
+// not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic
+// or Greek name can be compared with a Latin one. Compare observes some thirty features of a pair, each in [0,1], and adds
+// their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or AMBIGUOUS.
+//
+//	Place -> Prepared --+
+//	                    +-> features -> weights -> score -> Outcome
+//	Place -> Prepared --+         \______ Evidence ______/
+//
+// # What is missing does not count
+//
+// A feature that was not observed is zero and adds nothing. Agreement and disagreement of a field are two features with two
+// weights, so a missing telephone number neither helps nor harms. There are three exceptions, each a feature of its own: a
+// name without any other evidence is not enough; names that have nothing in common outweigh an address and a telephone
+// number that agree, because the venues of a hotel share both; and a name in scripts that cannot be compared stands for an
+// unknown name.
+//
+// # Weights
+//
+// The weights are those of a logistic regression with a prior for each weight (internal/fit). The priors are what is
+// generally known of such observations, so a feature that the labelled pairs do not show keeps a sensible weight. The
+// words of the tables (internal/lexicon) are general knowledge of the languages, fitted to nothing.
+//
+// # When it abstains
+//
+// A score between NotFoundScore and FoundScore is AMBIGUOUS. So is a good score with a rival: a second candidate whose
+// odds come within a factor of four, unless both are evidently the same venue. Two branches of a chain, asked for by name
+// and city only, are the usual case.
+//
+// # What it does not do
+//
+// It has no gazetteer and no dictionary of proper names: a street or a venue whose name was translated rather than
+// transliterated is another name. Han, Kana, Hangul, Thai and the scripts of India are compared with themselves only.
 package match

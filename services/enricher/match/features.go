@@ -178,7 +178,7 @@ func (v *vector) distance(d float64) {
 		v[geoBlock] = 1
 	case d <= quarter:
 		v[geoQuarter] = 1
-	case v[addressSame] > 0.9:
+	case v[addressSame] > 0.9 && v[cityDiffers] == 0:
 		v[geoFarSameAddress] = 1
 	default:
 		v[geoFar] = 1

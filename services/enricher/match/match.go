@@ -19,7 +19,7 @@ const (
 	// FoundScore is the least score of a candidate that is found.
 	FoundScore = 0.8
 	// NotFoundScore is the score below which a candidate is not the place.
-	NotFoundScore = 0.3
+	NotFoundScore = 0.2
 	// FoundMargin is the least margin to the second candidate: odds of four to one.
 	FoundMargin = 0.6
 )

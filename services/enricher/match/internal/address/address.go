@@ -115,7 +115,7 @@ func (a *Address) take(s *segment, city []string) {
 	a.Numbers = append(a.Numbers, s.numbers...)
 	a.Direction = s.direction
 	words := without(s.plain, city)
-	if len(words) == 0 {
+	if len(words) == 0 && (s.typed || len(s.numbers) > 0) { // "Venice Boulevard" in Venice
 		words = s.plain
 	}
 	if len(words) == 0 {

@@ -1,6 +1,7 @@
 package address
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
@@ -46,12 +47,19 @@ type field struct {
 func readSegment(s string) segment {
 	var seg segment
 	fields := fieldsOf(s)
-	crossing := false
+	crossing, numbered := false, false
 	for i := 0; i < len(fields); i++ {
 		f := fields[i]
 		if f.isNum {
+			if numbered { // "Highway 101" is a street, not a house
+				w := strconv.Itoa(f.number.Low)
+				seg.plain = append(seg.plain, word{word: text.Word{Text: w, Raw: w}, concept: "#" + w})
+				numbered = false
+				continue
+			}
 			if !f.hash && !crossing {
 				seg.number(f.number, i == 0, fields[i+1:])
+				numbered = false
 			}
 			continue
 		}
@@ -61,6 +69,7 @@ func readSegment(s string) segment {
 		}
 		for _, w := range f.words {
 			seg.all = append(seg.all, w.Text)
+			numbered = lexicon.NumberedRoad(w.Text)
 			if known, ok := lexicon.Address(w.Text); ok && known.Part == lexicon.Cross && (i > 0 || len(w.Text) > 2) {
 				crossing = crossing || len(seg.plain) > 0 || len(seg.types) > 0
 				continue
@@ -157,7 +166,8 @@ func (s *segment) word(w text.Word, crossing, first bool) {
 			s.typed = s.typed || !crossing
 			w.Text, w.Raw = stem, stem
 		}
-		*to = append(*to, word{word: w})
+		known, _ := lexicon.Name(w.Text) // "King George" is "המלך ג'ורג'"
+		*to = append(*to, word{word: w, concept: known.Concept})
 	}
 }
 
@@ -166,6 +176,9 @@ func (s *segment) number(n Number, first bool, after []field) {
 	if n.Digits >= 6 || n.Digits == 5 && (!first || !s.street(after)) || n.Digits == 4 && len(s.numbers) > 0 {
 		s.postal = len(s.numbers) == 0
 		return
+	}
+	if s.leading && (len(s.plain) > 0 || len(s.types) > 0) {
+		return // the house number came first
 	}
 	s.leading = s.leading || first
 	s.numbers = append(s.numbers, n)

@@ -40,8 +40,14 @@ type Entry struct {
 
 // Name looks up a folded word of a name.
 func Name(word string) (Entry, bool) {
-	e, ok := names[word]
-	return e, ok
+	if e, ok := names[word]; ok {
+		return e, ok
+	}
+	if rest, ok := strings.CutPrefix(word, "ה"); ok { // the Hebrew article
+		e, ok := names[rest]
+		return e, ok
+	}
+	return Entry{}, false
 }
 
 var names = build(map[Kind]string{Stop: stopWords, Venue: venueWords, Food: foodWords}) //nolint:gochecknoglobals // a constant table

@@ -54,6 +54,15 @@ var addresses = func() map[string]AddressWord { //nolint:gochecknoglobals // a c
 	return out
 }()
 
+// NumberedRoad reports whether the number after a word names the road: "highway 101".
+func NumberedRoad(word string) bool {
+	switch word {
+	case "highway", "hwy", "hiway", "route", "rte", "interstate", "us", "sr", "km", "ca":
+		return true
+	}
+	return false
+}
+
 // StreetSuffix splits a compound such as "hauptstrasse", "kerkstraat" or "drottninggatan" into its stem and the type.
 // The stem has at least three letters.
 func StreetSuffix(word string) (stem, canonical string, ok bool) {

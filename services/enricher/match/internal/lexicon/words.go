@@ -51,7 +51,7 @@ hall halle
 garden gardens garten jardin jardim giardino גן сад κηπος حديقة
 mall plaza shopping קניון молл مول
 market mercado mercato marche markt rynek שוק рынок αγορα سوق
-street st str ave avenue
+street ave avenue
 city town
 catering קייטרינג кейтеринг
 bros brothers freres fratelli hermanos gebruder האחים братья
@@ -62,6 +62,11 @@ food foods אוכל еда φαγητο طعام اكل
 
 // foodWords are dishes, cuisines and common adjectives.
 const foodWords = `
+saint st ste sainte sankt sint святой
+mount mt
+fort ft
+doctor dr
+mister mr
 pizza pizzas pitsa пицца פיצה πιτσα بيتزا
 burger burgers hamburger hamburgers burgery המבורגר המבורגרים בורגר бургер бургеры μπεργκερ برجر برغر همبرغر
 sushi суши סושי σουσι سوشي

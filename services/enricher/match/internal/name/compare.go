@@ -77,6 +77,10 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 		g.KindsDiffer = 1
 	}
 	g.join(a, b, sa.distinctLeft+sb.distinctLeft == 0)
+	if acronym(a, b) || acronym(b, a) {
+		g.Overlap, g.Containment = max(g.Overlap, acronymOverlap), max(g.Containment, acronymContained)
+		g.Conflict, g.Common = 0, 0
+	}
 	g.NumbersSame, g.NumbersDiffer = numbers(a, b)
 	if sa.qualifiers > 0 && sb.qualifiers > 0 {
 		g.BranchDiffer = 1
@@ -113,6 +117,9 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 			g.Exact = 1
 		}
 		rescued = g.Joined >= joinedSpelling && min(len(a.Joined), len(b.Joined)) >= joinedLetters
+	}
+	if g.Overlap > 0.97 { // the same words in another order
+		g.Joined = 1
 	}
 	if rescued {
 		g.Overlap = max(g.Overlap, 0.95*g.Joined)
@@ -185,6 +192,31 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 		}
 	}
 	return s
+}
+
+// What a name that is the initials of the other counts for.
+const (
+	acronymOverlap   = 0.7
+	acronymContained = 0.9
+)
+
+// acronym reports whether a is one word of at least three letters, the initials of b.
+func acronym(a, b *Variant) bool {
+	n := len(a.Joined)
+	if n < 3 || n > 5 || len(b.Tokens) < n {
+		return false
+	}
+	i := 0
+	for j := range b.Tokens {
+		if b.Words[j].Kind == lexicon.Stop {
+			continue
+		}
+		if i == n || b.Tokens[j].Runes[0] != a.Joined[i] {
+			return false
+		}
+		i++
+	}
+	return i == n
 }
 
 // numbers compares the numbers written as digits.

@@ -144,6 +144,8 @@ func weigh(entries []entry, local []string) Variant {
 				}
 			}
 			concept = "#" + value
+		} else if value, ok := lexicon.Ordinal(w.Text); ok && !found {
+			concept = "#" + value
 		} else if isNumber(w.Text) {
 			info.Number = strings.TrimLeft(w.Text, "0")
 			concept = "#" + info.Number

@@ -50,6 +50,7 @@ type Row struct {
 	// Vowels is how many of them are vowels that are heard.
 	Vowels int
 	near   []Sound
+	reach  Sound // every phoneme that has a partner here at less than full cost
 }
 
 // NewRow prepares sounds for Similarity.
@@ -60,11 +61,36 @@ func NewRow(sounds []Sound) Row {
 	r := Row{Sounds: sounds, Weight: Weight(sounds), near: make([]Sound, len(sounds))}
 	for i, s := range sounds {
 		r.near[i] = around(s & phonemes)
+		r.reach |= s&phonemes | r.near[i]
 		if s&silent == 0 && s&vowels != 0 {
 			r.Vowels++
 		}
 	}
 	return r
+}
+
+// AtLeast returns Similarity when it is at least least, which is above zero, and zero otherwise. It is quicker, because
+// consonants without any partner decide most pairs.
+func AtLeast(a, b Row, unwritten bool, least float64) float64 {
+	allowed := (1 - least) * max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
+	if float64(a.lonely(b.reach)) > allowed || float64(b.lonely(a.reach)) > allowed {
+		return 0
+	}
+	if s := Similarity(a, b, unwritten); s >= least {
+		return s
+	}
+	return 0
+}
+
+// lonely counts the consonants that cost one whatever they are aligned with.
+func (r *Row) lonely(reach Sound) int {
+	n := 0
+	for _, s := range r.Sounds {
+		if s&(silent|vowels) == 0 && s&^glides != 0 && s&reach == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.

@@ -47,10 +47,29 @@ func Words(folded string) []Word {
 	if start >= 0 {
 		words = appendWord(words, folded[start:])
 	}
+	words = joinInitials(words)
 	if len(words) > maxWords {
 		words = words[:maxWords]
 	}
 	return words
+}
+
+// joinInitials makes one word of neighbouring single letters: "p.f. chang" and "pf chang" are one name.
+func joinInitials(words []Word) []Word {
+	out := words[:0]
+	open := false
+	for _, w := range words {
+		single := len(w.Text) == 1 && w.Script == Latin
+		if single && open {
+			last := &out[len(out)-1]
+			last.Text += w.Text
+			last.Raw = last.Text
+			continue
+		}
+		open = single
+		out = append(out, w)
+	}
+	return out
 }
 
 func inWord(s string, i int, r rune) bool {

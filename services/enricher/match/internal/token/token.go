@@ -38,7 +38,8 @@ const (
 	plural     = 0.95
 	leastEdit  = 0.74
 	leastSound = 0.78
-	soundWorth = 0.9 // within one script, where the spelling could have been the same
+	leastShort = 0.92 // of a word with hardly a consonant
+	soundWorth = 0.9  // within one script, where the spelling could have been the same
 	initial    = 0.6
 	prefix     = 0.8
 )
@@ -104,15 +105,11 @@ func sound(a, b *Token, unwritten bool) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() {
 		return 0
 	}
-	s := phonetic.Similarity(a.Row, b.Row, unwritten)
 	least := leastSound
 	if min(a.Row.Weight, b.Row.Weight) < 2 {
-		least = 0.92
+		least = leastShort
 	}
-	if s < least {
-		return 0
-	}
-	return s
+	return phonetic.AtLeast(a.Row, b.Row, unwritten, least)
 }
 
 // Comparable reports whether words of two scripts can be compared at all.

@@ -1,0 +1,105 @@
+package match_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+// golden is one hand-written decision.
+type golden struct {
+	A    match.Place   `json:"a"`
+	B    match.Place   `json:"b"`
+	Want match.Outcome `json:"want"`
+	Why  string        `json:"why"`
+}
+
+func goldens(t testing.TB) []golden {
+	t.Helper()
+	f, err := os.Open("testdata/decisions.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []golden
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var g golden
+		if err := json.Unmarshal(s.Bytes(), &g); err != nil {
+			t.Fatalf("line %d: %v", len(out)+1, err)
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func TestDecisions(t *testing.T) {
+	t.Parallel()
+	for _, g := range goldens(t) {
+		t.Run(g.Why, func(t *testing.T) {
+			t.Parallel()
+			if d := match.Best(g.A, []match.Place{g.B}); d.Outcome != g.Want {
+				t.Errorf("%q and %q: %s, want %s\n%s", g.A.Name, g.B.Name, d.Outcome, g.Want, d.Evidence)
+			}
+			if d := match.Best(g.B, []match.Place{g.A}); d.Outcome != g.Want {
+				t.Errorf("the other way round: %s, want %s", d.Outcome, g.Want)
+			}
+		})
+	}
+}
+
+type brand struct{ foreign, latin string }
+
+func brands(t *testing.T) []brand {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/brands.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []brand
+	for line := range strings.Lines(string(raw)) {
+		if foreign, latin, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			out = append(out, brand{foreign: foreign, latin: latin})
+		}
+	}
+	return out
+}
+
+// TestBrandsAcrossScripts asks for each name among all Latin ones, with the city as the only other evidence.
+func TestBrandsAcrossScripts(t *testing.T) {
+	t.Parallel()
+	list := brands(t)
+	latin := make([]*match.Prepared, len(list))
+	for i, b := range list {
+		latin[i] = match.Prepare(match.Place{Name: b.latin, City: "Haifa"})
+	}
+	ranked, found := 0, 0
+	for i, b := range list {
+		query := match.Prepare(match.Place{Name: b.foreign, City: "Haifa"})
+		best := query.Best(latin).Index
+		if list[best].latin == b.latin {
+			ranked++
+		} else {
+			t.Logf("%s: %s comes before %s", b.foreign, list[best].latin, b.latin)
+		}
+		for j, l := range latin {
+			score := query.Score(l)
+			switch {
+			case i == j && score >= match.FoundScore:
+				found++
+			case score >= match.FoundScore && list[j].latin != b.latin:
+				t.Errorf("%s was found as %s: %s", b.foreign, list[j].latin, query.Compare(l))
+			}
+		}
+	}
+	t.Logf("%d of %d ranked first, %d found by name and city alone", ranked, len(list), found)
+	if len(list) < 40 || ranked*100 < len(list)*95 {
+		t.Errorf("%d of %d ranked first", ranked, len(list))
+	}
+	if found*100 < len(list)*75 {
+		t.Errorf("only %d of %d found by name and city", found, len(list))
+	}
+}

@@ -1,0 +1,123 @@
+package match_test
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+func TestEvidenceExplainsTheScore(t *testing.T) {
+	t.Parallel()
+	for _, g := range goldens(t) {
+		e := match.Compare(g.A, g.B)
+		sum := e.Base
+		for _, f := range e.Features {
+			if f.Value <= 0 || f.Value > 1 {
+				t.Errorf("%s: %s is %v", g.Why, f.Name, f.Value)
+			}
+			sum += f.Contribution
+		}
+		if got := 1 / (1 + math.Exp(-sum)); math.Abs(got-e.Score) > 0.001 {
+			t.Errorf("%s: the contributions give %.4f, the score is %.4f", g.Why, got, e.Score)
+		}
+	}
+}
+
+func TestEvidenceIsSmall(t *testing.T) {
+	t.Parallel()
+	for _, g := range goldens(t) {
+		e := match.Compare(g.A, g.B)
+		raw, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(raw) > 1500 {
+			t.Errorf("%s: %d bytes: %s", g.Why, len(raw), raw)
+		}
+		var back match.Evidence
+		if err := json.Unmarshal(raw, &back); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(e, back); diff != "" {
+			t.Errorf("%s: JSON loses something: %s", g.Why, diff)
+		}
+		if line := e.String(); strings.Contains(line, "\n") || e.Model != match.ModelVersion {
+			t.Errorf("%s: %q", g.Why, line)
+		}
+	}
+}
+
+// TestMissingFieldIsNoObservation checks that a field that one side lacks leaves no trace.
+func TestMissingFieldIsNoObservation(t *testing.T) {
+	t.Parallel()
+	a := match.Place{Name: "Spago", City: "Haifa"}
+	full := match.Place{Name: "Spago", City: "Haifa", Address: "Allenby 5", Phone: "04-8555555", Location: at(32.8, 35)}
+	if diff := cmp.Diff(match.Compare(a, a), match.Compare(a, full)); diff != "" {
+		t.Errorf("fields of one side only were observed: %s", diff)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	const metre = 1 / 111195.0 // of latitude, in degrees
+	for _, test := range []struct {
+		metres float64
+		want   string
+	}{
+		{0, "geo.60m"},
+		{59, "geo.60m"},
+		{61, "geo.150m"},
+		{149, "geo.150m"},
+		{151, "geo.500m"},
+		{501, "geo.1500m"},
+		{1499, "geo.1500m"},
+		{1501, "geo.far"},
+		{5e6, "geo.far"},
+	} {
+		e := match.Compare(match.Place{Name: "Spago", Location: at(32, 34)}, match.Place{Name: "Spago", Location: at(32+test.metres*metre, 34)})
+		if observed(e, test.want) == 0 {
+			t.Errorf("%v m: %s, want %s", test.metres, e, test.want)
+		}
+	}
+	for _, bad := range []*match.Point{{}, {Lat: 91, Lng: 1}, {Lat: 1, Lng: 181}, {Lat: math.NaN(), Lng: 1}, {Lat: math.Inf(1), Lng: 0}} {
+		e := match.Compare(match.Place{Name: "Spago", Location: bad}, match.Place{Name: "Spago", Location: at(32, 34)})
+		for _, f := range e.Features {
+			if strings.HasPrefix(f.Name, "geo.") {
+				t.Errorf("%v was taken for a place: %s", *bad, e)
+			}
+		}
+	}
+}
+
+// TestFarIsAVeto checks that nothing but the same address in one city outweighs a distance.
+func TestFarIsAVeto(t *testing.T) {
+	t.Parallel()
+	a := match.Place{Name: "Spago", Phone: "04-8555555", City: "Haifa", Location: at(32.8, 35)}
+	b := a
+	b.Location = at(32.82, 35)
+	if d := match.Best(a, []match.Place{b}); d.Outcome == match.Found {
+		t.Errorf("found 2 km away: %s", d.Evidence)
+	}
+	a.Address, b.Address = "Allenby 5", "5 Allenby St."
+	if d := match.Best(a, []match.Place{b}); d.Outcome != match.Found {
+		t.Errorf("a location that is off outweighs the address: %s", d.Evidence)
+	}
+	b.City = "Acre"
+	if d := match.Best(a, []match.Place{b}); d.Outcome == match.Found {
+		t.Errorf("found in another city: %s", d.Evidence)
+	}
+}
+
+func observed(e match.Evidence, name string) float64 {
+	for _, f := range e.Features {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return 0
+}

@@ -1,0 +1,53 @@
+package match_test
+
+import (
+	"fmt"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+func ExampleBest() {
+	query := match.Place{Name: "ארומה - דיזנגוף", Address: "דיזנגוף 50", City: "תל אביב"}
+	decision := match.Best(query, []match.Place{
+		{Name: "Aroma Espresso Bar", Address: "Ibn Gabirol St 71", City: "Tel Aviv-Yafo"},
+		{Name: "Aroma Espresso Bar", Address: "Dizengoff St 50", City: "Tel Aviv-Yafo"},
+	})
+	fmt.Println(decision.Outcome, decision.Index)
+	// Output: FOUND 1
+}
+
+func ExampleCompare() {
+	evidence := match.Compare(
+		match.Place{Name: "Katz's Delicatessen", Address: "201-207 E Houston St", Phone: "(212) 254-2246"},
+		match.Place{Name: "Katz Deli", Address: "205 East Houston Street", Phone: "+1 212-254-2246"},
+	)
+	for _, f := range evidence.Features {
+		if f.Value == 1 {
+			fmt.Println(f.Name)
+		}
+	}
+	// Output:
+	// name.exact
+	// address.same
+	// phone.same
+}
+
+func ExamplePrepare() {
+	p := match.Prepare(match.Place{Name: "Café Ginger (גינגר)", Phone: "+972 3-522-5005"})
+	fmt.Println(p.Tokens, p.PhoneKeys)
+	// Output: [ginger גינגר] [225005]
+}
+
+func ExamplePrepared_Best() {
+	catalogue := []*match.Prepared{
+		match.Prepare(match.Place{Name: "Blue Moon", Address: "12 Oak St", City: "Portland"}),
+		match.Prepare(match.Place{Name: "Blue Moon", Address: "90 Lake Ave", City: "Portland"}),
+	}
+	byName := match.Prepare(match.Place{Name: "Blue Moon Cafe", City: "Portland"})
+	byAddress := match.Prepare(match.Place{Name: "Blue Moon Cafe", Address: "90 Lake Avenue", City: "Portland"})
+	fmt.Println(byName.Best(catalogue).Outcome)
+	fmt.Println(byAddress.Best(catalogue).Outcome, byAddress.Best(catalogue).Index)
+	// Output:
+	// AMBIGUOUS
+	// FOUND 1
+}

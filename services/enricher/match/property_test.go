@@ -1,0 +1,188 @@
+package match_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+// rounds is how many random places each property is tried on.
+const rounds = 1000
+
+// random makes places out of words that collide often.
+type random struct{ *rand.Rand }
+
+func newRandom(t testing.TB) random {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return random{rand.New(rand.NewPCG(seed, 1))}
+}
+
+func (r random) of(words ...string) string { return words[r.IntN(len(words))] }
+
+func (r random) maybe(s string) string {
+	if r.IntN(3) == 0 {
+		return ""
+	}
+	return s
+}
+
+func (r random) name() string {
+	parts := []string{r.of("Spago", "Blue", "Moon", "Roma", "Dizengoff", "L'Entrecôte", "אבו", "ג'ירף", "Пушкинъ", "البيك", "Θανάσης", "銀座", "21", "Aroma", "St. John")}
+	for range r.IntN(4) {
+		parts = append(parts, r.of("Cafe", "Pizza", "- Dizengoff", "(Haifa)", "& Sons", "and", "the", "House", "חסן", "מסעדת", "Ресторан", "Hassan", "Burger", "Five", "54", "|", "'s"))
+	}
+	return strings.Join(parts, " ")
+}
+
+func (r random) place() match.Place {
+	p := match.Place{
+		Name:    r.name(),
+		Address: r.maybe(r.of("Dizengoff 50", "50 Dizengoff St.", "דיזנגוף 50", "12-14 Main St, Suite 5", "Hauptstr. 5, 10115 Berlin", "ул. Тверская, д. 12", "at 3rd", "銀座4-2-15", "12 W 55th St", "12 E. 55th Street")),
+		City:    r.maybe(r.of("Tel Aviv", "תל אביב", "Haifa", "Berlin", "Москва", "NYC")),
+		Phone:   r.maybe(r.of("03-522-5005", "+972 3 522 5005", "212/555-1234", "555-1234", "+7 495 775 51 88", "8 495 775-51-88")),
+	}
+	if r.IntN(3) == 0 {
+		p.Location = at(32+float64(r.IntN(40))/1000, 34)
+	}
+	if r.IntN(6) == 0 {
+		p.Aliases = []string{r.name()}
+	}
+	return p
+}
+
+func TestSymmetry(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds {
+		a, b := r.place(), r.place()
+		if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
+			t.Fatalf("%+v\n%+v\n%s", a, b, diff)
+		}
+	}
+}
+
+func TestPreparedIsTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds / 10 {
+		a, b := r.place(), r.place()
+		p, q := match.Prepare(a), match.Prepare(b)
+		e := match.Compare(a, b)
+		if diff := cmp.Diff(e, p.Compare(q)); diff != "" {
+			t.Fatalf("%+v\n%+v\n%s", a, b, diff)
+		}
+		if s := p.Score(q); s-e.Score > 1e-4 || e.Score-s > 1e-4 {
+			t.Fatalf("Score %v, Compare %v", s, e.Score)
+		}
+	}
+}
+
+// TestSelf checks that a place with a name and any second field is found as itself.
+func TestSelf(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds {
+		p := r.place()
+		if p.City == "" && p.Address == "" && p.Phone == "" && p.Location == nil {
+			continue
+		}
+		if d := match.Best(p, []match.Place{p}); d.Outcome != match.Found {
+			t.Fatalf("%+v: %s %s", p, d.Outcome, d.Evidence)
+		}
+	}
+}
+
+// TestAgreementNeverHarms adds a field that agrees and checks that the score does not fall.
+func TestAgreementNeverHarms(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds {
+		a, b := r.place(), r.place()
+		a.Phone, b.Phone, a.Location, b.Location = "", "", nil, nil
+		before := match.Compare(a, b)
+		a.Phone, b.Phone = "+972 3 522 5005", "03-5225005"
+		after := match.Compare(a, b)
+		if after.Score < before.Score {
+			t.Fatalf("telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
+		}
+		a.Location, b.Location = at(32, 34), at(32.0001, 34)
+		if more := match.Compare(a, b); more.Score < after.Score {
+			t.Fatalf("location: %+v\n%+v\n%s\n%s", a, b, after, more)
+		}
+		a.Phone, b.Phone, a.Location, b.Location, a.Address, b.Address = "", "", nil, nil, "", ""
+		before = match.Compare(a, b)
+		a.Address, b.Address = "Herzl 17", "17 Herzl St."
+		if after := match.Compare(a, b); after.Score < before.Score {
+			t.Fatalf("address: %+v\n%+v\n%s\n%s", a, b, before, after)
+		}
+		a.City, b.City, a.Address, b.Address = "", "", "", ""
+		before = match.Compare(a, b)
+		a.City, b.City = "Lod", "Lod"
+		if after := match.Compare(a, b); after.Score < before.Score {
+			t.Fatalf("city: %+v\n%+v\n%s\n%s", a, b, before, after)
+		}
+	}
+}
+
+// TestDisagreementNeverHelps adds a field that disagrees and checks that the score does not rise, but for a name that had
+// no other evidence at all.
+func TestDisagreementNeverHelps(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds {
+		a, b := r.place(), r.place()
+		a.Phone, b.Phone, a.City, b.City = "", "", "Lod", "Lod"
+		before := match.Compare(a, b)
+		a.Phone, b.Phone = "03-522-5005", "04-866-1122"
+		if after := match.Compare(a, b); after.Score > before.Score {
+			t.Fatalf("telephone: %+v\n%+v\n%s\n%s", a, b, before, after)
+		}
+	}
+}
+
+// TestLessNeverConvinces takes agreeing fields away from pairs that something speaks against: what was not found must not
+// be found then.
+func TestLessNeverConvinces(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	tried := 0
+	for range rounds {
+		a := r.place()
+		b := a
+		switch r.IntN(3) {
+		case 0:
+			a.Location, b.Location = at(32, 34), at(32.5, 34)
+		case 1:
+			a.Address, b.Address, a.Location, b.Location, a.Phone, b.Phone = "Herzl 17", "Allenby 90", nil, nil, "", ""
+		default:
+			a.Phone, b.Phone, b.Name = "03-522-5005", "04-866-1122", "Entirely Otherwise"
+		}
+		if match.Best(a, []match.Place{b}).Outcome == match.Found {
+			continue
+		}
+		tried++
+		less := []func(p, q *match.Place){
+			func(p, q *match.Place) { p.City = "" },
+			func(p, q *match.Place) { q.City = "" },
+			func(p, q *match.Place) { p.City, q.City = "", "" },
+			func(p, q *match.Place) { p.Aliases, q.Aliases = nil, nil },
+		}
+		for i, f := range less {
+			p, q := a, b
+			f(&p, &q)
+			if d := match.Best(p, []match.Place{q}); d.Outcome == match.Found {
+				t.Fatalf("case %d: %+v\n%+v\n%s", i, p, q, d.Evidence)
+			}
+		}
+	}
+	if tried < rounds/3 {
+		t.Errorf("only %d pairs were tried", tried)
+	}
+}
