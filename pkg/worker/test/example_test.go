@@ -1,0 +1,99 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Mail is the payload of a job.
+type Mail struct {
+	To string `json:"to"`
+}
+
+// Example runs a worker against an embedded server until two jobs are settled.
+func Example() {
+	if err := example(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// sent to ada@example.org
+	// jobs.mail.1 completed
+	// jobs.mail.2 dead: worker: cancelled: no address
+}
+
+func example() error {
+	srv, err := natsrun.Start(natsrun.Config{})
+	if err != nil {
+		return err
+	}
+	defer srv.Stop()
+
+	nc, err := srv.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy,
+	})
+	if err != nil {
+		return err
+	}
+
+	settled := 0
+
+	w, err := worker.New(js, worker.Config{
+		AutoCreate: true, Concurrency: 1, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler),
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) {
+			if s.Err != nil {
+				fmt.Printf("%s %s: %v\n", s.Subject, s.Outcome, s.Err)
+			} else {
+				fmt.Println(s.Subject, s.Outcome)
+			}
+
+			if settled++; settled == 2 {
+				stop()
+			}
+		}},
+	})
+	if err != nil {
+		return err
+	}
+
+	err = worker.Handle(w, "jobs.mail.>", worker.Policy{}, func(_ context.Context, job *worker.Job[Mail]) error {
+		if job.Args.To == "" {
+			return worker.Cancel(errors.New("no address"))
+		}
+
+		fmt.Println("sent to", job.Args.To)
+
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+
+	for i, body := range []string{`{"to":"ada@example.org"}`, `{}`} {
+		if _, err := js.Publish(ctx, fmt.Sprintf("jobs.mail.%d", i+1), []byte(body)); err != nil {
+			return err
+		}
+	}
+
+	return w.Run(ctx)
+}
