@@ -99,7 +99,7 @@ func (f *Flight) take(ctx context.Context, key string, expect uint64, r record, 
 		case err == nil:
 			return &Claim{
 				flight: f, id: r.Claim, key: key, token: Token{Epoch: f.epoch.Load(), Revision: revision},
-				deadline: deadline(sent, ttl), record: r, revision: revision,
+				deadline: deadline(sent, ttl), pending: revision, record: r, revision: revision,
 			}, nil
 		case !errors.As(err, &conflict):
 			return nil, err

@@ -21,6 +21,7 @@ type Claim struct {
 
 	mu       sync.Mutex // guards what follows; never held during a write, so that the deadline can be watched
 	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
+	pending  uint64     // the last revision at which the key was pending: a reference never leads to a result
 	record   record
 	revision uint64
 	ended    error // why there is nothing to write any more: errEnded, or ErrLost
@@ -43,7 +44,7 @@ func (c *Claim) Token() Token { return c.token }
 func (c *Claim) Ref() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return formatRef(c.id, c.revision, c.record.Attempt)
+	return formatRef(c.id, c.pending, c.record.Attempt)
 }
 
 // Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. Who renews works on the key: an intended hand-off
@@ -133,6 +134,9 @@ func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*re
 		return Slot{}, err
 	}
 	c.record, c.revision, c.deadline, c.ended = next, revision, deadline(sent, ch.ttl), ended
+	if parseState(next.State) == Pending {
+		c.pending = revision
+	}
 	return next.slot(c.key, ch.value, revision, time.Now()), nil
 }
 

@@ -1,0 +1,212 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// Whatever happens to a write or to its answer, what is reported is what happened. Each arrow is tried through each
+// fault, once and twice in a row, on a connection of its own.
+func TestLostAcknowledgements(t *testing.T) {
+	t.Parallel()
+	ops := map[string]struct {
+		want  kvlock.State
+		value string
+		do    func(ctx context.Context, f *kvlock.Flight, c *kvlock.Claim) error
+	}{
+		"Begin": {kvlock.Pending, "", func(ctx context.Context, f *kvlock.Flight, _ *kvlock.Claim) error {
+			c, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+			return usable(ctx, c, err)
+		}},
+		"Resume": {kvlock.Pending, "", func(ctx context.Context, f *kvlock.Flight, c *kvlock.Claim) error {
+			c, err := f.Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
+			return usable(ctx, c, err)
+		}},
+		"Renew":   {kvlock.Pending, "", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Renew(ctx, 0) }},
+		"HandOff": {kvlock.Pending, "", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.HandOff(ctx, 0) }},
+		"Complete": {kvlock.Done, "w", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error {
+			_, err := c.Complete(ctx, []byte("w"), 0)
+			return err
+		}},
+		"Fail":       {kvlock.Failed, "", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Fail(ctx, "s", time.Hour) }},
+		"Fail now":   {kvlock.Absent, "", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Fail(ctx, "s", 0) }},
+		"Release":    {kvlock.Absent, "", func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Release(ctx) }},
+		"Invalidate": {kvlock.Absent, "", func(ctx context.Context, f *kvlock.Flight, _ *kvlock.Claim) error { return f.Invalidate(ctx, "k") }},
+	}
+	for name, op := range ops {
+		for _, how := range []fault{replyLost, writeLost, refusedApplied} {
+			for _, times := range []int{1, 2} {
+				t.Run(name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T) {
+					t.Parallel()
+					inBubble(t, func(t *testing.T, b *bed) {
+						p := newProxy(t, b.srv)
+						f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through())
+						var c *kvlock.Claim
+						if name != "Begin" {
+							c = begin(t, f, "k", kvlock.BeginOptions{})
+						}
+						p.hit("k", how, times)
+						if err := op.do(t.Context(), f, c); err != nil {
+							t.Errorf("reported %v for what was written in the end", err)
+						}
+						p.set(nil)
+						wantSlot(t, b.flight(t, kvlock.Config{}), "k", op.want, op.value)
+					})
+				})
+			}
+		}
+	}
+}
+
+// usable says whether the claim is what the server has.
+func usable(ctx context.Context, c *kvlock.Claim, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.Renew(ctx, 0)
+}
+
+// The write whose outcome nobody learnt is followed by another operation of the same claim.
+func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]struct {
+		want kvlock.State
+		do   func(ctx context.Context, c *kvlock.Claim) error
+	}{
+		"Renew": {kvlock.Pending, func(ctx context.Context, c *kvlock.Claim) error { return c.Renew(ctx, 0) }},
+		"Complete": {kvlock.Done, func(ctx context.Context, c *kvlock.Claim) error {
+			_, err := c.Complete(ctx, nil, 0)
+			return err
+		}},
+		"Fail": {kvlock.Absent, func(ctx context.Context, c *kvlock.Claim) error { return c.Fail(ctx, "r", 0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.through())
+			c := begin(t, f, "k", kvlock.BeginOptions{})
+			p.hit("k", replyLost, 1)
+			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
+			p.set(nil)
+			if err := after.do(t.Context(), c); err != nil {
+				t.Errorf("got %v", err)
+			}
+			wantSlot(t, f, "k", after.want, "")
+		})
+	}
+}
+
+// A result whose acknowledgement never came stands. It is not turned into a failure by who did not learn of it.
+func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{}, p.through())
+	c := begin(t, f, "k", kvlock.BeginOptions{})
+	p.hit("k", replyLost, 1)
+	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Complete(hasty, []byte("v"), 0)
+	wantErr(t, err, kvlock.ErrUnavailable)
+	p.set(nil)
+	wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+	wantSlot(t, f, "k", kvlock.Done, "v")
+}
+
+// Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
+func TestOwnershipIsNeverDoubled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, testOwnership)
+}
+
+func testOwnership(t *testing.T, b *bed) {
+	for _, how := range []fault{replyLost, refusedApplied} {
+		const n = 6
+		key := map[fault]string{replyLost: "a", refusedApplied: "b"}[how]
+		claims := make([]*kvlock.Claim, n)
+		var all sync.WaitGroup
+		for i := range n {
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through())
+			p.hit(key, how, 1)
+			all.Go(func() {
+				c, err := f.Begin(t.Context(), key, kvlock.BeginOptions{})
+				if err != nil && !errors.Is(err, kvlock.ErrTaken) {
+					t.Errorf("%s: got %v", how, err)
+				}
+				claims[i] = c
+			})
+		}
+		all.Wait()
+		var holder *kvlock.Claim
+		for _, c := range claims {
+			switch {
+			case c == nil:
+			case holder != nil:
+				t.Errorf("%s: both %s and %s hold the claim", how, holder.ID(), c.ID())
+			default:
+				holder = c
+			}
+		}
+		if holder == nil {
+			t.Fatalf("%s: nobody holds the claim", how)
+		}
+		complete(t, holder, "v")
+	}
+}
+
+// Nothing is sent while the connection is down, and the error says so.
+func TestUnreachableServer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := newProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{OpTimeout: 100 * time.Millisecond}, p.through())
+	c := begin(t, f, "held", kvlock.BeginOptions{})
+	p.cut()
+	ctx := t.Context()
+	for name, do := range map[string]func() error{
+		"Begin":      func() error { _, err := f.Begin(ctx, "k", kvlock.BeginOptions{}); return err },
+		"Resume":     func() error { _, err := f.Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{}); return err },
+		"Renew":      func() error { return c.Renew(ctx, 0) },
+		"Complete":   func() error { _, err := c.Complete(ctx, nil, 0); return err },
+		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
+		"GetMany":    func() error { _, err := f.GetMany(ctx, []string{"k"}); return err },
+		"Do": func() error {
+			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, kvlock.DoOptions{})
+			return err
+		},
+	} {
+		wantErr(t, do(), kvlock.ErrUnavailable)
+		_ = name
+	}
+	p.heal()
+	wantSlot(t, b.flight(t, kvlock.Config{}), "held", kvlock.Pending, "")
+	if m := b.last(t, "k"); m != nil {
+		t.Errorf("something was sent after all: %q", m.Data)
+	}
+}
+
+// A caller that gives up gets its own reason, and no claim that the server was unreachable.
+func TestCancelledOperation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.flight(t, kvlock.Config{})
+	cause := errors.New("bored")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+	wantErr(t, err, cause)
+	if errors.Is(err, kvlock.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	_, err = f.Get(ctx, "k")
+	wantErr(t, err, cause)
+}

@@ -1,0 +1,16 @@
+package kvlock_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
+)
+
+func TestMain(m *testing.M) {
+	natsrun.NodeMain()
+	holderMain()
+	goleak.VerifyTestMain(m)
+}

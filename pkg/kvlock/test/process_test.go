@@ -1,0 +1,3 @@
+package kvlock_test
+
+func holderMain() {}

@@ -1,0 +1,307 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// reached brings key "k" into each of its states and returns the claim that did it.
+var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
+	"absent":  func(t *testing.T, f *kvlock.Flight) *kvlock.Claim { return begin(t, f, "other", kvlock.BeginOptions{}) },
+	"pending": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim { return begin(t, f, "k", kvlock.BeginOptions{}) },
+	"begun to hand off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		return begin(t, f, "k", kvlock.BeginOptions{Handoff: true})
+	},
+	"handed off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := c.HandOff(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"done": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		complete(t, c, "v")
+		return c
+	},
+	"failed": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"failed, gone at once": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := c.Fail(t.Context(), "r", 0); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"released": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"invalidated": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"begun by another": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, f, "k", kvlock.BeginOptions{Revision: get(t, f, "k").Revision})
+		return c
+	},
+	"begun by another to hand off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, f, "k", kvlock.BeginOptions{Handoff: true})
+		return c
+	},
+	"resumed by another": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		if _, err := f.Resume(t.Context(), "k", c.Ref(), kvlock.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+}
+
+// arrows are the writes, each on the claim that brought the key where it is, or on its reference.
+var arrows = map[string]func(ctx context.Context, f *kvlock.Flight, c *kvlock.Claim) error{
+	"Begin": func(ctx context.Context, f *kvlock.Flight, _ *kvlock.Claim) error {
+		_, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+		return err
+	},
+	"Resume": func(ctx context.Context, f *kvlock.Flight, c *kvlock.Claim) error {
+		_, err := f.Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
+		return err
+	},
+	"Renew":   func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Renew(ctx, 0) },
+	"HandOff": func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.HandOff(ctx, 0) },
+	"Complete": func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error {
+		_, err := c.Complete(ctx, []byte("w"), 0)
+		return err
+	},
+	"Fail":       func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Fail(ctx, "s", time.Hour) },
+	"Fail now":   func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Fail(ctx, "s", 0) },
+	"Release":    func(ctx context.Context, _ *kvlock.Flight, c *kvlock.Claim) error { return c.Release(ctx) },
+	"Invalidate": func(ctx context.Context, f *kvlock.Flight, _ *kvlock.Claim) error { return f.Invalidate(ctx, "k") },
+}
+
+// outcome of an arrow: where the key is after it, or the error, after which the key is where it was.
+type outcome struct {
+	state kvlock.State
+	err   error
+}
+
+func TestEveryArrow(t *testing.T) {
+	t.Parallel()
+	ends := func(state kvlock.State) outcome { return outcome{state: state} }
+	refused := func(err error) outcome { return outcome{err: err} }
+	held := map[string]outcome{
+		"Begin": refused(kvlock.ErrTaken), "Resume": ends(kvlock.Pending), "Renew": ends(kvlock.Pending), "HandOff": ends(kvlock.Pending),
+		"Complete": ends(kvlock.Done), "Fail": ends(kvlock.Failed), "Fail now": ends(kvlock.Absent), "Release": ends(kvlock.Absent),
+		"Invalidate": ends(kvlock.Absent),
+	}
+	// without is what is left to do when the claim has ended.
+	without := func(begin, resume outcome) map[string]outcome {
+		lost := refused(kvlock.ErrLost)
+		return map[string]outcome{
+			"Begin": begin, "Resume": resume, "Renew": lost, "HandOff": lost, "Complete": lost, "Fail": lost, "Fail now": lost, "Release": lost,
+			"Invalidate": ends(kvlock.Absent),
+		}
+	}
+	taken := refused(kvlock.ErrTaken)
+	pending := ends(kvlock.Pending)
+	want := map[string]map[string]outcome{
+		"absent":                       {"Begin": pending, "Resume": pending, "Invalidate": ends(kvlock.Absent)}, // its claim is of another key
+		"pending":                      held,
+		"begun to hand off":            held,
+		"handed off":                   without(taken, pending),
+		"done":                         without(taken, taken),
+		"failed":                       without(taken, taken),
+		"failed, gone at once":         without(pending, pending),
+		"released":                     without(pending, pending),
+		"invalidated":                  without(pending, pending),
+		"begun by another":             without(taken, taken),
+		"begun by another to hand off": without(taken, pending),
+		"resumed by another":           without(taken, pending),
+	}
+	for state, reach := range reached {
+		for arrow, do := range arrows {
+			w, tried := want[state][arrow]
+			if !tried {
+				continue
+			}
+			t.Run(state+"/"+arrow, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				f := b.flight(t, kvlock.Config{})
+				c := reach(t, f)
+				before := get(t, f, "k")
+				err := do(t.Context(), f, c)
+				after := get(t, f, "k")
+				if w.err != nil {
+					wantErr(t, err, w.err)
+					if after.Revision != before.Revision {
+						t.Errorf("was refused, but wrote: revision %d became %d", before.Revision, after.Revision)
+					}
+					var taken *kvlock.TakenError
+					if errors.As(err, &taken) && (taken.Slot.Revision != before.Revision || taken.Slot.State != before.State) {
+						t.Errorf("refused with %+v, want %+v", taken.Slot, before)
+					}
+					return
+				}
+				if err != nil || after.State != w.state {
+					t.Errorf("got %v, and the key is %s; want %s", err, after.State, w.state)
+				}
+			})
+		}
+	}
+}
+
+// The next holder's token is greater than that of every earlier one, however the claim changed hands.
+func TestTokensGrow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.flight(t, kvlock.Config{})
+	ctx := t.Context()
+	last := kvlock.Token{}
+	next := func(how string, c *kvlock.Claim, err error) *kvlock.Claim {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		if c.Token().Compare(last) <= 0 {
+			t.Errorf("%s: token %s is not greater than %s", how, c.Token(), last)
+		}
+		last = c.Token()
+		return c
+	}
+	c, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+	c = next("begun", c, err)
+	for range 3 {
+		if err := c.Renew(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zombie := c
+	c, err = f.Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
+	c = next("resumed", c, err)
+	wantErr(t, zombie.Renew(ctx, 0), kvlock.ErrLost)
+	if err := c.Fail(ctx, "r", 0); err != nil {
+		t.Fatal(err)
+	}
+	c, err = f.Begin(ctx, "k", kvlock.BeginOptions{})
+	next("begun after a failure", c, err)
+	if err := f.Invalidate(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	c, err = f.Begin(ctx, "k", kvlock.BeginOptions{})
+	next("begun after an invalidation", c, err)
+
+	// The bucket is made anew, under the running process and for one that comes.
+	if err := b.js.DeleteStream(ctx, "KV_"+bucket); err != nil {
+		t.Fatal(err)
+	}
+	if err := kvlock.CreateBucket(ctx, b.js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	c, err = f.Begin(ctx, "k", kvlock.BeginOptions{})
+	c = next("begun in a bucket made anew", c, err)
+	c, err = b.flight(t, kvlock.Config{}).Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
+	next("resumed by a new process", c, err)
+}
+
+// A reference stays good while its claim is there; what it is worth is decided by the key.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := setup(t)
+	f, g := b.flight(t, kvlock.Config{Instance: "f"}), b.flight(t, kvlock.Config{Instance: "g"})
+
+	c := begin(t, f, "attempts", kvlock.BeginOptions{})
+	first := c.Ref()
+	for attempt := 2; attempt <= 4; attempt++ {
+		if err := c.HandOff(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		ref := c.Ref()
+		if attempt == 4 {
+			ref = first // stale: the same job, delivered again
+		}
+		var err error
+		if c, err = g.Resume(ctx, "attempts", ref, kvlock.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if s := get(t, f, "attempts"); s.Attempt != attempt || s.Owner != "g" || s.Handoff {
+			t.Errorf("got %+v, want attempt %d of g, not to hand off", s, attempt)
+		}
+	}
+
+	// Another input's hand-off is not adopted.
+	begin(t, f, "input", kvlock.BeginOptions{Handoff: true, Fingerprint: "one"})
+	_, err := g.Resume(ctx, "input", c.Ref(), kvlock.ResumeOptions{Fingerprint: "two"})
+	wantErr(t, err, kvlock.ErrMismatch)
+	if s := get(t, f, "input"); s.Fingerprint != "one" || s.Owner != "f" {
+		t.Errorf("got %+v, want f's claim of one", s)
+	}
+
+	// The adopter's result is what the other's job finds.
+	mine := begin(t, f, "adopted", kvlock.BeginOptions{Handoff: true})
+	if c, err = g.Resume(ctx, "adopted", c.Ref(), kvlock.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, c, "v")
+	var taken *kvlock.TakenError
+	if _, err := f.Resume(ctx, "adopted", mine.Ref(), kvlock.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Slot.Value) != "v" {
+		t.Errorf("got %v, want that the key is done", err)
+	}
+}
+
+func TestBadArgumentsWriteNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := setup(t)
+	f := b.flight(t, kvlock.Config{})
+	long := string(make([]byte, 2000))
+	for name, do := range map[string]func() error{
+		"key": func() error { _, err := f.Begin(ctx, "a.>", kvlock.BeginOptions{}); return err },
+		"fraction": func() error {
+			_, err := f.Begin(ctx, "k", kvlock.BeginOptions{TTL: 1500 * time.Millisecond})
+			return err
+		},
+		"negative":    func() error { _, err := f.Begin(ctx, "k", kvlock.BeginOptions{TTL: -time.Second}); return err },
+		"fingerprint": func() error { _, err := f.Begin(ctx, "k", kvlock.BeginOptions{Fingerprint: long}); return err },
+		"reference":   func() error { _, err := f.Resume(ctx, "k", "../../etc", kvlock.ResumeOptions{}); return err },
+		"Do TTL": func() error {
+			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { t.Error("ran"); return nil, nil }, kvlock.DoOptions{TTL: 1})
+			return err
+		},
+		"read":  func() error { _, err := f.GetMany(ctx, []string{"k", "*"}); return err },
+		"watch": func() error { _, err := f.Watch("k", ">"); return err },
+		"inval": func() error { return f.Invalidate(ctx, ">") },
+	} {
+		if err := do(); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+	if m := b.last(t, "k"); m != nil {
+		t.Errorf("wrote %q", m.Data)
+	}
+}
