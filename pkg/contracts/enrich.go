@@ -52,7 +52,9 @@ func (r EnrichRequest) Validate() error {
 // AppendJSON appends the request to dst and keeps what its restaurants carry along byte for byte.
 func (r EnrichRequest) AppendJSON(dst []byte) ([]byte, error) {
 	type plain EnrichRequest
-	return appendWithResults(dst, plain(r), r.Results)
+	envelope := plain(r)
+	envelope.Results = nil
+	return appendWithResults(dst, envelope, r.Results)
 }
 
 // EnrichResponse is the answer to an EnrichRequest: the same restaurants in the same order, each with a state
@@ -83,7 +85,9 @@ func (r EnrichResponse) Validate() error {
 // AppendJSON appends the answer to dst and keeps what its restaurants carry along byte for byte.
 func (r EnrichResponse) AppendJSON(dst []byte) ([]byte, error) {
 	type plain EnrichResponse
-	return appendWithResults(dst, plain(r), r.Results)
+	envelope := plain(r)
+	envelope.Results = nil
+	return appendWithResults(dst, envelope, r.Results)
 }
 
 // EnrichJob is the job to look one place up at one provider.

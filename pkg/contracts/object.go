@@ -60,8 +60,8 @@ func (o object) append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendWithResults writes a struct whose member "results" must not go through encoding/json, which would
-// compact and escape what the restaurants carry along.
+// appendWithResults writes a struct whose member "results", null in the envelope, must not go through encoding/json,
+// which would compact and escape what the restaurants carry along.
 func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, error) {
 	raw, err := marshal(envelope)
 	if err != nil {

@@ -125,10 +125,23 @@ func (s ProviderState) appendOver(dst, old []byte) []byte {
 
 // quote writes a JSON string without the escaping meant for HTML.
 func quote(s string) []byte {
+	if isPlain(s) {
+		return append(append(append(make([]byte, 0, len(s)+2), '"'), s...), '"')
+	}
 	raw, err := marshal(s)
 	if err != nil {
 		// A string cannot fail to encode.
 		return []byte(`""`)
 	}
 	return raw
+}
+
+// isPlain reports whether a JSON string may hold s as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

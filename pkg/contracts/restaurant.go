@@ -229,11 +229,12 @@ func decodeRestaurant(d *strictjson.Decoder, path string, raw []byte, dst reflec
 		return
 	}
 	var known restaurantFields
-	d.Value(path, raw, reflect.ValueOf(&known).Elem())
+	members := strictjson.Members(raw)
+	d.Object(path, members, reflect.ValueOf(&known).Elem())
 	r := Restaurant{
 		Address: known.Address, CityText: known.CityText, Location: known.Location, Name: known.Name,
 		Phone: known.Phone, PlaceID: known.PlaceID,
-		fields: object{members: strictjson.Members(raw)}, read: known,
+		fields: object{members: members}, read: known,
 	}
 	if known.Location != nil {
 		// A pointer of our own: the caller may change the point in place.

@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -83,25 +84,38 @@ func (d *Decoder) object(path string, raw []byte, dst reflect.Value) {
 		d.Report(path, "must be an object, got "+Kind(raw))
 		return
 	}
-	fields := fieldsOf(dst.Type())
-	values := make(map[string][]byte, len(fields))
-	for _, member := range Members(raw) {
-		values[member.Name] = member.Value
-	}
-	for _, field := range fields {
-		value, found := values[field.name]
+	d.Object(path, Members(raw), dst)
+}
+
+// Object decodes the members of an object into a struct.
+func (d *Decoder) Object(path string, members []Member, dst reflect.Value) {
+	for _, field := range fieldsOf(dst.Type()) {
+		value := find(members, field.name)
+		found := value != nil
+		if !found && !field.present {
+			continue
+		}
 		at := path + "/" + field.name
 		switch {
-		case field.present && !found:
+		case !found:
 			d.Report(at, "is required")
 		case field.present && string(value) == "null":
 			d.Report(at, "must not be null")
-		case found && field.max > 0 && len(Elements(value)) > field.max:
+		case field.max > 0 && len(Elements(value)) > field.max:
 			d.Report(at, fmt.Sprintf("has %d items, at most %d", len(Elements(value)), field.max))
-		case found:
+		default:
 			d.Value(at, value, dst.Field(field.index))
 		}
 	}
+}
+
+func find(members []Member, name string) []byte {
+	for i := range members {
+		if members[i].Name == name {
+			return members[i].Value
+		}
+	}
+	return nil
 }
 
 func (d *Decoder) mapping(path string, raw []byte, dst reflect.Value) {
@@ -132,6 +146,11 @@ func (d *Decoder) array(path string, raw []byte, dst reflect.Value) {
 }
 
 func (d *Decoder) scalar(path string, raw []byte, dst reflect.Value) {
+	if dst.Kind() == reflect.String && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		// Without escapes the text is between the quotes; nearly all is.
+		dst.SetString(string(raw[1 : len(raw)-1]))
+		return
+	}
 	err := json.Unmarshal(raw, dst.Addr().Interface())
 	if err == nil {
 		return

@@ -51,11 +51,11 @@ func Members(object []byte) []Member {
 	if i == len(object) || object[i] != '{' {
 		return nil
 	}
-	var members []Member
+	members := make([]Member, 0, 8)
 	i = skipSpace(object, i+1)
 	for object[i] != '}' {
 		end := skipString(object, i)
-		member := Member{Name: name(object[i:end]), RawName: object[i:end]}
+		member := Member{Name: string(name(object[i:end])), RawName: object[i:end]}
 		start := skipSpace(object, skipSpace(object, end)+1)
 		end = skipValue(object, start)
 		member.Value = object[start:end]
@@ -150,19 +150,18 @@ func walkArray(data []byte, i, depth int) (int, *Problem) {
 }
 
 func walkObject(data []byte, i, depth int) (int, *Problem) {
-	seen := make(map[string]struct{}, 8)
+	var seen names
 	i = skipSpace(data, i+1)
 	for data[i] != '}' {
 		end := skipString(data, i)
 		key := name(data[i:end])
-		if _, twice := seen[key]; twice {
-			return i, &Problem{Path: Pointer("", key), Text: "occurs twice"}
+		if !seen.add(key) {
+			return i, &Problem{Path: Pointer("", string(key)), Text: "occurs twice"}
 		}
-		seen[key] = struct{}{}
 		i = skipSpace(data, skipSpace(data, end)+1)
 		end, problem := walk(data, i, depth+1)
 		if problem != nil {
-			problem.Path = Pointer("", key) + problem.Path
+			problem.Path = Pointer("", string(key)) + problem.Path
 			return end, problem
 		}
 		if i = skipSpace(data, end); data[i] == ',' {
@@ -172,15 +171,47 @@ func walkObject(data []byte, i, depth int) (int, *Problem) {
 	return i + 1, nil
 }
 
-func name(raw []byte) string {
+// names is a set that allocates nothing while it is small, as nearly every object is.
+type names struct {
+	few  [24][]byte
+	n    int
+	many map[string]struct{}
+}
+
+// add reports whether the name was not there yet.
+func (n *names) add(name []byte) bool {
+	if n.many != nil {
+		before := len(n.many)
+		n.many[string(name)] = struct{}{}
+		return len(n.many) > before
+	}
+	for _, other := range n.few[:n.n] {
+		if bytes.Equal(other, name) {
+			return false
+		}
+	}
+	if n.n < len(n.few) {
+		n.few[n.n] = name
+		n.n++
+		return true
+	}
+	n.many = make(map[string]struct{}, 4*len(n.few))
+	for i := range n.few {
+		n.many[string(n.few[i])] = struct{}{}
+	}
+	n.many[string(name)] = struct{}{}
+	return true
+}
+
+func name(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
+		return raw[1 : len(raw)-1]
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
 		panic("strictjson: a document that was not checked") // A checked one has valid names.
 	}
-	return s
+	return []byte(s)
 }
 
 func skipSpace(data []byte, i int) int {

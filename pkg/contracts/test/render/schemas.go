@@ -26,12 +26,12 @@ var Types = map[string]any{
 	"import-status":   contracts.ImportStatus{},
 	"notification":    contracts.Notification{},
 	"provider-state":  contracts.ProviderState{},
-	"restaurant":      restaurant{},
+	"restaurant":      Restaurant{},
 	"result-patch":    contracts.ResultPatch{},
 }
 
-// restaurant is a search result on its way through the enricher; members that are not listed are carried along.
-type restaurant struct {
+// Restaurant is a search result on its way through the enricher; members that are not listed are carried along.
+type Restaurant struct {
 	// PlaceID identifies the place.
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// Name is the name of the place.
@@ -107,8 +107,8 @@ func inlineRestaurant(comments map[string]string) *jsonschema.Schema {
 	inline := &jsonschema.Reflector{
 		AllowAdditionalProperties: true, Anonymous: true, CommentMap: comments, DoNotReference: true, ExpandedStruct: true,
 	}
-	schema := inline.Reflect(restaurant{})
-	refine("restaurant", schema)
+	schema := inline.Reflect(Restaurant{})
+	refine("Restaurant", schema)
 	schema.Version = ""
 	return schema
 }
@@ -121,7 +121,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 		schema.Then = property("url", &jsonschema.Schema{Type: "string", Pattern: `^https?://`})
 		schema.Then.Required = []string{"url"}
 		schema.Else = property("url", &jsonschema.Schema{Type: "null"})
-	case "restaurant":
+	case "Restaurant":
 		providers, _ := schema.Properties.Get("providers")
 		providers.OneOf[0].AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "object"}, {Type: "null"}}}
 	case "DeadLetter":

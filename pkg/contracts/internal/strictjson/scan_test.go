@@ -1,0 +1,102 @@
+package strictjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+)
+
+func TestMembersKeepBytes(t *testing.T) {
+	t.Parallel()
+	object := []byte(" {\"a\" : [1, {\"b\":\"]}\"}] ,\n\"\\u0062\":-1.50e+3,\"c\":{ },\"d\":\"\\\"}\",\"e\":null\t}")
+	if problem := strictjson.Check(object); problem != nil {
+		t.Fatal(problem)
+	}
+	var got []string
+	for _, member := range strictjson.Members(object) {
+		got = append(got, member.Name+" "+string(member.RawName)+" "+string(member.Value))
+	}
+	want := []string{
+		`a "a" [1, {"b":"]}"}]`, `b "\u0062" -1.50e+3`, `c "c" { }`, `d "d" "\"}"`, `e "e" null`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if strictjson.Members([]byte("[1]")) != nil || strictjson.Elements([]byte("{}")) != nil || strictjson.Members([]byte(" ")) != nil {
+		t.Error("split what is of another type")
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("[", strictjson.MaxDepth+1) + strings.Repeat("]", strictjson.MaxDepth+1)
+	for _, test := range []struct{ body, path string }{
+		{`{"a":1,"a":2}`, "/a"},
+		{`{"a":1,"\u0061":2}`, "/a"},
+		{`[0,{"x/y":{"~":[{"k":1,"k":1}]}}]`, "/1/x~1y/~0/0/k"},
+		{`{"` + strings.Repeat("é", 100) + `":[{"k":1,"k":1}]}`, "/" + strings.Repeat("é", 32) + "…/0/k"},
+		{deep, strings.Repeat("/0", strictjson.MaxDepth)},
+		{`{"a":1}x`, ""},
+		{`{'a':1}`, ""},
+		{"\"\xff\"", ""},
+	} {
+		if problem := strictjson.Check([]byte(test.body)); problem == nil || problem.Path != test.path {
+			t.Errorf("%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
+		}
+	}
+	for _, body := range []string{`{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
+		if problem := strictjson.Check([]byte(body)); problem != nil {
+			t.Errorf("%s: %+v", body, problem)
+		}
+	}
+}
+
+// FuzzSplit compares the splitting with encoding/json.
+func FuzzSplit(f *testing.F) {
+	for _, seed := range []string{`{"a":1,"b":[{"c":"\\\""}]}`, `[1, "x" ,{}]`, `{"\ud800":null}`, " \n", `"}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if problem := strictjson.Check(data); problem != nil {
+			if json.Valid(data) && problem.Path == "" && strings.HasPrefix(problem.Text, "is not JSON") {
+				t.Errorf("%q is JSON", data)
+			}
+			return
+		}
+		sameMembers(t, data)
+		sameElements(t, data)
+	})
+}
+
+func sameMembers(t *testing.T, data []byte) {
+	t.Helper()
+	var object map[string]json.RawMessage
+	if json.Unmarshal(data, &object) == nil && object != nil {
+		members := strictjson.Members(data)
+		if len(members) != len(object) {
+			t.Fatalf("%q: %d members, want %d", data, len(members), len(object))
+		}
+		for _, member := range members {
+			if want, ok := object[member.Name]; !ok || !bytes.Equal(member.Value, want) {
+				t.Errorf("%q: member %q is %q, want %q", data, member.Name, member.Value, want)
+			}
+		}
+	}
+}
+
+func sameElements(t *testing.T, data []byte) {
+	t.Helper()
+	var array []json.RawMessage
+	if json.Unmarshal(data, &array) == nil && array != nil {
+		for i, element := range strictjson.Elements(data) {
+			if !bytes.Equal(element, array[i]) {
+				t.Errorf("%q: element %d is %q, want %q", data, i, element, array[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package contracts_test
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// TestValidateNamesEveryField breaks every field of each type at once. What JSON cannot say (NaN, bytes that
+// are not UTF-8, a year after 9999) is among it: a message is also checked before it is written.
+func TestValidateNamesEveryField(t *testing.T) {
+	t.Parallel()
+	var (
+		long  = strings.Repeat("x", contracts.MaxText+1)
+		never = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		raw   = json.RawMessage(`{"a":1,"a":2}`)
+		bad   = "ftp://x.example"
+	)
+	for name, test := range map[string]struct {
+		message contracts.Message
+		want    string
+	}{
+		"provider state": {
+			contracts.ProviderState{Status: "X", URL: &bad, Reason: "a b", UpdatedAt: never},
+			"/status /url /reason /reason /updatedAt",
+		},
+		"found without url":   {contracts.ProviderState{Status: contracts.StatusFound}, "/url"},
+		"url with password":   {contracts.FoundState("https://u:p@x.example"), "/url"},
+		"url with line break": {contracts.FoundState("https://x.example/\r\nx"), "/url"},
+		"long url":            {contracts.FoundState("https://x.example/" + strings.Repeat("x", contracts.MaxURL)), "/url"},
+		"url without host":    {contracts.FoundState("https:///x"), "/url"},
+		"restaurant": {
+			contracts.Restaurant{
+				Address: long, CityText: long, Phone: "\xff", PlaceID: "\ufffd",
+				Location: &contracts.Location{Lat: math.NaN(), Lng: math.Inf(1)},
+			},
+			"/placeId /name /address /cityText /phone /location/lat /location/lng",
+		},
+		"enrich request": {
+			contracts.EnrichRequest{RequestID: long, CityText: long, Providers: make([]string, 17), WaitMS: -1},
+			"/requestId /cityText /providers" + func() string {
+				var b strings.Builder
+				for i := range 17 {
+					b.WriteString(" /providers/" + string("0123456789abcdefg"[i]))
+				}
+				return strings.NewReplacer("/a", "/10", "/b", "/11", "/c", "/12", "/d", "/13", "/e", "/14", "/f", "/15", "/g", "/16").Replace(b.String())
+			}() + " /results /waitMs",
+		},
+		"too many results": {contracts.EnrichRequest{Results: make([]contracts.Restaurant, contracts.MaxResults+1)}, "/results"},
+		"enrich response": {
+			contracts.EnrichResponse{Results: []contracts.Restaurant{{}}, Pending: -1, Skipped: "a b"},
+			"/requestId /results/0/placeId /results/0/name /pending /skipped",
+		},
+		"enrich job": {
+			contracts.EnrichJob{Address: long, CityText: long, Phone: long, RequestedAt: never, Location: &contracts.Location{Lat: 91}},
+			"/provider /placeId /requestId /claim /name /address /cityText /location/lat /phone /requestedAt",
+		},
+		"enrich result": {
+			contracts.EnrichResult{
+				Status: contracts.StatusFound, Outcome: contracts.OutcomeError, Score: math.NaN(), Evidence: raw,
+				Venue: &contracts.Venue{ID: long, Name: long, Address: long, City: long, URL: "x"}, Matcher: long,
+			},
+			"/url /updatedAt /outcome /score /evidence/a /venue/id /venue/name /venue/address /venue/city /venue/url /matcher",
+		},
+		"result patch": {
+			contracts.ResultPatch{Patch: contracts.Patch{
+				Providers: map[string]contracts.ProviderState{"a b": {}, "wolt": {Status: contracts.StatusFound}},
+				Wolt:      &contracts.ProviderState{},
+			}},
+			"/type /requestId /placeId /patch/providers/a b /patch/providers/a b/status /patch/providers/wolt/url /patch/wolt/status",
+		},
+		"import job": {
+			contracts.ImportJob{JobID: "../x", SourceType: "a b", Priority: "x", RequestedAt: never},
+			"/job_id /owner_id /source_type /url /priority /requested_at",
+		},
+		"import status": {
+			contracts.ImportStatus{JobID: "a/b", Status: "X", RecipeID: long, Code: "a b", Error: long, Step: "a b", Attempt: -1, UpdatedAt: never},
+			"/job_id /status /recipe_id /recipe_id /code /code /error /step /attempt /updated_at",
+		},
+		"ready without recipe": {contracts.ImportStatus{Status: contracts.ImportReady}, "/recipe_id"},
+		"failed without code":  {contracts.ImportStatus{Status: contracts.ImportFailed}, "/code"},
+		"running with recipe":  {contracts.ImportStatus{Status: contracts.ImportRunning, RecipeID: "r"}, "/recipe_id"},
+		"event": {
+			contracts.Event{AggregateID: long, RecipientType: "a b", RestaurantID: json.RawMessage(`1.5`), UserID: long, OccurredAt: never, Payload: raw},
+			"/event_id /event_type /aggregate_type /aggregate_id /recipientType /restaurant_id /user_id /occurred_at /payload/a",
+		},
+		"notification": {
+			contracts.Notification{RecipientType: contracts.RecipientBroadcast, Category: "a b", Template: long, Locale: "a b", NotBefore: never, Payload: raw},
+			"/event_id /user_id /recipient_type /channel /event_type /category /template /locale /created_at /not_before /payload/a",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var want []string
+			for path := range strings.SplitSeq(test.want, " /") {
+				want = append(want, "/"+strings.TrimPrefix(path, "/"))
+			}
+			if got := paths(test.message.Validate()); !slices.Equal(got, want) {
+				t.Errorf("got  %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+func TestEventKeepsTheRestaurantAsItCame(t *testing.T) {
+	t.Parallel()
+	for raw, ok := range map[string]bool{
+		`5`: true, `"5"`: true, `-1`: true, `9007199254740993`: true, `"r/5"`: true, `null`: true,
+		`5.0`: false, `1e3`: false, `""`: false, `[]`: false, `true`: false, `99999999999999999999`: false,
+	} {
+		event, err := contracts.Decode[contracts.Event]([]byte(`{"event_id":"e","event_type":"X","aggregate_type":"Y","restaurant_id":` + raw + `}`))
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", raw, err)
+		}
+		if ok && string(event.RestaurantID) != raw {
+			t.Errorf("%s became %s", raw, event.RestaurantID)
+		}
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	url := "https://x.example"
+	for outcome, want := range map[contracts.Outcome]contracts.ProviderState{
+		contracts.OutcomeFound:     contracts.FoundState(url),
+		contracts.OutcomeNotFound:  contracts.NotFoundState(),
+		contracts.OutcomeAmbiguous: {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
+		contracts.OutcomeError:     {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
+	} {
+		result := contracts.EnrichResult{Outcome: outcome, Status: outcome.Status(), UpdatedAt: time.Unix(1, 0)}
+		if outcome == contracts.OutcomeFound {
+			result.URL = &url
+		}
+		state := result.State()
+		if err := result.Validate(); err != nil || state.Validate() != nil || state.Status != want.Status || state.Reason != want.Reason {
+			t.Errorf("%s: got %+v, %v", outcome, state, err)
+		}
+		if answer := want.Status != contracts.StatusPending; outcome.Answer() != answer {
+			t.Errorf("%s: Answer() is %v", outcome, !answer)
+		}
+	}
+	for state, final := range map[contracts.ImportState]bool{
+		contracts.ImportQueued: false, contracts.ImportRunning: false, contracts.ImportReady: true, contracts.ImportFailed: true,
+	} {
+		if state.Final() != final {
+			t.Errorf("%s: Final() is %v", state, !final)
+		}
+	}
+}
+
+func TestDeadLetterRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := contracts.DecodeDeadLetter([]byte(`{"id":5,"attempts":-1,"deliveries":-1}`))
+	want := []string{"/id", "/reason", "/stream", "/subject", "/sequence", "/attempts", "/deliveries"}
+	if got := paths(err); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	_, err = contracts.DecodeDeadLetter([]byte(`{"id":"i","reason":"exhausted","stream":"S","subject":"s","sequence":1,"payload":"eA==","payloadEncoding":"gzip"}`))
+	if !failsAt(err, "/payload") {
+		t.Errorf("got %v, want a complaint about the payload", err)
+	}
+}
