@@ -133,7 +133,7 @@ func (e *Error) Error() string {
 func (e *Error) Is(target error) bool {
 	sentinel := e.Kind.sentinel()
 
-	return sentinel != nil && target == sentinel //nolint:errorlint // Is compares identities by contract.
+	return sentinel != nil && target == sentinel
 }
 
 // Temporary reports whether the same search may succeed later although nobody

@@ -25,7 +25,7 @@ type Config struct {
 	// MaxCandidates bounds the venues that a search returns. Defaults to 50.
 	MaxCandidates int
 
-	// MaxVenues bounds the number of venues. Defaults to 1,000,000.
+	// MaxVenues bounds the number of rows, good and bad. Defaults to 1,000,000.
 	MaxVenues int
 
 	// Name is the provider's name. Defaults to catalog.

@@ -3,11 +3,11 @@ package catalog
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 )
 
 // csvRows reads a header and the rows below it. The separator is the one of comma,
@@ -56,7 +56,7 @@ func csvRow(reader *csv.Reader, columns []column, record []string, err error) *r
 		return r.refuse(fmt.Sprintf("it has %d columns, the first line has %d", len(record), len(columns)))
 	}
 
-	r.raw, _ = json.Marshal(record) // Of strings: never fails.
+	r.raw = []byte(strings.Join(record, "\x1f"))
 
 	for i, value := range record {
 		if columns[i] != "" {

@@ -40,7 +40,7 @@ func newIndex(venues []provider.Venue) *index {
 	folded := make(map[string]string) // one copy of each city
 
 	for i := range venues {
-		at := int32(i) //nolint:gosec // MaxVenues is below that.
+		at := int32(i)
 		k := keysOf(match.Prepare(venues[i].Place))
 		names[i] = k.names
 

@@ -13,8 +13,11 @@ import (
 // Four of eight classes are rare enough, and survive a misspelling elsewhere.
 const gramLength = 4
 
-// maxAddressKeys bounds the keys of one address.
-const maxAddressKeys = 24
+// The bounds of what is looked at in one address.
+const (
+	maxAddressKeys  = 24
+	maxAddressWords = 32
+)
 
 // keys are what a place is found by, beside its position. Each text starts with a
 // letter of its own, so that the kinds never meet.
@@ -70,6 +73,7 @@ func gramsOf(skeleton string) []string {
 // says.
 func addressKeys(address string) []string {
 	words := wordsOf(address)
+	words = words[:min(len(words), maxAddressWords)]
 	seen := make(map[string]bool)
 
 	var list []string
@@ -80,13 +84,14 @@ func addressKeys(address string) []string {
 		}
 
 		for _, word := range words {
-			key := "a" + number + " " + word
-			if word == number || seen[key] || len(list) == maxAddressKeys {
-				continue
+			if len(list) == maxAddressKeys {
+				return list
 			}
 
-			seen[key] = true
-			list = append(list, key)
+			if key := "a" + number + " " + word; word != number && !seen[key] {
+				seen[key] = true
+				list = append(list, key)
+			}
 		}
 	}
 

@@ -19,7 +19,7 @@ func Open(path string, config Config) (*Catalog, error) {
 		return nil, fmt.Errorf("open the catalogue: %w", err)
 	}
 
-	defer func() { _ = file.Close() }() // It was only read.
+	defer file.Close() //nolint:errcheck // It is only read.
 
 	c, err := Read(file, config)
 	if err != nil {
@@ -120,6 +120,7 @@ type builder struct {
 	bad    LoadError
 	config Config
 	lines  map[string]int // by venue ID
+	rows   int            // good and bad
 	venues []provider.Venue
 }
 
@@ -129,7 +130,8 @@ func newBuilder(config Config) *builder {
 
 // add takes a venue in, unless it has problems. Its error ends the loading.
 func (b *builder) add(v provider.Venue, line int, problems []string) error {
-	if len(b.venues) == b.config.MaxVenues {
+	b.rows++
+	if b.rows > b.config.MaxVenues {
 		return fmt.Errorf("%w: more than the %d of MaxVenues", ErrTooLarge, b.config.MaxVenues)
 	}
 

@@ -124,7 +124,7 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 			},
 		},
 		"array": {
-			"[\n{\"id\":\"1\",\n\"name\":\"A\"},\nnull,\n{\"name\":\"B\",\"title\":\"C\",\"id\":\"2\"}\n,{\"id\":\"3\",\"name\":\"D\",\"location\":[1,2]}]",
+			"[\n{\"id\":\"1\",\n\"name\":\"A\"},\nnull,\n{\"name\":\"B\",\"title\":\"C\",\"id\":\"2\"}\n,{\"id\":\"3\",\n\"name\":\"D\",\n\"location\":[1,2]}]",
 			[]catalog.RowError{
 				{Line: 4, Problems: []string{"it is not a JSON object: null"}},
 				{Line: 5, Problems: []string{"the name is given twice"}},

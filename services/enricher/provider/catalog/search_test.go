@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -90,6 +91,7 @@ func TestEachAgreementFindsAVenue(t *testing.T) {
 		"telephone":        {Name: "Moses", Phone: "+972 3 5550199"},
 		"address":          {Name: "Moses", Address: "205 Yehuda Halevi St."},
 		"neighbourhood":    {Name: "Moses", Location: &match.Point{Lat: 32.5004, Lng: 34.9004}},
+		"a cell to the SW": {Name: "Moses", Location: &match.Point{Lat: 32.4996, Lng: 34.8996}},
 	}
 
 	for name, place := range tests {
@@ -244,5 +246,18 @@ func BenchmarkBuild(b *testing.B) {
 		if _, err := catalog.FromVenues(venues, catalog.Config{}); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestEndlessFieldsCostNoMoreThanLongOnes searches with fields that nobody writes. It
+// would not end within the test's time if all pairs of words were looked at.
+func TestEndlessFieldsCostNoMoreThanLongOnes(t *testing.T) {
+	t.Parallel()
+
+	c := read(t, "id,name,address\n1,Giraffe,Ibn Gabirol 49\n", catalog.Config{})
+	place := match.Place{Address: strings.Repeat("49 b ", 1_000_000), Name: strings.Repeat("giraffe ", 1_000_000)}
+
+	if !holds(find(t, c, place), "1") {
+		t.Error("the venue is not among the candidates")
 	}
 }

@@ -31,11 +31,11 @@ func TestCitiesAreFetchedOnceInTheirTime(t *testing.T) {
 		group.Wait()
 		wantCityCalls(t, server, 1)
 
-		time.Sleep(time.Hour - time.Nanosecond)
+		elapse(time.Hour - time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 1)
 
-		time.Sleep(time.Nanosecond)
+		elapse(time.Nanosecond)
 		search(t, client)
 		wantCityCalls(t, server, 2)
 	}, func(c *wolt.Config) { c.CitiesTTL = time.Hour })
@@ -46,7 +46,7 @@ func TestOldCitiesAreUsedWhenTheyCannotBeRefreshed(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 		search(t, client)
-		time.Sleep(25 * time.Hour)
+		elapse(25 * time.Hour)
 
 		server.Fail(wolttest.Status(http.StatusInternalServerError))
 		search(t, client)
@@ -55,7 +55,7 @@ func TestOldCitiesAreUsedWhenTheyCannotBeRefreshed(t *testing.T) {
 		// Not asked again for a while, then it is.
 		search(t, client)
 		wantCityCalls(t, server, 2)
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		search(t, client)
 		wantCityCalls(t, server, 3)
 		search(t, client)
@@ -103,7 +103,7 @@ func TestCallerWhoGivesUpFetchingTheCitiesHarmsNobody(t *testing.T) {
 		synctest.Wait()
 
 		group.Go(func() { search(t, client) })
-		synctest.Wait()
+		elapse(time.Second)
 		cancel()
 		group.Wait()
 		wantCityCalls(t, server, 2)

@@ -71,10 +71,6 @@ func decodeSearch(body []byte) (found, error) {
 		return found{}, err
 	}
 
-	if len(page.Sections) == 0 {
-		return found{}, errors.New("the answer has no sections")
-	}
-
 	var (
 		result found
 		listed bool // an answer to "which venues" was seen, be it an empty one
@@ -101,7 +97,7 @@ func decodeSearch(body []byte) (found, error) {
 	}
 
 	if !listed && result.broken == 0 {
-		return found{}, errors.New("the answer has no list of venues")
+		return found{}, errors.New("the answer has no sections, or none that lists venues")
 	}
 
 	return result, nil

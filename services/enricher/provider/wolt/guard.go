@@ -93,7 +93,7 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 		return s.error
 	}
 
-	return err
+	return err //nolint:wrapcheck // It is a provider.Error, from the function above.
 }
 
 // takeTurn waits until the rate allows a call. What happened meanwhile counts: a

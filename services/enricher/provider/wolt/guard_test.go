@@ -37,7 +37,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		calls := len(server.Calls())
 
 		// Open: no call is made, and the error says for how long.
-		time.Sleep(4 * time.Second)
+		elapse(4 * time.Second)
 
 		err := search()
 		failure := wantFailure(t, err, provider.KindUnavailable)
@@ -47,7 +47,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		}
 
 		// Half open: one call, which fails, and it is open again.
-		time.Sleep(7 * time.Second)
+		elapse(7 * time.Second)
 		wantNotOpen(t, search())
 
 		if err := search(); !errors.Is(err, wolt.ErrCircuitOpen) {
@@ -56,7 +56,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 
 		// Half open: one call, which succeeds, and it is closed.
 		server.Recover()
-		time.Sleep(11 * time.Second)
+		elapse(11 * time.Second)
 
 		for range 3 {
 			if err := search(); err != nil {
@@ -145,7 +145,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 					t.Fatalf("error = %v, want a pause of %s", err, test.want)
 				}
 
-				time.Sleep(test.want - time.Nanosecond)
+				elapse(test.want - time.Nanosecond)
 
 				_, err = client.Search(t.Context(), pizzaHouse)
 				wantFailure(t, err, provider.KindRateLimited)
@@ -154,7 +154,7 @@ func TestRetryAfterIsKept(t *testing.T) {
 					t.Errorf("%d calls, want none in the pause", got)
 				}
 
-				time.Sleep(time.Nanosecond)
+				elapse(time.Nanosecond)
 
 				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
 					t.Errorf("search after the pause: %v", err)
@@ -242,6 +242,35 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 			t.Errorf("%d calls, want the one that was refused to be the last", got)
 		}
 	}, func(c *wolt.Config) { c.Rate, c.Burst = 1, 1 })
+}
+
+// TestQueueStopsWhenTheBreakerOpens has calls wait for their turn while the first of
+// them fail.
+func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+		t.Helper()
+
+		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
+			t.Fatal(err)
+		}
+
+		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
+
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				_, err := client.Search(t.Context(), pizzaHouse)
+				wantFailure(t, err, provider.KindUnavailable)
+			})
+		}
+
+		group.Wait()
+
+		if got := len(server.Calls()); got != 4 {
+			t.Errorf("%d calls, want none after the second failure", got)
+		}
+	}, func(c *wolt.Config) { c.Rate, c.Burst, c.BreakerFailures = 1, 1, 2 })
 }
 
 func wantNotOpen(t *testing.T, err error) {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -103,3 +104,6 @@ func exactName(place match.Place, venues []provider.Venue) bool {
 func never(match.Place, []provider.Venue) bool { return false }
 
 func nan() float64 { return math.NaN() }
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // Inside a bubble only.

@@ -29,8 +29,10 @@ var generic = wordSet( //nolint:gochecknoglobals // A constant table.
 
 func wordSet(lines ...string) map[string]bool {
 	set := make(map[string]bool)
-	for _, word := range strings.Fields(strings.Join(lines, " ")) {
-		set[word] = true
+	for _, line := range lines {
+		for word := range strings.FieldsSeq(line) {
+			set[word] = true
+		}
 	}
 
 	return set
@@ -44,7 +46,8 @@ func plan(place match.Place, languages []string, limit int) []query {
 	name := clean(place.Name)
 	own := languageOf(name, languages)
 
-	candidates := []query{{own, name}, {own, core(name)}}
+	candidates := make([]query, 0, 2+len(languages)+len(place.Aliases))
+	candidates = append(candidates, query{own, name}, query{own, core(name)})
 
 	for _, language := range languages {
 		candidates = append(candidates, query{language, name})

@@ -1,7 +1,6 @@
 package wolttest
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -137,7 +136,7 @@ func Status(status int) Fault {
 	return Fault{strconv.Itoa(status), func(x exchange) {
 		x.w.Header().Set("Content-Type", "application/json")
 		x.w.WriteHeader(status)
-		_, _ = fmt.Fprintf(x.w, `{"error_code":%d,"msg":"no"}`, status)
+		_, _ = x.w.Write([]byte(`{"error_code":` + strconv.Itoa(status) + `,"msg":"no"}`))
 	}}
 }
 

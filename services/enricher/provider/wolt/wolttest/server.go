@@ -82,7 +82,7 @@ func Start(config Config) (*Server, error) {
 	} else {
 		var err error
 
-		s.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		s.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0") //nolint:forbidigo // Waits for nothing.
 		if err != nil {
 			return nil, fmt.Errorf("listen on loopback: %w", err)
 		}
@@ -96,7 +96,7 @@ func Start(config Config) (*Server, error) {
 
 	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: time.Minute}
 
-	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) // Ends with Close.
+	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) //nolint:errcheck // It ends with Close.
 
 	return s, nil
 }

@@ -120,7 +120,9 @@ func searchPage(venues []Venue, text, language string, lat, lon float64) object 
 }
 
 func (v Venue) named(words []string) bool {
-	names := []string{strings.ToLower(v.Name)}
+	names := make([]string, 0, 1+len(v.Names))
+	names = append(names, strings.ToLower(v.Name))
+
 	for _, name := range v.Names {
 		names = append(names, strings.ToLower(name))
 	}
