@@ -103,6 +103,37 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	mustHold(t, c, killed, "after")
 }
 
+// No node can have it from another here: each must have kept its own.
+func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
+	t.Parallel()
+
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	put(t, bucket(t, js, "b", 3), "k", "kept")
+
+	for _, n := range c.Nodes {
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if _, err := c.StreamLeader(t.Context(), "KV_b"); !errors.Is(err, natsrun.ErrNoLeader) {
+		t.Errorf("leader while all are dead: got %v, want ErrNoLeader", err)
+	}
+
+	for _, n := range c.Nodes {
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	mustHold(t, c, c.Nodes[0], "kept")
+}
+
 func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 	t.Parallel()
 

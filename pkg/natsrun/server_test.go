@@ -74,6 +74,10 @@ func TestRestartKeepsFileStreamsAndClients(t *testing.T) {
 			if srv.URL() != url {
 				t.Errorf("URL changed over the restart: got %q, want %q", srv.URL(), url)
 			}
+
+			if url != "" { // and the server is there
+				natstest.ConnectURL(t, url)
+			}
 		})
 	}
 }
@@ -139,6 +143,12 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// The server finds this out by itself, and says so in its log only.
+	blocked := t.TempDir()
+	if err := os.WriteFile(filepath.Join(blocked, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
 	badConf := filepath.Join(t.TempDir(), "bad.conf")
 	if err := os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -165,6 +175,7 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 		{"directory is a file", natsrun.Config{Dir: file}, natsrun.ErrDirUnusable, []string{file, "give a Dir"}},
 		{"directory under a file", natsrun.Config{Dir: filepath.Join(file, "x")}, natsrun.ErrDirUnusable, []string{file}},
 		{"directory in use", natsrun.Config{Dir: locked}, natsrun.ErrDirInUse, []string{locked, "stop the server"}},
+		{"store is a file", natsrun.Config{Dir: blocked}, natsrun.ErrNotReady, []string{blocked, "start JetStream"}},
 		{"port in use", natsrun.Config{Port: busyPort}, natsrun.ErrPortInUse, []string{port, "Port 0"}},
 		{"port out of range", natsrun.Config{Port: 70000, ReadyTimeout: -1}, nil, []string{"70000", "ReadyTimeout"}},
 		{"memory and directory", natsrun.Config{Dir: file, Memory: true}, nil, []string{"exclude each other"}},
