@@ -205,3 +205,9 @@ func (v *vector) cross() {
 func ramp(x, low, high float64) float64 {
 	return max(0, min(1, (x-low)/(high-low)))
 }
+
+// FeatureNames returns the names of all features in the order of Evidence.Features.
+func FeatureNames() []string {
+	names := featureNames
+	return names[:]
+}

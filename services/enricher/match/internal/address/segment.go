@@ -58,7 +58,7 @@ func readSegment(s string) segment {
 				continue
 			}
 			if !f.hash && !crossing {
-				seg.number(f.number, i == 0, fields[i+1:])
+				seg.number(f.number, len(seg.plain) == 0 && len(seg.types) == 0, fields[i+1:])
 				numbered = false
 			}
 			continue

@@ -173,6 +173,6 @@ mailing
 `
 
 const fillers = `
-the and of de la le les el los las du des der die das del della di da do den dem het i и ה
+the and of de la le les el los las du des der die das del della dei dello delle degli al alla di da do den dem het i и ה
 on to
 `

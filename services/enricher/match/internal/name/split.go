@@ -18,6 +18,11 @@ var aka = []string{"aka ", "a.k.a. ", "a/k/a ", "dba ", "d/b/a ", "formerly ", "
 // split returns the names in a folded text: first the whole, in parts, then each alternative name that it gives.
 func split(folded string) [][]part {
 	base, asides := parentheses(folded)
+	for _, a := range aka {
+		if main, other, ok := strings.Cut(base, " "+a); ok && len(a) > 3 {
+			base, asides = main, append(asides, a+other)
+		}
+	}
 	parts := dashes(base)
 	if len(parts) == 0 {
 		parts = dashes(strings.Join(asides, " "))

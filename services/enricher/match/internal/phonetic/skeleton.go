@@ -34,6 +34,9 @@ func Skeletons(row []Sound) []string {
 				n++
 			}
 		}
+		if n == 1 && s&pH != 0 { // het is h as often as kh, and h is left out
+			n++
+		}
 		out = extend(out, read[:n])
 	}
 	if out[0] == "" {
@@ -42,7 +45,7 @@ func Skeletons(row []Sound) []string {
 	return out
 }
 
-// extend adds each reading of a sound to each skeleton, as far as the bound allows.
+// extend adds each reading of a sound to each skeleton, as far as the bound allows. Zero is a reading that adds nothing.
 func extend(skeletons []string, letters []byte) []string {
 	if len(letters) == 0 {
 		return skeletons
@@ -53,7 +56,7 @@ func extend(skeletons []string, letters []byte) []string {
 	out := make([]string, 0, len(letters)*len(skeletons))
 	for _, l := range letters {
 		for _, s := range skeletons {
-			if s != "" && s[len(s)-1] == l {
+			if l == 0 || s != "" && s[len(s)-1] == l {
 				out = append(out, s)
 				continue
 			}

@@ -1,0 +1,73 @@
+package city_test
+
+import (
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		want city.Agreement
+	}{
+		{"", "", city.Unknown},
+		{"Haifa", "", city.Unknown},
+		{"Haifa", "HAIFA", city.Same},
+		{"New York", "New York City", city.Same},
+		{"NYC", "New York", city.Same},
+		{"LA", "Los Angeles", city.Same},
+		{"W. Hollywood", "West Hollywood", city.Same},
+		{"St. Petersburg", "Санкт-Петербург", city.Same},
+		{"Tel Aviv", "Tel Aviv-Yafo", city.Same},
+		{"תל אביב", "Tel Aviv", city.Same},
+		{"תל אביב-יפו", "Tel-Aviv", city.Same},
+		{"חיפה", "Haifa", city.Same},
+		{"ירושלים", "Jerusalem", city.Same},
+		{"القدس", "Jerusalem", city.Same},
+		{"جدة", "Jeddah", city.Same},
+		{"Москва", "Moscow", city.Same},
+		{"Αθήνα", "Athens", city.Same},
+		{"München", "Munich", city.Same},
+		{"Köln", "Cologne", city.Same},
+		{"Roma", "Rome, Italy", city.Same},
+		{"Portland", "Portlnad", city.Same},
+		{"75008 Paris", "Paris", city.Same},
+		{"Paris", "London", city.Differs},
+		{"תל אביב", "Haifa", city.Differs},
+		{"New York", "New Orleans", city.Differs},
+		{"San Jose", "San Francisco", city.Differs},
+		{"台北", "Taipei", city.Unknown},
+	} {
+		a, b := city.Parse(test.a), city.Parse(test.b)
+		for range 2 {
+			if got := city.Compare(&a, &b, nil, nil); got != test.want {
+				t.Errorf("%q and %q: %d, want %d", test.a, test.b, got, test.want)
+			}
+			a, b = b, a
+		}
+	}
+}
+
+// TestCityInTheAddress checks that a city that only the other's address names is the same, and that none is made up.
+func TestCityInTheAddress(t *testing.T) {
+	t.Parallel()
+	none, haifa := city.Parse(""), city.Parse("Haifa")
+	address := strings.Fields("herzl 5 haifa israel")
+	if got := city.Compare(&none, &haifa, address, nil); got != city.Same {
+		t.Errorf("in the address: %d", got)
+	}
+	if got := city.Compare(&none, &haifa, strings.Fields("herzl 5"), nil); got != city.Unknown {
+		t.Errorf("nowhere: %d", got)
+	}
+	other := city.Parse("Acre")
+	if got := city.Compare(&other, &haifa, address, nil); got != city.Same {
+		t.Errorf("a suburb whose address names the city: %d", got)
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pairsFile writes a few labelled pairs: matches agree in all fields, the others share a street.
+func pairsFile(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	names := []string{"Spago", "Patina", "Matsuhisa", "Granita", "Valentino", "Citrus", "Campanile", "Picholine"}
+	for i, n := range names {
+		fmt.Fprintf(&b, `{"left":{"name":%q,"addr":"%d Herzl St","city":"Haifa","phone":"04-85512%02d"},"right":{"name":"The %s","addr":"Herzl Street %d","city":"Haifa","phone":"+972 4 85512%02d"},"label":1}`+"\n", n, 10+i, i, n, 10+i, i)
+		fmt.Fprintf(&b, `{"left":{"name":%q,"addr":"%d Herzl St","city":"Haifa","phone":"04-85512%02d"},"right":{"name":%q,"addr":"%d Herzl St","city":"Haifa","phone":"04-85599%02d"},"label":0}`+"\n", n, 10+i, i, names[(i+1)%len(names)], 40+i, i)
+	}
+	path := filepath.Join(t.TempDir(), "pairs.jsonl")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
+	t.Parallel()
+	pairs, err := readPairs(pairsFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples := prepare(pairs)
+	w := fit(samples, chosenScale)
+	if diff := cmp.Diff(w, fit(prepare(pairs), chosenScale)); diff != "" {
+		t.Errorf("a second fit differs: %s", diff)
+	}
+	for j, p := range priors {
+		if float64(p.sign)*w[j] < 0 {
+			t.Errorf("%s weighs %v", p.name, w[j])
+		}
+		if strings.HasPrefix(p.name, "geo.") && math.Abs(w[j]-p.mean) > 1e-9 {
+			t.Errorf("%s was never observed and moved from %v to %v", p.name, p.mean, w[j])
+		}
+	}
+	for _, s := range samples {
+		if s.plain && (logOdds(w, s) > 0) != (s.label == 1) {
+			t.Errorf("a plain pair with label %v has log-odds %.2f", s.label, logOdds(w, s))
+		}
+	}
+}
+
+func TestOutputIsSource(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run([]string{pairsFile(t)}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), "weights.go", out.Bytes(), 0); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	for _, p := range priors {
+		if p.name != baseName && !strings.Contains(out.String(), identifier(p.name)+":") {
+			t.Errorf("no weight for %s", p.name)
+		}
+	}
+}
+
+// TestEveryFeatureHasAPrior looks at all features that an observation can have.
+func TestEveryFeatureHasAPrior(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, p := range priors {
+		known[p.name] = true
+		if p.width <= 0 || float64(p.sign)*p.mean < 0 {
+			t.Errorf("prior %+v", p)
+		}
+	}
+	for _, name := range match.FeatureNames() {
+		if !known[name] {
+			t.Errorf("%s has no prior", name)
+		}
+		delete(known, name)
+	}
+	delete(known, baseName)
+	if len(known) > 0 {
+		t.Errorf("priors without a feature: %v", known)
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	broken := filepath.Join(t.TempDir(), "broken.jsonl")
+	if err := os.WriteFile(broken, []byte("{\"label\":1}\n{\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "usage"},
+		{[]string{"nowhere.jsonl"}, "read pairs"},
+		{[]string{broken}, "pair 2"},
+	} {
+		if err := run(test.args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v: %v, want %q", test.args, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,137 @@
+package name_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func compare(a, b string) name.Agreement {
+	p, q := name.Parse(a, nil, nil), name.Parse(b, nil, nil)
+	return name.Compare(&p, &q, nil, nil)
+}
+
+// TestSameName lists ways of writing one name: all telling words agree and nothing is left on both sides.
+func TestSameName(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{
+		{"Spago", "SPAGO"},
+		{"The Palm", "Palm Restaurant"},
+		{"Restaurant Katsu", "Katsu"},
+		{"Pano's and Paul's", "Pano's & Paul's"},
+		{"Brot und Butter", "Brot & Butter"},
+		{"Philippe's The Original", "Philippe the Original"},
+		{"Art's Delicatessen", "Art's Deli"},
+		{"Hotel Bel-Air", "Bel Air Hotel"},
+		{"Steak House 55", "Steakhouse 55"},
+		{"Eleven Madison", "11 Madison"},
+		{"Fifty Seven Fifty Seven", "57 57"},
+		{"Fifth Avenue Grill", "5th Avenue Grill"},
+		{"P.F. Chang's", "PF Changs"},
+		{"St. John", "Saint John"},
+		{"L'Orangerie", "l \\ ` orangerie"},
+		{"Cheesecake Factory", "Cheeseckae Factory"},
+		{"Le Chardonnay (Los Angeles)", "Le Chardonnay"},
+		{"Aroma - Dizengoff", "Aroma"},
+		{"Ocean Blue (formerly Captain Jack)", "Captain Jack"},
+		{"Captain Jack d/b/a Ocean Blue", "Ocean Blue"},
+		{"טאיזו | Taizu", "Taizu"},
+		{"Taizu (טאיזו)", "מסעדת טאיזו"},
+		{"בית הפנקייק", "בית פנקייק"},
+		{"Shawarma Emil", "Shwarma Emile"},
+		{"Mc Donalds", "McDonald's"},
+		{"鼎泰豐", "鼎 泰 豐"},
+	} {
+		g := compare(pair[0], pair[1])
+		if !g.Comparable || g.Containment < 0.84 || g.Conflict > 0.3 || g.Exact < 0.2 && g.Joined < 0.85 {
+			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
+		}
+	}
+}
+
+// TestOtherName lists names that look alike and are not.
+func TestOtherName(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{
+		{"Spago", "Patina"},
+		{"Pizza Roma", "Pizza Napoli"},
+		{"Golden Dragon Chinese Restaurant", "Golden Garden Chinese Restaurant"},
+		{"Le Petit Bistro", "Le Petit Zinc"},
+		{"Blue Moon Diner", "Blue Door Diner"},
+		{"פיצה רומא", "Pizza Napoli"},
+		{"مطعم القدس", "Restaurant Haifa"},
+	} {
+		if g := compare(pair[0], pair[1]); g.Exact > 0 || g.Conflict < 0.5 {
+			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
+		}
+	}
+}
+
+func TestObservations(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		what string
+		got  func(name.Agreement) float64
+		want float64
+	}{
+		{"Pier 23", "Pier 39", "numbers differ", func(g name.Agreement) float64 { return g.NumbersDiffer }, 1},
+		{"Pier 39", "Pier 39", "numbers same", func(g name.Agreement) float64 { return g.NumbersSame }, 1},
+		{"McDonald's #1234", "McDonald's", "numbers differ", func(g name.Agreement) float64 { return g.NumbersDiffer }, 0},
+		{"Ritz Cafe", "Ritz Dining Room", "kinds differ", func(g name.Agreement) float64 { return g.KindsDiffer }, 1},
+		{"Ritz Cafe", "Ritz", "kinds differ", func(g name.Agreement) float64 { return g.KindsDiffer }, 0},
+		{"Ritz Café", "קפה ריץ", "kinds differ", func(g name.Agreement) float64 { return g.KindsDiffer }, 0},
+		{"Dishoom - Shoreditch", "Dishoom - Carnaby", "branches differ", func(g name.Agreement) float64 { return g.BranchDiffer }, 1},
+		{"Dishoom - Shoreditch", "Dishoom", "branches differ", func(g name.Agreement) float64 { return g.BranchDiffer }, 0},
+		{"Dishoom - Shoreditch", "Dishoom (Shoreditch)", "branch same", func(g name.Agreement) float64 { return g.BranchSame }, 1},
+		{"Golden Pizza", "Golden Burger", "only common words", func(g name.Agreement) float64 { return g.Common }, 1},
+		{"Ginger Pizza", "Ginger Burger", "only common words", func(g name.Agreement) float64 { return g.Common }, 0},
+		{"ג'ירף", "Giraffe", "two scripts", func(g name.Agreement) float64 { return g.Cross }, 1},
+		{"Giraffe", "Giraffe", "two scripts", func(g name.Agreement) float64 { return g.Cross }, 0},
+		{"KFC", "Kentucky Fried Chicken", "conflict", func(g name.Agreement) float64 { return g.Conflict }, 0},
+	} {
+		for _, g := range []name.Agreement{compare(test.a, test.b), compare(test.b, test.a)} {
+			if got := test.got(g); got != test.want {
+				t.Errorf("%q and %q: %s %v, want %v", test.a, test.b, test.what, got, test.want)
+			}
+		}
+	}
+}
+
+func TestIncomparable(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{{"鼎泰豐", "Din Tai Fung"}, {"", "Spago"}, {"", ""}, {"!!!", "Spago"}} {
+		if g := compare(pair[0], pair[1]); g.Comparable {
+			t.Errorf("%q and %q: %+v", pair[0], pair[1], g)
+		}
+	}
+	if g := compare("鼎泰豐 Din Tai Fung", "Din Tai Fung"); !g.Comparable || g.Exact != 1 {
+		t.Errorf("a bilingual name: %+v", g)
+	}
+}
+
+// TestLocalWords checks that words of the venue's own address count for little.
+func TestLocalWords(t *testing.T) {
+	t.Parallel()
+	local := []string{"las", "vegas"}
+	a, b := name.Parse("Spago Las Vegas", nil, local), name.Parse("Spago", nil, local)
+	if g := name.Compare(&a, &b, local, local); g.Exact != 1 || g.Overlap < 0.7 {
+		t.Errorf("own city: %+v", g)
+	}
+	c := name.Parse("Patina Las Vegas", nil, local)
+	if g := name.Compare(&a, &c, local, local); g.Common != 1 || g.Conflict < 0.9 {
+		t.Errorf("only the city agrees: %+v", g)
+	}
+}
+
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	a, b := name.Parse("Ocean Blue", []string{"Captain Jack", "קפטן ג'ק"}, nil), name.Parse("Captain Jack", nil, nil)
+	if g := name.Compare(&a, &b, nil, nil); g.Exact != 1 {
+		t.Errorf("%+v", g)
+	}
+}

@@ -1,0 +1,114 @@
+package phonetic_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func row(word string) (phonetic.Row, text.Script) {
+	w := text.Words(text.Fold(word))
+	last := w[len(w)-1]
+	return phonetic.NewRow(phonetic.Of(last.Raw, last.Script)), last.Script
+}
+
+func similarity(a, b string) float64 {
+	p, s := row(a)
+	q, z := row(b)
+	return phonetic.Similarity(p, q, s.Abjad() || z.Abjad())
+}
+
+func TestSimilarity(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b      string
+		low, high float64
+	}{
+		{"ג'ירף", "giraffe", 0.9, 1},
+		{"טאיזו", "taizu", 0.95, 1},
+		{"מוזס", "moses", 0.9, 1},
+		{"מקדונלד'ס", "mcdonalds", 0.9, 1},
+		{"צ'ילי", "chili", 0.95, 1},
+		{"יפו", "jaffa", 0.8, 1},
+		{"ממפיס", "memphis", 0.95, 1},
+		{"שווארמה", "shawarma", 0.95, 1},
+		{"حسن", "hassan", 0.95, 1},
+		{"شكري", "shukri", 0.95, 1},
+		{"пушкинъ", "pushkin", 0.95, 1},
+		{"шоколадница", "shokoladnitsa", 0.95, 1},
+		{"μπαϊρακτάρης", "bairaktaris", 0.9, 1},
+		{"τζιτζικας", "tzitzikas", 0.9, 1},
+		{"dizengoff", "דיזנגוף", 0.95, 1},
+		{"philippe", "filipe", 0.9, 1},
+		{"קפה", "sushi", 0, 0.3},
+		{"מוזס", "benedict", 0, 0.4},
+		{"בני", "taizu", 0, 0.5},
+		{"пушкинъ", "starbucks", 0, 0.5},
+	} {
+		if got := similarity(test.a, test.b); got < test.low || got > test.high {
+			t.Errorf("%s and %s: %.3f, want %.2f to %.2f", test.a, test.b, got, test.low, test.high)
+		}
+		if x, y := similarity(test.a, test.b), similarity(test.b, test.a); x != y {
+			t.Errorf("%s and %s: %v one way, %v the other", test.a, test.b, x, y)
+		}
+	}
+}
+
+// TestAtLeast checks that giving up early never changes the answer.
+func TestAtLeast(t *testing.T) {
+	t.Parallel()
+	words := []string{"giraffe", "ג'ירף", "taizu", "moses", "מוזס", "пушкин", "starbucks", "سمك", "a", "אא", "yaya", "wow", "tchotchke", "μπαρ", "aeiou", "strengths"}
+	for _, a := range words {
+		for _, b := range words {
+			p, s := row(a)
+			q, z := row(b)
+			unwritten := s.Abjad() || z.Abjad()
+			full := phonetic.Similarity(p, q, unwritten)
+			for _, least := range []float64{0.3, 0.5, 0.78, 0.92} {
+				want := full
+				if want < least {
+					want = 0
+				}
+				if got := phonetic.AtLeast(p, q, unwritten, least); got != want {
+					t.Errorf("AtLeast(%s, %s, %v) = %v, want %v", a, b, least, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestNothingToHear(t *testing.T) {
+	t.Parallel()
+	if got := phonetic.Of("寿司", text.Other); got != nil {
+		t.Errorf("a script without a table sounds %v", got)
+	}
+	if got := phonetic.Similarity(phonetic.NewRow(nil), phonetic.NewRow(nil), true); got != 0 {
+		t.Errorf("silence is %v alike", got)
+	}
+	if got := phonetic.Skeletons(phonetic.Of("aeio", text.Latin)); got != nil {
+		t.Errorf("vowels have skeletons %q", got)
+	}
+}
+
+// TestSkeletonsMeet checks that candidates are found across scripts by an equal skeleton.
+func TestSkeletonsMeet(t *testing.T) {
+	t.Parallel()
+	for _, pair := range [][2]string{{"ג'ירף", "giraffe"}, {"טאיזו", "taizu"}, {"חסן", "hassan"}, {"пушкин", "pushkin"}, {"מוזס", "moses"}, {"דיזנגוף", "dizengoff"}, {"בנדיקט", "benedict"}} {
+		p, _ := row(pair[0])
+		q, _ := row(pair[1])
+		met := false
+		for _, a := range phonetic.Skeletons(p.Sounds) {
+			for _, b := range phonetic.Skeletons(q.Sounds) {
+				met = met || a == b
+			}
+		}
+		if !met {
+			t.Errorf("%s has %q, %s has %q", pair[0], phonetic.Skeletons(p.Sounds), pair[1], phonetic.Skeletons(q.Sounds))
+		}
+	}
+}

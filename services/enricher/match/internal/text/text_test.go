@@ -1,0 +1,120 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ in, want string }{
+		{"", ""},
+		{"  Café   CENTRAL ", "cafe central"},
+		{"Weißer Löwe", "weisser lowe"},
+		{"Ærø Łódź İstanbul ısı", "aero lodz istanbul isi"},
+		{"ＳＵＳＨＩ　１２", "sushi 12"},
+		{"שָׁלוֹם", "שלומ"},
+		{"ירושלים", "ירושלימ"},
+		{"ג׳ירף", "ג'ירפ"},
+		{"צה״ל", "צה\"ל"},
+		{"מَطــعم", "מطعم"},
+		{"أحمد إبراهيم آل", "احمد ابراهيم ال"},
+		{"مطعمة", "مطعمه"},
+		{"کباب", "كباب"},
+		{"١٢٣ ۴۵ १२", "123 45 12"},
+		{"Ο ΘΑΝΆΣΗΣ Μπαϊρακτάρης", "ο θανασησ μπαιρακταρησ"},
+		{"Ёлки Йод", "елки иод"},
+		{"\u202babc\u202c\u200f d\u00ade", "abc de"},
+		{"L’Entrecôte – Paris", "l'entrecote - paris"},
+		{"が カﾞ", "が ガ"},
+		{"한국", "한국"},
+		{"ไทยน้ำ", "ไทยน้ํา"},
+		{"a\\b\tc\nd", "a b c d"},
+		{"\xff\xfeabc", "abc"},
+	} {
+		if got := text.Fold(test.in); got != test.want {
+			t.Errorf("Fold(%q) = %q, want %q", test.in, got, test.want)
+		}
+	}
+}
+
+func TestFoldTwice(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"Café İÇ", "שָׁלוֹם ג׳", "Ο ΘΑΝΆΣΗΣ", "が한국", "½ ﬁ ㎏"} {
+		once := text.Fold(s)
+		if twice := text.Fold(once); twice != once {
+			t.Errorf("%q becomes %q, then %q", s, once, twice)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		in   string
+		want []string
+	}{
+		{"", nil},
+		{"l'orangerie", []string{"l", "orangerie"}},
+		{"l ' orangerie", []string{"l", "orangerie"}},
+		{"o'neill's", []string{"oneills"}},
+		{"morton 's", []string{"mortons"}},
+		{"dell'arte", []string{"dell", "arte"}},
+		{"bel-air", []string{"bel", "air"}},
+		{"p.f. chang", []string{"pf", "chang"}},
+		{"t.g.i. friday's", []string{"tgi", "fridays"}},
+		{"ג'ירפ צה\"ל", []string{"גירפ", "צהל"}},
+		{"\"quoted\"", []string{"quoted"}},
+		{"البيك", []string{"ال", "بيك"}},
+		{"الف", []string{"الف"}},
+		{"鼎泰豐 101", []string{"鼎", "泰", "豐", "101"}},
+		{"'''", nil},
+	} {
+		var got []string
+		for _, w := range text.Words(test.in) {
+			got = append(got, w.Text)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("Words(%q): %s", test.in, diff)
+		}
+	}
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]text.Script{
+		"abc": text.Latin, "пирог": text.Cyrillic, "ουζο": text.Greek, "חומוס": text.Hebrew, "حمص": text.Arabic, "寿": text.Other, "123": text.None,
+	} {
+		if got := text.Words(text.Fold(word))[0].Script; got != want {
+			t.Errorf("%s is in script %d, want %d", word, got, want)
+		}
+		if want.Abjad() != (want == text.Hebrew || want == text.Arabic) || want.Sounded() == (want == text.Other || want == text.None) {
+			t.Errorf("script %d: abjad %v, sounded %v", want, want.Abjad(), want.Sounded())
+		}
+	}
+}
+
+func FuzzWords(f *testing.F) {
+	for _, s := range []string{"l'orangerie", "ג'ירף\"", "الـبيك", "鼎泰豐", "\u0301\u0301", strings.Repeat("é", 400)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		folded := text.Fold(s)
+		if !utf8.ValidString(folded) {
+			t.Fatalf("%q is not valid", folded)
+		}
+		for _, w := range text.Words(folded) {
+			if w.Text == "" || !utf8.ValidString(w.Text) || strings.ContainsAny(w.Text, " '\"") {
+				t.Fatalf("word %q of %q", w.Text, s)
+			}
+		}
+	})
+}
