@@ -39,6 +39,11 @@ type ResumeOptions struct {
 
 	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
+
+	// Yield leaves the claim to one who resumed it before and has not handed it off since, for as long as that one
+	// renews it: a message may be delivered again although its first receiver is alive. A [TakenError] with the
+	// pending slot then says so. Defaults to false: the claim is taken from whoever has it.
+	Yield bool
 }
 
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
@@ -74,7 +79,8 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
 		}
-		ours := now.State == Pending && (now.Claim == id || now.Handoff) && now.Fingerprint == opts.Fingerprint
+		free := now.Handoff || now.Claim == id && !opts.Yield
+		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
 		return next, now.State == Absent || ours
 	})
 }

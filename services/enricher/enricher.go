@@ -191,7 +191,10 @@ func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
 	w, err := worker.New(js, worker.Config{
 		AckWait: e.cfg.AckWait, AutoCreate: e.cfg.CreateAssets, Bucket: contracts.BucketJobs, Concurrency: e.cfg.Concurrency,
 		Consumer: consumerName, Logger: e.cfg.Logger, Stream: contracts.StreamEnrichJobs,
-		Hooks: worker.Hooks{Ready: func(_ bool, reason error) { e.workerState.Store(&workerState{reason: reason}) }},
+		Hooks: worker.Hooks{
+			Ready:   func(_ bool, reason error) { e.workerState.Store(&workerState{reason: reason}) },
+			Settled: e.service.Settled,
+		},
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // says what is wrong

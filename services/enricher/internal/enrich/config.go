@@ -26,6 +26,11 @@ type Config struct {
 	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
 	FoundTTL time.Duration
 
+	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
+	// seconds: how soon another worker takes over from one that was killed. Defaults to 15 seconds, which outlasts a
+	// change of the stream's leader.
+	LeaseTTL time.Duration
+
 	// Logger gets the events of this package. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -53,6 +58,7 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, time.Minute)
 	cfg.FoundTTL = cmp.Or(cfg.FoundTTL, 7*24*time.Hour)
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, 15*time.Second)
 	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
 	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
@@ -71,7 +77,7 @@ func (cfg Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"ClaimTTL", cfg.ClaimTTL}, {"FoundTTL", cfg.FoundTTL}, {"NotFoundTTL", cfg.NotFoundTTL},
+		{"ClaimTTL", cfg.ClaimTTL}, {"FoundTTL", cfg.FoundTTL}, {"LeaseTTL", cfg.LeaseTTL}, {"NotFoundTTL", cfg.NotFoundTTL},
 		{"RequestTTL", cfg.RequestTTL}, {"UnresolvedTTL", cfg.UnresolvedTTL},
 	} {
 		if d.value < time.Second || d.value%time.Second != 0 {

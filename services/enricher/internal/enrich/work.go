@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,14 +23,25 @@ const (
 	// jobTimeout bounds one attempt at a job.
 	jobTimeout = 30 * time.Second
 
-	// jobAttempts is how often a place is tried before its job goes to the dead letters.
-	jobAttempts = 3
+	// searchAttempts is after how many attempts a failure of the provider is final.
+	searchAttempts = 3
+
+	// jobAttempts is how often a job is tried whatever happens: more than searchAttempts, because the death of a worker
+	// uses one too.
+	jobAttempts = 10
 
 	// maxRetryAfter bounds how long a provider can have itself left alone.
 	maxRetryAfter = 10 * time.Minute
 
-	// heldSnooze is when to look again at a place that somebody else works on.
-	heldSnooze = 2 * time.Second
+	// storeSnooze is when to try again after the store did not answer. That is not the job's fault: no attempt is used.
+	storeSnooze = time.Second
+
+	// minHeldSnooze and maxHeldSnooze bound when to look again at a place that somebody else works on.
+	minHeldSnooze = 500 * time.Millisecond
+	maxHeldSnooze = 5 * time.Second
+
+	// expiryLate is by how much the server may be late to remove a lease.
+	expiryLate = 350 * time.Millisecond
 )
 
 // Policy is how the worker runs [Service.Work].
@@ -57,35 +69,46 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 }
 
 // Work looks one place up. It resumes the claim that the job carries, asks the provider, lets the matcher decide, and
-// turns the claim into the result. When somebody else has done it already nothing is asked.
+// turns the claim into the result. When somebody else has done it already nothing is asked. When somebody else has the
+// claim, because the server delivered the job to both, the job is put off: until there is a result, or the other one
+// has stopped to renew its lease.
 //
-// The provider is asked once for each claim, and again only after a failure, or when a worker died between asking and
-// storing. A failure that may pass is tried again by the worker's policy, not before the provider allows it. One that
+// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing. A failure that may pass is tried again by the worker's policy, not before the provider allows it. One that
 // may not, and the last one, leave the place without an answer for UnresolvedTTL and end in the dead letters.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobTarget(job.Args)
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, kvlock.ResumeOptions{Attempt: job.Attempt})
+	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, kvlock.ResumeOptions{Attempt: job.Attempt, TTL: s.cfg.LeaseTTL, Yield: true})
 	var taken *kvlock.TakenError
 	switch {
 	case errors.As(err, &taken) && taken.Slot.State == kvlock.Pending:
-		return worker.Snooze(heldSnooze)
+		left := taken.Slot.TTL - taken.Slot.Age() + expiryLate
+		return worker.Snooze(min(max(left, minHeldSnooze), maxHeldSnooze))
 	case errors.As(err, &taken):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
 		return nil
 	case err != nil:
-		return fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err)
+		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err))
 	}
 
-	held, stop := claim.Keep(ctx, 0)
+	held, stop := claim.Keep(ctx, s.cfg.LeaseTTL)
 	result, err := s.lookUp(held, t)
 	stop()
 	if err != nil {
 		return s.failed(ctx, job, t, claim, err)
 	}
-	return s.complete(ctx, t, claim, result)
+	return s.unstored(ctx, t, s.complete(ctx, t, claim, result))
+}
+
+// unstored puts a job off that failed because the store did not answer.
+func (s *Service) unstored(ctx context.Context, t *target, err error) error {
+	if !errors.Is(err, kvlock.ErrUnavailable) {
+		return err
+	}
+	s.log(ctx, slog.LevelWarn, EventJobSkipped, t, slog.String("reason", string(SkipStoreDown)), slog.String("error", err.Error()))
+	return worker.Snooze(storeSnooze)
 }
 
 func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
@@ -153,7 +176,7 @@ func (s *Service) complete(ctx context.Context, t *target, claim *kvlock.Claim, 
 	ttl := s.ttl(result.Outcome)
 	_, err = claim.Complete(ctx, value, ttl)
 	if errors.Is(err, kvlock.ErrLost) {
-		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), kvlock.ResumeOptions{})
+		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), kvlock.ResumeOptions{TTL: s.cfg.LeaseTTL, Yield: true})
 		if err == nil {
 			_, err = claim.Complete(ctx, value, ttl)
 		}
@@ -194,19 +217,42 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 		after = min(failure.RetryAfter, maxRetryAfter)
 	}
 	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt), slog.String("error", cause.Error()))
-	if provider.Temporary(cause) && job.Attempt < job.MaxAttempts {
+	if provider.Temporary(cause) && job.Attempt < searchAttempts {
 		if after > 0 {
 			return s.putBack(ctx, claim, worker.Retry(after, cause))
 		}
 		return s.putBack(ctx, claim, cause)
 	}
-	result := contracts.EnrichResult{
-		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
-	}
-	if err := s.complete(context.WithoutCancel(ctx), t, claim, result); err != nil {
+	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
 		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key, "error", err)
 	}
 	return worker.Cancel(cause)
+}
+
+// errorResult is what a look-up came to that will not be tried again for now.
+func errorResult() contracts.EnrichResult {
+	return contracts.EnrichResult{
+		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
+	}
+}
+
+// Settled is the worker's hook. A job that was buried without having been worked, because it could not be read or its
+// workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
+// again, for ever.
+func (s *Service) Settled(settled worker.Settlement) {
+	if settled.Outcome != worker.OutcomeDead {
+		return
+	}
+	key, found := strings.CutPrefix(settled.Subject, strings.TrimSuffix(contracts.EnrichJobsSubjects, ">"))
+	if !found {
+		return
+	}
+	s.background.Go(func() {
+		ctx := context.Background() //nolint:forbidigo // bounded by the Flight, waited for by Close
+		if err := s.abandon(ctx, key); err != nil && !errors.Is(err, kvlock.ErrTaken) {
+			s.logger.Warn("enricher: place of a buried job stays as it is", "key", key, "error", err)
+		}
+	})
 }
 
 // putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
@@ -215,4 +261,20 @@ func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict erro
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
 	}
 	return verdict
+}
+
+// abandon leaves a place without an answer. A claim that is still pending was for the job that is no more.
+func (s *Service) abandon(ctx context.Context, key string) error {
+	slot, err := s.flight.Get(ctx, key)
+	if err == nil && slot.State == kvlock.Pending {
+		err = s.flight.Invalidate(ctx, key)
+	}
+	if err != nil {
+		return fmt.Errorf("enricher: abandon %s: %w", key, err)
+	}
+	claim, err := s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
+	if err != nil {
+		return fmt.Errorf("enricher: abandon %s: %w", key, err)
+	}
+	return s.complete(ctx, &target{key: key}, claim, errorResult())
 }
