@@ -33,13 +33,13 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config) (*server
 func awaitReady(
 	ctx context.Context, ns *server.Server, opts *server.Options, log *serverLog, timeout time.Duration,
 ) error {
-	ready := ns.ReadyForConnections(timeout)
+	// The server says why it failed in its log only, and goes on being not ready.
+	ready := log.firstFatal() == "" && ns.ReadyForConnections(timeout)
 
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("natsrun: server %s: %w", opts.ServerName, err)
 	}
 
-	// The server says why it failed in its log only.
 	if fatal := log.firstFatal(); fatal != "" {
 		return fmt.Errorf("%w: server %s on %s: %s", ErrNotReady, opts.ServerName, opts.StoreDir, fatal)
 	}
