@@ -40,7 +40,7 @@ func Prepare(p Place) *Prepared {
 	c := city.Parse(p.City)
 	a := address.Parse(p.Address, c.Words)
 	q := &Prepared{Place: p, address: a, city: c, phones: phone.Parse(p.Phone)}
-	for _, words := range [][]string{c.Words, a.Words} {
+	for _, words := range [][]string{c.Words, {c.Canonical}, a.Words} {
 		for _, w := range words {
 			if !slices.Contains(q.local, w) {
 				q.local = append(q.local, w)

@@ -7,12 +7,12 @@
 package match
 
 // base is the log-odds of a pair of which nothing was observed.
-const base = -5.607
+const base = -5.606
 
 // weights is what each feature adds to the log-odds when it is fully observed.
 var weights = [features]float64{ //nolint:gochecknoglobals // a constant table
-	nameExact:            2.34,
-	nameOverlap:          2.179,
+	nameExact:            2.339,
+	nameOverlap:          2.178,
 	nameContained:        2.182,
 	nameJoined:           1.075,
 	nameConflict:         -3.351,
@@ -22,7 +22,7 @@ var weights = [features]float64{ //nolint:gochecknoglobals // a constant table
 	nameNumbersSame:      0.301,
 	nameNumbersDiffer:    -2,
 	nameUnknown:          1.6,
-	nameKindsDiffer:      -1.94,
+	nameKindsDiffer:      -1.939,
 	nameAlone:            -2,
 	strangers:            -3.002,
 	branchSame:           0.405,
@@ -43,6 +43,6 @@ var weights = [features]float64{ //nolint:gochecknoglobals // a constant table
 	geoQuarter:           -3.5,
 	geoFar:               -12,
 	geoFarSameAddress:    -2,
-	citySame:             0.548,
+	citySame:             0.549,
 	cityDiffers:          -1.422,
 }

@@ -14,9 +14,10 @@ import (
 // City is the name of a city.
 type City struct {
 	// Words are the folded words.
-	Words     []string
+	Words []string
+	// Canonical is the one name of a city of several names, without spaces.
+	Canonical string
 	tokens    []token.Token
-	canonical string
 	initials  string
 	row       phonetic.Row
 	script    text.Script
@@ -45,7 +46,7 @@ func Parse(raw string) City {
 		c.initials += string(t.Runes[:1])
 		c.script = max(c.script, w.Script)
 	}
-	c.canonical = lexicon.City(strings.Join(c.Words, ""))
+	c.Canonical = lexicon.City(strings.Join(c.Words, ""))
 	c.row = phonetic.NewRow(sounds)
 	return c
 }
@@ -82,7 +83,7 @@ func Compare(a, b *City, addressA, addressB []string) Agreement {
 }
 
 func same(a, b *City) bool {
-	if a.canonical == b.canonical {
+	if a.Canonical == b.Canonical {
 		return true
 	}
 	if abbreviates(a, b) || abbreviates(b, a) {

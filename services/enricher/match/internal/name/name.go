@@ -128,7 +128,7 @@ func weigh(entries []entry, local []string) Variant {
 	var v Variant
 	for i := 0; i < len(entries); i++ {
 		w, e := entries[i].word, entries[i]
-		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text)}
+		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text) || slices.Contains(local, lexicon.City(w.Text))}
 		known, found := lexicon.Name(w.Text)
 		concept := ""
 		if found {
@@ -200,7 +200,7 @@ func (v *Variant) join() {
 	}
 	var whole []phonetic.Sound
 	for i, t := range v.Tokens {
-		if v.Words[i].Kind != lexicon.Stop {
+		if v.spoken(i) {
 			whole = append(whole, t.Row.Sounds...)
 		}
 	}
@@ -208,8 +208,11 @@ func (v *Variant) join() {
 	for _, rule := range []func(int) bool{keep, func(i int) bool { return v.Words[i].Kind != lexicon.Stop }, func(int) bool { return true }} {
 		var sounds []phonetic.Sound
 		for i, t := range v.Tokens {
-			if rule(i) {
+			switch {
+			case rule(i):
 				v.Joined = append(v.Joined, t.Runes...)
+				sounds = append(sounds, t.Row.Sounds...)
+			case len(sounds) > 0 && v.spoken(i) && v.Words[i].Kind == lexicon.Stop:
 				sounds = append(sounds, t.Row.Sounds...)
 			}
 		}
@@ -219,6 +222,15 @@ func (v *Variant) join() {
 		}
 	}
 }
+
+// spoken reports whether a word is part of the name when it is said as one word: any but a stop word, and an article
+// inside the name ("Fakhr al-Din" is Fakhreldin).
+func (v *Variant) spoken(i int) bool {
+	return v.Words[i].Kind != lexicon.Stop || i > 0 && i+1 < len(v.Tokens) && v.Tokens[i].Concept == article
+}
+
+// article is the concept of articles in the tables.
+const article = "the"
 
 // scripts returns the scripts of the words that say something.
 func (v *Variant) scripts() []text.Script {

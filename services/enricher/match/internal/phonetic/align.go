@@ -99,19 +99,35 @@ func Similarity(a, b Row, unwritten bool) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0
 	}
+	return similarity(a, b.Sounds, b.Weight, unwritten)
+}
+
+// Compound returns how alike a word sounds to two words said as one. It does not allocate.
+func Compound(a, b, c Row, unwritten bool) float64 {
+	weight := b.Weight + c.Weight
+	if len(a.Sounds) == 0 || len(b.Sounds) == 0 || len(c.Sounds) == 0 || a.Weight-weight > 1 || weight-a.Weight > 1 {
+		return 0
+	}
+	var joined [MaxSounds]Sound
+	n := copy(joined[:], b.Sounds)
+	n += copy(joined[n:], c.Sounds)
+	return similarity(a, joined[:n], weight, unwritten)
+}
+
+func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
 	vowel := costVowel
 	if unwritten {
 		vowel = costUnwritten
 	}
 	var rows [2][MaxSounds + 1]float64
 	last, row := &rows[0], &rows[1]
-	for j, s := range b.Sounds {
+	for j, s := range b {
 		last[j+1] = last[j] + alone(s, vowel)
 	}
 	for i, s := range a.Sounds {
 		gap := alone(s, vowel)
 		row[0] = last[0] + gap
-		for j, t := range b.Sounds {
+		for j, t := range b {
 			together := last[j] + pair(s, t, a.near[i], vowel)
 			if i == 0 && j == 0 && together > costVowels {
 				together += costInitial
@@ -121,8 +137,8 @@ func Similarity(a, b Row, unwritten bool) float64 {
 		last, row = row, last
 	}
 	// A row of vowels only still has to weigh something.
-	weight := max(float64(max(a.Weight, b.Weight)), 0.3*float64(max(len(a.Sounds), len(b.Sounds))), 1)
-	return max(0, 1-last[len(b.Sounds)]/weight)
+	weight := max(float64(max(a.Weight, weightB)), 0.3*float64(max(len(a.Sounds), len(b))), 1)
+	return max(0, 1-last[len(b)]/weight)
 }
 
 // alone is the cost of a sound without a partner.

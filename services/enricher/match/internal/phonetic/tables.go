@@ -39,8 +39,8 @@ var final = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
 
 // digraphs gives the sounds of letters that are read together, the longest first.
 var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant table
-	"tsch": {pCh}, "sch": {pSh | pS}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH}, "ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH},
-	"gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs, 0}, "tz": {pTs}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pZh | pR}, "dj": {pJ}, "dzh": {pJ}, "dg": {pJ | pG},
+	"tsch": {pCh}, "sch": {pSh | pS, pK | pKh | silent}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH}, "ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH},
+	"gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs | pT, pS | silent}, "tz": {pTs | pT, pZ | silent}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pZh | pR}, "dj": {pJ}, "dzh": {pJ}, "dg": {pJ | pG},
 	"ck": {pK}, "qu": {pK, pW | pV | silent}, "oo": {pU | pO}, "ee": {pI | pE}, "ou": {pU | pO | pW}, "ow": {pO | pA, pW | silent}, "ea": {pI | pE}, "wh": {pW | pH | pV},
 	"kn": {pN}, "wr": {pR}, "ae": {pA | pE}, "oe": {pO | pE}, "ue": {pU | pI}, "gn": {pN, pY | silent}, "gli": {pL, pI}, "cc": {pK | pCh}, "sci": {pSh | pS, pI},
 	"ll":  {pL | pY},
@@ -68,7 +68,7 @@ var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant tabl
 	"ח'":  {pKh},
 	"וו":  {pW | pV},
 	"יי":  {pY | pI},
-	"טש":  {pCh},
+	"טש":  {pCh | pT, pSh | silent},
 	"דז'": {pJ},
 	"קס":  {pK, pS},
 	"تش":  {pCh},

@@ -1,5 +1,11 @@
 package token
 
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+)
+
 // Limit is the number of words of a text that take part in an alignment.
 const Limit = 16
 
@@ -49,15 +55,38 @@ func compounds(a, b []Token, partnerA, partnerB *[Limit]int8, likeA, likeB *[Lim
 			continue
 		}
 		for j := range len(b) - 1 {
-			if partnerB[j] >= 0 || partnerB[j+1] >= 0 || a[i].Text != b[j].Text+b[j+1].Text {
+			if partnerB[j] >= 0 || partnerB[j+1] >= 0 {
 				continue
 			}
-			partnerA[i], partnerB[j], partnerB[j+1] = int8(j), int8(i), int8(i)
-			likeA[i], likeB[j], likeB[j+1] = 1, 1, 1
-			break
+			if s := compound(&a[i], &b[j], &b[j+1]); s > 0 {
+				partnerA[i], partnerB[j], partnerB[j+1] = int8(j), int8(i), int8(i)
+				likeA[i], likeB[j], likeB[j+1] = s, s, s
+				break
+			}
 		}
 	}
 }
+
+// compound returns how likely a word is two others written as one: letter by letter in one script, by sound in two.
+func compound(a, b, c *Token) float64 {
+	if a.Script == b.Script {
+		rest, ok := strings.CutPrefix(a.Text, b.Text)
+		if ok && rest == c.Text {
+			return 1
+		}
+		return 0
+	}
+	if !a.Script.Sounded() || !b.Script.Sounded() || b.Script != c.Script || a.Row.Weight < leastCompound {
+		return 0
+	}
+	if s := phonetic.Compound(a.Row, b.Row, c.Row, a.Script.Abjad() || b.Script.Abjad()); s >= leastSound {
+		return s
+	}
+	return 0
+}
+
+// leastCompound is the number of consonants below which a compound by sound is an accident.
+const leastCompound = 4
 
 // fuzzy pairs the free words that are alike, the best pair first, so that the order of the texts does not matter.
 func fuzzy(al *Alignment, a, b []Token) {
