@@ -149,3 +149,41 @@ func TestSeenGenerations(t *testing.T) {
 		t.Error("the first id is still known")
 	}
 }
+
+// A place stays as it is while later ones are read: whoever asks about it holds several at a time.
+func TestReaderPlacesAreKept(t *testing.T) {
+	t.Parallel()
+	for format, text := range map[Format]string{
+		FormatCSV:       "id,name\np1,A\np2,B\np3,C\n",
+		FormatJSON:      "[{\"placeId\":\"p1\",\"name\":\"A\"},{\"placeId\":\"p2\",\"name\":\"B\"},{\"placeId\":\"p3\",\"name\":\"C\"}]",
+		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"A\"}\n{\"placeId\":\"p2\",\"name\":\"B\"}\n{\"placeId\":\"p3\",\"name\":\"C\"}\n",
+	} {
+		reader, err := NewReader(Config{Format: format, Stdin: strings.NewReader(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		var kept []Place
+		for place, err := range reader.Files(t.Context(), Stdin) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = append(kept, place)
+		}
+		for _, place := range kept {
+			body, err := place.Restaurant.AppendJSON(nil)
+			if err != nil {
+				t.Error(err)
+			}
+			fmt.Fprintf(&got, "%s %s\n", place.Body, body)
+		}
+		want := ""
+		for i, name := range []string{"A", "B", "C"} {
+			body := fmt.Sprintf(`{"placeId":"p%d","name":%q}`, i+1, name)
+			want += body + " " + body + "\n"
+		}
+		if got.String() != want {
+			t.Errorf("%s:\n%s\nwant\n%s", format, got.String(), want)
+		}
+	}
+}
