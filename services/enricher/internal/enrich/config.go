@@ -27,8 +27,8 @@ type Config struct {
 	FoundTTL time.Duration
 
 	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
-	// seconds: how soon another worker takes over from one that was killed. Defaults to 15 seconds, which outlasts a
-	// change of the stream's leader.
+	// seconds: how soon another worker takes over from one that was killed. Defaults to 10 seconds, about as long
+	// as a change of the stream's leader takes.
 	LeaseTTL time.Duration
 
 	// Logger gets the events of this package. Defaults to slog.Default().
@@ -58,7 +58,7 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, time.Minute)
 	cfg.FoundTTL = cmp.Or(cfg.FoundTTL, 7*24*time.Hour)
-	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, 15*time.Second)
+	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, 10*time.Second)
 	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
 	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
