@@ -13,15 +13,9 @@ import (
 // unsure are the places that a careful person decides and the matcher does not dare to, by name. It gives no wrong link
 // for them, only none.
 var unsure = map[string]string{
-	"Café Alma Levana":   "Rothschild and רוטשילד are taken for two streets",
 	"Diwan al-Zaytoun":   "Paulus VI and Paulus HaShishi are taken for two streets",
-	"Falafel HaKikar":    "King George and המלך ג'ורג' are taken for two streets",
-	"Gelateria Stella":   "Herzl and הרצל are taken for two streets",
 	"בית הפנקייק של תמי": "a translation, told only by telephone, address and position",
-	"Kahvila Lumi":       "neither of two branches comes near enough to be a candidate",
-	"חומוס שולמית":       "הרצל and Herzl are taken for two streets",
-	"פינת הפיתה":         "רוטשילד and Rothschild are taken for two streets",
-	"שווארמה דודו ובניו": "אלנבי and Allenby are taken for two streets",
+	"שווארמה דודו ובניו": "the second half is a translation, told only by telephone and address",
 }
 
 // Every place is looked up as the enricher does it. A link to the wrong venue is never acceptable.
