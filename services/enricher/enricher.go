@@ -216,6 +216,7 @@ func (e *Enricher) serve(ctx context.Context) {
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      contracts.MaxWait + 30*time.Second, // streams set their own
 		IdleTimeout:       2 * time.Minute,
 	}
 	e.server.RegisterOnShutdown(endStreams)

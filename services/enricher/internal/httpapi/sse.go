@@ -40,6 +40,9 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	s := stream{w: w, control: http.NewResponseController(w)}
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
+		return // the server's deadline for reading a request would end the stream
+	}
 	if err := s.write("retry: 2000\n\n"); err != nil {
 		return
 	}
