@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -143,6 +144,13 @@ func merge(
 	}
 	if err := json.Unmarshal(raw, &update); err != nil {
 		return update, false, fmt.Errorf("decode: %w", err)
+	}
+	update.Metadata = maps.Clone(got.Metadata)
+	if len(want.Metadata) > 0 {
+		if update.Metadata == nil {
+			update.Metadata = make(map[string]string)
+		}
+		maps.Copy(update.Metadata, want.Metadata)
 	}
 	return update, fixes, nil
 }

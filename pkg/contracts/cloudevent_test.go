@@ -126,6 +126,15 @@ func TestCloudEventRefuses(t *testing.T) {
 	}
 }
 
+func TestCloudEventReportsAllAtOnce(t *testing.T) {
+	t.Parallel()
+	header := nats.Header{"ce-subject": {"%C0%A0"}, "ce-time": {"yesterday"}, "ce-my_ext": {"x"}}
+	_, err := contracts.ParseCloudEvent("events.a.b", header, nil)
+	if got := paths(err); !slices.Equal(got, []string{"/my_ext", "/subject", "/time"}) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCloudEventFillsIn(t *testing.T) {
 	t.Parallel()
 	place, err := contracts.EnrichJobSubject("wolt", "מסעדה")
@@ -150,6 +159,11 @@ func TestCloudEventFillsIn(t *testing.T) {
 			"events.RESTAURANT.RESERVATION_REQUESTED",
 			nats.Header{"ce-type": {"x"}, "ce-specversion": {"1.0"}},
 			contracts.CloudEvent{Source: "/events", Type: "x", Subject: "RESTAURANT/RESERVATION_REQUESTED", Assumed: []string{"id", "source", "subject"}},
+		},
+		"source without subject": {
+			"events.RESTAURANT.RESERVATION_REQUESTED",
+			nats.Header{"ce-id": {"1"}, "ce-source": {"/s"}},
+			contracts.CloudEvent{ID: "1", Source: "/s", Type: contracts.CloudEventDomain, Assumed: []string{"specversion", "type"}},
 		},
 		"content type": {
 			"x.y",

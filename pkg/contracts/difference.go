@@ -49,11 +49,17 @@ func orUnset(s string) string {
 // durationFields hold nanoseconds.
 var durationFields = []string{"max_age", "duplicate_window", "subject_delete_marker_ttl"}
 
-// ownedByOperators are settings that a declaration does not speak about unless it sets them.
+// ownedByOperators are settings that a declaration does not speak about unless it sets them. Of the metadata
+// this goes for each key by itself; the server adds some of its own, which start with "_nats.".
 var ownedByOperators = []string{"metadata", "placement"}
 
 // compare lists the differences of two configurations of one stream, in alphabetical order of the settings.
 func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
+	got.Metadata = maps.Clone(got.Metadata)
+	maps.DeleteFunc(got.Metadata, func(key, _ string) bool {
+		_, declared := want.Metadata[key]
+		return !declared
+	})
 	have, err := toMap(got)
 	if err != nil {
 		return nil, err
@@ -82,13 +88,9 @@ func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
 }
 
 // toMap returns the settings in the JSON of the JetStream API, without those that say nothing: zero values,
-// -1 where the server means the same by 0, and what the server adds to the metadata.
+// and -1 where the server means the same by 0.
 func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 	config.Subjects = slices.Sorted(slices.Values(config.Subjects))
-	config.Metadata = maps.Clone(config.Metadata)
-	maps.DeleteFunc(config.Metadata, func(key, _ string) bool {
-		return len(key) > 6 && key[:6] == "_nats."
-	})
 	raw, err := marshal(config)
 	if err != nil {
 		return nil, err

@@ -148,9 +148,9 @@ func TestRestaurantStatePrefersProviders(t *testing.T) {
 func TestRestaurantChangedFields(t *testing.T) {
 	t.Parallel()
 	r := decodeOne(t, `{"x":1,"phone":"1","name":"n","location":{"lat":1,"lng":2},"placeId":"p"}`)
-	r.Name, r.Phone, r.CityText = "m<", "", "c"
+	r.Name, r.Phone, r.CityText = "m<\"\\\n", "", "קפה"
 	r.Location.Lat = 3
-	want := `{"cityText":"c","x":1,"name":"m<","location":{"lat":3,"lng":2},"placeId":"p"}`
+	want := `{"cityText":"קפה","x":1,"name":"m<\"\\\n","location":{"lat":3,"lng":2},"placeId":"p"}`
 	if got := appendJSON(t, r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

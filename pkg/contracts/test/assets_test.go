@@ -122,6 +122,33 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	}
 }
 
+// TestMetadataIsSharedWithOperatorsAndServer: only the declared keys are compared and written.
+func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	want := contracts.Buckets(contracts.AssetOptions{})[:1]
+	byHand := want[0]
+	byHand.Metadata = map[string]string{"owner": "ops", "team": "old"}
+	if _, err := js.UpdateStream(t.Context(), byHand); err != nil {
+		t.Fatal(err)
+	}
+	want[0].Metadata = map[string]string{"team": "new"}
+	for _, action := range []contracts.Action{contracts.ActionUpdate, contracts.ActionNone} {
+		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+		if err != nil || changes[0].Action != action {
+			t.Fatalf("got %+v, %v, want %s", changes, err, action)
+		}
+	}
+	stream, err := js.Stream(t.Context(), want[0].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := stream.CachedInfo().Config.Metadata
+	if metadata["owner"] != "ops" || metadata["team"] != "new" || metadata["_nats.level"] == "" {
+		t.Errorf("got %v", metadata)
+	}
+}
+
 func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))

@@ -3,6 +3,7 @@ package strictjson_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,12 +35,18 @@ func TestMembersKeepBytes(t *testing.T) {
 
 func TestCheckRefuses(t *testing.T) {
 	t.Parallel()
+	var many strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&many, `"k%d":0,`, i)
+	}
 	deep := strings.Repeat("[", strictjson.MaxDepth+1) + strings.Repeat("]", strictjson.MaxDepth+1)
 	for _, test := range []struct{ body, path string }{
 		{`{"a":1,"a":2}`, "/a"},
 		{`{"a":1,"\u0061":2}`, "/a"},
 		{`[0,{"x/y":{"~":[{"k":1,"k":1}]}}]`, "/1/x~1y/~0/0/k"},
 		{`{"` + strings.Repeat("é", 100) + `":[{"k":1,"k":1}]}`, "/" + strings.Repeat("é", 32) + "…/0/k"},
+		{`{` + many.String() + `"k3":1}`, "/k3"},
+		{`{` + many.String() + `"k98":1}`, "/k98"},
 		{deep, strings.Repeat("/0", strictjson.MaxDepth)},
 		{`{"a":1}x`, ""},
 		{`{'a':1}`, ""},
@@ -49,7 +56,7 @@ func TestCheckRefuses(t *testing.T) {
 			t.Errorf("%.40s: got %+v, want a problem at %q", test.body, problem, test.path)
 		}
 	}
-	for _, body := range []string{`{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
+	for _, body := range []string{`{` + many.String() + `"k":1}`, `{}`, `[]`, ` 1 `, `""`, `{"a":{"a":{"a":1}},"b":{"a":1}}`, deep[1 : len(deep)-1]} {
 		if problem := strictjson.Check([]byte(body)); problem != nil {
 			t.Errorf("%s: %+v", body, problem)
 		}
