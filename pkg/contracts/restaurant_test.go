@@ -210,3 +210,15 @@ func TestRestaurantRefuses(t *testing.T) {
 		})
 	}
 }
+
+func TestRestaurantTextIsQuoted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"plain": `"plain"`, `a"b`: `"a\"b"`, `a\b`: `"a\\b"`, "a\nb": `"a\nb"`, "\x00": `"\u0000"`, "<é&>": `"<é&>"`, "\u2028": `"\u2028"`,
+	} {
+		r := contracts.Restaurant{PlaceID: text, Name: "n"}
+		if got := appendJSON(t, r); got != `{"placeId":`+want+`,"name":"n"}` {
+			t.Errorf("%q: got %s", text, got)
+		}
+	}
+}
