@@ -72,6 +72,10 @@ const (
 	quarter = 1500
 )
 
+// otherTown is what the same street and house number count for when the cities differ
+// and no telephone number says that one of them is a suburb: there is more than one Main Street.
+const otherTown = 0.5
+
 // The likeness from which two street names are one, and below which they are two.
 const (
 	sameStreet  = 0.74
@@ -188,6 +192,9 @@ func (v *vector) distance(d float64) {
 // cross observes what no field says alone. A name without any other evidence may be anyone's. And names that have nothing in common. Telephone and address of a hotel, a food
 // court or a former tenant agree as well, so no amount of such evidence makes one venue of two names.
 func (v *vector) cross() {
+	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
+		v[addressSame] *= otherTown
+	}
 	alone := true
 	for i := addressSame; i <= cityDiffers; i++ {
 		alone = alone && v[i] == 0

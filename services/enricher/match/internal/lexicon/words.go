@@ -15,7 +15,7 @@ s
 // venueWords are words for kinds of places.
 const venueWords = `
 restaurant restaurants rest restaraunt restaurante restaurantes ristorante ristoranti restoran restauracja resto restó restauracia restaurang restaurace gasthaus gaststatte gasthof wirtshaus ravintola etterem מסעדה מסעדת ресторан рестораны εστιατοριο εστιατορια مطعم مطاعم رستوران lokanta lokantasi
-cafe caffe kafe kafee kaffee coffee coffees coffeehouse coffeehouses coffeeshop espresso אספרסו cafeteria kaffeehaus kawiarnia kahve kahvila kahvehane kavarna koffie cafes קפה קפיטריה بيت-القهوة مقهى قهوة كافيه кафе кофейня кофе καφε καφετερια καφενειο
+cafe caffe kafe kafee kaffee coffee coffees coffeehouse coffeehouses coffeeshop espresso אספרסו cafeteria kaffeehaus kawiarnia kahve kahvila kahvehane kavarna koffie cafes קפה בית-קפה קפיטריה بيت-القهوة مقهى قهوة كافيه кафе кофейня кофе καφε καφετερια καφενειο
 bar bars barra בר بار бар μπαρ
 grill grille griglia grillbar grillhouse grillade גריל جريل مشويات гриль ψησταρια
 bistro bistrot bistrò ביסטרו بيسترو бистро μπιστρο

@@ -113,7 +113,7 @@ func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 		rescued = g.Joined >= joinedSound && weight >= 3
 	} else {
 		g.Joined = similar.JaroWinkler(a.Joined, b.Joined)
-		if slices.Equal(a.Joined, b.Joined) || nothingLeft && g.Overlap > 0.9 {
+		if a.telling && b.telling && slices.Equal(a.Joined, b.Joined) || nothingLeft && g.Overlap > 0.9 {
 			g.Exact = 1
 		}
 		rescued = g.Joined >= joinedSpelling && min(len(a.Joined), len(b.Joined)) >= joinedLetters
@@ -169,12 +169,13 @@ func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, o
 			}
 			continue
 		}
-		local := w.Local || slices.Contains(otherLocal, v.Tokens[i].Text)
+		there := slices.Contains(otherLocal, v.Tokens[i].Text)
+		if there && w.Qualifier {
+			s.branch++
+		}
+		local := (w.Local || there) && v.telling // else the place is all there is to the name
 		if local {
 			weight = min(weight, localWorth)
-			if w.Qualifier {
-				s.branch++
-			}
 		}
 		s.total += weight
 		if local || w.Kind == lexicon.Stop {
@@ -200,15 +201,19 @@ const (
 	acronymContained = 0.9
 )
 
-// acronym reports whether a is one word of at least three letters, the initials of b.
+// acronym reports whether a is one word of at least three letters, the initials of b with or without its stop words.
 func acronym(a, b *Variant) bool {
 	n := len(a.Joined)
 	if n < 3 || n > 5 || len(b.Tokens) < n {
 		return false
 	}
-	i := 0
+	return initials(a, b, true) || initials(a, b, false)
+}
+
+func initials(a, b *Variant, skip bool) bool {
+	i, n := 0, len(a.Joined)
 	for j := range b.Tokens {
-		if b.Words[j].Kind == lexicon.Stop {
+		if skip && b.Words[j].Kind == lexicon.Stop {
 			continue
 		}
 		if i == n || b.Tokens[j].Runes[0] != a.Joined[i] {

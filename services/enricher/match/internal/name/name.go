@@ -128,6 +128,11 @@ func weigh(entries []entry, local []string) Variant {
 	var v Variant
 	for i := 0; i < len(entries); i++ {
 		w, e := entries[i].word, entries[i]
+		if i+1 < len(entries) && phrase(w, entries[i+1].word) {
+			w.Text += entries[i+1].word.Text
+			w.Raw = w.Text
+			i++
+		}
 		info := Word{Qualifier: e.qualifier, Local: slices.Contains(local, w.Text) || slices.Contains(local, lexicon.City(w.Text))}
 		known, found := lexicon.Name(w.Text)
 		concept := ""
@@ -155,6 +160,15 @@ func weigh(entries []entry, local []string) Variant {
 	}
 	v.settle()
 	return v
+}
+
+// phrase reports whether two words are one in the tables: "ice cream", "coffee house".
+func phrase(a, b text.Word) bool {
+	if len(a.Text) < 3 || len(b.Text) < 3 {
+		return false
+	}
+	_, ok := lexicon.Name(a.Text + b.Text)
+	return ok
 }
 
 // settle computes weights, script and joined form once all words are known. A name made of common words only is told by
