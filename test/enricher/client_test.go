@@ -176,9 +176,10 @@ func (c *client) event(event string, data []byte) error {
 	case "snapshot":
 		var snapshot struct {
 			Places []struct {
-				PlaceID string
 				contracts.Patch
-			}
+
+				PlaceID string `json:"placeId"`
+			} `json:"places"`
 		}
 		if err := json.Unmarshal(data, &snapshot); err != nil {
 			return err

@@ -43,7 +43,7 @@ func startInstance(t *testing.T, name, nats, farSide string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have been killed
 		_ = cmd.Wait()
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -59,7 +59,9 @@ func instance(name string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(e.URL())
+	if _, err := fmt.Fprintln(os.Stdout, e.URL()); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return e.Stop()
 }
@@ -78,7 +80,7 @@ func (r remote) Search(ctx context.Context, place match.Place) ([]provider.Venue
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := farClient.Do(req)
 	if err != nil {
 		return nil, &provider.Error{Provider: "wolt", Kind: provider.KindUnavailable, Cause: err}
 	}
@@ -89,4 +91,10 @@ func (r remote) Search(ctx context.Context, place match.Place) ([]provider.Venue
 }
 
 // question is what the far side is asked.
-type question struct{ Instance, Name string }
+type question struct {
+	Instance string `json:"instance"`
+	Name     string `json:"name"`
+}
+
+// farClient has no time-out of its own: the job's context ends a call.
+var farClient = &http.Client{}
