@@ -2,14 +2,41 @@ module github.com/expediter-io/expediter/bench
 
 go 1.26.0
 
-require github.com/expediter-io/expediter/services/enricher v0.0.0
+require (
+	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/services/enricher v0.0.0
+	github.com/nats-io/nats.go v1.55.0
+)
 
-require golang.org/x/text v0.43.0 // indirect
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/caarlos0/env/v11 v11.4.2 // indirect
+	github.com/coder/websocket v1.8.15 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/expediter-io/expediter/pkg/contracts v0.0.0 // indirect
+	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
+	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
+	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/sony/gobreaker/v2 v2.4.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
 
-replace github.com/expediter-io/expediter/services/enricher => ../services/enricher
-
-replace github.com/expediter-io/expediter/pkg/contracts => ../pkg/contracts
-
-replace github.com/expediter-io/expediter/pkg/kvlock => ../pkg/kvlock
-
-replace github.com/expediter-io/expediter/pkg/worker => ../pkg/worker
+replace (
+	github.com/expediter-io/expediter/deploy/nats => ../deploy/nats
+	github.com/expediter-io/expediter/pkg/contracts => ../pkg/contracts
+	github.com/expediter-io/expediter/pkg/kvlock => ../pkg/kvlock
+	github.com/expediter-io/expediter/pkg/natsrun => ../pkg/natsrun
+	github.com/expediter-io/expediter/pkg/worker => ../pkg/worker
+	github.com/expediter-io/expediter/services/enricher => ../services/enricher
+)

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+const (
+	// durability is how the server that natsrun starts keeps what it acknowledges.
+	durability = "R1, default sync"
+
+	// storeBytes is what the streams may reserve together.
+	storeBytes = 4 << 30
+
+	// settlePoll is how often the bench looks whether the jobs are done.
+	settlePoll = 500 * time.Microsecond
+)
+
+// stand is everything that runs in a round: a server, an enricher, and clients, each on TCP connections of its own.
+type stand struct {
+	server   *natsrun.Server
+	conn     *nats.Conn // the enricher's
+	enricher *enricher.Enricher
+	askers   map[string][]asker // by transport, one for each client
+	closers  []func()
+	ids      int // of places, used so far
+}
+
+func newStand(ctx context.Context) (_ *stand, err error) {
+	s := &stand{askers: map[string][]asker{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.server, err = natsrun.Start(natsrun.Config{Listen: true}); err != nil {
+		return nil, fmt.Errorf("start NATS: %w", err)
+	}
+	if s.conn, err = nats.Connect(s.server.URL()); err != nil {
+		return nil, fmt.Errorf("connect the enricher: %w", err)
+	}
+	s.enricher, err = enricher.Start(ctx, s.conn, enricher.Config{
+		CreateAssets: true, Enabled: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+		MaxBytes: storeBytes, Providers: []provider.Provider{instant{}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the enricher: %w", err)
+	}
+	for range manyClients {
+		nc, err := nats.Connect(s.server.URL())
+		if err != nil {
+			return nil, fmt.Errorf("connect a client: %w", err)
+		}
+		client := &http.Client{Transport: &http.Transport{}}
+		s.closers = append(s.closers, nc.Close, client.CloseIdleConnections)
+		s.askers["http"] = append(s.askers["http"], &httpAsker{client: client, url: s.enricher.URL() + "/v1/enrich"})
+		s.askers["nats"] = append(s.askers["nats"], &natsAsker{nc: nc})
+	}
+	return s, nil
+}
+
+// newIDs returns n ids of places that nobody has asked for.
+func (s *stand) newIDs(n int) []int {
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = s.ids
+		s.ids++
+	}
+	return ids
+}
+
+// settle waits until every job that was queued is done.
+func (s *stand) settle(ctx context.Context) error {
+	for {
+		stats := s.enricher.Stats()
+		if stats.Errors > 0 || stats.Ambiguous > 0 || stats.NotFound > 0 {
+			return fmt.Errorf("every place should be found: %+v", stats)
+		}
+		if stats.Found == stats.Jobs {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the jobs: %w: %+v", ctx.Err(), stats)
+		case <-time.After(settlePoll):
+		}
+	}
+}
+
+func (s *stand) close() error {
+	var err error
+	for _, c := range s.closers {
+		c()
+	}
+	if s.enricher != nil {
+		err = s.enricher.Stop()
+	}
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	if s.server != nil {
+		s.server.Stop()
+	}
+	return err
+}
+
+// instant is a provider that knows every place and answers at once.
+type instant struct{}
+
+func (instant) Name() string { return "wolt" }
+
+func (instant) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
+	id := strings.ReplaceAll(strings.TrimPrefix(place.Phone, "+"), " ", "-")
+	return []provider.Venue{{ID: id, Place: place, URL: "https://wolt.example/en/springfield/restaurant/" + id}}, nil
+}
