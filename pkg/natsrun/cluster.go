@@ -171,7 +171,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	var err error
 
 	for range portAttempts {
-		if err = c.defineNodes(); err != nil {
+		if err := c.defineNodes(); err != nil {
 			return err
 		}
 
@@ -180,7 +180,9 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 			return err
 		}
 
-		_ = c.each((*Node).Stop)
+		if stopErr := c.each((*Node).Stop); stopErr != nil {
+			return errors.Join(err, stopErr)
+		}
 	}
 
 	return err
@@ -203,7 +205,7 @@ func (c *Cluster) defineNodes() error {
 			Dir: filepath.Join(c.dir.path, name), Name: name,
 			ClientPort: ports[0], MonitorPort: ports[1], RoutePort: ports[2],
 		}
-		routes[i] = fmt.Sprintf("nats-route://route:%s@%s:%d", password, loopback, ports[2])
+		routes[i] = fmt.Sprintf("nats-route://route:%s@%s", password, address(ports[2]))
 		ports = ports[portsPerNode:]
 	}
 

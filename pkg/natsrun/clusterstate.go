@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -117,14 +118,17 @@ func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
 	defer cancel()
 
 	infos := make([]*server.JSInfo, len(c.Nodes))
-	_ = c.each(func(n *Node) error {
-		info, err := n.info(ctx)
-		if err == nil {
-			infos[c.index(n)] = info
-		}
 
-		return nil
-	})
+	var wg sync.WaitGroup
+	for i, n := range c.Nodes {
+		wg.Go(func() {
+			if info, err := n.info(ctx); err == nil {
+				infos[i] = info
+			}
+		})
+	}
+
+	wg.Wait()
 
 	view := make(map[string]*server.JSInfo, len(infos))
 
@@ -178,7 +182,7 @@ func (c *Cluster) checkCreate(ctx context.Context) error {
 	return c.withClient(func(nc *nats.Conn) error {
 		js, err := jetstream.New(nc)
 		if err != nil {
-			return err
+			return fmt.Errorf("natsrun: %w", err)
 		}
 
 		name := "natsrun-ready-" + rand.Text()
@@ -224,16 +228,6 @@ func (c *Cluster) withClient(f func(*nats.Conn) error) error {
 	defer nc.Close()
 
 	return f(nc)
-}
-
-func (c *Cluster) index(n *Node) int {
-	for i, other := range c.Nodes {
-		if other == n {
-			return i
-		}
-	}
-
-	return -1
 }
 
 func (c *Cluster) node(name string) *Node {

@@ -24,6 +24,7 @@ import (
 // deployed is where the files are that a server is deployed with.
 const deployed = "../../deploy/nats"
 
+//nolint:paralleltest // sets the environment that the server reads
 func TestEveryConfigurationIsAccepted(t *testing.T) {
 	setClusterEnv(t, natstest.NewUsers(t), "[nats-route://route:p@n1:6222]")
 
@@ -49,6 +50,8 @@ func TestEveryConfigurationIsAccepted(t *testing.T) {
 }
 
 // The line that single.conf has commented out works when it is not.
+//
+//nolint:paralleltest // sets the environment that the server reads
 func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	setClusterEnv(t, natstest.NewUsers(t), "[]")
 
@@ -95,6 +98,8 @@ func TestServerStartsFromTheDeployedFile(t *testing.T) {
 
 // The three files as they are, users and permissions included: only places of
 // this machine (ports, directories) are put over what they say.
+//
+//nolint:paralleltest // sets the environment that the server reads
 func TestClusterFormsFromTheDeployedFiles(t *testing.T) {
 	const nodes = 3
 

@@ -42,7 +42,7 @@ type incarnation interface {
 
 func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
 	return &Node{
-		Name: spec.Name, URL: fmt.Sprintf("nats://%s:%d", loopback, spec.ClientPort),
+		Name: spec.Name, URL: "nats://" + address(spec.ClientPort),
 		processes: cfg.Processes, logger: cfg.Logger, ready: cfg.ReadyTimeout, spec: spec,
 	}
 }
@@ -83,7 +83,8 @@ func (n *Node) Start(ctx context.Context) error {
 }
 
 // Stop ends the node gracefully: it hands over what it leads first. It waits for
-// the end, and does nothing to a node that is down.
+// the end, and does nothing to a node that is down. A process that had ended by
+// itself is an error, with the last line of its log.
 func (n *Node) Stop() error { return n.end(incarnation.stop) }
 
 // Kill ends the node as a crash does (SIGKILL), without hand-over or farewell.

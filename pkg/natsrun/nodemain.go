@@ -3,6 +3,7 @@ package natsrun
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,10 +35,10 @@ func NodeMain() {
 
 	if err := serveNode(os.Stdin, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:revive // the node is this whole process
 	}
 
-	os.Exit(0)
+	os.Exit(0) //nolint:revive // the node is this whole process
 }
 
 // checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A
@@ -65,17 +66,19 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 
-	ns, err := startServer(context.Background(), opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady})
+	ctx := context.Background() //nolint:forbidigo // the first of this process; bounded by ReadyTimeout
+
+	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady})
 	if err != nil {
 		return err
 	}
 
-	// A parent that has gone makes both fail; the node then ends as well.
-	_, _ = io.WriteString(stdout, readyLine)
-	_, _ = io.Copy(io.Discard, stdin)
+	// A parent that has gone makes both fail; the node ends in any case.
+	_, writeErr := io.WriteString(stdout, readyLine)
+	_, readErr := io.Copy(io.Discard, stdin)
 
 	ns.Shutdown()
 	ns.WaitForShutdown()
 
-	return nil
+	return errors.Join(writeErr, readErr)
 }

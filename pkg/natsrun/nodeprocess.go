@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +40,7 @@ func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (incarnati
 		exited: make(chan struct{}),
 		log:    filepath.Join(spec.Dir, logName),
 		url: fmt.Sprintf("http://%s/jsz?accounts=true&streams=true&limit=%d",
-			net.JoinHostPort(loopback, strconv.Itoa(spec.MonitorPort)), maxStreams),
+			address(spec.MonitorPort), maxStreams),
 	}
 
 	stdout, err := p.launch()
@@ -69,7 +67,7 @@ func (p *processNode) launch() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the node's log: %w", err)
 	}
-	defer log.Close()
+	defer log.Close() //nolint:errcheck // the process has its own handle
 
 	p.cmd = exec.Command(exe) //nolint:gosec,noctx // this very program; it outlives the context of its start
 	p.cmd.Env = append(os.Environ(), nodeEnv+"=1")
@@ -86,7 +84,7 @@ func (p *processNode) launch() (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pipe from the node: %w", err)
 	}
-	defer writer.Close()
+	defer writer.Close() //nolint:errcheck // the process has its own handle
 
 	p.cmd.Stdout = writer
 
@@ -170,7 +168,10 @@ func (p *processNode) kill() error {
 	}
 
 	<-p.exited
-	_ = p.stdin.Close()
+
+	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("close its stdin: %w", err)
+	}
 
 	return nil
 }
@@ -179,13 +180,14 @@ func (p *processNode) pause(on bool) error { return pauseProcess(p.cmd.Process, 
 
 // stop lets the node hand over and end by itself, and kills it if it does not.
 func (p *processNode) stop() error {
-	_ = pauseProcess(p.cmd.Process, false) // a frozen process reads nothing
-	_ = p.stdin.Close()
+	// A frozen process reads nothing. An error here means that it has gone already,
+	// and matters only if it turns out that it has not.
+	err := errors.Join(pauseProcess(p.cmd.Process, false), p.stdin.Close())
 
 	select {
 	case <-p.exited:
 	case <-time.After(stopGrace):
-		return errors.Join(fmt.Errorf("it did not end within %s: its log is %s", stopGrace, p.log), p.kill())
+		return errors.Join(fmt.Errorf("it did not end within %s: its log is %s", stopGrace, p.log), err, p.kill())
 	}
 
 	if p.err != nil {
@@ -197,7 +199,7 @@ func (p *processNode) stop() error {
 
 // lastLine returns the last line of a node's log.
 func lastLine(path string) string {
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(path) //nolint:gosec // the log that this package wrote
 	if err != nil {
 		return err.Error()
 	}

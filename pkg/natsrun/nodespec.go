@@ -15,12 +15,12 @@ const confNodes = 3
 
 // nodeSpec is all that it takes to run a node, here or in another process.
 type nodeSpec struct {
-	ClientPort  int
-	Dir         string
-	MonitorPort int
-	Name        string
-	RoutePort   int
-	Text        string // the configuration, with its variables and includes
+	ClientPort  int    `json:"client_port"`
+	Dir         string `json:"dir"`
+	MonitorPort int    `json:"monitor_port"`
+	Name        string `json:"name"`
+	RoutePort   int    `json:"route_port"`
+	Text        string `json:"text"` // the configuration, with its variables and includes
 }
 
 // nodeText returns the configuration of the node with index i. Nodes beyond

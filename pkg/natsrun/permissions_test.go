@@ -62,7 +62,7 @@ func TestEnricherMayDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	service, err := nc.Subscribe("enricher.v1.enrich", func(m *nats.Msg) { _ = m.Respond([]byte("answer")) })
+	service, err := nc.Subscribe("enricher.v1.enrich", func(m *nats.Msg) { mustPass(t, "respond", m.Respond([]byte("answer"))) })
 	if err != nil {
 		t.Fatal(err)
 	}

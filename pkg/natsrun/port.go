@@ -34,7 +34,7 @@ func freePorts(n int) ([]int, error) {
 			return ports, nil
 		}
 
-		port := firstPort + rand.IntN(lastPort-firstPort)
+		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // spreads, protects nothing
 		if !slices.Contains(ports, port) && probe(port) == nil {
 			ports = append(ports, port)
 		}
@@ -47,9 +47,12 @@ func freePorts(n int) ([]int, error) {
 	return nil, fmt.Errorf("%w: found %d of %d free ports between %d and %d", ErrPortInUse, len(ports), n, firstPort, lastPort)
 }
 
+// address returns a port of this machine as "host:port".
+func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
+
 // probe returns at once, ErrPortInUse if the port is taken.
 func probe(port int) error {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // waits for nothing
 	cancel()
 
 	return awaitPort(ctx, loopback, port)
@@ -86,10 +89,14 @@ func awaitPort(ctx context.Context, host string, port int) error {
 func probePort(addr string) error {
 	var lc net.ListenConfig
 
-	l, err := lc.Listen(context.Background(), "tcp", addr)
+	l, err := lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
 	if err != nil {
-		return err
+		return fmt.Errorf("probe: %w", err)
 	}
 
-	return l.Close()
+	if err := l.Close(); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+
+	return nil
 }

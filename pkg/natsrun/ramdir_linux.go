@@ -14,7 +14,12 @@ const (
 // with enough room.
 func ramDir() string {
 	var st syscall.Statfs_t
-	if err := syscall.Statfs(ramPath, &st); err != nil || st.Bavail*uint64(st.Bsize) < minRAM {
+	if err := syscall.Statfs(ramPath, &st); err != nil {
+		return ""
+	}
+
+	//nolint:gosec // a block size is never negative
+	if st.Bavail*uint64(st.Bsize) < minRAM {
 		return ""
 	}
 

@@ -57,7 +57,7 @@ func Start(cfg Config) (*Server, error) {
 	}
 
 	s := &Server{cfg: cfg, opts: opts, dir: dir}
-	if err := s.run(context.Background()); err != nil {
+	if err := s.run(context.Background()); err != nil { //nolint:forbidigo // bounded by ReadyTimeout
 		return nil, errors.Join(err, dir.close())
 	}
 

@@ -106,7 +106,6 @@ func TestStopIsCompleteAndIdempotent(t *testing.T) {
 	if _, err := srv.InProcessConn(); !errors.Is(err, natsrun.ErrStopped) {
 		t.Errorf("connection after stop: got %v, want ErrStopped", err)
 	}
-
 }
 
 func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
@@ -160,8 +159,15 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = busy.Close() })
 
-	_, port, _ := net.SplitHostPort(busy.Addr().String())
-	busyPort, _ := strconv.Atoi(port)
+	_, port, err := net.SplitHostPort(busy.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	busyPort, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	locked := t.TempDir()
 	natstest.Server(t, func(c *natsrun.Config) { c.Dir = locked })

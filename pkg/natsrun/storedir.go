@@ -47,7 +47,11 @@ func openStoreDir(dir string, memory bool) (*storeDir, error) {
 
 func (sd *storeDir) create(memory bool) error {
 	if !sd.temp {
-		return os.MkdirAll(sd.path, dirMode)
+		if err := os.MkdirAll(sd.path, dirMode); err != nil {
+			return fmt.Errorf("create: %w", err)
+		}
+
+		return nil
 	}
 
 	parent := ""
@@ -55,11 +59,14 @@ func (sd *storeDir) create(memory bool) error {
 		parent = ramDir()
 	}
 
-	var err error
+	path, err := os.MkdirTemp(parent, "natsrun-")
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
 
-	sd.path, err = os.MkdirTemp(parent, "natsrun-")
+	sd.path = path
 
-	return err
+	return nil
 }
 
 // close releases the directory, and removes it when it is a temporary one.

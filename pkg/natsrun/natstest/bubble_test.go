@@ -29,13 +29,13 @@ func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		time.Sleep(ttl - time.Second)
+		time.Sleep(ttl - time.Second) //nolint:forbidigo // fake time
 
 		if _, err := kv.Get(ctx, "k"); err != nil {
 			t.Errorf("a second before the TTL: got %v, want the key", err)
 		}
 
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) //nolint:forbidigo // fake time
 
 		if _, err := kv.Get(ctx, "k"); !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Errorf("a second after the TTL: got %v, want ErrKeyNotFound", err)
