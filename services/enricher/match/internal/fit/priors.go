@@ -23,7 +23,7 @@ var priors = []prior{ //nolint:gochecknoglobals // a constant table
 	{"name.common", -1.5, 0.7, -1},
 	{"name.cross", -0.1, 0.5, -1},
 	{"name.short", -1.5, 0.5, -1},
-	{"name.numbers_same", 0.3, 0.3, 1},
+	{"name.numbers_same", 0.2, 0.3, 1},
 	{"name.numbers_differ", -2, 0.7, -1},
 	{"name.unknown", 1.6, 0.5, 1},
 	{"name.kinds_differ", -1.2, 0.7, -1},
