@@ -58,6 +58,7 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 		{"done", Slot{State: Done, TTL: time.Second, Created: now, seen: now}, recheckEvery, 2 * recheckEvery},
 		{"pending for long", pending(0), recheckEvery, 2 * recheckEvery},
 		{"pending for half a second", pending(59500 * time.Millisecond), 500 * time.Millisecond, 500 * time.Millisecond},
+		{"pending for an instant", pending(time.Minute - 2), together, together},
 		{"over just now", pending(time.Minute), expiryStep, expiryStep},
 		{"over for a second", Slot{State: Pending, TTL: time.Second, Created: now.Add(-2 * time.Second), seen: now.Add(-2 * time.Second)}, expiryStep, expiryStep},
 		{"over for long", Slot{State: Pending, TTL: time.Second, Created: now.Add(-time.Hour), seen: now.Add(-time.Hour)}, recheckEvery, 2 * recheckEvery},

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/directget"
 )
 
-// nextRead is when to look at the key again though nothing was pushed.
+// nextRead is when to look at the key again though nothing was pushed: never so soon that it would be due already.
 func (k *watched) nextRead(now time.Time) time.Time {
 	regular := now.Add(recheckEvery + rand.N(recheckEvery)) //nolint:gosec // spreads reads, guards nothing
 	if k.last.State != Pending {
@@ -21,6 +21,8 @@ func (k *watched) nextRead(now time.Time) time.Time {
 		return regular
 	case !now.Before(expiry):
 		return now.Add(expiryStep)
+	case expiry.Before(now.Add(together)):
+		return now.Add(together)
 	case expiry.Before(regular):
 		return expiry
 	default:
@@ -71,9 +73,6 @@ func (b *board) takeDue() (keys []string, read uint64) {
 	for len(keys) < directget.MaxSubjects && len(b.due) > 0 && b.due[0].next.Before(now.Add(together)) {
 		k := b.due[0]
 		k.next = k.nextRead(now)
-		if k.next.Before(now.Add(together)) {
-			k.next = now.Add(together)
-		}
 		heap.Fix(&b.due, 0)
 		keys = append(keys, k.key)
 	}

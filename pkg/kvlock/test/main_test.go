@@ -1,6 +1,7 @@
 package kvlock_test
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -8,6 +9,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
+
+// long runs what takes minutes in full: a day of contention, minutes of faults in a cluster.
+var long = flag.Bool("long", false, "run the long form of tests that have one")
 
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()

@@ -55,6 +55,11 @@ func (b *bed) flight(t testing.TB, cfg kvlock.Config, opts ...nats.Option) *kvlo
 	return flightOn(t, js, cfg)
 }
 
+func connect(t testing.TB, srv *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	return natstest.Connect(t, srv, opts...)
+}
+
 func flightOn(t testing.TB, js jetstream.JetStream, cfg kvlock.Config) *kvlock.Flight {
 	t.Helper()
 	cfg.Bucket = bucket

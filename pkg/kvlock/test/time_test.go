@@ -1,0 +1,338 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// lateness is how much later than its TTL the server removes a claim, and step how often a Flight looks then.
+const (
+	lateness = 350 * time.Millisecond
+	step     = 60 * time.Millisecond
+)
+
+func TestWaiterTakesOverWhenTheOwnerDied(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, b *bed) {
+				begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: ttl}) // and is never heard of again
+				start := time.Now()
+				f := b.flight(t, kvlock.Config{ClaimTTL: ttl})
+				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, kvlock.DoOptions{})
+				took := time.Since(start)
+				if err != nil || r.Outcome != kvlock.Computed {
+					t.Fatalf("got %+v, %v", r, err)
+				}
+				if took < ttl-10*time.Millisecond || took > ttl+lateness+step {
+					t.Errorf("took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
+				}
+			})
+		})
+	}
+}
+
+// A holder that was paused past its TTL changes nothing, whether the key is free, taken or done again.
+func TestZombie(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(t *testing.T, f *kvlock.Flight){
+		"nobody came":        func(*testing.T, *kvlock.Flight) {},
+		"somebody computes":  func(t *testing.T, f *kvlock.Flight) { begin(t, f, "k", kvlock.BeginOptions{}) },
+		"somebody completed": func(t *testing.T, f *kvlock.Flight) { complete(t, begin(t, f, "k", kvlock.BeginOptions{}), "theirs") },
+		"somebody gave up": func(t *testing.T, f *kvlock.Flight) {
+			_ = begin(t, f, "k", kvlock.BeginOptions{}).Fail(t.Context(), "r", 0)
+		},
+		"somebody hands off":   func(t *testing.T, f *kvlock.Flight) { begin(t, f, "k", kvlock.BeginOptions{Handoff: true}) },
+		"somebody invalidated": func(t *testing.T, f *kvlock.Flight) { _ = f.Invalidate(t.Context(), "k") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, b *bed) {
+				zombie := begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 5 * time.Second})
+				time.Sleep(6 * time.Second)
+				f := b.flight(t, kvlock.Config{})
+				meanwhile(t, f)
+				before := get(t, f, "k")
+				_, err := zombie.Complete(t.Context(), []byte("zombie's"), 0)
+				wantErr(t, err, kvlock.ErrLost)
+				wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
+				wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+				if after := get(t, f, "k"); after.Revision != before.Revision || string(after.Value) != string(before.Value) {
+					t.Errorf("%+v became %+v", before, after)
+				}
+			})
+		})
+	}
+}
+
+func TestRenewedClaimHolds(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.flight(t, kvlock.Config{ClaimTTL: 5 * time.Second})
+		c := begin(t, f, "k", kvlock.BeginOptions{})
+		held, stop := c.Keep(t.Context(), 0)
+		other := b.flight(t, kvlock.Config{})
+		for range 600 { // ten minutes
+			time.Sleep(time.Second)
+			if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
+				t.Fatalf("got %v while it was held", err)
+			}
+		}
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+		stop()
+		complete(t, c, "v")
+	})
+}
+
+// Keep begins with a claim that is nearly over, or was begun for less than it is kept for.
+func TestKeepOfAShortClaim(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.flight(t, kvlock.Config{})
+		c := begin(t, f, "k", kvlock.BeginOptions{TTL: 4 * time.Second})
+		time.Sleep(2500 * time.Millisecond)
+		held, stop := c.Keep(t.Context(), time.Minute)
+		defer stop()
+		time.Sleep(10 * time.Minute)
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+	})
+}
+
+// Who ends the claim while it is kept has not lost it.
+func TestKeepOfAClaimThatIsEnded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) {
+		c := begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 4 * time.Second})
+		held, stop := c.Keep(t.Context(), 4*time.Second)
+		complete(t, c, "v")
+		time.Sleep(time.Hour)
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+		stop()
+		wantErr(t, context.Cause(held), context.Canceled)
+	})
+}
+
+func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.flight(t, kvlock.Config{})
+		c := begin(t, f, "k", kvlock.BeginOptions{TTL: 6 * time.Second})
+		held, stop := c.Keep(t.Context(), 6*time.Second)
+		defer stop()
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-held.Done()
+		wantErr(t, context.Cause(held), kvlock.ErrLost)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("noticed after %s, want by the next renewal", took)
+		}
+	})
+}
+
+// The connection is cut in one of several ways, at any moment between two renewals. The holder's context ends before
+// anybody else can have the key.
+func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
+	t.Parallel()
+	cuts := map[string]func(p *proxy){
+		"silence":      (*proxy).partition,
+		"disconnected": (*proxy).cut,
+		"one way: requests are lost": func(p *proxy) {
+			p.set(func(f frame) verdict { return map[bool]verdict{true: lose}[f.fromClient] })
+		},
+		"one way: answers are lost": func(p *proxy) {
+			p.set(func(f frame) verdict { return map[bool]verdict{false: lose}[f.fromClient] })
+		},
+	}
+	for name, cut := range cuts {
+		for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+			t.Run(name+"/"+ttl.String(), func(t *testing.T) {
+				t.Parallel()
+				inBubble(t, func(t *testing.T, b *bed) {
+					p := newProxy(t, b.srv)
+					c := begin(t, b.flight(t, kvlock.Config{ClaimTTL: ttl}, p.through()), "k", kvlock.BeginOptions{})
+					held, stop := c.Keep(t.Context(), 0)
+					defer stop()
+					time.Sleep(3*ttl + rand.N(ttl))
+					cut(p)
+					start := time.Now()
+					other := b.flight(t, kvlock.Config{})
+					took := make(chan time.Time, 1)
+					go func() {
+						for {
+							if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); err == nil {
+								took <- time.Now()
+								return
+							}
+							time.Sleep(5 * time.Millisecond)
+						}
+					}()
+					<-held.Done()
+					ended := time.Now()
+					wantErr(t, context.Cause(held), kvlock.ErrLost)
+					if second := <-took; !ended.Before(second) {
+						t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
+					}
+					_, err := c.Complete(t.Context(), nil, 0)
+					if err == nil {
+						t.Error("completed what somebody else holds")
+					}
+				})
+			})
+		}
+	}
+}
+
+// Hours of claims under contention, with -long a day. Holders crash, are paused past their TTL and come back, give up
+// and complete.
+func TestHoursOfContention(t *testing.T) {
+	t.Parallel()
+	hours := 3
+	if *long {
+		hours = 24
+	}
+	const (
+		flights  = 3
+		workers  = 3 // of each Flight
+		claimTTL = 20 * time.Second
+	)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(hours)*time.Hour)
+		defer cancel()
+		watch := &referee{t: t, live: map[string]string{}, free: map[string]time.Time{}}
+		var all sync.WaitGroup
+		for i := range flights {
+			f := b.flight(t, kvlock.Config{ClaimTTL: claimTTL})
+			for j := range workers {
+				r := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))
+				all.Go(func() {
+					for ctx.Err() == nil {
+						watch.work(ctx, f, r, fmt.Sprintf("k%d", r.IntN(2)), claimTTL)
+						time.Sleep(time.Duration(r.Int64N(int64(time.Minute))))
+					}
+				})
+			}
+		}
+		all.Wait()
+		t.Logf("%d claims: %d completed, %d crashed, %d zombies; longest wait beyond a dead holder's TTL %s",
+			watch.claims, watch.completed, watch.crashed, watch.zombies, watch.longest)
+		if watch.claims < 100*hours || watch.crashed < 10*hours || watch.zombies < 10*hours {
+			t.Error("too little happened")
+		}
+		if watch.longest > lateness+step {
+			t.Errorf("somebody waited %s beyond a dead holder's TTL, want at most %s", watch.longest, lateness+step)
+		}
+	})
+}
+
+// referee knows who really holds what.
+type referee struct {
+	t                                   *testing.T
+	mu                                  sync.Mutex
+	live                                map[string]string    // key to its holder
+	free                                map[string]time.Time // when the TTL of a dead holder is over
+	claims, completed, crashed, zombies int
+	longest                             time.Duration
+}
+
+func (w *referee) work(ctx context.Context, f *kvlock.Flight, r *rand.Rand, key string, ttl time.Duration) {
+	came := time.Now()
+	c, err := f.Begin(ctx, key, kvlock.BeginOptions{})
+	for errors.Is(err, kvlock.ErrTaken) {
+		slot, waitErr := f.Wait(ctx, key)
+		if waitErr != nil || slot.State != kvlock.Absent {
+			return
+		}
+		c, err = f.Begin(ctx, key, kvlock.BeginOptions{Revision: slot.Revision})
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			w.t.Errorf("begin: %v", err)
+		}
+		return
+	}
+	w.took(key, c.ID(), came)
+	held, stop := c.Keep(ctx, 0)
+	time.Sleep(time.Duration(r.Int64N(int64(40 * time.Second))))
+	switch r.IntN(4) {
+	case 0: // crashes
+		stop()
+		w.died(ctx, f, key, c.ID(), &w.crashed)
+	case 1: // is paused past its TTL, and comes back
+		stop()
+		w.died(ctx, f, key, c.ID(), &w.zombies)
+		time.Sleep(ttl + lateness + time.Duration(r.Int64N(int64(ttl))))
+		if _, err := c.Complete(ctx, []byte("zombie"), 0); !errors.Is(err, kvlock.ErrLost) && ctx.Err() == nil {
+			w.t.Errorf("a zombie's Complete: got %v", err)
+		}
+	case 2:
+		stop()
+		w.left(key, c.ID())
+		_ = c.Fail(ctx, "r", 0)
+	default:
+		if held.Err() != nil && ctx.Err() == nil {
+			w.t.Errorf("lost a claim that was kept: %v", context.Cause(held))
+		}
+		stop()
+		w.left(key, c.ID())
+		if _, err := c.Complete(ctx, []byte("v"), 5*time.Second); err != nil && ctx.Err() == nil {
+			w.t.Errorf("complete: %v", err)
+		}
+		w.mu.Lock()
+		w.completed++
+		w.mu.Unlock()
+	}
+}
+
+func (w *referee) took(key, holder string, came time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claims++
+	if other := w.live[key]; other != "" {
+		w.t.Errorf("%s got %s while %s holds it", holder, key, other)
+	}
+	if free, dead := w.free[key]; dead {
+		w.longest = max(w.longest, min(time.Since(free), time.Since(came)))
+	}
+	delete(w.free, key)
+	w.live[key] = holder
+}
+
+func (w *referee) left(key, holder string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live[key] != holder {
+		w.t.Errorf("%s held %s, which %s holds", holder, key, w.live[key])
+	}
+	delete(w.live, key)
+}
+
+// died leaves the key to the server, which frees it when the TTL of the last renewal is over.
+func (w *referee) died(ctx context.Context, f *kvlock.Flight, key, holder string, count *int) {
+	slot, err := f.Get(ctx, key)
+	if ctx.Err() == nil && (err != nil || slot.Claim != holder) {
+		w.t.Errorf("%s held %s, which has %+v, %v", holder, key, slot, err)
+	}
+	w.left(key, holder)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.free[key] = slot.Created.Add(slot.TTL)
+	*count++
+}
