@@ -24,7 +24,8 @@ const (
 // WaitReady returns when the nodes that run agree on a meta leader, all of them
 // and the replicas of every stream on them have caught up, and a stream can be
 // created on all of them (it makes one and deletes it). With nodes down it waits
-// for the others; a cluster without a quorum never becomes ready.
+// for the others; a cluster without a quorum never becomes ready. What it found
+// holds until the next election.
 //
 // It asks every 20 ms until ctx ends, or for ReadyTimeout if ctx has no deadline;
 // then it returns ErrNotReady with what it waited for.

@@ -271,12 +271,29 @@ func TestFiftyServersInParallel(t *testing.T) {
 func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jetstream.KeyValue {
 	t.Helper()
 
-	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, Replicas: replicas})
+	cfg := jetstream.KeyValueConfig{Bucket: name, Replicas: replicas}
+
+	// With fast elections on a busy machine another node may lead by now, which has
+	// not heard yet what room the others have.
+	kv, err := js.CreateKeyValue(t.Context(), cfg)
+	for noPeers(err) && t.Context().Err() == nil {
+		kv, err = js.CreateKeyValue(t.Context(), cfg)
+	}
+
 	if err != nil {
 		t.Fatalf("create bucket %s with %d replicas: %v", name, replicas, err)
 	}
 
 	return kv
+}
+
+// noPeers tells whether a stream found no place for its replicas.
+func noPeers(err error) bool {
+	const noSuitablePeers = 10005
+
+	var api *jetstream.APIError
+
+	return errors.As(err, &api) && api.ErrorCode == noSuitablePeers
 }
 
 func put(t testing.TB, kv jetstream.KeyValue, key, value string) uint64 {
