@@ -68,6 +68,26 @@ func TestSymmetry(t *testing.T) {
 	}
 }
 
+// TestSymmetryOfTies compares names of words that are equally like each other, so that their order could decide.
+func TestSymmetryOfTies(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	name := func() string {
+		var b strings.Builder
+		for range 2 + r.IntN(4) {
+			b.WriteString(r.of("hasan", "hassan", "hassen", "chason", "hasin", "hasanim", "asan", "hesen", "hasans", "has", "san", "ahsan"))
+			b.WriteString(r.of(" ", " ", " - ", " at "))
+		}
+		return b.String()
+	}
+	for range rounds {
+		a, b := match.Place{Name: name(), City: "Lod"}, match.Place{Name: name(), City: "Lod"}
+		if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
+			t.Fatalf("%q and %q: %s", a.Name, b.Name, diff)
+		}
+	}
+}
+
 func TestPreparedIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := newRandom(t)

@@ -23,6 +23,8 @@ func TestCompare(t *testing.T) {
 		{"New York", "New York City", city.Same},
 		{"NYC", "New York", city.Same},
 		{"LA", "Los Angeles", city.Same},
+		{"SLC", "Salt Lake City", city.Same},
+		{"SLC", "Salt Lake", city.Differs},
 		{"W. Hollywood", "West Hollywood", city.Same},
 		{"St. Petersburg", "Санкт-Петербург", city.Same},
 		{"Tel Aviv", "Tel Aviv-Yafo", city.Same},

@@ -61,6 +61,29 @@ func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	}
 }
 
+// TestSignsHoldAgainstTheData fits pairs in which a telephone that agrees speaks against a match.
+func TestSignsHoldAgainstTheData(t *testing.T) {
+	t.Parallel()
+	base, same := -1, -1
+	for j, p := range priors {
+		switch p.name {
+		case baseName:
+			base = j
+		case "phone.same":
+			same = j
+		}
+	}
+	var samples []sample
+	for range 400 {
+		samples = append(samples,
+			sample{values: map[int]float64{base: 1, same: 1}, label: 0, weight: 1},
+			sample{values: map[int]float64{base: 1}, label: 1, weight: 1})
+	}
+	if w := fit(samples, 10); w[same] != 0 {
+		t.Errorf("phone.same weighs %v", w[same])
+	}
+}
+
 func TestOutputIsSource(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -46,6 +46,16 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// TestFoldIsBounded checks that a long field costs no more than a short one.
+func TestFoldIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"a", "é", "ß", "銀", "שָׁ", "ﷺ"} {
+		if got := text.Fold(strings.Repeat(s, 100_000)); len(got) > 40*text.MaxBytes || !utf8.ValidString(got) {
+			t.Errorf("%q: %d bytes", s, len(got))
+		}
+	}
+}
+
 func TestFoldTwice(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"Café İÇ", "שָׁלוֹם ג׳", "Ο ΘΑΝΆΣΗΣ", "が한국", "½ ﬁ ㎏"} {
