@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -69,7 +70,9 @@ func readPairs(path string) ([]labelled, error) {
 			Left  map[string]any `json:"left"`
 			Right map[string]any `json:"right"`
 		}
-		if err := json.Unmarshal(s.Bytes(), &p); err != nil {
+		decoder := json.NewDecoder(bytes.NewReader(s.Bytes()))
+		decoder.UseNumber() // a telephone number is no float
+		if err := decoder.Decode(&p); err != nil {
 			return nil, fmt.Errorf("read pair %d of %s: %w", len(out)+1, path, err)
 		}
 		out = append(out, labelled{left: placeOf(texts(p.Left)).place, right: placeOf(texts(p.Right)).place, same: p.Label == "1"})
