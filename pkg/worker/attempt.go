@@ -74,24 +74,20 @@ func (w *Worker) process(d *delivery) {
 }
 
 // takeSlot waits for a free slot. There is one, unless a request that was given up for
-// lost brought messages after all. It reports false when the worker stops first.
+// lost brought messages after all. It reports false when the worker stops first, but only
+// after the last request has ended: a job handed back before could come here again.
 func (w *Worker) takeSlot() bool {
-	if w.stopping.Err() != nil {
-		return false
+	if w.stopping.Err() == nil {
+		select {
+		case w.slots <- struct{}{}:
+			return true
+		case <-w.stopping.Done():
+		}
 	}
 
-	select {
-	case w.slots <- struct{}{}:
-		return true
-	default:
-	}
+	<-w.drained
 
-	select {
-	case w.slots <- struct{}{}:
-		return true
-	case <-w.stopping.Done():
-		return false
-	}
+	return false
 }
 
 // attempt runs the handler of d once, if it has attempts left.

@@ -77,8 +77,7 @@ func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
 		Worker: w.cfg.ID,
 	}
 
-	var fatal *PanicError
-	if errors.As(cause, &fatal) {
+	if fatal, ok := errors.AsType[*PanicError](cause); ok {
 		letter.Stack = clip(string(fatal.Stack), maxStackText)
 	}
 

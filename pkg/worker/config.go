@@ -71,7 +71,8 @@ type Config struct {
 	SettleTimeout time.Duration
 
 	// SoftStop is how long a stopping worker lets handlers finish before it cancels their
-	// contexts. Defaults to 10 seconds; -1 cancels at once.
+	// contexts. It counts from the end of the last pull, up to a second after Run's context
+	// has ended. Defaults to 10 seconds; -1 cancels at once.
 	SoftStop time.Duration
 
 	// Stream is the stream that holds the jobs. Letters, digits, "-" and "_". Required.

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 	"time"
 )
@@ -66,15 +65,4 @@ func withCause(text string, cause error) string {
 	}
 
 	return text + ": " + cause.Error()
-}
-
-// controls reports whether err carries one of the three instructions above.
-func controls(err error) bool {
-	var (
-		retry  *RetryError
-		snooze *SnoozeError
-		cancel *CancelError
-	)
-
-	return errors.As(err, &retry) || errors.As(err, &snooze) || errors.As(err, &cancel)
 }

@@ -36,13 +36,13 @@ var ErrDeadLetter = errors.New("worker: not a dead letter")
 type Reason string
 
 const (
-	// ReasonCancelled: the handler returned [Cancel].
+	// ReasonCancelled means: the handler returned [Cancel].
 	ReasonCancelled Reason = "cancelled"
 
-	// ReasonExhausted: the last attempt failed, or its worker died.
+	// ReasonExhausted means: the last attempt failed, or its worker died.
 	ReasonExhausted Reason = "exhausted"
 
-	// ReasonUndecodable: the payload is not what the handler expects.
+	// ReasonUndecodable means: the payload is not what the handler expects.
 	ReasonUndecodable Reason = "undecodable"
 )
 

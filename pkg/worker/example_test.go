@@ -81,8 +81,7 @@ func ExampleTimeoutError() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 0, &worker.TimeoutError{Timeout: time.Minute})
 	defer cancel()
 
-	var timeout *worker.TimeoutError
-	if errors.As(context.Cause(ctx), &timeout) {
+	if timeout, ok := errors.AsType[*worker.TimeoutError](context.Cause(ctx)); ok {
 		fmt.Println("out of time after", timeout.Timeout)
 	}
 	// Output: out of time after 1m0s

@@ -46,22 +46,22 @@ type Settlement struct {
 type Outcome string
 
 const (
-	// OutcomeCompleted: the handler returned nil and the server confirmed it.
+	// OutcomeCompleted means: the handler returned nil and the server confirmed it.
 	OutcomeCompleted Outcome = "completed"
 
-	// OutcomeDead: the job is in the dead letters.
+	// OutcomeDead means: the job is in the dead letters.
 	OutcomeDead Outcome = "dead"
 
-	// OutcomeHandedBack: a shutdown interrupted the attempt, which does not count.
+	// OutcomeHandedBack means: a shutdown interrupted the attempt, which does not count.
 	OutcomeHandedBack Outcome = "handed_back"
 
-	// OutcomeRetried: the attempt failed and another will follow.
+	// OutcomeRetried means: the attempt failed and another will follow.
 	OutcomeRetried Outcome = "retried"
 
-	// OutcomeSnoozed: the job was put off without using an attempt.
+	// OutcomeSnoozed means: the job was put off without using an attempt.
 	OutcomeSnoozed Outcome = "snoozed"
 
-	// OutcomeUnknown: the server confirmed nothing in time, so the job may be delivered
+	// OutcomeUnknown means: the server confirmed nothing in time, so the job may be delivered
 	// again although its handler may have completed.
 	OutcomeUnknown Outcome = "unknown"
 )

@@ -15,7 +15,8 @@ import (
 
 // Run works jobs until ctx ends, then stops gracefully:
 //
-//  1. it takes no more jobs, and hands back those that were on their way;
+//  1. it asks for no more jobs, starts none, and hands back those that the last request
+//     still brings, which takes up to a second;
 //  2. handlers have Config.SoftStop to finish;
 //  3. their contexts end with the cause [ErrShutdown], and they have Config.HardStop to
 //     return; what they return then is a hand-back unless it is nil or a control error;
@@ -75,12 +76,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	endPull()
+	close(w.drained)
 
 	err = errors.Join(err, w.stop(cancelJobs, endSettle))
 
 	endBeats()
 	<-beating
-	w.log.Info(EventStopped)
+	w.log.InfoContext(ctx, EventStopped)
 
 	return err
 }
@@ -124,12 +126,12 @@ func (w *Worker) stop(cancelJobs context.CancelCauseFunc, endSettle context.Canc
 
 // abandon hands back the jobs whose handlers did not return.
 func (w *Worker) abandon() []Info {
-	var (
-		group sync.WaitGroup
-		stuck []Info
-	)
+	var group sync.WaitGroup
 
-	for _, d := range w.table.close() {
+	running := w.table.close()
+	stuck := make([]Info, 0, len(running))
+
+	for _, d := range running {
 		stuck = append(stuck, d.info)
 
 		group.Go(func() {
@@ -148,23 +150,17 @@ func (w *Worker) abandon() []Info {
 	return stuck
 }
 
-// await returns when the server has what the worker needs, or an error that waiting does
-// not mend. It logs the first failure only. With a reason it has been working before, and
-// waits for everything.
+// await returns when the server has what the worker needs, when ctx ends, or with an error
+// that waiting does not mend. It logs the first failure only. With a reason the worker has
+// been working before, and waits for everything.
 func (w *Worker) await(ctx context.Context, reason error) error {
-	var missing *MissingError
-
-	var drifted *DriftError
-
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
 		err := w.prepare(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // stopped before it began, which is no failure
+		}
 
-		switch {
-		case err == nil, ctx.Err() != nil:
-			return nil
-		case errors.Is(err, nats.ErrConnectionClosed):
-			return err
-		case reason == nil && (errors.As(err, &missing) || errors.As(err, &drifted)):
+		if errors.Is(err, nats.ErrConnectionClosed) || reason == nil && isFinal(err) {
 			return err
 		}
 
@@ -173,6 +169,14 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 	}
 
 	return nil
+}
+
+// isFinal reports whether an operator has to do something.
+func isFinal(err error) bool {
+	_, missing := errors.AsType[*MissingError](err)
+	_, drifted := errors.AsType[*DriftError](err)
+
+	return missing || drifted
 }
 
 // recover is called when the consumer cannot be pulled from. It returns when everything is

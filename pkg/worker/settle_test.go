@@ -107,7 +107,9 @@ func TestTableFollowsTheNewestDelivery(t *testing.T) {
 		t.Error("a message that was given back is not taken in")
 	}
 
-	if table.remove(first); table.jobs[7] != next {
+	table.remove(first)
+
+	if table.jobs[7] != next {
 		t.Error("removing the old delivery removed the new one")
 	}
 

@@ -20,7 +20,7 @@ const (
 	deadWindow     = 24 * time.Hour
 	firstWait      = 50 * time.Millisecond // of a backoff against the server
 	lastWait       = 2 * time.Second
-	prepareTimeout = 10 * time.Second
+	prepareTimeout = 5 * time.Second
 )
 
 // Worker works the jobs of one consumer. Make it with [New], give it handlers with
@@ -35,6 +35,7 @@ type Worker struct {
 	started atomic.Bool
 
 	// Of a run.
+	drained  chan struct{}   // closed when no more messages come
 	down     atomic.Bool     // reported as not ready
 	jobs     context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	losses   atomic.Int32    // since the server last gave a sign of life
@@ -62,8 +63,8 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 
 	return &Worker{
 		cfg: cfg, excuses: excuse.New(js, cfg.Bucket), js: js, nc: js.Conn(),
-		log:   cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		slots: make(chan struct{}, cfg.Concurrency),
+		log:     cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
+		drained: make(chan struct{}), slots: make(chan struct{}, cfg.Concurrency),
 		table: table{jobs: make(map[uint64]*delivery, cfg.Concurrency)},
 	}, nil
 }

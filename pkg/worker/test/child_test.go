@@ -32,8 +32,7 @@ func childMain() {
 	}
 
 	if err := childRun(url); err != nil {
-		fmt.Println("failed:", err)
-		os.Exit(1)
+		panic(err)
 	}
 
 	os.Exit(0)
@@ -57,7 +56,10 @@ func childRun(url string) error {
 	}
 
 	err = worker.Handle(w, pattern, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
-		fmt.Printf("started %d %d\n", job.Attempt, job.Deliveries)
+		if _, err := fmt.Fprintf(os.Stdout, "started %d %d\n", job.Attempt, job.Deliveries); err != nil {
+			return err
+		}
+
 		<-ctx.Done()
 
 		return ctx.Err()

@@ -158,7 +158,12 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	}
 
 	raw := worker.Policy{Decode: func(_ nats.Header, payload []byte, args any) error {
-		*args.(*string) = string(payload)
+		text, ok := args.(*string)
+		if !ok {
+			return fmt.Errorf("%T is no text", args)
+		}
+
+		*text = string(payload)
 
 		return nil
 	}}
@@ -282,7 +287,7 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 				t.Errorf("%d messages taken, want at most %d", info.NumAckPending, limit)
 			}
 
-			time.Sleep(time.Duration(job.Args.N%5+1) * time.Second)
+			pass(time.Duration(job.Args.N%5+1) * time.Second)
 
 			return nil
 		})

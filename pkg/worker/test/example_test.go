@@ -67,7 +67,8 @@ func example() error {
 				fmt.Println(s.Subject, s.Outcome)
 			}
 
-			if settled++; settled == 2 {
+			settled++
+			if settled == 2 {
 				stop()
 			}
 		}},

@@ -85,7 +85,8 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 	})
 
 	for i := range restarts {
-		for receive(t, milestones, "jobs to run") < (i+1)*n/(restarts+1) {
+		for ran := 0; ran < (i+1)*n/(restarts+1); {
+			ran = receive(t, milestones, "jobs to run")
 		}
 
 		if err := b.srv.Restart(t.Context()); err != nil {
@@ -221,8 +222,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		}
 	}
 
-	var missing *worker.MissingError
-	if !errors.As(err, &missing) {
+	if _, ok := errors.AsType[*worker.MissingError](err); !ok {
 		t.Errorf("%T is no MissingError", err)
 	}
 
@@ -239,8 +239,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 
 	err = try()
 
-	var drift *worker.DriftError
-	if !errors.As(err, &drift) {
+	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
 		t.Fatalf("%v is no DriftError", err)
 	}
 

@@ -196,6 +196,9 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 	return all
 }
 
+// pass lets fake time pass. It is for bubbles only.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
+
 // patience is how long a test waits for what must come. It decides nothing else.
 func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("TEST_PATIENCE")); err == nil {

@@ -26,7 +26,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 		done := make(chan int, 1)
 		slow := func(_ context.Context, job *worker.Job[order]) error {
 			runs.Add(1)
-			time.Sleep(10 * time.Minute) // 120 times AckWait
+			pass(10 * time.Minute) // 120 times AckWait
 
 			done <- job.Deliveries
 
@@ -40,7 +40,7 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 			t.Errorf("%d deliveries, want 1", deliveries)
 		}
 
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 
 		if runs.Load() != 1 || b.left(t) != 0 {
 			t.Errorf("%d runs, %d left; want 1, 0", runs.Load(), b.left(t))
@@ -67,7 +67,7 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				})
 				b.publish(t, "jobs.1", `{}`)
 				<-started
-				time.Sleep(after)
+				pass(after)
 				nc.Close() // as the server sees it when a process dies
 				crashed := time.Now()
 				close(dead)
@@ -184,7 +184,7 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 		done := make(chan int, 1)
 
 		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
-			time.Sleep(time.Hour)
+			pass(time.Hour)
 
 			done <- job.Deliveries
 
@@ -244,7 +244,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 
 		close(first)

@@ -3,9 +3,9 @@
 //
 // It keeps one long-lived subscription and at most one outstanding pull request. A request
 // asks for as many messages as there are free slots at that moment, and the next one is
-// sent when all of them have come: so no message waits in a buffer while its AckWait runs,
-// an idle worker has a request waiting at the server, and a busy one asks once per many
-// jobs. The clients of nats.go either make a subscription per request (Fetch) or ask
+// sent when all of them have come or it has expired: so no message waits in a buffer while
+// its AckWait runs, an idle worker has a request waiting at the server, and a busy one asks
+// once per many jobs. The clients of nats.go either make a subscription per request (Fetch) or ask
 // ahead of need (Consume, Messages).
 package pull
 
@@ -14,22 +14,25 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// Request timings. A request that hears nothing for two heartbeats is lost.
 const (
-	expires   = 30 * time.Second
-	heartbeat = 2 * time.Second
-	drainWait = 2 * time.Second
+	// expires ends a request. It is short because a request cannot be taken back: were its
+	// subscription removed while the server sends a job, the job would be lost until its
+	// AckWait ends, and an attempt with it. So a stop waits until the request has ended by
+	// itself, which the server says after everything that it brings.
+	expires = time.Second
+
+	// silence is how long after its end a request may be unanswered.
+	silence = 2 * time.Second
 )
 
 // ErrSilent is given to Lost when the server stopped answering a request.
-var ErrSilent = errors.New("pull: no message and no heartbeat from the server")
+var ErrSilent = errors.New("pull: no answer from the server")
 
 var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
 
@@ -62,87 +65,83 @@ type Config struct {
 	Up func()
 }
 
-// Puller pulls. Its fields are used by the goroutine in Run only, but for starved and
-// freed.
+// Puller pulls. The atomic fields and wake are shared with the subscription's callback and
+// with Freed, the others belong to the goroutine in Run.
 type Puller struct {
 	Config
 
-	freed   chan struct{} // a slot was freed while starved
+	alive   atomic.Bool   // the server has been heard of since the latest request
+	left    atomic.Int64  // messages that the outstanding request may still bring
 	starved atomic.Bool   // no request is out for want of a slot
+	wake    chan struct{} // look again
+	wary    atomic.Bool   // Up waits for a sign of life
 
-	inbox    string         // prefix of the reply subjects, with the last dot
-	lost     bool           // Lost has been called and not returned
-	left     int            // messages that the outstanding request may still bring
-	messages chan *nats.Msg // what the subscription receives
-	number   uint64         // of the latest request
-	offline  bool           // the connection is down
-	quiet    int            // heartbeats without a sign of the server
-	up       bool           // Up has been called since the last Down or Lost
-	wary     bool           // Up waits for a sign of life
-	sub      *nats.Subscription
-	taken    int // messages received by sub
+	give    func()         // ends the ctx of Lost
+	closed  chan struct{}  // the subscription has ended and its callback returned
+	inbox   string         // prefix of the reply subjects, with the last dot
+	lost    bool           // Lost has been called and not returned
+	notices chan *nats.Msg // what the server says about requests
+	number  uint64         // of the latest request
+	offline bool           // the connection is down
+	sub     *nats.Subscription
+	timer   *time.Timer // until the outstanding request counts as unanswered
+	up      bool        // Up has been called since the last Down or Lost
 }
 
 // New returns a Puller. Nothing happens before Run.
 func New(cfg Config) *Puller {
 	return &Puller{
-		Config: cfg, freed: make(chan struct{}, 1),
-		// Room for what one request brings, twice over, and for the server's notices.
-		messages: make(chan *nats.Msg, 2*cfg.Slots+64),
+		Config: cfg, closed: make(chan struct{}), notices: make(chan *nats.Msg, 64), wake: make(chan struct{}, 1),
 	}
 }
 
 // Freed tells the Puller that Free may have grown. It never blocks and costs one atomic
 // load unless a request waits for it.
 func (p *Puller) Freed() {
-	if !p.starved.Load() {
-		return
+	if p.starved.Load() {
+		p.look()
 	}
+}
 
+func (p *Puller) look() {
 	select {
-	case p.freed <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run pulls until ctx ends, then takes back the outstanding request, delivers what was
-// already on its way and returns nil. It returns
-// nats.ErrConnectionClosed when the connection was closed for good.
+// Run pulls until ctx ends, then waits for the end of the outstanding request, a second
+// unless the server is away, delivers what it brings and returns nil. It returns
+// nats.ErrConnectionClosed when the connection was closed for good. After it has returned
+// nothing is delivered.
 func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
 
-	ticker := time.NewTicker(heartbeat)
-	defer ticker.Stop()
+	if err := p.subscribe(); err != nil {
+		return err
+	}
+
+	p.timer = time.NewTimer(expires + silence)
+	defer p.timer.Stop()
 
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan struct{}, 1)
 
-	err := p.subscribe()
+	var err error
 	for err == nil && ctx.Err() == nil {
 		p.request()
 
-		select {
-		case <-ctx.Done():
-		case msg := <-p.messages:
-			p.receive(ctx, msg, found)
-		case <-p.freed:
-		case s, open := <-status:
-			if !open {
-				s = nats.CLOSED
-			}
-
-			err = p.changed(s)
-		case <-ticker.C:
-			err = p.tick(ctx, found)
-		case <-found:
-			p.lost = false
-			err = p.subscribe()
-		}
+		err = p.step(ctx, ctx.Done(), status, found)
 	}
 
 	cancel()
-	p.drain()
+
+	for err == nil && p.left.Load() > 0 && !p.offline && !p.lost {
+		err = p.step(ctx, nil, status, found)
+	}
+
+	p.unsubscribe()
 
 	if p.lost {
 		<-found // Lost returns since its context has ended
@@ -151,27 +150,73 @@ func (p *Puller) Run(ctx context.Context) error {
 	return err
 }
 
-// subscribe makes a new inbox. Requests made under an older one can bring no more.
-func (p *Puller) subscribe() error {
-	if p.sub != nil {
-		_ = p.sub.Unsubscribe() //nolint:errcheck // already gone is as good
+// step waits for one event.
+func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan nats.Status, found chan struct{}) error {
+	select {
+	case <-done:
+	case <-p.wake:
+		p.noteAlive()
+	case msg := <-p.notices:
+		p.noticed(ctx, msg, found)
+	case s, open := <-status:
+		if !open {
+			s = nats.CLOSED
+		}
+
+		return p.changed(s)
+	case <-p.timer.C:
+		return p.overdue(ctx, found)
+	case <-found:
+		p.lost = false
+		p.alive.Store(false)
+		p.left.Store(0)
 	}
 
-	p.inbox, p.left, p.quiet, p.taken = p.Conn.NewInbox()+".", 0, 0, 0
+	return nil
+}
 
-	sub, err := p.Conn.ChanSubscribe(p.inbox+"*", p.messages)
+func (p *Puller) subscribe() error {
+	p.inbox = p.Conn.NewInbox() + "."
+
+	sub, err := p.Conn.Subscribe(p.inbox+"*", p.receive)
 	if err != nil {
 		return fmt.Errorf("pull: subscribe: %w", err)
 	}
 
 	p.sub = sub
+	sub.SetClosedHandler(func(string) { close(p.closed) })
+
+	// The requests are the limit. That of the client would drop large messages.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return fmt.Errorf("pull: subscribe: %w", err)
+	}
 
 	return nil
 }
 
+// receive is the subscription's callback. Jobs are delivered from here.
+func (p *Puller) receive(msg *nats.Msg) {
+	p.alive.Store(true)
+
+	if !isJob(msg) {
+		select {
+		case p.notices <- msg:
+		default: // so many can only be left from a server that comes and goes
+		}
+
+		return
+	}
+
+	p.Deliver(msg)
+
+	if p.left.Add(-1) <= 0 || p.wary.Load() {
+		p.look()
+	}
+}
+
 // request sends the next pull request if none is out and there is room.
 func (p *Puller) request() {
-	if p.left > 0 || p.lost || p.offline {
+	if p.left.Load() > 0 || p.lost || p.offline {
 		return
 	}
 
@@ -186,61 +231,51 @@ func (p *Puller) request() {
 	}
 
 	p.starved.Store(false)
+	p.left.Store(int64(free))
+
+	p.timer.Reset(expires + silence)
 
 	p.number++
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d,"idle_heartbeat":%d}`, free, expires, heartbeat)
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, free, expires)
 
 	if err := p.Conn.PublishRequest(p.Subject, p.inbox+strconv.FormatUint(p.number, 10), body); err != nil {
-		return // disconnected: a status change or the ticker brings the next try
+		p.left.Store(0)
+
+		return // disconnected: a status change or the timer brings the next try
 	}
 
-	p.left = free
-
-	if !p.wary {
+	if !p.wary.Load() {
 		p.isUp()
 	}
 }
 
 func (p *Puller) isUp() {
 	if !p.up {
-		p.up, p.wary = true, false
+		p.up = true
+		p.wary.Store(false)
 		p.Up()
 	}
 }
 
-// receive takes a job, or a notice about a request.
-func (p *Puller) receive(ctx context.Context, msg *nats.Msg, found chan<- struct{}) {
-	p.quiet = 0
-	p.count(msg)
-
-	if isJob(msg) {
-		p.left = max(p.left-1, 0)
+// noteAlive ends the wait for a sign of life.
+func (p *Puller) noteAlive() {
+	if p.alive.Load() && !p.lost && !p.offline {
 		p.isUp()
-		p.Deliver(msg)
-
-		return
 	}
+}
 
-	number, ours := strings.CutPrefix(msg.Subject, p.inbox)
-	if !ours || number != strconv.FormatUint(p.number, 10) {
+// noticed takes what the server says about a request.
+func (p *Puller) noticed(ctx context.Context, msg *nats.Msg, found chan<- struct{}) {
+	if msg.Subject != p.inbox+strconv.FormatUint(p.number, 10) {
 		return // about an earlier request
 	}
 
 	switch code := msg.Header.Get("Status"); code {
-	case "100": // heartbeat
-		p.isUp()
 	case "404", "408": // the request has expired
 		p.isUp()
-
-		p.left = 0
+		p.left.Store(0)
 	default:
 		p.seek(ctx, found, fmt.Errorf("pull: server answered %s %s", code, msg.Header.Get("Description")))
-	}
-}
-
-func (p *Puller) count(msg *nats.Msg) {
-	if msg.Sub == p.sub {
-		p.taken++
 	}
 }
 
@@ -253,9 +288,16 @@ func (p *Puller) seek(ctx context.Context, found chan<- struct{}, reason error) 
 		return
 	}
 
-	p.lost, p.up, p.wary = true, false, true
+	p.lost, p.up = true, false
+	p.alive.Store(false)
+	p.wary.Store(true)
+
+	ctx, give := context.WithCancel(ctx)
+	p.give = give
 
 	go func() {
+		defer give()
+
 		p.Lost(ctx, reason)
 		found <- struct{}{}
 	}()
@@ -265,9 +307,15 @@ func (p *Puller) seek(ctx context.Context, found chan<- struct{}, reason error) 
 func (p *Puller) changed(status nats.Status) error {
 	switch status {
 	case nats.CONNECTED:
-		p.offline, p.wary = false, false
+		p.offline = false
+		p.wary.Store(false)
+		p.left.Store(0) // the request went with the old connection
 
-		return p.subscribe()
+		if p.lost {
+			p.give() // it may wait for an answer that went with it, too
+		}
+
+		return nil
 	case nats.CLOSED:
 		return errClosed
 	default:
@@ -280,21 +328,25 @@ func (p *Puller) changed(status nats.Status) error {
 	}
 }
 
-// tick notices what nobody reports: a silent server, and a missed status change.
-func (p *Puller) tick(ctx context.Context, found chan<- struct{}) error {
+// overdue notices what nobody reports: a silent server, and a missed status change.
+func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
+	p.timer.Reset(expires + silence)
+
 	switch {
 	case p.Conn.IsClosed():
 		return errClosed
 	case p.offline && p.Conn.IsConnected():
 		return p.changed(nats.CONNECTED)
-	case p.left == 0 || p.offline:
-		p.quiet = 0
-	case p.quiet >= 2:
-		p.quiet = 0
+	case p.left.Load() > 0 && !p.offline:
 		p.seek(ctx, found, ErrSilent)
-	default:
-		p.quiet++
 	}
 
 	return nil
+}
+
+// unsubscribe ends the subscription and waits for its callback to return.
+func (p *Puller) unsubscribe() {
+	_ = p.sub.Unsubscribe() //nolint:errcheck // with the connection gone there is nothing to unsubscribe
+
+	<-p.closed
 }
