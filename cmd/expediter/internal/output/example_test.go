@@ -26,7 +26,7 @@ func ExampleNew() {
 		fmt.Println(err)
 	}
 	// Output:
-	// PLACE ID  NAME        STATUS   URL                                                 SCORE  VENUE            REASON
-	// p1        Sushi Gal   FOUND    https://wolt.com/en/isr/haifa/restaurant/sushi-gal  0.991  Sushi Gal Haifa  -
-	// p2        Noodle Bar  PENDING  -                                                   -      -                ambiguous
+	// PLACE ID  NAME        STATUS   REASON     SCORE  VENUE            URL
+	// p1        Sushi Gal   FOUND    -          0.991  Sushi Gal Haifa  https://wolt.com/en/isr/haifa/restaurant/sushi-gal
+	// p2        Noodle Bar  PENDING  ambiguous  -      -                -
 }

@@ -52,7 +52,7 @@ func New(w io.Writer, opts Options) (Writer, error) { //nolint:ireturn // which 
 	case FormatJSONLines:
 		return &jsonWriter{buf: buffered}, nil
 	default:
-		return &tableWriter{buf: buffered, color: opts.Color}, nil
+		return newTable(w, opts.Color), nil
 	}
 }
 

@@ -1,0 +1,147 @@
+// Package table writes text in columns for a person at a terminal, row by row: only the first rows are kept, to decide
+// on the widths. Scripts of double width, combining marks and right-to-left names keep their places.
+package table
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rivo/uniseg"
+)
+
+const (
+	// sampleRows is how many rows decide on the widths of the columns. Later rows keep them, and stick out when they
+	// are wider.
+	sampleRows = 200
+
+	// gap is what stands between two columns.
+	gap = "  "
+
+	// blank stands in an empty cell.
+	blank = "-"
+)
+
+// Column says how one column is shown.
+type Column struct {
+	// Colors are ANSI sequences by cell text. Defaults to none.
+	Colors map[string]string
+
+	// Name is the column's head. Required.
+	Name string
+
+	// Optional leaves the column out when it is empty in all of the first rows. Defaults to false.
+	Optional bool
+
+	// Width is the most terminal cells that a text takes; a longer one is cut. Defaults to 0: any number.
+	Width int
+}
+
+// Writer writes a table. It is for one goroutine.
+type Writer struct {
+	buf     *bufio.Writer
+	columns []Column
+	held    [][]string
+	widths  []int // of the columns, -1 for one that is left out; nil until they are known
+}
+
+// New returns a writer to w. The last of the columns is the place for what is long.
+func New(w io.Writer, columns ...Column) *Writer {
+	return &Writer{buf: bufio.NewWriter(w), columns: columns}
+}
+
+// Write adds a row of as many cells as there are columns.
+func (w *Writer) Write(cells ...string) error {
+	row := make([]string, len(w.columns))
+	for i, c := range w.columns {
+		if row[i] = printable(cells[i]); c.Width > 0 {
+			row[i] = cut(row[i], c.Width)
+		}
+	}
+	if w.widths != nil {
+		return w.line(row, true)
+	}
+	if w.held = append(w.held, row); len(w.held) < sampleRows {
+		return nil
+	}
+	return w.release()
+}
+
+// Flush hands on what was written so far. The first rows stay here until their widths are known.
+func (w *Writer) Flush() error {
+	if err := w.buf.Flush(); err != nil {
+		return fmt.Errorf("table: %w", err)
+	}
+	return nil
+}
+
+// Close writes the rows that are still held. It does not close what it writes to.
+func (w *Writer) Close() error {
+	if err := w.release(); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// release fixes the widths and writes the rows that waited for them.
+func (w *Writer) release() error {
+	if w.widths != nil {
+		return nil
+	}
+	w.widths = make([]int, len(w.columns))
+	head := make([]string, len(w.columns))
+	for i, c := range w.columns {
+		head[i] = c.Name
+		w.widths[i] = width(c, i, w.held)
+	}
+	rows := w.held
+	w.held = nil
+	if err := w.line(head, false); err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := w.line(row, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// width is what the rows need in column i.
+func width(c Column, i int, rows [][]string) int {
+	most, empty := uniseg.StringWidth(c.Name), true
+	for _, row := range rows {
+		most = max(most, uniseg.StringWidth(row[i]))
+		empty = empty && row[i] == ""
+	}
+	if c.Optional && empty && len(rows) > 0 {
+		return -1
+	}
+	return most
+}
+
+func (w *Writer) line(cells []string, colored bool) error {
+	var text, padding strings.Builder
+	for i, cell := range cells {
+		if w.widths[i] < 0 {
+			continue
+		}
+		if cell == "" {
+			cell = blank
+		}
+		text.WriteString(padding.String()) // so that no line ends with spaces
+		padding.Reset()
+		padding.WriteString(strings.Repeat(" ", max(w.widths[i]-uniseg.StringWidth(cell), 0)) + gap)
+		if color := w.columns[i].Colors[cell]; colored && color != "" {
+			text.WriteString(color + cell + "\x1b[0m")
+		} else {
+			text.WriteString(isolate(cell))
+		}
+	}
+	text.WriteByte('\n')
+	if _, err := w.buf.WriteString(text.String()); err != nil {
+		return fmt.Errorf("table: %w", err)
+	}
+	return nil
+}

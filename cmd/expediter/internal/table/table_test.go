@@ -1,0 +1,190 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rivo/uniseg"
+)
+
+var columns = []Column{
+	{Name: "ID"},
+	{Name: "NAME", Width: 12},
+	{Name: "STATE", Colors: map[string]string{"GOOD": "\x1b[32m"}},
+	{Name: "NOTE", Optional: true},
+	{Name: "URL"},
+}
+
+func write(t *testing.T, rows ...[]string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	w := New(&buf, columns...)
+	for _, row := range rows {
+		if err := errors.Join(w.Write(row...), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String()
+}
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		rows [][]string
+		want string
+	}{
+		{
+			"without rows", nil,
+			"ID  NAME  STATE  NOTE  URL\n",
+		},
+		{
+			"an optional column without a text is left out",
+			[][]string{{"1", "a", "BAD", "", "u"}, {"22", "Beta Longname", "BAD", "", ""}},
+			"ID  NAME          STATE  URL\n1   a             BAD    u\n22  Beta Longna…  BAD    -\n",
+		},
+		{
+			"an optional column with a text",
+			[][]string{{"1", "a", "BAD", "", "u"}, {"2", "b", "BAD", "n", "u"}},
+			"ID  NAME  STATE  NOTE  URL\n1   a     BAD    -     u\n2   b     BAD    n     u\n",
+		},
+		{
+			"a colour takes no room",
+			[][]string{{"1", "a", "GOOD", "n", "u"}, {"2", "b", "BAD", "n", "u"}},
+			"ID  NAME  STATE  NOTE  URL\n1   a     \x1b[32mGOOD\x1b[0m   n     u\n2   b     BAD    n     u\n",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, write(t, tc.rows...)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Every column starts at the same terminal cell in each line, whatever the script.
+func TestColumnsAlign(t *testing.T) {
+	t.Parallel()
+	names := []string{"Pizza", "קפה שקד", "קָפֶה", "麺や 白", "Ταβέρνα", "Ye\u0301ti", "👩\u200d🍳 Cook", "مطعم"}
+	var rows [][]string
+	for i, name := range names {
+		rows = append(rows, []string{strconv.Itoa(i), name, "BAD", "", ""})
+	}
+	var starts []int
+	for _, line := range strings.Split(strings.TrimSpace(write(t, rows...)), "\n")[1:] {
+		before, _, _ := strings.Cut(line, "BAD")
+		starts = append(starts, uniseg.StringWidth(before))
+	}
+	if len(starts) != len(names) || len(slices.Compact(slices.Clone(starts))) != 1 {
+		t.Errorf("the state starts at cells %v", starts)
+	}
+}
+
+// A terminal that writes right-to-left scripts in their direction takes two such cells with spaces, digits and
+// punctuation in between for one text, and swaps them, unless something left-to-right stands between.
+func TestRightToLeftCellsKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	got := write(t, []string{"1", "קפה שקד", "0.97", "מסעדה 7", "-"}, []string{"2", "Café", "0.9", "x", "-"})
+	lines := strings.Split(got, "\n")
+	for _, cell := range []string{"קפה שקד", "מסעדה 7"} {
+		if !strings.Contains(lines[1], "\u200e"+cell+"\u200e") {
+			t.Errorf("%q is not isolated in %q", cell, lines[1])
+		}
+	}
+	if strings.Contains(lines[2], "\u200e") {
+		t.Errorf("marks where nothing needs them: %q", lines[2])
+	}
+	if width := uniseg.StringWidth(isolate("קפה")); width != 3 {
+		t.Errorf("the marks take room: %d cells", width)
+	}
+}
+
+func TestTableIsSafeForTerminals(t *testing.T) {
+	t.Parallel()
+	got := write(t, []string{"p\x1b[2J", "a\u202eb\x00\u2066c\xff", "GOOD\x07", "x\r\ny", "\u009b1m\u2028"})
+	for _, bad := range []string{"\x1b", "\u202e", "\x00", "\u2066", "\xff", "\x07", "\r", "\u009b", "\u2028"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("%q is still in %q", bad, got)
+		}
+	}
+	if strings.Count(got, "\n") != 2 {
+		t.Errorf("want a head and one line, got %q", got)
+	}
+}
+
+func TestLongTextsAreCut(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{strings.Repeat("x", 100), strings.Repeat("麺", 100), strings.Repeat("e\u0301", 100)} {
+		got := cut(name, 40)
+		if width := uniseg.StringWidth(got); width > 40 || width < 39 || !strings.HasSuffix(got, "…") {
+			t.Errorf("%q takes %d cells", got, width)
+		}
+	}
+}
+
+// A table of any length keeps only its first rows.
+func TestTableStreams(t *testing.T) {
+	t.Parallel()
+	var buf bytes.Buffer
+	w := New(&buf, Column{Name: "N"})
+	for i := range 3 * sampleRows {
+		if err := errors.Join(w.Write(strconv.Itoa(i)), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if i+1 >= sampleRows {
+			want = i + 2
+		}
+		if got := strings.Count(buf.String(), "\n"); got != want {
+			t.Fatalf("after %d rows %d lines are out, want %d", i+1, got, want)
+		}
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	t.Parallel()
+	full := errors.New("the disk is full")
+	w := New(brokenWriter{full}, Column{Name: "N"})
+	if err := errors.Join(w.Write("1"), w.Close()); !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+	w = New(brokenWriter{full}, Column{Name: "N"})
+	var err error
+	for i := 0; err == nil && i < 100*sampleRows; i++ {
+		err = w.Write("a row that fills the buffer in time")
+	}
+	if !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func ExampleWriter() {
+	w := New(os.Stdout, Column{Name: "NAME"}, Column{Name: "FOUND", Optional: true}, Column{Name: "URL"})
+	for _, row := range [][]string{{"Pizza Luna", "", "https://example.org/luna"}, {"Thai", "", ""}} {
+		if err := w.Write(row...); err != nil {
+			fmt.Println(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// NAME        URL
+	// Pizza Luna  https://example.org/luna
+	// Thai        -
+}
