@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -98,28 +102,49 @@ type Config struct {
 
 // FromEnvironment reads the configuration from environment variables. Every value that cannot be read, and every
 // variable that begins like one of ours and is not, is reported at once.
+//
+// [Run] and [Start] check what the values mean.
 func FromEnvironment() (Config, error) { return fromEnvironment(env.ToMap(os.Environ())) }
 
 func fromEnvironment(environment map[string]string) (Config, error) {
 	var cfg Config
-	options := env.Options{Environment: environment}
-	err := env.ParseWithOptions(&cfg, options)
-	params, paramsErr := env.GetFieldParamsWithOptions(&cfg, options)
-	if err != nil || paramsErr != nil {
-		return cfg, errors.Join(err, paramsErr)
-	}
-	known := map[string]bool{}
-	for _, p := range params {
-		known[p.Key] = true
-	}
-	var unknown []error
-	for name := range environment {
-		if strings.HasPrefix(name, envPrefix) && !known[name] {
-			unknown = append(unknown, fmt.Errorf("enricher: unknown environment variable %s: is it misspelt?", name))
+	known := variables()
+	errs := unreadable(env.ParseWithOptions(&cfg, env.Options{Environment: environment}), known, environment)
+	for _, name := range slices.Sorted(maps.Keys(environment)) {
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(slices.Collect(maps.Values(known)), name) {
+			errs = append(errs, fmt.Errorf("enricher: unknown environment variable %s: is it misspelt?", name))
 		}
 	}
-	slices.SortFunc(unknown, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return cfg, errors.Join(unknown...)
+	return cfg, errors.Join(errs...)
+}
+
+// variables are the names of the variables by those of the fields.
+func variables() map[string]string {
+	names := map[string]string{}
+	for field := range reflect.TypeFor[Config]().Fields() {
+		if name := field.Tag.Get("env"); name != "-" {
+			names[field.Name] = name
+		}
+	}
+	return names
+}
+
+// unreadable names the variables in the errors of the parser, which speaks of fields.
+func unreadable(err error, names, environment map[string]string) []error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return []error{err}
+	}
+	errs := make([]error, len(all.Errors))
+	for i, err := range all.Errors {
+		errs[i] = fmt.Errorf("enricher: %w", err)
+		var parse env.ParseError
+		if errors.As(err, &parse) {
+			name := names[parse.Name]
+			errs[i] = fmt.Errorf("enricher: %s is %q: want a value of the kind %s: %w", name, environment[name], parse.Type, parse.Err)
+		}
+	}
+	return errs
 }
 
 func (cfg Config) withDefaults() Config {
@@ -135,26 +160,64 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
+// minAckWait is what the server needs to tell a worker that died from one that is slow.
+const minAckWait = 100 * time.Millisecond
+
+// validate reports everything that is wrong at once. What the parts check themselves is left to them.
+func (cfg Config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("enricher: "+format, args...)) }
+	if cfg.AckWait < minAckWait {
+		bad("AckWait (ENRICHER_ACK_WAIT) is %s: want at least %s", cfg.AckWait, minAckWait)
+	}
+	if cfg.Concurrency < 1 {
+		bad("Concurrency (ENRICHER_CONCURRENCY) is %d: want a positive number", cfg.Concurrency)
+	}
+	if cfg.MaxBytes < 0 {
+		bad("MaxBytes (ENRICHER_MAX_BYTES) is %d: want a positive number", cfg.MaxBytes)
+	}
+	if cfg.Replicas < 1 || cfg.Replicas > 5 {
+		bad("Replicas (ENRICHER_REPLICAS) is %d: want 1 to 5", cfg.Replicas)
+	}
+	for _, origin := range cfg.Origins {
+		if _, err := path.Match(origin, ""); err != nil || origin == "" || strings.Contains(origin, "/") {
+			bad("Origins (ENRICHER_ORIGINS) has %q: want hosts such as app.example.com or *.example.com", origin)
+		}
+	}
+	switch {
+	case len(cfg.Providers) > 0:
+	case cfg.WoltURL != "" && cfg.Catalog != "":
+		bad("ENRICHER_CATALOG and ENRICHER_WOLT_URL are both set: one of them answers for wolt")
+	case cfg.WoltURL == "" && cfg.Catalog == "":
+		bad("no provider: set ENRICHER_CATALOG to a file of venues, or ENRICHER_WOLT_URL")
+	}
+	return errors.Join(append(errs, cfg.service(cfg.Providers).Validate())...)
+}
+
+// service is the part of the configuration that is about answering and looking up.
+func (cfg Config) service(providers []provider.Provider) enrich.Config {
+	return enrich.Config{
+		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
+		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
+	}
+}
+
 // providers makes what Catalog and WoltURL name, unless the program brought its own.
 func (cfg Config) providers() ([]provider.Provider, error) {
 	switch {
 	case len(cfg.Providers) > 0:
 		return cfg.Providers, nil
-	case cfg.WoltURL != "" && cfg.Catalog != "":
-		return nil, errors.New("enricher: ENRICHER_CATALOG and ENRICHER_WOLT_URL are both set: one of them answers for wolt")
 	case cfg.WoltURL != "":
 		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger})
 		if err != nil {
-			return nil, err //nolint:wrapcheck // names the provider
-		}
-		return []provider.Provider{p}, nil
-	case cfg.Catalog != "":
-		p, err := catalog.Open(cfg.Catalog, catalog.Config{Name: contracts.ProviderWolt})
-		if err != nil {
-			return nil, err //nolint:wrapcheck // names the provider
+			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL: %w", err)
 		}
 		return []provider.Provider{p}, nil
 	default:
-		return nil, errors.New("enricher: no provider: set ENRICHER_CATALOG to a file of venues, or ENRICHER_WOLT_URL")
+		p, err := catalog.Open(cfg.Catalog, catalog.Config{Name: contracts.ProviderWolt})
+		if err != nil {
+			return nil, fmt.Errorf("enricher: ENRICHER_CATALOG: %w", err)
+		}
+		return []provider.Provider{p}, nil
 	}
 }

@@ -25,6 +25,9 @@ const (
 	// consumerName is the durable consumer that all instances share.
 	consumerName = "enricher"
 
+	// inboxPrefix is where answers arrive: what the permissions in deploy/nats let the enricher subscribe to.
+	inboxPrefix = "_INBOX_enricher"
+
 	// drainTimeout bounds how long HTTP requests under way are waited for.
 	drainTimeout = 5 * time.Second
 
@@ -42,6 +45,7 @@ type Enricher struct {
 	service  *enrich.Service
 	micro    *natsapi.API
 	listener net.Listener
+	api      *httpapi.API
 	server   *http.Server
 
 	cancel      context.CancelFunc // ends the worker
@@ -80,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 func connect(cfg Config) (*nats.Conn, error) {
 	options := []nats.Option{
-		nats.Name("enricher"), nats.MaxReconnects(-1), nats.PermissionErrOnSubscribe(true),
+		nats.Name("enricher"), nats.MaxReconnects(-1), nats.CustomInboxPrefix(inboxPrefix), nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { cfg.Logger.Error("enricher: NATS", "error", err) }),
 	}
 	if cfg.NATSCreds != "" {
@@ -106,6 +110,9 @@ func connect(cfg Config) (*nats.Conn, error) {
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
 	providers, err := cfg.providers()
 	if err != nil {
 		return nil, err
@@ -117,10 +124,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	if err := prepareAssets(ctx, js, cfg); err != nil {
 		return nil, err
 	}
-	service, err := enrich.New(ctx, js, enrich.Config{
-		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
-		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
-	})
+	service, err := enrich.New(ctx, js, cfg.service(providers))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // our own
 	}
@@ -209,10 +213,11 @@ func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
 // for them otherwise.
 func (e *Enricher) serve(ctx context.Context) {
 	base, endStreams := context.WithCancel(ctx)
+	e.api = httpapi.New(httpapi.Config{
+		Logger: e.cfg.Logger, Origins: e.cfg.Origins, Ready: e.ready, Service: e.service, Version: e.cfg.Version,
+	})
 	e.server = &http.Server{
-		Handler: httpapi.New(httpapi.Config{
-			Logger: e.cfg.Logger, Origins: e.cfg.Origins, Ready: e.ready, Service: e.service, Version: e.cfg.Version,
-		}),
+		Handler:           e.api,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
@@ -306,6 +311,7 @@ func (e *Enricher) stop() error {
 		if err := e.server.Shutdown(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("enricher: requests still under way after %s are cut off: %w", drainTimeout, err), e.server.Close())
 		}
+		e.api.Wait()
 	} else if e.listener != nil {
 		errs = append(errs, e.listener.Close())
 	}

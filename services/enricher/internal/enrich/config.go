@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -70,15 +71,21 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-func (cfg Config) validate() error {
+// Validate reports everything that is wrong at once, but for the lack of providers, which New does.
+func (cfg Config) Validate() error {
+	cfg = cfg.withDefaults()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("enricher: "+format, args...)) }
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"ClaimTTL", cfg.ClaimTTL}, {"FoundTTL", cfg.FoundTTL}, {"LeaseTTL", cfg.LeaseTTL}, {"NotFoundTTL", cfg.NotFoundTTL},
-		{"RequestTTL", cfg.RequestTTL}, {"UnresolvedTTL", cfg.UnresolvedTTL},
+		{"ClaimTTL", cfg.ClaimTTL},
+		{"FoundTTL", cfg.FoundTTL},
+		{"LeaseTTL", cfg.LeaseTTL},
+		{"NotFoundTTL", cfg.NotFoundTTL},
+		{"RequestTTL", cfg.RequestTTL},
+		{"UnresolvedTTL", cfg.UnresolvedTTL},
 	} {
 		if d.value < time.Second || d.value%time.Second != 0 {
 			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
@@ -90,15 +97,16 @@ func (cfg Config) validate() error {
 	if cfg.MaxSubscriptions < 0 {
 		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)
 	}
-	if len(cfg.Providers) == 0 {
-		bad("no provider: want at least one")
-	}
 	seen := map[string]bool{}
 	for _, p := range cfg.Providers {
-		if seen[p.Name()] {
-			bad("two providers are named %q: names must differ", p.Name())
+		name := p.Name()
+		if _, err := contracts.EnrichSlotKey(name, "any"); err != nil {
+			bad("provider %q: its name must be made of letters, digits, '_' and '-': %w", name, err)
 		}
-		seen[p.Name()] = true
+		if seen[name] {
+			bad("two providers are named %q: names must differ", name)
+		}
+		seen[name] = true
 	}
 	return errors.Join(errs...)
 }

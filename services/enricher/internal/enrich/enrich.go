@@ -24,7 +24,8 @@ const claimsAtOnce = 64
 // rest. When the store is down everything is PENDING. The only error is [ErrUnknownProvider].
 //
 // One round trip for each 512 places when all are known. Otherwise three: read, claim, queue; the claims go out
-// together, and so do the jobs.
+// together, and so do the jobs. They are finished although ctx ends meanwhile: a claim without a job would keep its
+// place from everybody until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	s.counters.requests.Add(1)
 	resp := contracts.EnrichResponse{RequestID: cmp.Or(req.RequestID, uuid.NewString()), Results: req.Results}
@@ -90,7 +91,7 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 
 // resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout.
 func (s *Service) resolve(ctx context.Context, all []*target) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	keys := make([]string, len(all))
 	for i, t := range all {
@@ -126,6 +127,11 @@ func (s *Service) resolve(ctx context.Context, all []*target) {
 	recorded.Wait()
 }
 
+// detached bounds what is to be finished although its caller has gone.
+func (s *Service) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
+}
+
 // observe takes over what a slot says and logs it. It reports whether the place has to be claimed.
 func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (missing bool) {
 	if err := t.learn(slot); err != nil {
@@ -148,6 +154,7 @@ func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (mis
 	return true
 }
 
+// claimAll claims and queues places. Those with which that failed say so in unclaimed.
 func (s *Service) claimAll(ctx context.Context, missing []*target) {
 	limit := make(chan struct{}, claimsAtOnce)
 	var wg sync.WaitGroup
@@ -155,87 +162,54 @@ func (s *Service) claimAll(ctx context.Context, missing []*target) {
 		limit <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-limit }()
-			s.claim(ctx, t)
+			t.unclaimed = !s.claim(ctx, t)
 		})
 	}
 	wg.Wait()
 }
 
 // claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
-// time one has the claim; the others find it held. Two round trips.
-func (s *Service) claim(ctx context.Context, t *target) {
+// time one has the claim; the others find it held. It reports whether somebody has the place now, or had. Two round
+// trips.
+func (s *Service) claim(ctx context.Context, t *target) bool {
 	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Revision: t.revision})
 	var taken *kvlock.TakenError
 	switch {
 	case errors.As(err, &taken):
-		s.observe(ctx, t, taken.Slot)
+		return !s.observe(ctx, t, taken.Slot)
 	case err != nil:
 		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
 		s.skip(ctx, t, SkipLockError)
-	default:
-		s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
-		s.queue(ctx, t, claim)
+		return false
 	}
+	s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
+	return s.queue(ctx, t, claim)
 }
 
-// wait waits until every target is settled, for at most d.
+// wait waits until every target is settled, for at most d. What is known by then is the answer.
 func (s *Service) wait(ctx context.Context, all []*target, d time.Duration) {
-	open := map[string]*target{}
-	for _, t := range all {
-		if !t.settled {
-			open[t.key] = t
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	for len(open) > 0 {
-		if err := s.settleNext(ctx, open); err != nil {
-			return // what is known by now is the answer
-		}
-	}
-}
-
-// settleNext watches the open targets until one more is settled.
-func (s *Service) settleNext(ctx context.Context, open map[string]*target) error {
-	keys := make([]string, 0, len(open))
-	for key := range open {
-		keys = append(keys, key)
-	}
-	w, err := s.flight.Watch(keys...)
-	if err != nil {
-		return err //nolint:wrapcheck // only ends the wait
-	}
-	defer w.Close()
-	for len(open) > 0 {
-		slot, err := w.Next(ctx)
-		if err != nil {
-			return err //nolint:wrapcheck // only ends the wait
-		}
-		t := open[slot.Key]
-		if t == nil {
-			continue
-		}
-		s.follow(ctx, t, slot)
-		if t.settled {
-			delete(open, slot.Key)
-		}
-	}
-	return nil
-}
-
-// follow takes over what a watched slot says. A place whose claim has expired, because its worker or its job was lost,
-// is claimed and queued again: nobody who watches waits for ever.
-func (s *Service) follow(ctx context.Context, t *target, slot kvlock.Slot) {
-	err := t.learn(slot)
-	if err == nil && slot.State != kvlock.Absent {
+	open := slices.DeleteFunc(slices.Clone(all), func(t *target) bool { return t.settled })
+	if len(open) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-	defer cancel()
+	f, err := s.follow(open)
 	if err != nil {
-		s.discard(ctx, t, err)
+		s.logger.WarnContext(ctx, "enricher: request is answered without waiting", "requestId", open[0].job.RequestID, "error", err)
+		return
 	}
-	s.claim(ctx, t)
+	defer f.close()
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for left := len(open); left > 0; {
+		t, err := f.next(ctx)
+		if err != nil {
+			return
+		}
+		if t.settled && !t.told {
+			t.told = true
+			left--
+		}
+	}
 }
 
 // discard removes a result that cannot be read, so that the place is looked up again.

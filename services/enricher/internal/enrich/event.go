@@ -22,11 +22,11 @@ const (
 	EventEnqueueSkipped Event = "enqueue_skipped" // reason: a SkipReason
 )
 
-// The log events of a job, and what they carry beside jobId, placeId and attempt.
+// The log events of a job, and what they carry beside requestId, placeId and restaurantName.
 const (
 	EventMatched      Event = "matched"       // outcome, score, venueId, candidates
 	EventJobSkipped   Event = "job_skipped"   // reason: the place needs no work any more
-	EventProviderFail Event = "provider_fail" // error, kind
+	EventProviderFail Event = "provider_fail" // attempt, error, kind: a provider.Kind, or "" for an error that is none
 )
 
 // SkipReason says why no job was queued for a place.

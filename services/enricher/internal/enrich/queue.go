@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +23,8 @@ var errQueued = errors.New("a job for the place is queued already")
 
 // queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
 // expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
-// cannot be reached the claim is given back, so that the next request may try.
-func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) {
+// cannot be reached the claim is given back, so that the next request may try. It reports whether the job is queued.
+func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) bool {
 	err := s.publish(ctx, t, claim)
 	switch {
 	case errors.Is(err, errQueued):
@@ -32,11 +33,13 @@ func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) {
 		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
 		s.skip(ctx, t, SkipQueueUnavailable)
 		s.giveBack(ctx, claim)
+		return false
 	default:
 		s.counters.jobs.Add(1)
 		s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
 			slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", string(EventCacheMiss)))
 	}
+	return true
 }
 
 // publish sends the job until the stream has it. A try without an acknowledgement may have been stored: the next one
@@ -64,17 +67,44 @@ func (s *Service) publish(ctx context.Context, t *target, claim *kvlock.Claim) e
 		switch {
 		case err == nil:
 			return nil
-		case errors.As(err, &api) && api.ErrorCode == codePerSubjectLimit:
+		case isSubjectFull(err):
 			return errQueued
+		case errors.As(err, &api) && api.ErrorCode == codeInProcess && pause(ctx, inProcessPause):
 		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("enricher: queue %s: %w", subject, err)
 		}
 	}
 }
 
-// codePerSubjectLimit is the server's error for a message to a subject that is full (JSStreamStoreFailedF with
-// "maximum messages per subject exceeded").
-const codePerSubjectLimit jetstream.ErrorCode = 10077
+const (
+	// codeStoreFailed is the server's error for a message that a stream does not take (JSStreamStoreFailedF): because
+	// its subject is full, or the whole stream. Only the text tells which.
+	codeStoreFailed jetstream.ErrorCode = 10077
+
+	// codeInProcess is the answer of a replicated stream to a message id that it is storing just now.
+	codeInProcess jetstream.ErrorCode = 10158
+
+	// inProcessPause is after how long that is tried again.
+	inProcessPause = 20 * time.Millisecond
+)
+
+// isSubjectFull says that the stream has a message on the subject already.
+func isSubjectFull(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")
+}
+
+// pause waits, and reports whether ctx is still there after it.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 func jobMessage(subject string, job contracts.EnrichJob, claimID string, body []byte) (*nats.Msg, error) {
 	event := contracts.CloudEvent{

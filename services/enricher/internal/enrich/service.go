@@ -35,8 +35,11 @@ type Service struct {
 // New binds to the buckets and the queue. Two round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
+	}
+	if len(cfg.Providers) == 0 {
+		return nil, errors.New("enricher: no provider: want at least one")
 	}
 	requests, err := js.KeyValue(ctx, contracts.BucketRequests)
 	if err != nil {
@@ -59,8 +62,8 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	return s, nil
 }
 
-// Close ends all subscriptions and waits for what still runs in the background.
+// Close waits for what still runs in the background and ends all subscriptions.
 func (s *Service) Close() {
+	s.background.Wait() // each part is bounded, and needs the Flight
 	s.flight.Close()
-	s.background.Wait()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
 // ErrTooManySubscriptions is returned when this process has as many as Config.MaxSubscriptions.
@@ -24,7 +23,7 @@ const (
 
 // Update is one event of a Subscription.
 type Update struct {
-	// ID is what to pass to Subscribe to go on after this event.
+	// ID is what to pass to Subscribe to go on after this event: "" after a reset, to begin anew.
 	ID string
 
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
@@ -76,9 +75,9 @@ type Subscription struct {
 	service   *Service
 	requestID string
 	targets   []*target
-	byKey     map[string]int
+	places    map[*target]int // their positions
 	progress  progress
-	watcher   *kvlock.Watcher
+	follower  *follower
 	queue     []Update // what is known and not told yet
 	over      bool
 }
@@ -111,22 +110,22 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 		return nil, err
 	}
 	sub := &Subscription{
-		service: s, requestID: requestID, byKey: map[string]int{},
+		service: s, requestID: requestID, places: map[*target]int{},
 		progress: progress{nonce: record.Nonce, told: make([]told, len(record.Jobs))},
 	}
-	keys := make([]string, len(record.Jobs))
 	for i, job := range record.Jobs {
-		if keys[i], err = contracts.EnrichSlotKey(job.Provider, job.PlaceID); err != nil {
+		key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
+		if err != nil {
 			return nil, fmt.Errorf("enricher: record of request %q: %w", requestID, err)
 		}
-		sub.targets = append(sub.targets, newTarget(job, keys[i]))
-		sub.byKey[keys[i]] = i
+		t := newTarget(job, key)
+		sub.targets, sub.places[t] = append(sub.targets, t), i
 	}
-	if sub.watcher, err = s.flight.Watch(keys...); err != nil {
+	if sub.follower, err = s.follow(sub.targets); err != nil {
 		return nil, fmt.Errorf("enricher: subscribe to request %q: %w", requestID, err)
 	}
 	if err := sub.begin(ctx, lastEventID); err != nil {
-		sub.watcher.Close()
+		sub.follower.close()
 		return nil, err
 	}
 	return sub, nil
@@ -134,43 +133,41 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 
 // begin queues what a subscriber is told first.
 func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
-	if err := sub.learnAll(ctx); err != nil {
+	resumed := lastEventID != "" && sub.resume(lastEventID)
+	if err := sub.follower.first(ctx); err != nil {
 		return fmt.Errorf("enricher: subscribe to request %q: %w", sub.requestID, err)
 	}
 	switch {
-	case lastEventID == "":
-		sub.snapshot()
-	case sub.progress.resume(lastEventID) == nil:
-		sub.over = sub.progress.complete()
+	case resumed:
 		for i := range sub.targets {
 			sub.patch(i)
 		}
+	case lastEventID == "":
+		sub.snapshot()
 	default:
-		sub.tell(TypeReset, Notice{Type: TypeReset, RequestID: sub.requestID})
+		// Without an id: who is cut off now begins anew, for the snapshot is still missing.
+		sub.queue = append(sub.queue, Update{Type: TypeReset, Body: Notice{Type: TypeReset, RequestID: sub.requestID}})
 		sub.snapshot()
 	}
 	sub.finish()
 	return nil
 }
 
-// learnAll reads the state of every place: the watcher tells each once before it tells changes.
-func (sub *Subscription) learnAll(ctx context.Context) error {
-	learnt := map[int]bool{}
-	for len(learnt) < len(sub.byKey) {
-		slot, err := sub.watcher.Next(ctx)
-		if err != nil {
-			return err //nolint:wrapcheck // wrapped by begin
-		}
-		i := sub.byKey[slot.Key]
-		sub.service.follow(ctx, sub.targets[i], slot)
-		learnt[i] = true
+// resume goes on after the event with an id, and reports whether that is one of this request.
+func (sub *Subscription) resume(eventID string) bool {
+	if err := sub.progress.resume(eventID); err != nil {
+		return false
 	}
-	return nil
+	sub.over = sub.progress.complete()
+	for i, t := range sub.targets {
+		t.told = sub.progress.told[i] != toldNothing
+	}
+	return true
 }
 
 // Close ends the subscription.
 func (sub *Subscription) Close() {
-	sub.watcher.Close()
+	sub.follower.close()
 	<-sub.service.subscriptions
 }
 
@@ -183,13 +180,11 @@ func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err 
 		if sub.Over() {
 			return Update{}, false, nil
 		}
-		slot, err := sub.watcher.Next(ctx)
+		t, err := sub.follower.next(ctx)
 		if err != nil {
-			return Update{}, false, err //nolint:wrapcheck // the context's own error
+			return Update{}, false, err
 		}
-		i := sub.byKey[slot.Key]
-		sub.service.follow(ctx, sub.targets[i], slot)
-		sub.patch(i)
+		sub.patch(sub.places[t])
 		sub.finish()
 	}
 	update = sub.queue[0]
@@ -220,7 +215,7 @@ func (sub *Subscription) advance(i int) bool {
 	if rank <= sub.progress.told[i] {
 		return false
 	}
-	sub.progress.told[i] = rank
+	sub.progress.told[i], t.told = rank, true
 	return true
 }
 

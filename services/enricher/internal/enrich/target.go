@@ -20,6 +20,11 @@ type target struct {
 	state contracts.ProviderState
 	// settled: the state is what the look-up came to, whether it is an answer or not.
 	settled bool
+
+	// told: who follows the place has heard of an end, and does not need it to be looked up again.
+	told bool
+	// unclaimed: nobody works on the place, because it could not be claimed or queued.
+	unclaimed bool
 }
 
 // targets lists what a request asks for, in its order.

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
+	"runtime/debug"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -32,6 +33,10 @@ const (
 
 	// maxRetryAfter bounds how long a provider can have itself left alone.
 	maxRetryAfter = 10 * time.Minute
+
+	// limitedFor is for how long after a job was queued the limits of its provider are waited for without using an
+	// attempt: a backlog is nobody's failure.
+	limitedFor = 10 * time.Minute
 
 	// storeSnooze is when to try again after the store did not answer. That is not the job's fault: no attempt is used.
 	storeSnooze = time.Second
@@ -73,8 +78,10 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 // claim, because the server delivered the job to both, the job is put off: until there is a result, or the other one
 // has stopped to renew its lease.
 //
-// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing. A failure that may pass is tried again by the worker's policy, not before the provider allows it. One that
-// may not, and the last one, leave the place without an answer for UnresolvedTTL and end in the dead letters.
+// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing: a
+// search goes on although the claim is lost meanwhile, and what it came to is stored if nobody else was faster. A
+// failure that may pass is tried again by the worker's policy, not before the provider allows it. One that may not, and
+// the last one, leave the place without an answer for UnresolvedTTL and end in the dead letters.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobTarget(job.Args)
 	if err != nil {
@@ -89,17 +96,38 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	case errors.As(err, &taken):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
 		return nil
+	case err != nil && unusable(ctx, err):
+		return worker.Cancel(err)
 	case err != nil:
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err))
 	}
 
-	held, stop := claim.Keep(ctx, s.cfg.LeaseTTL)
-	result, err := s.lookUp(held, t)
-	stop()
+	_, stop := claim.Keep(ctx, s.cfg.LeaseTTL)
+	defer stop()
+	result, err := s.lookUp(ctx, t)
 	if err != nil {
+		stop()
 		return s.failed(ctx, job, t, claim, err)
 	}
-	return s.unstored(ctx, t, s.complete(ctx, t, claim, result))
+	return s.unstored(ctx, t, s.store(ctx, t, claim, result))
+}
+
+// unusable says that a claim could not be resumed because of what the job says it is, which no retry can mend.
+func unusable(ctx context.Context, err error) bool {
+	var api *jetstream.APIError
+	return ctx.Err() == nil && !errors.As(err, &api) &&
+		!errors.Is(err, kvlock.ErrUnavailable) && !errors.Is(err, kvlock.ErrClosed) && !errors.Is(err, kvlock.ErrVersion)
+}
+
+// store stores a result, and keeps trying while the store does not answer: the provider is not to be asked again for
+// what it has said already.
+func (s *Service) store(ctx context.Context, t *target, claim *kvlock.Claim, result contracts.EnrichResult) error {
+	for {
+		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
+		if !errors.Is(err, kvlock.ErrUnavailable) || !pause(ctx, storeSnooze) {
+			return err
+		}
+	}
 }
 
 // unstored puts a job off that failed because the store did not answer.
@@ -122,8 +150,13 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	return newTarget(job, key), nil
 }
 
-// lookUp asks the provider and decides.
-func (s *Service) lookUp(ctx context.Context, t *target) (contracts.EnrichResult, error) {
+// lookUp asks the provider and decides. A panic of either is an error: the claim is put back after it, as after others.
+func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.EnrichResult, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
+		}
+	}()
 	place := match.Place{Name: t.job.Name, Address: t.job.Address, City: t.job.CityText, Phone: t.job.Phone}
 	if l := t.job.Location; l != nil {
 		place.Location = &match.Point{Lat: l.Lat, Lng: l.Lng}
@@ -134,8 +167,7 @@ func (s *Service) lookUp(ctx context.Context, t *target) (contracts.EnrichResult
 		return contracts.EnrichResult{}, err //nolint:wrapcheck // the caller needs its type
 	}
 	decision := match.Best(place, provider.Places(venues))
-	result, err := resultOf(decision, venues)
-	if err != nil {
+	if result, err = resultOf(decision, venues); err != nil {
 		return contracts.EnrichResult{}, err
 	}
 	attrs := []slog.Attr{slog.String("outcome", string(result.Outcome)), slog.Float64("score", result.Score), slog.Int("candidates", len(venues))}
@@ -204,77 +236,4 @@ func (s *Service) ttl(o contracts.Outcome) time.Duration {
 	}
 	jittered := time.Duration(float64(d) * (0.9 + 0.2*rand.Float64())) //nolint:gosec // spreads expiry, guards nothing
 	return max(jittered.Truncate(time.Second), time.Second)
-}
-
-// failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
-func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *kvlock.Claim, cause error) error {
-	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
-		return s.putBack(ctx, claim, cause)
-	}
-	var failure *provider.Error
-	var after time.Duration
-	if errors.As(cause, &failure) {
-		after = min(failure.RetryAfter, maxRetryAfter)
-	}
-	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt), slog.String("error", cause.Error()))
-	if provider.Temporary(cause) && job.Attempt < searchAttempts {
-		if after > 0 {
-			return s.putBack(ctx, claim, worker.Retry(after, cause))
-		}
-		return s.putBack(ctx, claim, cause)
-	}
-	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
-		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key, "error", err)
-	}
-	return worker.Cancel(cause)
-}
-
-// errorResult is what a look-up came to that will not be tried again for now.
-func errorResult() contracts.EnrichResult {
-	return contracts.EnrichResult{
-		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
-	}
-}
-
-// Settled is the worker's hook. A job that was buried without having been worked, because it could not be read or its
-// workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
-// again, for ever.
-func (s *Service) Settled(settled worker.Settlement) {
-	if settled.Outcome != worker.OutcomeDead {
-		return
-	}
-	key, found := strings.CutPrefix(settled.Subject, strings.TrimSuffix(contracts.EnrichJobsSubjects, ">"))
-	if !found {
-		return
-	}
-	s.background.Go(func() {
-		ctx := context.Background() //nolint:forbidigo // bounded by the Flight, waited for by Close
-		if err := s.abandon(ctx, key); err != nil && !errors.Is(err, kvlock.ErrTaken) {
-			s.logger.Warn("enricher: place of a buried job stays as it is", "key", key, "error", err)
-		}
-	})
-}
-
-// putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
-func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict error) error {
-	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
-		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
-	}
-	return verdict
-}
-
-// abandon leaves a place without an answer. A claim that is still pending was for the job that is no more.
-func (s *Service) abandon(ctx context.Context, key string) error {
-	slot, err := s.flight.Get(ctx, key)
-	if err == nil && slot.State == kvlock.Pending {
-		err = s.flight.Invalidate(ctx, key)
-	}
-	if err != nil {
-		return fmt.Errorf("enricher: abandon %s: %w", key, err)
-	}
-	claim, err := s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
-	if err != nil {
-		return fmt.Errorf("enricher: abandon %s: %w", key, err)
-	}
-	return s.complete(ctx, &target{key: key}, claim, errorResult())
 }

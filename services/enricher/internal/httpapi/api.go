@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -40,15 +41,19 @@ type Config struct {
 const (
 	defaultHeartbeat = 15 * time.Second
 	writeTimeout     = 10 * time.Second // for one event to a client that does not read
+	closeTimeout     = time.Second      // for a client to agree to the end of a WebSocket
 	retryAfter       = "2"              // seconds, with every 503
 )
 
-type api struct {
+// API is the handler of all routes.
+type API struct {
 	Config
+	routes  *http.ServeMux
+	sockets sync.WaitGroup
 }
 
-// New returns the handler of all routes.
-func New(cfg Config) http.Handler {
+// New returns the API.
+func New(cfg Config) *API {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = defaultHeartbeat
 	}
@@ -58,8 +63,8 @@ func New(cfg Config) http.Handler {
 	if cfg.Version == "" {
 		cfg.Version = "unknown"
 	}
-	a := &api{cfg}
 	mux := http.NewServeMux()
+	a := &API{Config: cfg, routes: mux}
 	mux.HandleFunc("POST /v1/enrich", a.enrich)
 	mux.HandleFunc("GET /v1/requests/{requestId}", a.request)
 	mux.HandleFunc("GET /v1/requests/{requestId}/events", a.events)
@@ -67,17 +72,25 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, a.Version+"\n") })
-	return mux
+	return a
 }
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.routes.ServeHTTP(w, r) }
+
+// Wait waits until every WebSocket has ended, after the contexts of their requests have: a server that shuts down does
+// not know of them any more. A client that does not read holds it up for a second.
+func (a *API) Wait() { a.sockets.Wait() }
 
 // enrich answers POST /v1/enrich. The query parameter wait, a duration such as 5s, is waitMs of the body for those who
 // cannot change the body.
-func (a *api) enrich(w http.ResponseWriter, r *http.Request) {
+func (a *API) enrich(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, contracts.MaxBody))
 	if err != nil {
 		a.fail(w, r, readError(err))
 		return
 	}
+	readOn(w)
 	req, err := contracts.Decode[contracts.EnrichRequest](body)
 	if err != nil {
 		a.fail(w, r, err)
@@ -111,6 +124,12 @@ func (a *api) enrich(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data)
 }
 
+// readOn ends the time that the server gives a client to send its request. It would end the request's context while the
+// answer waits for results, or the stream of events goes on.
+func readOn(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // without deadlines there is none to end
+}
+
 // readError is what is wrong with a body that could not be read.
 func readError(err error) error {
 	var tooLarge *http.MaxBytesError
@@ -121,7 +140,7 @@ func readError(err error) error {
 }
 
 // request answers GET /v1/requests/{requestId} with where the request stands, for those who poll.
-func (a *api) request(w http.ResponseWriter, r *http.Request) {
+func (a *API) request(w http.ResponseWriter, r *http.Request) {
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), "")
 	if err != nil {
 		a.fail(w, r, err)
@@ -137,7 +156,7 @@ func (a *api) request(w http.ResponseWriter, r *http.Request) {
 }
 
 // ready answers GET /readyz, with a line for each check when the query has verbose.
-func (a *api) ready(w http.ResponseWriter, r *http.Request) {
+func (a *API) ready(w http.ResponseWriter, r *http.Request) {
 	checks := a.Ready(r.Context())
 	status, text := http.StatusOK, ""
 	for _, name := range sortedKeys(checks) {

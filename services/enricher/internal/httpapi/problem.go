@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -42,8 +43,10 @@ func problemOf(err error) problem {
 		p.Status = http.StatusNotFound
 	case errors.Is(err, enrich.ErrTooManySubscriptions):
 		p.Status = http.StatusServiceUnavailable
-	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvlock.ErrClosed), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		p.Status, p.Detail = http.StatusServiceUnavailable, "the store does not answer"
+	case errors.Is(err, kvlock.ErrClosed), errors.Is(err, context.Canceled):
+		p.Status, p.Detail = http.StatusServiceUnavailable, "the service is stopping"
 	default:
 		p.Status, p.Detail = http.StatusInternalServerError, "see the service's log"
 	}
@@ -51,13 +54,11 @@ func problemOf(err error) problem {
 	return p
 }
 
-// fail answers with a problem. What the client may not know is logged.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // nobody is there to read it
-	}
+// fail answers with a problem. What the client may not know is logged. A request whose context is over gets an answer
+// too: the client may have gone, but the service may also be stopping.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError {
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.Logger.WarnContext(r.Context(), "enricher: request failed", "path", r.URL.Path, "status", p.Status, "error", err)
 	}
 	if p.Status == http.StatusServiceUnavailable {
@@ -66,6 +67,12 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, p.Status, "application/problem+json", p)
 }
 
-func pathEscape(s string) string { return url.PathEscape(s) }
+// pathEscape makes any id one segment of a path. Dots alone would be taken for the way to another folder.
+func pathEscape(id string) string {
+	if id == "." || id == ".." {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}
 
 func sortedKeys(m map[string]error) []string { return slices.Sorted(maps.Keys(m)) }

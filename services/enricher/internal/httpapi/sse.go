@@ -24,7 +24,7 @@ func lastEventID(r *http.Request) string {
 // events answers GET /v1/requests/{requestId}/events with server-sent events, as the HTML standard has them
 // (https://html.spec.whatwg.org/multipage/server-sent-events.html): a snapshot, or what came after Last-Event-ID; then
 // each change; then complete, and the end. A client that comes back after that gets 204, which tells EventSource to stop.
-func (a *api) events(w http.ResponseWriter, r *http.Request) {
+func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), lastEventID(r))
 	if err != nil {
 		a.fail(w, r, err)
@@ -35,6 +35,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
+	readOn(w)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")

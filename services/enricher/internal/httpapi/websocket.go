@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -16,7 +17,9 @@ import (
 // webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets the
 // RESULT_PATCH frames that existing front ends know, for what is known already too. A client that gives last_event_id,
 // be it empty, gets what an event stream gets: a snapshot first, an eventId in every frame, and the end.
-func (a *api) webSocket(w http.ResponseWriter, r *http.Request) {
+func (a *API) webSocket(w http.ResponseWriter, r *http.Request) {
+	a.sockets.Add(1)
+	defer a.sockets.Done()
 	query := r.URL.Query()
 	resumable := query.Has("last_event_id")
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), query.Get("last_event_id"))
@@ -29,24 +32,40 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // Accept has answered
 	}
-	defer func() { _ = conn.CloseNow() }()
-	ctx := conn.CloseRead(r.Context()) // ends when the client closes; a message from it is a violation
+	// Reading goes on when the request's context ends, because the service stops: the end is to be agreed on with the
+	// client. It ends when the client closes; a message from it is a violation.
+	reading, cut := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer func() {
+		cut()
+		_ = conn.CloseNow() //nolint:errcheck // closed already
+	}()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(conn.CloseRead(reading), cancel)()
+	code, reason := a.push(ctx, conn, sub, resumable)
+	if reason != "" {
+		defer time.AfterFunc(closeTimeout, cut).Stop()
+		_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
+	}
+}
+
+// push sends what there is to tell until there is no more. It returns how to take leave, or no reason when there is
+// nobody to take leave of.
+func (a *API) push(ctx context.Context, conn *websocket.Conn, sub *enrich.Subscription, resumable bool) (code websocket.StatusCode, reason string) {
 	for {
 		update, ok, err := next(ctx, sub, a.Heartbeat)
 		switch {
 		case errors.Is(err, errIdle):
 			err = ping(ctx, conn)
 		case err != nil:
-			_ = conn.Close(websocket.StatusGoingAway, "come back")
-			return
+			return websocket.StatusGoingAway, "come back"
 		case !ok:
-			_ = conn.Close(websocket.StatusNormalClosure, "complete")
-			return
+			return websocket.StatusNormalClosure, "complete"
 		default:
 			err = send(ctx, conn, update, resumable)
 		}
 		if err != nil {
-			return
+			return 0, ""
 		}
 	}
 }

@@ -29,14 +29,20 @@ const requestsAtOnce = 256
 
 // API is a running micro service.
 type API struct {
-	ctx      context.Context //nolint:containedctx // the life of the API, not of a call
-	cancel   context.CancelFunc
-	limit    chan struct{}
-	logger   *slog.Logger
-	service  *enrich.Service
-	micro    micro.Service
+	ctx     context.Context //nolint:containedctx // the life of the API, not of a call
+	cancel  context.CancelFunc
+	limit   chan struct{}
+	logger  *slog.Logger
+	service *enrich.Service
+	micro   micro.Service
+
+	mu       sync.RWMutex // guards stopped, after which no request begins
+	stopped  bool
 	requests sync.WaitGroup
 }
+
+// errStopping is returned to those whose request came too late.
+var errStopping = errors.New("enricher: the service is stopping, ask again")
 
 // Start adds the service to the connection. version is a semantic one.
 func Start(nc *nats.Conn, service *enrich.Service, version string, logger *slog.Logger) (*API, error) {
@@ -71,6 +77,9 @@ func Start(nc *nats.Conn, service *enrich.Service, version string, logger *slog.
 func (a *API) Stop() error {
 	err := a.micro.Stop()
 	a.cancel()
+	a.mu.Lock()
+	a.stopped = true // what the subscriptions still hold is refused
+	a.mu.Unlock()
 	a.requests.Wait()
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 		return fmt.Errorf("enricher: stop micro service: %w", err)
@@ -81,24 +90,39 @@ func (a *API) Stop() error {
 // handler answers each request in a goroutine of its own: an endpoint gets them one after the other, and one may wait.
 func (a *API) handler(answer func(context.Context, []byte) ([]byte, error)) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
-		select {
-		case a.limit <- struct{}{}:
-		case <-a.ctx.Done():
+		a.mu.RLock()
+		defer a.mu.RUnlock()
+		if a.stopped || !a.admit() {
+			a.respond(r, nil, errStopping)
 			return
 		}
 		a.requests.Go(func() {
 			defer func() { <-a.limit }()
 			data, err := answer(a.ctx, r.Data())
-			if err == nil {
-				err = r.Respond(data)
-			} else {
-				err = respondError(r, err)
-			}
-			if err != nil {
-				a.logger.Warn("enricher: answer could not be sent", "subject", r.Subject(), "error", err)
-			}
+			a.respond(r, data, err)
 		})
 	})
+}
+
+// admit waits for room, and reports false when the service stops meanwhile.
+func (a *API) admit() bool {
+	select {
+	case a.limit <- struct{}{}:
+		return true
+	case <-a.ctx.Done():
+		return false
+	}
+}
+
+func (a *API) respond(r micro.Request, data []byte, err error) {
+	if err == nil {
+		err = r.Respond(data)
+	} else {
+		err = a.respondError(r, err)
+	}
+	if err != nil {
+		a.logger.Warn("enricher: answer could not be sent", "subject", r.Subject(), "error", err)
+	}
 }
 
 func (a *API) enrich(ctx context.Context, body []byte) ([]byte, error) {
@@ -133,10 +157,12 @@ func (a *API) get(ctx context.Context, body []byte) ([]byte, error) {
 }
 
 // respondError sends the error in the headers of ADR-32, and the failing fields in the body.
-func respondError(r micro.Request, err error) error {
+func (a *API) respondError(r micro.Request, err error) error {
 	var invalid *contracts.ValidationError
 	code, text, body := "500", "see the service's log", []byte(nil)
 	switch {
+	case errors.Is(err, contracts.ErrTooLarge):
+		code, text = "413", err.Error()
 	case errors.As(err, &invalid):
 		code, text = "400", err.Error()
 		body, _ = json.Marshal(map[string]any{"errors": invalid.Fields}) //nolint:errchkjson // strings only
@@ -144,8 +170,14 @@ func respondError(r micro.Request, err error) error {
 		code, text = "400", err.Error()
 	case errors.Is(err, enrich.ErrUnknownRequest):
 		code, text = "404", err.Error()
-	case errors.Is(err, enrich.ErrTooManySubscriptions), errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvlock.ErrClosed):
+	case errors.Is(err, enrich.ErrTooManySubscriptions), errors.Is(err, errStopping):
 		code, text = "503", err.Error()
+	case errors.Is(err, kvlock.ErrClosed), errors.Is(err, context.Canceled):
+		code, text = "503", errStopping.Error()
+	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		code, text = "503", "enricher: the store does not answer, ask again"
+	default:
+		a.logger.Error("enricher: request failed", "subject", r.Subject(), "error", err)
 	}
 	return r.Error(code, text, body) //nolint:wrapcheck // logged by the caller
 }

@@ -1,0 +1,95 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
+func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *kvlock.Claim, cause error) error {
+	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
+		return s.putBack(ctx, claim, cause)
+	}
+	var failure *provider.Error
+	var after time.Duration
+	var kind provider.Kind
+	if errors.As(cause, &failure) {
+		after, kind = min(failure.RetryAfter, maxRetryAfter), failure.Kind
+	}
+	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt),
+		slog.String("error", cause.Error()), slog.String("kind", string(kind)))
+	if kind == provider.KindRateLimited && after > 0 && time.Since(job.EnqueuedAt) < limitedFor {
+		return s.putBack(ctx, claim, worker.Snooze(after))
+	}
+	if provider.Temporary(cause) && job.Attempt < searchAttempts {
+		if after > 0 {
+			return s.putBack(ctx, claim, worker.Retry(after, cause))
+		}
+		return s.putBack(ctx, claim, cause)
+	}
+	if err := s.complete(context.WithoutCancel(ctx), t, claim, errorResult()); err != nil {
+		s.logger.WarnContext(ctx, "enricher: those who wait will learn by the claim's expiry", "key", t.key, "error", err)
+	}
+	return worker.Cancel(cause)
+}
+
+// errorResult is what a look-up came to that will not be tried again for now.
+func errorResult() contracts.EnrichResult {
+	return contracts.EnrichResult{
+		Status: contracts.StatusPending, UpdatedAt: time.Now().UTC(), Outcome: contracts.OutcomeError, Matcher: match.ModelVersion,
+	}
+}
+
+// Settled is the worker's hook. A job that was buried without having been worked, because it could not be read or its
+// workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
+// again, for ever.
+func (s *Service) Settled(settled worker.Settlement) {
+	if settled.Outcome != worker.OutcomeDead {
+		return
+	}
+	key, found := strings.CutPrefix(settled.Subject, strings.TrimSuffix(contracts.EnrichJobsSubjects, ">"))
+	if !found {
+		return
+	}
+	s.background.Go(func() {
+		ctx := context.Background() //nolint:forbidigo // bounded by the Flight, waited for by Close
+		if err := s.abandon(ctx, key, settled.ID); err != nil && !errors.Is(err, kvlock.ErrTaken) {
+			s.logger.Warn("enricher: place of a buried job stays as it is", "key", key, "error", err)
+		}
+	})
+}
+
+// putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
+func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict error) error {
+	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
+		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
+	}
+	return verdict
+}
+
+// abandon leaves a place without an answer after a job was buried. A claim that waits to be resumed was left to that
+// job; one that somebody works on is left alone if it is another job's.
+func (s *Service) abandon(ctx context.Context, key, jobID string) error {
+	slot, err := s.flight.Get(ctx, key)
+	if err == nil && slot.State == kvlock.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID) {
+		err = s.flight.Invalidate(ctx, key)
+	}
+	if err != nil {
+		return fmt.Errorf("enricher: abandon %s: %w", key, err)
+	}
+	claim, err := s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
+	if err != nil {
+		return fmt.Errorf("enricher: abandon %s: %w", key, err)
+	}
+	return s.complete(ctx, &target{key: key}, claim, errorResult())
+}

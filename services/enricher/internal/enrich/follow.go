@@ -1,0 +1,151 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+const (
+	// gather is how long places that became free are gathered, at most, to be claimed together. It also keeps those who
+	// follow the same place from going for it at the same moment.
+	gather = 50 * time.Millisecond
+
+	// minReclaim and maxReclaim bound how long a place is left alone that could not be claimed or queued. The pause
+	// doubles as long as that goes on, and is up to a half longer by chance.
+	minReclaim = time.Second
+	maxReclaim = 30 * time.Second
+)
+
+// errReclaim ends a wait because free places are due to be claimed.
+var errReclaim = errors.New("places are due to be claimed")
+
+// follower learns what becomes of places. One that nobody works on any more, because its claim expired with its worker
+// or its job, or because it could not be claimed or queued, is claimed and queued: nobody who follows waits for ever.
+type follower struct {
+	service *Service
+	byKey   map[string]*target
+	watcher *kvlock.Watcher
+
+	free  map[string]*target // places that nobody works on
+	due   time.Time          // when to claim them
+	pause time.Duration      // until the next try when that fails
+}
+
+// follow starts to follow targets with different keys. Close ends it.
+func (s *Service) follow(targets []*target) (*follower, error) {
+	f := &follower{service: s, byKey: make(map[string]*target, len(targets)), free: map[string]*target{}, pause: minReclaim}
+	keys := make([]string, len(targets))
+	for i, t := range targets {
+		keys[i], f.byKey[t.key] = t.key, t
+	}
+	var err error
+	f.watcher, err = s.flight.Watch(keys...)
+	return f, err //nolint:wrapcheck // wrapped by the caller, which knows for whom
+}
+
+func (f *follower) close() { f.watcher.Close() }
+
+// first learns the state of every place, and claims those that are free. One round trip for each 512 places; two more
+// when places are free.
+func (f *follower) first(ctx context.Context) error {
+	known := make(map[string]bool, len(f.byKey))
+	for len(known) < len(f.byKey) {
+		slot, err := f.watcher.Next(ctx)
+		if err != nil {
+			return err //nolint:wrapcheck // the context's own
+		}
+		f.learn(ctx, slot)
+		known[slot.Key] = true
+	}
+	f.reclaim(ctx)
+	return nil
+}
+
+// next waits until there is news of a place.
+func (f *follower) next(ctx context.Context) (*target, error) {
+	for {
+		slot, err := f.await(ctx)
+		switch {
+		case errors.Is(err, errReclaim):
+			f.reclaim(ctx)
+		case err != nil:
+			return nil, err
+		default:
+			if t := f.learn(ctx, slot); t != nil {
+				return t, nil
+			}
+		}
+	}
+}
+
+func (f *follower) await(ctx context.Context) (kvlock.Slot, error) {
+	if len(f.free) > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, f.due, errReclaim)
+		defer cancel()
+	}
+	return f.watcher.Next(ctx) //nolint:wrapcheck // the context's own
+}
+
+// learn takes over what a slot says, and returns the place if that is news to who follows it.
+func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
+	t := f.byKey[slot.Key]
+	if t.told && slot.State != kvlock.Done {
+		return nil // what was told last holds
+	}
+	err := t.learn(slot)
+	switch {
+	case err != nil:
+		ctx, cancel := f.service.detached(ctx)
+		defer cancel()
+		f.service.discard(ctx, t, err)
+		f.release(t, rand.N(gather))
+	case slot.State == kvlock.Absent:
+		f.release(t, rand.N(gather))
+	case slot.State == kvlock.Failed: // whoever claimed it could not queue it
+		f.release(t, f.pause)
+	default:
+		delete(f.free, t.key)
+	}
+	return t
+}
+
+// release notes that nobody works on a place, and that it is to be claimed after a while.
+func (f *follower) release(t *target, after time.Duration) {
+	due := time.Now().Add(after)
+	if len(f.free) == 0 || due.Before(f.due) {
+		f.due = due
+	}
+	f.free[t.key] = t
+}
+
+// reclaim claims and queues all places that nobody works on. Those with which that fails are left for a while.
+func (f *follower) reclaim(ctx context.Context) {
+	if len(f.free) == 0 {
+		return
+	}
+	list := make([]*target, 0, len(f.free))
+	for _, t := range f.free {
+		list = append(list, t)
+	}
+	ctx, cancel := f.service.detached(ctx)
+	defer cancel()
+	f.service.claimAll(ctx, list)
+	clear(f.free)
+	failed := false
+	for _, t := range list {
+		if t.unclaimed {
+			failed = true
+			f.release(t, f.pause+rand.N(f.pause/2))
+		}
+	}
+	if failed {
+		f.pause = min(2*f.pause, maxReclaim)
+	} else {
+		f.pause = minReclaim
+	}
+}
