@@ -23,12 +23,14 @@ type proxy struct {
 	hole   bool // takes everything, and passes nothing on
 	filter func(frame) verdict
 	links  []net.Conn
+	subs   int
 	wg     sync.WaitGroup
 }
 
 // frame is one message on the wire.
 type frame struct {
 	fromClient bool
+	subscribes bool
 	subject    string // "" for anything but a message
 	reply      string
 	raw        []byte
@@ -106,9 +108,19 @@ func (p *proxy) cut() {
 	p.links = nil
 }
 
+// subscriptions is how many the client has made.
+func (p *proxy) subscriptions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.subs
+}
+
 func (p *proxy) judge(f frame) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if f.subscribes {
+		p.subs++
+	}
 	switch {
 	case p.hole:
 		return lose
@@ -153,6 +165,7 @@ func readFrame(r *bufio.Reader, fromClient bool) (frame, error) {
 	if len(words) == 0 {
 		return f, nil
 	}
+	f.subscribes = fromClient && words[0] == "SUB"
 	fixed := 0 // words that are there without a reply
 	switch words[0] {
 	case "PUB":
