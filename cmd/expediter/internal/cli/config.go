@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 )
@@ -13,6 +14,9 @@ import (
 // Config is what the command line program needs from outside. The zero value is the program as a person runs it, except
 // for OpenEnricher.
 type Config struct {
+	// Demo runs the demo. Defaults to demo.Run.
+	Demo func(context.Context, demo.Config) (demo.Report, error)
+
 	// Getenv reads the environment. Defaults to os.Getenv.
 	Getenv func(string) string
 
@@ -47,6 +51,9 @@ type EnricherOptions struct {
 }
 
 func (c Config) withDefaults() Config {
+	if c.Demo == nil {
+		c.Demo = demo.Run
+	}
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
 	}

@@ -14,12 +14,16 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
 const (
 	// usersPerSearch is how many users type each search of the sample, all at the same time.
 	usersPerSearch = 4
+
+	// durability is how the embedded server keeps what it acknowledges.
+	durability = "one replica, default sync"
 
 	// hitRounds is how often all searches are asked again, one after the other, to time answers from the slots.
 	hitRounds = 40
@@ -28,8 +32,39 @@ const (
 	timeout = time.Minute
 )
 
+// Config says how the demo runs.
+type Config struct {
+	// Asked is called when everybody has been told, before anything is counted. Defaults to nothing. It is for proving
+	// that the demo can fail.
+	Asked func(context.Context, *pipeline.Pipeline) error
+
+	// Interpose puts something between the enrichers and the witness who counts the calls to the provider. Defaults to
+	// nothing. It is for proving that the demo can fail.
+	Interpose func(provider.Provider) provider.Provider
+
+	// Logger gets the log of everything. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Out takes the account. Defaults to io.Discard.
+	Out io.Writer
+}
+
+func (c Config) withDefaults() Config {
+	if c.Asked == nil {
+		c.Asked = func(context.Context, *pipeline.Pipeline) error { return nil }
+	}
+	if c.Interpose == nil {
+		c.Interpose = func(p provider.Provider) provider.Provider { return p }
+	}
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	return c
+}
+
 // Run runs the demo and writes an account of it. A failed invariant is no error but in the report.
-func Run(ctx context.Context, out io.Writer, logger *slog.Logger) (Report, error) {
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	started := time.Now()
@@ -41,14 +76,14 @@ func Run(ctx context.Context, out io.Writer, logger *slog.Logger) (Report, error
 	if err != nil {
 		return Report{}, err //nolint:wrapcheck // says what is wrong
 	}
-	d := &demo{sample: s, provider: newCounting(venues), client: newClient(), out: out}
+	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient()}
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
-		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Logger: logger, NATSPort: -1, Provider: d.provider,
+		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
 	})
 	if err != nil {
 		return Report{}, err //nolint:wrapcheck // says what failed
 	}
-	d.say("started    an embedded NATS server and two enrichers in %s", round(time.Since(started)))
+	d.say("started    an embedded NATS server (%s) and two enrichers, in %s", durability, round(time.Since(started)))
 	err = d.run(ctx)
 	d.client.CloseIdleConnections()
 	if stopErr := d.pipeline.Stop(); err == nil {
@@ -60,11 +95,11 @@ func Run(ctx context.Context, out io.Writer, logger *slog.Logger) (Report, error
 
 // demo is one run.
 type demo struct {
+	cfg      Config
 	sample   sample.Sample
 	provider *counting
 	pipeline *pipeline.Pipeline
 	client   *http.Client
-	out      io.Writer
 	report   Report
 	users    []*user
 }
@@ -74,11 +109,14 @@ func newClient() *http.Client {
 }
 
 func (d *demo) say(format string, args ...any) {
-	fmt.Fprintf(d.out, format+"\n", args...) //nolint:errcheck // nobody to tell
+	fmt.Fprintf(d.cfg.Out, format+"\n", args...) //nolint:errcheck // nobody to tell
 }
 
 func (d *demo) run(ctx context.Context) error {
 	if err := d.askAll(ctx); err != nil {
+		return err
+	}
+	if err := d.cfg.Asked(ctx, d.pipeline); err != nil {
 		return err
 	}
 	if err := d.count(ctx); err != nil {
@@ -90,7 +128,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.askAgain(ctx); err != nil {
 		return err
 	}
-	d.judge(ctx)
+	d.judge()
 	return nil
 }
 
@@ -123,7 +161,7 @@ func (d *demo) askAll(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("asked      %d searches by %d users at the same moment, over HTTP; all was told after %s",
+	d.say("asked      %d searches by %d users at the same moment, over HTTP; everybody knew everything after %s",
 		len(d.sample.Requests), len(d.users), round(time.Since(started)))
 	return nil
 }
@@ -157,14 +195,22 @@ func (d *demo) count(ctx context.Context) error {
 		*count = int(stream.CachedInfo().State.LastSeq) //nolint:gosec // a few dozen
 	}
 	r.DuplicateJobs = r.Jobs - r.Distinct
-	hits := 0
+	d.account()
+	return nil
+}
+
+// account says what was counted.
+func (d *demo) account() {
+	r, hits := d.report.Enricher, 0
 	for _, u := range d.users {
 		hits += u.hits
 	}
-	d.say("           %d places, %d different ones: %d known when asked, %d told later, %d of those by a patch",
-		r.Places, r.Distinct, hits, r.Places-hits, r.Patches)
-	d.say("worked     %d jobs, %d of them twice; the provider was asked %d times, %d of them again", r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
-	return nil
+	late := r.Places - hits - r.PendingLeft
+	d.say("           %d places in all, %d different ones; %d were known when asked for, %d were told later:",
+		r.Places, r.Distinct, hits, late)
+	d.say("           %d in the snapshot that a listener gets first, %d each by a patch when it was found out", late-r.Patches, r.Patches)
+	d.say("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
+		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
 // askAgain times answers that come from the slots alone.
@@ -178,16 +224,14 @@ func (d *demo) askAgain(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if pending > 0 {
-				d.report.Broken = append(d.report.Broken, fmt.Sprintf("%d places of %s are pending again", pending, u.req.RequestID))
-			}
+			d.report.Enricher.PendingAgain += pending
 			took = append(took, again.answer)
 		}
 	}
 	r := &d.report.Enricher
 	r.HitRequests, r.P50HitMS, r.P99HitMS = len(took), percentile(took, 50), percentile(took, 99)
-	d.say("asked      all again, %d times one after the other: p50 %.2f ms, p99 %.2f ms, nothing looked up",
-		len(took), r.P50HitMS, r.P99HitMS)
+	d.say("asked      the searches again, %d requests one after the other: p50 %.2f ms, p99 %.2f ms (%s)\n",
+		len(took), r.P50HitMS, r.P99HitMS, durability)
 	return nil
 }
 

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"text/tabwriter"
+	"strings"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
@@ -45,8 +46,8 @@ func (d *demo) tell(ctx context.Context) error {
 
 // table shows some places of each outcome: of those that were found, the ones whose names have least in common.
 func (d *demo) table(names map[string]string, results map[string]contracts.EnrichResult, byOutcome map[contracts.Outcome][]string) error {
-	w := tabwriter.NewWriter(d.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "outcome\tscore\tasked for\tvenue\twhat spoke most") //nolint:errcheck // flushed below
+	w := table.New(d.cfg.Out, table.Column{Name: "outcome"}, table.Column{Name: "score"}, table.Column{Name: "asked for"},
+		table.Column{Name: "best venue"}, table.Column{Name: "what decided"})
 	for _, outcome := range []contracts.Outcome{contracts.OutcomeFound, contracts.OutcomeNotFound, contracts.OutcomeAmbiguous} {
 		ids := byOutcome[outcome]
 		slices.SortStableFunc(ids, func(a, b string) int {
@@ -54,15 +55,17 @@ func (d *demo) table(names map[string]string, results map[string]contracts.Enric
 		})
 		for _, id := range ids[:min(shown, len(ids))] {
 			result := results[id]
-			venue := "-"
+			venue := ""
 			if result.Venue != nil {
 				venue = result.Venue.Name
 			}
-			fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t%s\n", outcome, result.Score, names[id], venue, strongest(result.Evidence)) //nolint:errcheck // flushed below
+			if err := w.Write(string(outcome), fmt.Sprintf("%.2f", result.Score), names[id], venue, strongest(result.Evidence)); err != nil {
+				return err //nolint:wrapcheck // says that it is the table
+			}
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write: %w", err)
+	if err := w.Close(); err != nil {
+		return err //nolint:wrapcheck // says that it is the table
 	}
 	d.say("")
 	return nil
@@ -90,17 +93,17 @@ func strongest(raw json.RawMessage) string {
 		return ""
 	}
 	slices.SortFunc(e.Features, func(a, b match.Feature) int { return cmp.Compare(abs(b.Contribution), abs(a.Contribution)) })
-	text := ""
+	var text []string
 	for _, f := range e.Features[:min(3, len(e.Features))] {
-		text += fmt.Sprintf("%s %+.1f  ", f.Name, f.Contribution)
+		text = append(text, fmt.Sprintf("%s %+.1f", f.Name, f.Contribution))
 	}
-	return text
+	return strings.Join(text, ", ")
 }
 
 func abs(x float64) float64 { return max(x, -x) }
 
 // judge checks what is promised, with what the witnesses counted.
-func (d *demo) judge(_ context.Context) {
+func (d *demo) judge() {
 	r := d.report.Enricher
 	check := func(holds bool, format string, args ...any) {
 		mark := "✓"
@@ -111,12 +114,14 @@ func (d *demo) judge(_ context.Context) {
 		}
 		d.say("%s %s", mark, text)
 	}
-	calls, repeated := d.provider.total()
+	differ := d.disagreements()
 	check(r.Jobs == r.Distinct, "each place is one job: %d jobs for %d places", r.Jobs, r.Distinct)
-	check(calls == r.Distinct && repeated == 0, "the provider is asked once for each place: %d calls, %d repeated", calls, repeated)
-	check(r.PendingLeft == 0, "everybody is told everything: %d of %d left pending", r.PendingLeft, r.Places)
-	check(d.disagreements() == 0, "everybody is told the same: %d answers differ", d.disagreements())
-	check(r.Found+r.NotFound+r.Ambiguous == r.Distinct, "every look-up ends: %d of %d", r.Found+r.NotFound+r.Ambiguous, r.Distinct)
+	check(r.ProviderCalls == r.Distinct && r.RepeatedCalls == 0, "the provider is asked once for each place: %d calls for %d places, %d of them repeated",
+		r.ProviderCalls, r.Distinct, r.RepeatedCalls)
+	check(r.PendingLeft == 0, "everybody is told everything: %d of %d answers left open", r.PendingLeft, r.Places)
+	check(differ == 0, "everybody is told the same: %d places of which two users were told different things", differ)
+	check(r.PendingAgain == 0, "what is known stays known: %d places pending when asked for again", r.PendingAgain)
+	check(r.Found+r.NotFound+r.Ambiguous == r.Distinct, "every look-up comes to a decision: %d of %d", r.Found+r.NotFound+r.Ambiguous, r.Distinct)
 	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
 	d.report.OK = len(d.report.Broken) == 0
 }

@@ -10,6 +10,7 @@ type Report struct {
 	OK       bool           `json:"ok"`
 	Enricher EnricherReport `json:"enricher"`
 	Broken   []string       `json:"broken,omitempty"` // the invariants that did not hold
+	Error    string         `json:"error,omitempty"`  // what kept the demo from running to its end
 	Seconds  float64        `json:"seconds"`
 }
 
@@ -30,6 +31,7 @@ type EnricherReport struct {
 	AsExpected    int     `json:"as_expected"` // decided as the sample's author did
 	Patches       int     `json:"patches"`
 	PendingLeft   int     `json:"pending_left"`
+	PendingAgain  int     `json:"pending_again"` // when everything was asked for again
 	DeadLetters   int     `json:"dead_letters"`
 	HitRequests   int     `json:"hit_requests"`
 	P50HitMS      float64 `json:"p50_hit_ms"`

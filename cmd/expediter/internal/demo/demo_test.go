@@ -1,0 +1,166 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// run runs the demo with faults, quietly.
+func run(t *testing.T, cfg Config) (report Report, account string) {
+	t.Helper()
+	var out bytes.Buffer
+	cfg.Logger, cfg.Out = slog.New(slog.DiscardHandler), &out
+	report, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	return report, out.String()
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	report, account := run(t, Config{})
+	r := report.Enricher
+	if !report.OK || len(report.Broken) > 0 {
+		t.Fatalf("broken: %q\n%s", report.Broken, account)
+	}
+	if r.Distinct < 60 || r.Jobs != r.Distinct || r.ProviderCalls != r.Distinct || r.DuplicateJobs != 0 || r.RepeatedCalls != 0 {
+		t.Errorf("%d distinct places of at least 60, %d jobs, %d calls", r.Distinct, r.Jobs, r.ProviderCalls)
+	}
+	if r.Found+r.NotFound+r.Ambiguous != r.Distinct || r.Found == 0 || r.NotFound == 0 {
+		t.Errorf("%d found, %d not found, %d ambiguous of %d", r.Found, r.NotFound, r.Ambiguous, r.Distinct)
+	}
+	if r.Places < 5*r.Distinct || r.PendingLeft != 0 || r.HitRequests == 0 || r.P50HitMS <= 0 || r.P99HitMS < r.P50HitMS {
+		t.Errorf("report: %+v", r)
+	}
+	if strings.Contains(account, "✗") || strings.Count(account, "✓") != 7 {
+		t.Errorf("account:\n%s", account)
+	}
+}
+
+// hasty asks its provider twice for everything, as a service would whose claims do not hold.
+type hasty struct{ provider.Provider }
+
+func (h hasty) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	if _, err := h.Provider.Search(ctx, place); err != nil {
+		return nil, err
+	}
+	return h.Provider.Search(ctx, place)
+}
+
+// broken never finds out anything.
+type broken struct{ provider.Provider }
+
+func (broken) Search(context.Context, match.Place) ([]provider.Venue, error) {
+	return nil, &provider.Error{Kind: provider.KindUnsupported, Provider: contracts.ProviderWolt, Detail: "it is broken"}
+}
+
+// queueAgain queues one more job for a place that has been looked up.
+func queueAgain(ctx context.Context, p *pipeline.Pipeline) error {
+	js, err := jetstream.New(p.Conns[0])
+	if err != nil {
+		return err
+	}
+	job := contracts.EnrichJob{
+		Provider: contracts.ProviderWolt, PlaceID: "again", RequestID: "r", Claim: "c.1", Name: "Again", RequestedAt: time.Now().UTC(),
+	}
+	body, err := contracts.Encode(job)
+	if err != nil {
+		return err
+	}
+	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
+	if err != nil {
+		return err
+	}
+	_, err = js.Publish(ctx, subject, body)
+	return err
+}
+
+// The demo is worth nothing if it cannot fail.
+func TestRunNamesWhatIsBroken(t *testing.T) {
+	t.Parallel()
+	s, err := sample.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(s.Places)
+	for _, tc := range []struct {
+		name string
+		cfg  Config
+		want []string
+	}{
+		{
+			"a provider that is asked twice",
+			Config{Interpose: func(p provider.Provider) provider.Provider { return hasty{p} }},
+			[]string{fmt.Sprintf("the provider is asked once for each place: %d calls for %d places, %d of them repeated", 2*n, n, n)},
+		},
+		{
+			"a job that is queued twice",
+			Config{Asked: queueAgain},
+			[]string{fmt.Sprintf("each place is one job: %d jobs for %d places", n+1, n)},
+		},
+		{
+			"a provider that never answers anything",
+			Config{Interpose: func(p provider.Provider) provider.Provider { return broken{p} }},
+			[]string{
+				fmt.Sprintf("the provider is asked once for each place: 0 calls for %d places, 0 of them repeated", n),
+				fmt.Sprintf("every look-up comes to a decision: 0 of %d", n),
+				fmt.Sprintf("nothing ends in the dead letters: %d", n),
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			report, account := run(t, tc.cfg)
+			if report.OK {
+				t.Fatalf("the report says that all is well:\n%s", account)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(fmt.Sprintf("%q", report.Broken), want) || !strings.Contains(account, "✗ "+want) {
+					t.Errorf("want %q among %q, and in:\n%s", want, report.Broken, account)
+				}
+			}
+		})
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Run(ctx, Config{
+		Logger: slog.New(slog.DiscardHandler),
+		Asked: func(context.Context, *pipeline.Pipeline) error {
+			cancel()
+			return nil
+		},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunReportsWhatKeptItFromRunning(t *testing.T) {
+	t.Parallel()
+	unlucky := errors.New("the moon is full")
+	report, err := Run(t.Context(), Config{
+		Logger: slog.New(slog.DiscardHandler),
+		Asked:  func(context.Context, *pipeline.Pipeline) error { return unlucky },
+	})
+	if !errors.Is(err, unlucky) || report.OK {
+		t.Errorf("got %v, %+v", err, report)
+	}
+}

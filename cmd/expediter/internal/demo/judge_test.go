@@ -1,0 +1,102 @@
+package demo
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// well is a demo of two users and three places in which nothing went wrong.
+func well() *demo {
+	found := contracts.FoundState("https://example.org/a")
+	d := &demo{
+		users: []*user{
+			{states: map[string]contracts.ProviderState{"a": found, "b": contracts.NotFoundState()}},
+			{states: map[string]contracts.ProviderState{"a": found, "c": contracts.PendingState()}},
+		},
+		report: Report{Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1}},
+	}
+	d.cfg.Out = &bytes.Buffer{}
+	return d
+}
+
+// Each promise is broken in turn; the verdict names it and no other.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name   string
+		damage func(d *demo)
+		want   string
+	}{
+		{"nothing", func(*demo) {}, ""},
+		{"a duplicate job", func(d *demo) { d.report.Enricher.Jobs++ }, "each place is one job: 4 jobs for 3 places"},
+		{"a lost job", func(d *demo) { d.report.Enricher.Jobs-- }, "each place is one job: 2 jobs for 3 places"},
+		{
+			"a call too many", func(d *demo) { d.report.Enricher.ProviderCalls, d.report.Enricher.RepeatedCalls = 4, 1 },
+			"the provider is asked once for each place: 4 calls for 3 places, 1 of them repeated",
+		},
+		{
+			"one place twice and another never", func(d *demo) { d.report.Enricher.RepeatedCalls = 1 },
+			"the provider is asked once for each place: 3 calls for 3 places, 1 of them repeated",
+		},
+		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "everybody is told everything: 1 of 4 answers left open"},
+		{
+			"two answers", func(d *demo) { d.users[1].states["a"] = contracts.FoundState("https://example.org/other") },
+			"everybody is told the same: 1 places of which two users were told different things",
+		},
+		{
+			"another status", func(d *demo) { d.users[1].states["a"] = contracts.NotFoundState() },
+			"everybody is told the same: 1 places of which two users were told different things",
+		},
+		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "what is known stays known: 2 places pending when asked for again"},
+		{"an error", func(d *demo) { d.report.Enricher.Ambiguous = 0 }, "every look-up comes to a decision: 2 of 3"},
+		{"a dead letter", func(d *demo) { d.report.Enricher.DeadLetters = 1 }, "nothing ends in the dead letters: 1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			d := well()
+			tc.damage(d)
+			d.judge()
+			var want []string
+			if tc.want != "" {
+				want = []string{tc.want}
+			}
+			if diff := cmp.Diff(want, d.report.Broken); diff != "" || d.report.OK != (want == nil) {
+				t.Errorf("ok %v, %s", d.report.OK, diff)
+			}
+			if account := fmt.Sprint(d.cfg.Out); want != nil && !strings.Contains(account, "✗ "+tc.want+"\n") {
+				t.Errorf("not in the account:\n%s", account)
+			}
+		})
+	}
+}
+
+// The names that scripts rely on.
+func TestReportJSON(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(Report{OK: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields struct {
+		OK       *bool          `json:"ok"`
+		Enricher map[string]any `json:"enricher"`
+	}
+	if err := json.Unmarshal(data, &fields); err != nil || fields.OK == nil {
+		t.Fatal(err, string(data))
+	}
+	for _, name := range []string{
+		"requests", "places", "distinct", "jobs", "duplicate_jobs", "provider_calls", "found", "not_found", "pending_left",
+		"p50_hit_ms", "p99_hit_ms",
+	} {
+		if _, ok := fields.Enricher[name]; !ok {
+			t.Errorf("no %q in %s", name, data)
+		}
+	}
+}
