@@ -1,3 +1,148 @@
 package kvlock_test
 
-func holderMain() {}
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// holderEnv makes the test binary a process that holds a claim: the address of its server.
+const holderEnv = "KVLOCK_TEST_HOLDER"
+
+// holderMain is the life of such a process. It says what it does in one line each: "holds", then "ended" when its
+// context ends, and then what came of its Complete.
+func holderMain() {
+	url := os.Getenv(holderEnv)
+	if url == "" {
+		return
+	}
+	if err := hold(url, os.Stdout); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func hold(url string, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: bucket, ClaimTTL: time.Second})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+	if err != nil {
+		return err
+	}
+	held, stop := c.Keep(ctx, 0)
+	defer stop()
+	fmt.Fprintln(out, "holds")
+	<-held.Done()
+	fmt.Fprintln(out, "ended lost:", errors.Is(context.Cause(held), kvlock.ErrLost))
+	_, err = c.Complete(ctx, []byte("zombie's"), 0)
+	fmt.Fprintln(out, "completed lost:", errors.Is(err, kvlock.ErrLost))
+	return nil
+}
+
+// holder is such a process.
+type holder struct {
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+}
+
+func startHolder(t *testing.T, url string) *holder {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), holderEnv+"="+url)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	h := &holder{cmd: cmd, lines: bufio.NewScanner(out)}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	h.says(t, "holds")
+	return h
+}
+
+func (h *holder) says(t *testing.T, want string) {
+	t.Helper()
+	if !h.lines.Scan() || h.lines.Text() != want {
+		t.Fatalf("the holder says %q, %v; want %q", h.lines.Text(), h.lines.Err(), want)
+	}
+}
+
+func listening(t *testing.T) *bed {
+	t.Helper()
+	return bedOn(t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true }), kvlock.BucketConfig{Bucket: bucket})
+}
+
+func takeOver(t *testing.T, b *bed) *kvlock.Flight {
+	t.Helper()
+	f := b.flight(t, kvlock.Config{})
+	r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) { return []byte("ours"), nil }, kvlock.DoOptions{})
+	if err != nil || r.Outcome != kvlock.Computed || string(r.Value) != "ours" {
+		t.Fatalf("got %+v, %v; want a take-over", r, err)
+	}
+	return f
+}
+
+func TestHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := startHolder(t, b.srv.URL())
+	if _, err := b.flight(t, kvlock.Config{}).Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
+		t.Fatalf("got %v while it is held", err)
+	}
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	takeOver(t, b)
+}
+
+// A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and what it
+// completes is refused.
+func TestHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := startHolder(t, b.srv.URL())
+	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	f := takeOver(t, b)
+	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	h.says(t, "ended lost: true")
+	h.says(t, "completed lost: true")
+	wantSlot(t, f, "k", kvlock.Done, "ours")
+}
