@@ -113,6 +113,34 @@ func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
 	})
 }
 
+// TestJobThatTheLastPullBringsIsHandedBackOnce publishes while a stopping worker's last
+// request is still at the server: the job comes to this worker, and must come here once.
+func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
+	t.Parallel()
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		ready := make(chan bool, 1)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
+		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			t.Error("a stopping worker started a job")
+
+			return nil
+		})
+		<-ready
+		pass(500 * time.Millisecond) // the request is at the server, half of its time left
+		r.stop()
+		pass(100 * time.Millisecond)
+		b.publish(t, "jobs.1", `{}`)
+
+		if err := r.wait(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+
+		assertHandedBack(t, b)
+	})
+}
+
 // assertHandedBack checks that another worker gets the job at once, as its first attempt.
 func assertHandedBack(t *testing.T, b *bundle) {
 	t.Helper()
