@@ -36,7 +36,8 @@ type change struct {
 }
 
 // outdated says that a read shows less than what was acknowledged to us and cannot be over yet: whoever answered was
-// deposed and does not know.
+// deposed and does not know. Or the key is absent after all, because somebody else claimed it meanwhile for a shorter
+// time; a marker, which is only accepted where the key is absent, tells the two apart.
 func (c change) outdated(now Slot) bool {
 	return now.Revision < c.expect && time.Now().Before(c.held)
 }
@@ -77,6 +78,11 @@ func (f *Flight) write(ctx context.Context, c change) (revision uint64, sent tim
 			return 0, sent, f.final("write", c.key, last)
 		}
 		now, err := f.leader(ctx, c.key)
+		if err == nil && now.Revision == 0 && c.outdated(now) {
+			if now.Revision, err = f.publish(ctx, f.message(c.key, 0, nil, markerTTL(0), true)); err == nil {
+				return 0, sent, &conflictError{slot: now}
+			}
+		}
 		switch {
 		case errors.Is(err, ErrVersion):
 			return 0, sent, err

@@ -210,3 +210,47 @@ func TestCancelledOperation(t *testing.T) {
 	_, err = f.Get(ctx, "k")
 	wantErr(t, err, cause)
 }
+
+// The write is unknown, and who is asked about it was deposed long ago. What it says is not taken for a loss.
+func TestDeposedLeaderIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(t *testing.T, f, g *kvlock.Flight) (revision uint64){
+		"it knows somebody else's claim": func(t *testing.T, f, g *kvlock.Flight) uint64 {
+			c := begin(t, g, "k", kvlock.BeginOptions{})
+			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{})
+			wantErr(t, err, kvlock.ErrTaken)
+			if err := c.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return get(t, g, "k").Revision
+		},
+		"it knows nothing": func(t *testing.T, f, _ *kvlock.Flight) uint64 {
+			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{Revision: 7}) // asks, and begins
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			return get(t, f, "k").Revision
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := newProxy(t, b.srv)
+				f, g := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through()), b.flight(t, kvlock.Config{})
+				deposed := p.answerAsBefore(3)
+				revision := before(t, f, g)
+				c := begin(t, f, "k", kvlock.BeginOptions{Revision: revision})
+				deposed()
+				p.hit("k", refusedApplied, 1)
+				if err := c.Renew(t.Context(), 0); err != nil {
+					t.Errorf("got %v, though the claim is held", err)
+				}
+				p.set(nil)
+				complete(t, c, "v")
+			})
+		})
+	}
+}

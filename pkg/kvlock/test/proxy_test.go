@@ -19,8 +19,9 @@ type proxy struct {
 	server nats.InProcessConnProvider
 
 	mu     sync.Mutex
-	down   bool // refuses new connections
-	hole   bool // takes everything, and passes nothing on
+	down   bool               // refuses new connections
+	hole   bool               // takes everything, and passes nothing on
+	change func(frame) []byte // instead of the frame; nil leaves it
 	filter func(frame) verdict
 	links  []net.Conn
 	subs   int
@@ -108,6 +109,49 @@ func (p *proxy) cut() {
 	p.links = nil
 }
 
+func (p *proxy) changed(f frame) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.change == nil || f.subject == "" {
+		return nil
+	}
+	return p.change(f)
+}
+
+// answerAsBefore replaces the leader's answers about keys by the first of them, n times after it: the leader was deposed
+// and does not know.
+func (p *proxy) answerAsBefore(n int) (start func()) {
+	asked := map[string]bool{}
+	var old []byte
+	started := false
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change = func(f frame) []byte {
+		if f.fromClient && strings.HasPrefix(f.subject, "$JS.API.STREAM.MSG.GET.") {
+			asked[f.reply] = true
+		}
+		if f.fromClient || !asked[f.subject] {
+			return nil
+		}
+		line, payload, _ := bytes.Cut(f.raw, []byte("\r\n"))
+		if old == nil {
+			old = bytes.Clone(payload)
+		}
+		if !started || n == 0 {
+			return nil
+		}
+		n--
+		words := strings.Fields(string(line))
+		words[len(words)-1] = strconv.Itoa(len(old) - 2)
+		return append([]byte(strings.Join(words, " ")+"\r\n"), old...)
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		started = true
+	}
+}
+
 // subscriptions is how many the client has made.
 func (p *proxy) subscriptions() int {
 	p.mu.Lock()
@@ -147,6 +191,9 @@ func (p *proxy) forward(from, to net.Conn, fromClient bool) {
 		case twice:
 			n = 2
 		case pass:
+		}
+		if changed := p.changed(f); changed != nil {
+			f.raw = changed
 		}
 		if _, err := to.Write(bytes.Repeat(f.raw, n)); err != nil {
 			return

@@ -44,6 +44,16 @@ func TestWaiterTakesOverWhenTheOwnerDied(t *testing.T) {
 func TestZombie(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, f *kvlock.Flight){
+		"somebody came and went within its TTL": func(t *testing.T, f *kvlock.Flight) {
+			longer := begin(t, f, "k", kvlock.BeginOptions{TTL: time.Hour})
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			begin(t, f, "k", kvlock.BeginOptions{TTL: time.Second})
+			time.Sleep(2 * time.Second)
+			_, err := longer.Complete(t.Context(), nil, 0)
+			wantErr(t, err, kvlock.ErrLost)
+		},
 		"nobody came":        func(*testing.T, *kvlock.Flight) {},
 		"somebody computes":  func(t *testing.T, f *kvlock.Flight) { begin(t, f, "k", kvlock.BeginOptions{}) },
 		"somebody completed": func(t *testing.T, f *kvlock.Flight) { complete(t, begin(t, f, "k", kvlock.BeginOptions{}), "theirs") },
