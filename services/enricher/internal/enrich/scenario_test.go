@@ -1,0 +1,164 @@
+package enrich
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// TestScenario1SingleRequest: a new place is claimed and queued, answered PENDING, looked up, and told.
+func TestScenario1SingleRequest(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p)
+	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+	if resp.Pending != 1 {
+		t.Errorf("pending is %d, want 1", resp.Pending)
+	}
+	if ever, _ := i.jobs(t); ever != 1 {
+		t.Errorf("%d jobs were queued, want 1", ever)
+	}
+	i.work(t)
+	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
+	if diff := cmp.Diff(want, i.told(t, "req-1")); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if n := p.total(); n != 1 {
+		t.Errorf("the provider was asked %d times, want once", n)
+	}
+}
+
+// TestScenario2ConcurrentRequests: of three requests for one place at the same moment, one queues the job.
+func TestScenario2ConcurrentRequests(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p)
+	var wg sync.WaitGroup
+	for n := range 3 {
+		wg.Go(func() {
+			resp := i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+		})
+	}
+	wg.Wait()
+	if ever, _ := i.jobs(t); ever != 1 {
+		t.Errorf("%d jobs were queued, want 1", ever)
+	}
+	stats := i.Stats()
+	if stats.Jobs != 1 || stats.Skipped[SkipLockHeld] != 2 {
+		t.Errorf("stats are %+v, want one job and two requests that found the lock held", stats)
+	}
+	i.work(t)
+	for n := range 3 {
+		wantStatus(t, i.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
+	}
+	if n := p.total(); n != 1 {
+		t.Errorf("the provider was asked %d times, want once", n)
+	}
+}
+
+// TestScenario3CacheHit: what was found, and what was not, is answered at once, and nothing is claimed or queued.
+func TestScenario3CacheHit(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p)
+	i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	i.told(t, "req-1")
+	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
+	if diff := cmp.Diff(contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0)); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+	p.search = noVenue
+	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
+	wantStatus(t, i.told(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)
+	resp = i.ask(t, "req-6", []contracts.Restaurant{place("Nowhere")})
+	wantStatus(t, state(t, resp, 0), contracts.StatusNotFound)
+	if resp.Pending != 0 {
+		t.Errorf("pending is %d, want 0", resp.Pending)
+	}
+	if ever, _ := i.jobs(t); ever != 2 {
+		t.Errorf("%d jobs were queued, want 2", ever)
+	}
+	if n := len(i.log.events("wolt_lock_acquired")); n != 2 {
+		t.Errorf("%d locks were taken, want 2", n)
+	}
+}
+
+// TestScenario4MultiInstance: the same as two, with an instance for each request.
+func TestScenario4MultiInstance(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	srv := natstest.Server(t)
+	instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p), newInstance(t, srv, p)}
+	var wg sync.WaitGroup
+	for n, i := range instances {
+		wg.Go(func() { i.ask(t, fmt.Sprintf("req-%d", n), []contracts.Restaurant{place("Pizza House")}) })
+	}
+	wg.Wait()
+	if ever, _ := instances[0].jobs(t); ever != 1 {
+		t.Errorf("%d jobs were queued, want 1", ever)
+	}
+	instances[2].work(t)
+	for n := range instances {
+		other := instances[(n+1)%3] // who asked one instance may listen to another
+		wantStatus(t, other.told(t, fmt.Sprintf("req-%d", n))["id-Pizza-House"], contracts.StatusFound)
+	}
+	if n := p.total(); n != 1 {
+		t.Errorf("the provider was asked %d times, want once", n)
+	}
+}
+
+// TestManyRequests asks three instances 200 times each, at the same moment, for the same 50 new places.
+func TestManyRequests(t *testing.T) {
+	t.Parallel()
+	const requests, nPlaces = 200, 50
+	p := &far{}
+	srv := natstest.Server(t)
+	var wg sync.WaitGroup
+	var instances []*instance
+	for range 3 {
+		i := newInstance(t, srv, p)
+		i.work(t)
+		instances = append(instances, i)
+	}
+	for n, i := range instances {
+		for m := range requests {
+			wg.Go(func() {
+				id := fmt.Sprintf("req-%d-%d", n, m)
+				resp := i.ask(t, id, places(nPlaces))
+				states := map[string]contracts.ProviderState{}
+				if resp.Pending > 0 {
+					var err error
+					if states, err = i.hear(t.Context(), id); err != nil {
+						t.Errorf("request %s: %v", id, err)
+					}
+				}
+				for k, r := range resp.Results {
+					s, known := states[r.PlaceID]
+					if !known {
+						s = state(t, resp, k)
+					}
+					if s.Status != contracts.StatusFound {
+						t.Errorf("request %s was told %+v of %s", id, s, r.PlaceID)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if ever, _ := instances[0].jobs(t); ever != nPlaces {
+		t.Errorf("%d jobs were queued, want %d", ever, nPlaces)
+	}
+	for _, r := range places(nPlaces) {
+		if n := p.count(r.Name); n != 1 {
+			t.Errorf("%s was searched for %d times, want once", r.Name, n)
+		}
+	}
+}

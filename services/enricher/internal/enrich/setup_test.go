@@ -1,0 +1,332 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+const patience = time.Minute
+
+// far is a provider that counts, and answers as the test says: by default each place has one venue, its own.
+type far struct {
+	name   string
+	search func(ctx context.Context, place match.Place) ([]provider.Venue, error)
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+func (f *far) Name() string {
+	if f.name == "" {
+		return contracts.ProviderWolt
+	}
+	return f.name
+}
+
+func (f *far) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	f.mu.Lock()
+	if f.calls == nil {
+		f.calls = map[string]int{}
+	}
+	f.calls[place.Name]++
+	f.mu.Unlock()
+	if f.search != nil {
+		return f.search(ctx, place)
+	}
+	return venueOf(place)
+}
+
+// count returns how often a place was searched for.
+func (f *far) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[name]
+}
+
+func (f *far) total() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		n += c
+	}
+	return n
+}
+
+// venueOf is the one venue that is the place.
+func venueOf(place match.Place) ([]provider.Venue, error) {
+	return []provider.Venue{{Place: place, ID: "v-" + place.Name, URL: linkOf(place.Name)}}, nil
+}
+
+func linkOf(name string) string { return "https://wolt.test/" + strings.ReplaceAll(name, " ", "-") }
+
+func noVenue(context.Context, match.Place) ([]provider.Venue, error) { return nil, nil }
+
+// twoVenues could both be a place whose address is not known.
+func twoVenues(_ context.Context, place match.Place) ([]provider.Venue, error) {
+	here, there := place, place
+	here.Address, there.Address = "Harbour Road 1", "Mountain Street 99"
+	return []provider.Venue{{Place: here, ID: "here", URL: linkOf("here")}, {Place: there, ID: "there", URL: linkOf("there")}}, nil
+}
+
+var errFar = errors.New("the far side is out of order")
+
+// failTimes fails that many searches before it answers.
+func failTimes(n int, err error) func(context.Context, match.Place) ([]provider.Venue, error) {
+	var mu sync.Mutex
+	return func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if n--; n >= 0 {
+			return nil, err
+		}
+		return venueOf(place)
+	}
+}
+
+// gate is a search that says that it has begun, and waits to be let go, whatever becomes of its caller.
+type gate struct {
+	begun chan string
+	open  chan struct{}
+}
+
+func newGate() *gate { return &gate{begun: make(chan string, 100), open: make(chan struct{})} }
+
+func (g *gate) search(_ context.Context, place match.Place) ([]provider.Venue, error) {
+	g.begun <- place.Name
+	<-g.open
+	return venueOf(place)
+}
+
+// instance is a service with the connection that an instance has.
+type instance struct {
+	*Service
+	js  jetstream.JetStream
+	log *journal
+}
+
+func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate ...func(*Config)) *instance {
+	t.Helper()
+	_, js := natstest.Connect(t, srv)
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	log := &journal{}
+	cfg := Config{Deprecated: true, Enabled: true, Logger: slog.New(log), Providers: []provider.Provider{p}}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	s, err := New(t.Context(), js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return &instance{s, js, log}
+}
+
+// work has the instance work jobs until stop, or the end of the test.
+func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func()) {
+	t.Helper()
+	cfg := worker.Config{
+		AckWait: 5 * time.Second, AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "enricher",
+		Logger: slog.New(i.log), SoftStop: -1, Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: i.Settled},
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	w, err := worker.New(i.js, cfg)
+	if err == nil {
+		err = worker.Handle(w, contracts.EnrichJobsSubjects, Policy(), i.Work)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("worker: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// ask makes a request, which must not fail.
+func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, mutate ...func(*contracts.EnrichRequest)) contracts.EnrichResponse {
+	t.Helper()
+	req := contracts.EnrichRequest{RequestID: id, CityText: "Haifa", Results: results}
+	for _, m := range mutate {
+		m(&req)
+	}
+	if err := req.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := i.Enrich(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// told follows a request to its end, and returns what it was told last about each place of wolt.
+func (i *instance) told(t *testing.T, id string) map[string]contracts.ProviderState {
+	t.Helper()
+	states, err := i.hear(t.Context(), id)
+	if err != nil {
+		t.Fatalf("request %s: %v", id, err)
+	}
+	return states
+}
+
+func (i *instance) hear(ctx context.Context, id string) (map[string]contracts.ProviderState, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	sub, err := i.Subscribe(ctx, id, "")
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	states := map[string]contracts.ProviderState{}
+	for {
+		update, ok, err := sub.Next(ctx)
+		if err != nil {
+			return states, err
+		}
+		if !ok {
+			return states, errors.New("ended without the last event")
+		}
+		switch body := update.Body.(type) {
+		case Snapshot:
+			for _, p := range body.Places {
+				states[p.PlaceID] = p.Providers[contracts.ProviderWolt]
+			}
+		case contracts.ResultPatch:
+			states[body.PlaceID] = body.Patch.Providers[contracts.ProviderWolt]
+		case Notice:
+			if body.Type == TypeComplete {
+				return states, nil
+			}
+		}
+	}
+}
+
+// jobs returns how many jobs were ever queued, and how many are.
+func (i *instance) jobs(t *testing.T) (ever, now uint64) {
+	t.Helper()
+	return streamCount(t, i.js, contracts.StreamEnrichJobs)
+}
+
+// letters returns how many dead letters there are.
+func (i *instance) letters(t *testing.T) uint64 {
+	t.Helper()
+	_, now := streamCount(t, i.js, contracts.StreamDead)
+	return now
+}
+
+func streamCount(t *testing.T, js jetstream.JetStream, name string) (ever, now uint64) {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := stream.CachedInfo().State
+	return state.LastSeq, state.Msgs
+}
+
+// place is a new place with that name.
+func place(name string) contracts.Restaurant {
+	return contracts.Restaurant{PlaceID: "id-" + strings.ReplaceAll(name, " ", "-"), Name: name, Address: "Harbour Road 7", CityText: "Haifa"}
+}
+
+func places(n int) []contracts.Restaurant {
+	list := make([]contracts.Restaurant, n)
+	for i := range list {
+		list[i] = place(fmt.Sprintf("Kitchen %03d", i))
+		list[i].Address = fmt.Sprintf("Harbour Road %d", i+1)
+	}
+	return list
+}
+
+// state is what an answer says about one of its restaurants.
+func state(t *testing.T, resp contracts.EnrichResponse, n int) contracts.ProviderState {
+	t.Helper()
+	s, ok := resp.Results[n].State(contracts.ProviderWolt)
+	if !ok {
+		t.Fatalf("result %d has no state of wolt", n)
+	}
+	return s
+}
+
+func wantStatus(t *testing.T, got contracts.ProviderState, want contracts.ProviderStatus) {
+	t.Helper()
+	if got.Status != want {
+		t.Errorf("state is %+v, want %s", got, want)
+	}
+}
+
+// journal is a log that is read by tests.
+type journal struct {
+	mu      sync.Mutex
+	entries []map[string]string
+}
+
+func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler       { return j }
+func (j *journal) WithGroup(string) slog.Handler            { return j }
+
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	entry := map[string]string{"msg": r.Message}
+	r.Attrs(func(a slog.Attr) bool {
+		entry[a.Key] = a.Value.String()
+		return true
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, entry)
+	return nil
+}
+
+// events returns the entries of one event.
+func (j *journal) events(event string) []map[string]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []map[string]string
+	for _, e := range j.entries {
+		if e["event"] == event {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// reasons returns the reasons of all skipped jobs, sorted, each once.
+func (j *journal) reasons() []string {
+	var reasons []string
+	for _, e := range j.events("wolt_enqueue_skipped") {
+		reasons = append(reasons, e["reason"])
+	}
+	slices.Sort(reasons)
+	return slices.Compact(reasons)
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

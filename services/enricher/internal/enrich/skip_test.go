@@ -1,0 +1,216 @@
+package enrich
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// wantEvent checks the only entry of an event against its fields.
+func wantEvent(t *testing.T, i *instance, event string, want map[string]string) {
+	t.Helper()
+	entries := i.log.events(event)
+	if len(entries) != 1 {
+		t.Fatalf("%d entries of %s, want one", len(entries), event)
+	}
+	got := map[string]string{}
+	for field := range want {
+		got[field] = entries[0][field]
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fields of %s (-want +got):\n%s", event, diff)
+	}
+}
+
+// updateStream changes a stream under a running service.
+func updateStream(t *testing.T, i *instance, name string, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	stream, err := i.js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	change(&cfg)
+	if _, err := i.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEventsOfAMiss(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	i.ask(t, "req_abc123", []contracts.Restaurant{{PlaceID: "ChIJ123", Name: "Pizza House", CityText: "Tel Aviv"}})
+	wantEvent(t, i, "wolt_cache_miss", map[string]string{
+		"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House", "cityText": "Tel Aviv",
+	})
+	wantEvent(t, i, "wolt_lock_acquired", map[string]string{"requestId": "req_abc123", "placeId": "ChIJ123", "restaurantName": "Pizza House"})
+	wantEvent(t, i, "wolt_job_enqueued", map[string]string{
+		"requestId": "req_abc123", "placeId": "ChIJ123", "name": "Pizza House", "cityText": "Tel Aviv", "statusSet": "PENDING", "reason": "cache_miss",
+	})
+	if reasons := i.log.reasons(); len(reasons) > 0 {
+		t.Errorf("skipped for %q, want nothing skipped", reasons)
+	}
+}
+
+func TestEventsOfAHit(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	stop := i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	i.told(t, "req-1")
+	stop()
+	i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+	wantEvent(t, i, "wolt_cache_hit", map[string]string{
+		"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House", "status": "FOUND",
+	})
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "already_cached"})
+	if n := i.Stats().Skipped[SkipAlreadyCached]; n != 1 {
+		t.Errorf("counted %d, want 1", n)
+	}
+}
+
+func TestEventsOfAHeldLock(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+	wantEvent(t, i, "wolt_lock_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "restaurantName": "Pizza House"})
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-2", "placeId": "id-Pizza-House", "reason": "lock_held"})
+}
+
+// TestEventsOfALockError takes the claims' writes away and leaves the reads.
+func TestEventsOfALockError(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.Sealed = true })
+	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+	wantEvent(t, i, "wolt_lock_failed", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House"})
+	if e := i.log.events("wolt_lock_failed")[0]["lockError"]; !strings.Contains(e, "sealed") {
+		t.Errorf("lockError is %q, want what the server said", e)
+	}
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "placeId": "id-Pizza-House", "reason": "lock_error"})
+	if ever, _ := i.jobs(t); ever != 0 {
+		t.Errorf("%d jobs were queued without a claim", ever)
+	}
+}
+
+func TestFlagDisabled(t *testing.T) {
+	t.Parallel()
+	p := &far{}
+	i := newInstance(t, natstest.Server(t), p, func(c *Config) { c.Enabled = false })
+	before := []contracts.Restaurant{place("Pizza House")}
+	resp := i.ask(t, "req-1", before)
+	if !resp.Results[0].Equal(before[0]) {
+		t.Errorf("the restaurant was touched")
+	}
+	if resp.Skipped != "flag_disabled" || resp.Pending != 0 {
+		t.Errorf("skipped %q with %d pending, want flag_disabled with none", resp.Skipped, resp.Pending)
+	}
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": "req-1", "reason": "flag_disabled"})
+	if ever, _ := i.jobs(t); ever != 0 {
+		t.Errorf("%d jobs were queued", ever)
+	}
+}
+
+func TestNoResults(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	resp := i.ask(t, "", []contracts.Restaurant{})
+	if resp.Skipped != "no_results" || resp.RequestID == "" || resp.Results == nil {
+		t.Errorf("answer is %+v, want no_results, a request id and an empty list", resp)
+	}
+	wantEvent(t, i, "wolt_enqueue_skipped", map[string]string{"requestId": resp.RequestID, "reason": "no_results"})
+}
+
+// TestBothFields checks what is written into a restaurant with and without the deprecated field, and what is not.
+func TestBothFields(t *testing.T) {
+	t.Parallel()
+	const body = `{"requestId":"r","results":[{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4}}}]}`
+	for name, c := range map[string]struct {
+		deprecated bool
+		want       string
+	}{
+		"both": {true, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
+			`"wolt":{"status":"PENDING","url":null}},"wolt":{"status":"PENDING","url":null}}`},
+		"new only": {false, `{"z":1.50,"placeId":"ChIJ1","name":"Pizza House","providers":{"yelp":{"status":"FOUND","url":"https://y.test/1","stars":4},` +
+			`"wolt":{"status":"PENDING","url":null}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
+			req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := i.Enrich(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := contracts.Encode(resp)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := `{"requestId":"r","results":[` + c.want + `],"pending":1}`; !equalJSON(t, want, string(got)) {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if !strings.Contains(string(got), c.want) {
+				t.Errorf("the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
+			}
+			i.work(t)
+			sub, err := i.Subscribe(t.Context(), "r", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sub.Close()
+			for {
+				update, ok, err := sub.Next(t.Context())
+				if err != nil || !ok {
+					t.Fatal(ok, err)
+				}
+				if patch, is := update.Body.(contracts.ResultPatch); is {
+					if (patch.Patch.Wolt != nil) != c.deprecated {
+						t.Errorf("patch is %+v, want the deprecated field: %t", patch, c.deprecated)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestPlaceTwice asks for one place twice in a request, and for two providers.
+func TestPlaceTwice(t *testing.T) {
+	t.Parallel()
+	wolt, yelp := &far{}, &far{name: "yelp", search: noVenue}
+	i := newInstance(t, natstest.Server(t), wolt, func(c *Config) { c.Providers = append(c.Providers, yelp) })
+	i.work(t)
+	resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
+	if resp.Pending != 2 {
+		t.Errorf("pending is %d, want one for each provider", resp.Pending)
+	}
+	i.told(t, "req-1")
+	resp = i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House"), place("Pizza House")})
+	for n := range resp.Results {
+		wantStatus(t, state(t, resp, n), contracts.StatusFound)
+		if s, _ := resp.Results[n].State("yelp"); s.Status != contracts.StatusNotFound {
+			t.Errorf("state of yelp is %+v, want NOT_FOUND", s)
+		}
+	}
+	if wolt.total() != 1 || yelp.total() != 1 {
+		t.Errorf("asked %d and %d times, want once each", wolt.total(), yelp.total())
+	}
+	resp = i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.Providers = []string{"yelp", "yelp"} })
+	if _, has := resp.Results[0].State("wolt"); has {
+		t.Error("a provider answered that was not asked")
+	}
+	if slices.Contains(i.log.reasons(), "lock_error") {
+		t.Error("a claim failed")
+	}
+}

@@ -1,0 +1,321 @@
+package enrich
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func equalJSON(t *testing.T, a, b string) bool {
+	t.Helper()
+	var x, y any
+	if err := json.Unmarshal([]byte(a), &x); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(b), &y); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// answerTime is within what a request has to be answered whatever is down.
+const answerTime = 2 * time.Second
+
+// TestStoreDown stops the server: everything is PENDING, in time.
+func TestStoreDown(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.ask(t, "req-0", places(1))
+		srv.Stop()
+		began := time.Now()
+		resp := i.ask(t, "req-1", places(100))
+		if took := time.Since(began); took > answerTime {
+			t.Errorf("answered after %s, want at most %s", took, answerTime)
+		}
+		if resp.Pending != 100 || i.Stats().Skipped[SkipStoreDown] != 100 {
+			t.Errorf("%d pending, %d skipped as store_down, want 100 each", resp.Pending, i.Stats().Skipped[SkipStoreDown])
+		}
+		for n := range resp.Results {
+			wantStatus(t, state(t, resp, n), contracts.StatusPending)
+		}
+		e := i.log.events("wolt_enqueue_skipped")[0]
+		if e["reason"] != "store_down" || e["placeId"] == "" || e["requestId"] != "req-1" {
+			t.Errorf("logged %v", e)
+		}
+	})
+}
+
+// TestQueueUnavailable takes the queue away: the claim is given back, so that the next request queues the place.
+func TestQueueUnavailable(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		resp := i.ask(t, "req-1", places(claimsAtOnce))
+		if took := time.Since(began); took > answerTime {
+			t.Errorf("answered after %s, want at most %s", took, answerTime)
+		}
+		if n := i.Stats().Skipped[SkipQueueUnavailable]; n != claimsAtOnce || resp.Pending != claimsAtOnce {
+			t.Errorf("%d skipped as queue_unavailable and %d pending, want all", n, resp.Pending)
+		}
+		wantEvent(t, &instance{log: &journal{entries: i.log.events("wolt_enqueue_skipped")[:1]}}, "wolt_enqueue_skipped",
+			map[string]string{"requestId": "req-1", "reason": "queue_unavailable"})
+		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		i.background.Wait()
+		i.ask(t, "req-2", places(claimsAtOnce))
+		if ever, _ := i.jobs(t); ever != claimsAtOnce {
+			t.Errorf("%d jobs were queued, want all", ever)
+		}
+	})
+}
+
+// TestQueueFull: a stream that is full is not a place that is queued.
+func TestQueueFull(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = 1 })
+	i.ask(t, "req-1", places(1))
+	i.ask(t, "req-2", places(2)[1:])
+	if n := i.Stats().Skipped[SkipQueueUnavailable]; n != 1 {
+		t.Errorf("skipped %v, want one as queue_unavailable", i.Stats().Skipped)
+	}
+	updateStream(t, i, contracts.StreamEnrichJobs, func(c *jetstream.StreamConfig) { c.MaxMsgs = -1 })
+	i.background.Wait()
+	i.ask(t, "req-3", places(2)[1:])
+	if ever, _ := i.jobs(t); ever != 2 {
+		t.Errorf("%d jobs were queued, want 2", ever)
+	}
+}
+
+// TestFollowersQueueAgain: somebody who listens has the place queued as soon as there is a queue again, without another
+// request.
+func TestFollowersQueueAgain(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		i := newInstance(t, srv, p)
+		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
+			t.Fatal(err)
+		}
+		i.ask(t, "req-1", places(10))
+		told := make(chan map[string]contracts.ProviderState, 1)
+		failed := make(chan error, 1)
+		go func() {
+			states, err := i.hear(t.Context(), "req-1")
+			told <- states
+			failed <- err
+		}()
+		elapse(10 * time.Second)
+		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		i.work(t)
+		states := <-told
+		if err := <-failed; err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range places(10) {
+			wantStatus(t, states[r.PlaceID], contracts.StatusFound)
+		}
+		if n := p.total(); n != 10 {
+			t.Errorf("the provider was asked %d times, want 10", n)
+		}
+	})
+}
+
+// TestLostJob: a claim whose job never reached the queue blocks its place for as long as the claim holds, and no
+// longer for those who listen.
+func TestLostJob(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.work(t)
+		if _, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{Handoff: true}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		sub, err := i.Subscribe(t.Context(), "req-1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		for ok := true; ok; {
+			if _, ok, err = sub.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < 59*time.Second || took > 62*time.Second {
+			t.Errorf("told after %s, want right after the claim of 60 s", took)
+		}
+	})
+}
+
+// TestGoneCaller: the caller goes away while its places are claimed. Each claim still gets its job.
+func TestGoneCaller(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)}); err != nil {
+		t.Fatal(err)
+	}
+	if ever, _ := i.jobs(t); ever != 20 {
+		t.Errorf("%d jobs were queued, want 20", ever)
+	}
+}
+
+// TestCorruptSlot: a record that cannot be read, and a result in one that can, are looked up again.
+func TestCorruptSlot(t *testing.T) {
+	t.Parallel()
+	for name, corrupt := range map[string]func(t *testing.T, i *instance){
+		"record": func(t *testing.T, i *instance) {
+			t.Helper()
+			if _, err := i.js.Publish(t.Context(), "$KV.enrich.wolt.id-Pizza-House", []byte("?")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"result":         func(t *testing.T, i *instance) { t.Helper(); put(t, i, `not JSON`) },
+		"other result":   func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"FOUND","url":null}`) },
+		"unknown status": func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"MAYBE","url":null}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstance(t, natstest.Server(t), &far{})
+			corrupt(t, i)
+			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, state(t, resp, 0), contracts.StatusPending)
+			if ever, _ := i.jobs(t); ever != 1 {
+				t.Errorf("%d jobs were queued, want 1", ever)
+			}
+			i.work(t)
+			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		})
+	}
+}
+
+// put makes value the result of a place.
+func put(t *testing.T, i *instance, value string) {
+	t.Helper()
+	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{})
+	if err == nil {
+		_, err = claim.Complete(t.Context(), []byte(value), time.Hour)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCorruptSlotWhileListening: those who listen have it looked up again too.
+func TestCorruptSlotWhileListening(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	sub, err := i.Subscribe(t.Context(), "req-1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if _, err := claim.Complete(t.Context(), []byte("not JSON"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	i.work(t)
+	for ok := true; ok; {
+		var update Update
+		if update, ok, err = sub.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if patch, is := update.Body.(contracts.ResultPatch); is {
+			wantStatus(t, patch.Patch.Providers["wolt"], contracts.StatusFound)
+		}
+	}
+}
+
+// TestTTL: how long a claim and each outcome are kept, to the second, by when the server lets them go.
+func TestTTL(t *testing.T) {
+	t.Parallel()
+	const week, day = 7 * 24 * time.Hour, 24 * time.Hour
+	for name, c := range map[string]struct {
+		far         *far
+		least, most time.Duration
+	}{
+		"FOUND":     {&far{}, week * 9 / 10, week * 11 / 10},
+		"NOT_FOUND": {&far{search: noVenue}, day * 9 / 10, day * 11 / 10},
+		"AMBIGUOUS": {&far{search: twoVenues}, time.Minute, time.Minute},
+		"ERROR":     {&far{search: failTimes(1000, errFar)}, time.Minute, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				i := newInstance(t, srv, c.far)
+				stop := i.work(t)
+				somewhere := place("Pizza House")
+				somewhere.Address = ""
+				i.ask(t, "req-1", []contracts.Restaurant{somewhere})
+				i.told(t, "req-1")
+				stop()
+				slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+				if err != nil {
+					t.Fatal(err)
+				}
+				results, err := i.Results(t.Context(), "wolt", []string{"id-Pizza-House", "id-unknown"})
+				if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
+					t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
+				}
+				if slot.TTL < c.least || slot.TTL > c.most {
+					t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
+				}
+				elapse(slot.TTL - slot.Age() - time.Second)
+				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Done {
+					t.Errorf("a second before its time it is %v, %v", slot.State, err)
+				}
+				elapse(2 * time.Second)
+				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Absent {
+					t.Errorf("a second after its time it is %v, %v", slot.State, err)
+				}
+			})
+		})
+	}
+	t.Run("claim", func(t *testing.T) {
+		t.Parallel()
+		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv, &far{})
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+			if err != nil || slot.State != kvlock.Pending || slot.TTL != time.Minute {
+				t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
+			}
+			elapse(time.Minute + time.Second)
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Absent {
+				t.Errorf("after 61 s it is %v, %v", slot.State, err)
+			}
+		})
+	})
+}
