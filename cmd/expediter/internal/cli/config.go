@@ -46,6 +46,9 @@ type EnricherOptions struct {
 	// Logger takes the enricher's log lines.
 	Logger *slog.Logger
 
+	// ServerLogger takes the log lines of an embedded NATS server; nil when nobody wants to see them.
+	ServerLogger *slog.Logger
+
 	// URL is where a running enricher is. Empty for an embedded one.
 	URL string
 }

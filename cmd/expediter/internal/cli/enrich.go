@@ -45,14 +45,19 @@ lat (latitude) and lng (lon, longitude) make the match better; all others are pa
 or a request with its places under "results".
 
 Records that cannot be used are listed at the end with file, line and field, and make the exit code 1.`,
-		Example: `  expediter enrich --catalog venues.csv --wait places.csv
+		Example: `  expediter enrich --catalog venues.csv places.csv
   expediter enrich --url http://localhost:8080 --wait --output jsonl - < places.json`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return g.enrich(cmd.Context(), f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.url == "" && !cmd.Flags().Changed("wait") {
+				f.wait = true // what an embedded pipeline has not found out at the end nobody will ever know
+			}
+			return g.enrich(cmd.Context(), f, args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&f.batch, "batch", 20, "places in one request")
-	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline")
+	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against, in an embedded pipeline (default the sample's)")
 	flags.StringVar(&f.city, "city", "", "city of places that name none")
 	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
 	flags.StringVar(&f.format, "format", "auto", "form of the input: auto, csv, json or jsonl")
@@ -62,7 +67,7 @@ Records that cannot be used are listed at the end with file, line and field, and
 	flags.BoolVar(&f.strict, "strict", false, "stop at the first record that cannot be used")
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "longest time to wait for the places of one request")
 	flags.StringVar(&f.url, "url", "", "running enricher to ask, instead of an embedded one")
-	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending")
+	flags.BoolVar(&f.wait, "wait", false, "wait until no place is pending (default true without --url)")
 	completeWith(cmd, "format", input.Formats()...)
 	completeWith(cmd, "output", output.Formats()...)
 	return cmd
@@ -129,7 +134,9 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	if g.config.OpenEnricher == nil {
 		return fmt.Errorf("%w: this program was built without an enricher", enrich.ErrUnavailable)
 	}
-	enricher, stop, err := g.config.OpenEnricher(ctx, EnricherOptions{Catalog: f.catalog, Logger: g.logger, URL: f.url})
+	enricher, stop, err := g.config.OpenEnricher(ctx, EnricherOptions{
+		Catalog: f.catalog, Logger: g.logger, ServerLogger: g.serverLogger(), URL: f.url,
+	})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,12 @@ func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, f
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := pipeline.Start(ctx, pipeline.Config{Logger: opts.Logger, NATSPort: -1, Provider: venues})
+	if opts.Catalog == "" {
+		opts.Logger.WarnContext(ctx, "no --catalog and no --url: places are matched against the made-up venues of the sample")
+	}
+	p, err := pipeline.Start(ctx, pipeline.Config{
+		Logger: opts.Logger, NATSPort: -1, Provider: venues, ServerLogger: opts.ServerLogger,
+	})
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // says what failed
 	}

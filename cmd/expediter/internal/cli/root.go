@@ -27,16 +27,16 @@ func Run(ctx context.Context, cfg Config, args []string) int {
 	cfg = cfg.withDefaults()
 	root := newRoot(cfg)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil {
-		report(cfg, root, err)
+		report(cfg, cmd, err)
 	}
 	return ExitCode(err)
 }
 
 // report writes an error as a person wants to read it: in full, once, and with the way to the help when the command line
 // is at fault.
-func report(cfg Config, root *cobra.Command, err error) {
+func report(cfg Config, cmd *cobra.Command, err error) {
 	stderr := cfg.stderr()
 	label := "error:"
 	if stderr.Color {
@@ -44,7 +44,7 @@ func report(cfg Config, root *cobra.Command, err error) {
 	}
 	fmt.Fprintf(stderr, "%s %s\n", label, err) //nolint:errcheck // nowhere to say so
 	if _, ok := errors.AsType[*UsageError](err); ok {
-		fmt.Fprintf(stderr, "See %s --help.\n", root.CommandPath()) //nolint:errcheck // as above
+		fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath()) //nolint:errcheck // as above
 	}
 }
 
@@ -93,6 +93,15 @@ func (g *globals) setup() error {
 		g.logger = slog.New(slog.NewTextHandler(g.config.Stderr, opts))
 	default:
 		return &UsageError{Err: fmt.Errorf("--log-format %q: want text or json", g.logFormat)}
+	}
+	return nil
+}
+
+// serverLogger takes the log of embedded NATS servers: who wants to know less than everything of the services wants to
+// know nothing of what they run on.
+func (g *globals) serverLogger() *slog.Logger {
+	if g.logger.Enabled(context.Background(), slog.LevelInfo) { //nolint:forbidigo // asks for the level alone
+		return g.logger.With("component", "nats-server")
 	}
 	return nil
 }

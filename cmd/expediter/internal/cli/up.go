@@ -1,16 +1,20 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 )
 
@@ -28,40 +32,91 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server and two enrichers, and stays up until it is interrupted. Without --catalog the
-venues are those of the sample. Without --dir nothing is kept.`,
+		Long: `Up starts an embedded NATS server and two enrichers, says where they are and what to try, and stays up until it is
+interrupted. Requests and jobs that are under way then are finished first.
+
+Without --catalog the venues are those of the sample. Without --dir nothing is kept. The log of the NATS server is shown
+from --log-level info on.`,
+		Example: `  expediter up --http-port 0 --nats-port 0
+  expediter up --catalog venues.csv --dir ./data
+  expediter up --cluster 3`,
 		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return g.up(cmd, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return g.up(cmd.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
-	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 and more for a cluster")
-	flags.StringVar(&f.dir, "dir", "", "directory that keeps the streams")
+	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
+	flags.StringVar(&f.dir, "dir", "", "directory that keeps what is known over a restart (default none)")
 	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
-	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one")
+	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
 	return cmd
 }
 
-func (g *globals) up(cmd *cobra.Command, f upFlags) (err error) {
+// maxPort is the greatest TCP port.
+const maxPort = 1<<16 - 1
+
+// check returns every mistake in the flags that can be seen before anything is started.
+func (f upFlags) check() error {
+	var errs []error
 	if f.cluster != 1 && (f.cluster < 3 || f.cluster > 9) {
-		return &UsageError{Err: fmt.Errorf("--cluster %d: want 1, or 3 to 9", f.cluster)}
+		errs = append(errs, fmt.Errorf("--cluster %d: want 1, or 3 to 9", f.cluster))
 	}
+	if f.httpPort < 0 || f.httpPort > maxPort {
+		errs = append(errs, fmt.Errorf("--http-port %d: want 0 to %d", f.httpPort, maxPort))
+	}
+	if f.natsPort < 0 || f.natsPort > maxPort {
+		errs = append(errs, fmt.Errorf("--nats-port %d: want 0 to %d", f.natsPort, maxPort))
+	}
+	if len(errs) > 0 {
+		return &UsageError{Err: errors.Join(errs...)}
+	}
+	return nil
+}
+
+func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	venues, err := openCatalog(f.catalog)
 	if err != nil {
 		return err
 	}
-	p, err := pipeline.Start(cmd.Context(), pipeline.Config{
+	if f.cluster > 1 {
+		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster) //nolint:errcheck // only to pass the time
+	}
+	p, err := pipeline.Start(ctx, pipeline.Config{
 		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"}, Logger: g.logger,
-		NATSPort: f.natsPort, Nodes: f.cluster, Provider: venues,
+		NATSPort: f.natsPort, Nodes: f.cluster, Provider: venues, ServerLogger: g.serverLogger(),
 	})
-	if err != nil {
-		return fmt.Errorf("%w (is another one up? try --http-port 0 --nats-port 0)", err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // interrupted while it started
+	case err != nil:
+		return f.explain(err)
 	}
-	if err := greet(cmd.OutOrStdout(), p); err != nil {
-		return fmt.Errorf("%w; %w", err, p.Stop())
+	if err := f.greet(g.config.Stdout, p); err != nil {
+		return errors.Join(err, p.Stop())
 	}
-	<-cmd.Context().Done()
-	return p.Stop() //nolint:wrapcheck // says what failed
+	<-ctx.Done()
+	fmt.Fprintln(g.config.Stderr, "Stopping. Interrupt again to end at once.") //nolint:errcheck // as above
+	return p.Stop()                                                            //nolint:wrapcheck // says what failed
+}
+
+// explain says what to do about what most often keeps it from starting, in the words of the flags.
+func (f upFlags) explain(err error) error {
+	switch {
+	case errors.Is(err, natsrun.ErrPortInUse):
+		return fmt.Errorf("--nats-port %d is taken; is another one up? Stop it, or take a free port with --nats-port 0 (%w)", f.natsPort, err)
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("--http-port %d is taken; is another one up? Stop it, or take a free port with --http-port 0 (%w)", f.httpPort, err)
+	case errors.Is(err, natsrun.ErrDirInUse):
+		return fmt.Errorf("--dir %s is used by another one that is up; stop it, or take another directory (%w)", f.dir, err)
+	case errors.Is(err, natsrun.ErrDirUnusable):
+		return fmt.Errorf("--dir %s cannot be used (%w)", f.dir, err)
+	}
+	return err
 }
 
 // openCatalog opens a venue file, or the sample's when there is no path.
@@ -73,21 +128,30 @@ func openCatalog(path string) (*catalog.Catalog, error) {
 }
 
 // greet tells where everything is, and three lines to paste.
-func greet(out io.Writer, p *pipeline.Pipeline) error {
+func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline) error {
 	http, nats := p.Enrichers[0].URL(), p.NATSURL()
 	server, _, _ := strings.Cut(nats, ",")
-	const body = `{"requestId":"hello","cityText":"Tel Aviv","results":[{"placeId":"p1","name":"פיצה האוס","address":"דיזנגוף 5"}]}`
-	_, err := fmt.Fprintf(out, `HTTP   %s   %s
-NATS   %s
+	kept := "nothing is kept when it stops"
+	if f.dir != "" {
+		kept = "kept in " + f.dir
+	}
+	replicas := "one replica"
+	if f.cluster > 1 {
+		replicas = fmt.Sprintf("%d replicas", min(f.cluster, pipeline.MaxReplicas))
+	}
+	const body = `{"requestId":"hello","cityText":"Tel Aviv","results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
+	_, err := fmt.Fprintf(out, `Up: enrichers  %s  %s
+    NATS       %s
+    store      %s, default sync; %s
 
-Ask, follow what becomes of it, and ask over NATS:
+Ask about a place, follow what becomes of the request, and ask over NATS:
 
   curl -s '%s/v1/enrich' -d '%s'
   curl -sN '%s/v1/requests/hello/events'
-  nats --server %s request enricher.v1.enrich '%s'
+  nats --server '%s' request enricher.v1.enrich '%s'
 
-Interrupt (Ctrl-C) to stop.
-`, http, p.Enrichers[1].URL(), nats, http, body, http, server, body)
+Stop with Ctrl-C.
+`, http, p.Enrichers[1].URL(), strings.ReplaceAll(nats, ",", "  "), replicas, kept, http, body, http, server, body)
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

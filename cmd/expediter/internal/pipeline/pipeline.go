@@ -17,6 +17,9 @@ import (
 // assetBytes is what the streams and buckets of an embedded server may reserve.
 const assetBytes = 2 << 30
 
+// MaxReplicas is how many nodes of a cluster keep a copy of everything; the server allows no more.
+const MaxReplicas = 5
+
 // Config says what runs.
 type Config struct {
 	// Dir keeps the streams over the end of the process. Defaults to none: a temporary directory.
@@ -26,7 +29,7 @@ type Config struct {
 	// Defaults to one that does not listen.
 	Enrichers []string
 
-	// Logger gets the log of everything. Defaults to slog.Default().
+	// Logger gets the log of the services. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// NATSPort is the port that the server listens on, 0 for a free one, -1 for none. Nodes of a cluster always listen
@@ -38,6 +41,10 @@ type Config struct {
 
 	// Provider answers for all places. Required.
 	Provider provider.Provider
+
+	// ServerLogger gets the log of the NATS servers, which is about much that is in order, such as nodes of a cluster that
+	// look for each other while they start. Defaults to none.
+	ServerLogger *slog.Logger
 
 	// Version is what the services tell. Defaults to the services' own default.
 	Version string
@@ -94,9 +101,9 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 
 func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 	if cfg.Nodes > 1 {
-		p.cluster, err = natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: cfg.Dir, Nodes: cfg.Nodes, Logger: cfg.Logger})
+		p.cluster, err = natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: cfg.Dir, Nodes: cfg.Nodes, Logger: cfg.ServerLogger})
 	} else {
-		p.server, err = natsrun.Start(natsrun.Config{Dir: cfg.Dir, Listen: cfg.NATSPort >= 0, Port: max(cfg.NATSPort, 0), Logger: cfg.Logger})
+		p.server, err = natsrun.Start(natsrun.Config{Dir: cfg.Dir, Listen: cfg.NATSPort >= 0, Port: max(cfg.NATSPort, 0), Logger: cfg.ServerLogger})
 	}
 	if err != nil {
 		return fmt.Errorf("start NATS: %w", err)
@@ -106,7 +113,7 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 
 func (p *Pipeline) replicas() int {
 	if p.cluster != nil {
-		return min(len(p.cluster.Nodes), 5)
+		return min(len(p.cluster.Nodes), MaxReplicas)
 	}
 	return 1
 }

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+)
+
+// statuses runs a command that writes CSV and counts its statuses.
+func statuses(t *testing.T, args ...string) map[string]int {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "expediter", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v: %s", args, err, &stderr)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, row := range rows[1:] {
+		counts[row[2]]++
+	}
+	return counts
+}
+
+// The answers of a service that is up are those of an embedded pipeline. A service is not waited for unless that is
+// asked for.
+func TestEnrichAsksARunningService(t *testing.T) {
+	t.Parallel()
+	places := filepath.Join(t.TempDir(), "places.json")
+	data, err := io.ReadAll(sample.Places())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(places, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := up(t)
+	service := r.find(t, `http://127\.0\.0\.1:\d+`)
+	first := statuses(t, "enrich", "--url", service, "-o", "csv", places)
+	if first["PENDING"] == 0 {
+		t.Errorf("the first answer waits for the provider: %v", first)
+	}
+	asked := statuses(t, "enrich", "--url", service, "--wait", "-o", "csv", places)
+	embedded := statuses(t, "enrich", "--catalog", "internal/sample/catalog.json", "-o", "csv", places)
+	for _, status := range []string{"FOUND", "NOT_FOUND", "PENDING"} { // ambiguous ones stay pending
+		if asked[status] != embedded[status] || asked["FOUND"] == 0 || asked["NOT_FOUND"] == 0 {
+			t.Fatalf("the service answers %v, an embedded pipeline %v", asked, embedded)
+		}
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+}

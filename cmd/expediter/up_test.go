@@ -1,0 +1,304 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// running is a program that was started and stays up.
+type running struct {
+	cmd    *exec.Cmd
+	out    *bufio.Reader
+	stderr *bytes.Buffer
+	said   string // of its standard output, so far
+}
+
+// up starts `expediter up` on free ports and returns when it has said all that it says.
+func up(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{
+		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--nats-port", "0"}, args...)...),
+		stderr: &bytes.Buffer{},
+	}
+	stdout, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Stderr = r.stderr
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.out = bufio.NewReader(stdout)
+	for !strings.Contains(r.said, "Ctrl-C") {
+		line, err := r.out.ReadString('\n')
+		r.said += line
+		if err != nil {
+			waitErr := r.cmd.Wait()
+			t.Fatalf("it ended: %v, %v\n%s%s", err, waitErr, r.said, r.stderr)
+		}
+	}
+	return r
+}
+
+// interrupt presses Ctrl-C, and returns the exit code.
+func (r *running) interrupt(t *testing.T) int {
+	t.Helper()
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(r.out)
+	if err != nil {
+		t.Error(err)
+	}
+	r.said += string(rest)
+	return exitCode(t, r.cmd.Wait())
+}
+
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	if err == nil {
+		return 0
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	return exit.ExitCode()
+}
+
+// find returns the first match of a pattern in what was said.
+func (r *running) find(t *testing.T, pattern string) string {
+	t.Helper()
+	found := regexp.MustCompile(pattern).FindString(r.said)
+	if found == "" {
+		t.Fatalf("no %s in:\n%s", pattern, r.said)
+	}
+	return found
+}
+
+// lines returns what a user is told to type.
+func (r *running) lines() []string {
+	var lines []string
+	for line := range strings.Lines(r.said) {
+		if typed, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(typed, " ") {
+			lines = append(lines, strings.TrimSpace(typed))
+		}
+	}
+	return lines
+}
+
+// shell runs a line as a user types it.
+func shell(t *testing.T, line string) string {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", line, err, &stderr)
+	}
+	return string(out)
+}
+
+// answer is what matters of the service's answer.
+type answer struct {
+	RequestID string `json:"requestId"`
+	Pending   int    `json:"pending"`
+	Results   []struct {
+		PlaceID   string                       `json:"placeId"`
+		Providers map[string]map[string]string `json:"providers"`
+	} `json:"results"`
+}
+
+func decode(t *testing.T, text string) answer {
+	t.Helper()
+	var a answer
+	text = strings.ReplaceAll(text, `"url":null`, `"url":""`)
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if len(a.Results) != 1 {
+		t.Fatalf("%d results: %s", len(a.Results), text)
+	}
+	return a
+}
+
+const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
+
+// The three lines work as they are printed: the first asks, the second tells the rest, and the third, over NATS, gets
+// what is known by then.
+func TestUpSaysWhatToTry(t *testing.T) {
+	t.Parallel()
+	r := up(t)
+	lines := r.lines()
+	if len(lines) != 3 {
+		t.Fatalf("want three lines to paste, got %q in:\n%s", lines, r.said)
+	}
+	first := decode(t, shell(t, lines[0]))
+	if first.RequestID != "hello" || first.Pending != 1 || first.Results[0].Providers["wolt"]["status"] != "PENDING" {
+		t.Errorf("the first answer is %+v", first)
+	}
+	events := shell(t, lines[1])
+	if !strings.Contains(events, `"status":"FOUND","url":"`+venue+`"`) || !strings.Contains(events, "event: complete") {
+		t.Errorf("the events are:\n%s", events)
+	}
+	third := decode(t, shell(t, lines[2]))
+	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
+	if diff := cmp.Diff(want, third.Results[0].Providers); diff != "" || third.Pending != 0 {
+		t.Errorf("%d pending, %s", third.Pending, diff)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+	if r.stderr.String() != "Stopping. Interrupt again to end at once.\n" {
+		t.Errorf("it complained: %s", r.stderr)
+	}
+}
+
+// Both enrichers answer, and share what is known.
+func TestUpRunsTwoEnrichers(t *testing.T) {
+	t.Parallel()
+	r := up(t)
+	urls := regexp.MustCompile(`http://127\.0\.0\.1:\d+\b`).FindAllString(r.said, 2)
+	if len(urls) != 2 || urls[0] == urls[1] {
+		t.Fatalf("want two different URLs, got %q", urls)
+	}
+	body := `'{"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71","cityText":"Tel Aviv"}]}'`
+	if a := decode(t, shell(t, "curl -s '"+urls[0]+"/v1/enrich?wait=20s' -d "+body)); a.Pending != 0 {
+		t.Errorf("still pending: %+v", a)
+	}
+	if a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body)); a.Pending != 0 {
+		t.Errorf("the second enricher does not know what the first does: %+v", a)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+}
+
+// With --dir what was found out is known after a restart.
+func TestUpKeepsResults(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	r := up(t, "--dir", dir)
+	ask := strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1)
+	before := decode(t, shell(t, ask))
+	if before.Pending != 0 {
+		t.Fatalf("still pending: %+v", before)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Fatalf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+	r = up(t, "--dir", dir)
+	after := decode(t, shell(t, r.lines()[0])) // without waiting
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Error(diff)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+}
+
+func TestUpOnACluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts three servers, which takes seconds")
+	}
+	r := up(t, "--cluster", "3")
+	if n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.said, "\n", "  "), -1)); n != 3 {
+		t.Errorf("want the URLs of three servers:\n%s", r.said)
+	}
+	if a := decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))); a.Pending != 0 {
+		t.Errorf("still pending: %+v", a)
+	}
+	third := decode(t, shell(t, r.lines()[2]))
+	if third.Results[0].Providers["wolt"]["url"] != venue {
+		t.Errorf("over NATS: %+v", third)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+	if strings.Contains(r.stderr.String(), "route") {
+		t.Errorf("it talks of what is none of its user's business:\n%s", r.stderr)
+	}
+}
+
+// Who changes his mind while it starts has not met an error.
+func TestUpInterruptedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--cluster", "3")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if first, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || !strings.HasPrefix(first, "Starting 3 NATS servers") {
+		t.Errorf("it begins with %q, %v", first, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(stderr)
+	if err != nil {
+		t.Error(err)
+	}
+	if code := exitCode(t, cmd.Wait()); code != 0 || strings.Contains(string(rest), "error") {
+		t.Errorf("it ends with %d: %s", code, rest)
+	}
+}
+
+// What keeps it from starting is told in the words of its flags, with what to do.
+func TestUpSaysWhyItDoesNotStart(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port, no more
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // only held
+	_, taken, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	r := up(t, "--dir", dir)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--nats-port", "0", "--http-port", taken}, 1, "error: --http-port " + taken + " is taken; is another one up? Stop it, or take a free port with --http-port 0"},
+		{[]string{"--http-port", "0", "--nats-port", taken}, 1, "error: --nats-port " + taken + " is taken; is another one up? Stop it, or take a free port with --nats-port 0"},
+		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},
+		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", file}, 1, "error: --dir " + file + " cannot be used"},
+		{[]string{"--catalog", "nowhere.csv"}, 3, "nowhere.csv: no such file"},
+		{[]string{"--cluster", "2"}, 2, "--cluster 2: want 1, or 3 to 9"},
+		{[]string{"--http-port", "-1", "--nats-port", "65536"}, 2, "--http-port -1: want 0 to 65535\n--nats-port 65536: want 0 to 65535\nSee expediter up --help."},
+	} {
+		var stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), "expediter", append([]string{"up"}, tc.args...)...)
+		cmd.Stderr = &stderr
+		if code := exitCode(t, cmd.Run()); code != tc.code || !strings.Contains(stderr.String(), tc.want) {
+			t.Errorf("%q: exits with %d, want %d and %q:\n%s", tc.args, code, tc.code, tc.want, &stderr)
+		}
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+}
