@@ -140,7 +140,8 @@ func newLifetime() lifetime {
 }
 
 // NewFlight binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it.
-// One round trip.
+// It returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
+// OpTimeout. One round trip.
 func NewFlight(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -148,11 +149,10 @@ func NewFlight(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
 	defer cancel()
-	stream, err := js.Stream(ctx, streamName(cfg.Bucket))
+	info, err := streamInfo(ctx, js, cfg.Bucket)
 	if err != nil {
-		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
+		return nil, err
 	}
-	info := stream.CachedInfo()
 	if err := checkStream(cfg.Bucket, info.Config); err != nil {
 		return nil, err
 	}
@@ -172,6 +172,23 @@ func NewFlight(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight
 	}
 	f.board = newBoard(f, info.Config.RePublish)
 	return f, nil
+}
+
+// streamInfo asks until somebody answers: a cluster does not while it elects a leader, as after the stream was made.
+func streamInfo(ctx context.Context, js jetstream.JetStream, bucket string) (*jetstream.StreamInfo, error) {
+	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		try, cancel := context.WithTimeout(ctx, tryTimeout/2)
+		stream, err := js.Stream(try, streamName(bucket))
+		cancel()
+		switch {
+		case err == nil:
+			return stream.CachedInfo(), nil
+		case errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrInvalidStreamName) || errors.Is(err, nats.ErrConnectionClosed):
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
+		case !pause(ctx, wait):
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
+		}
+	}
 }
 
 func apiPrefix(o jetstream.JetStreamOptions) string {

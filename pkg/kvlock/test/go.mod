@@ -3,6 +3,7 @@ module github.com/expediter-io/expediter/pkg/kvlock/test
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
