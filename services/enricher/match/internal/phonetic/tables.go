@@ -37,12 +37,16 @@ var final = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
 	'ה': {pH | pA | pE | pO | silent}, 'ه': {pH | pA | pE | pT | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
 }
 
-// digraphs gives the sounds of letters that are read together, the longest first.
+// digraphs gives the sounds of letters that are read together, the longest first. Letters that one language reads
+// together and another apart are given both readings, the rarer sound being silent: Polish "rz" is zh, "Herzl" has both.
 var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant table
-	"tsch": {pCh}, "sch": {pSh | pS, pK | pKh | silent}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH}, "ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH},
-	"gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs | pT, pS | silent}, "tz": {pTs | pT, pZ | silent}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pZh | pR}, "dj": {pJ}, "dzh": {pJ}, "dg": {pJ | pG},
-	"ck": {pK}, "qu": {pK, pW | pV | silent}, "oo": {pU | pO}, "ee": {pI | pE}, "ou": {pU | pO | pW}, "ow": {pO | pA, pW | silent}, "ea": {pI | pE}, "wh": {pW | pH | pV},
-	"kn": {pN}, "wr": {pR}, "ae": {pA | pE}, "oe": {pO | pE}, "ue": {pU | pI}, "gn": {pN, pY | silent}, "gli": {pL, pI}, "cc": {pK | pCh}, "sci": {pSh | pS, pI},
+	"tsch": {pCh}, "sch": {pSh | pS, pK | pKh | silent}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH},
+	"ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH}, "gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs | pT, pS | silent},
+	"tz": {pTs | pT, pZ | silent}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pR | silent, pZ | pZh | pTs}, "dj": {pJ}, "dzh": {pJ},
+	"dg": {pD | silent, pJ | pG}, "ck": {pK}, "qu": {pK, pW | pV | silent}, "oo": {pU | pO}, "ee": {pI | pE},
+	"ou": {pU | pO | pW}, "ow": {pO | pA, pW | silent}, "ea": {pI | pE}, "wh": {pW | pH | pV}, "kn": {pK | silent, pN},
+	"wr": {pW | silent, pR}, "ae": {pA | pE}, "oe": {pO | pE}, "ue": {pU | pI}, "gn": {pG | pY | silent, pN},
+	"gli": {pG | silent, pL}, "cc": {pK | pCh}, "sci": {pSh | pS, pI},
 	"ll":  {pL | pY},
 	"dz":  {pJ | pZ | pTs},
 	"тс":  {pTs},
