@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -19,6 +20,7 @@ type proxy struct {
 	server nats.InProcessConnProvider
 
 	mu     sync.Mutex
+	delay  time.Duration      // of each answer
 	down   bool               // refuses new connections
 	hole   bool               // takes everything, and passes nothing on
 	change func(frame) []byte // instead of the frame; nil leaves it
@@ -109,6 +111,22 @@ func (p *proxy) cut() {
 	p.links = nil
 }
 
+func (p *proxy) late(f frame) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.fromClient || f.subject == "" {
+		return 0
+	}
+	return p.delay
+}
+
+// slow delays answers from now on.
+func (p *proxy) slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
 func (p *proxy) changed(f frame) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,6 +212,9 @@ func (p *proxy) forward(from, to net.Conn, fromClient bool) {
 		}
 		if changed := p.changed(f); changed != nil {
 			f.raw = changed
+		}
+		if d := p.late(f); d > 0 {
+			time.Sleep(d) // in fake time only
 		}
 		if _, err := to.Write(bytes.Repeat(f.raw, n)); err != nil {
 			return

@@ -173,38 +173,49 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 		for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
 			t.Run(name+"/"+ttl.String(), func(t *testing.T) {
 				t.Parallel()
-				inBubble(t, func(t *testing.T, b *bed) {
-					p := newProxy(t, b.srv)
-					c := begin(t, b.flight(t, kvlock.Config{ClaimTTL: ttl}, p.through()), "k", kvlock.BeginOptions{})
-					held, stop := c.Keep(t.Context(), 0)
-					defer stop()
-					time.Sleep(3*ttl + rand.N(ttl))
-					cut(p)
-					start := time.Now()
-					other := b.flight(t, kvlock.Config{})
-					took := make(chan time.Time, 1)
-					go func() {
-						for {
-							if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); err == nil {
-								took <- time.Now()
-								return
-							}
-							time.Sleep(5 * time.Millisecond)
-						}
-					}()
-					<-held.Done()
-					ended := time.Now()
-					wantErr(t, context.Cause(held), kvlock.ErrLost)
-					if second := <-took; !ended.Before(second) {
-						t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-					}
-					_, err := c.Complete(t.Context(), nil, 0)
-					if err == nil {
-						t.Error("completed what somebody else holds")
-					}
-				})
+				inBubble(t, func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
 			})
 		}
+	}
+}
+
+// An answer that comes late does not prolong the claim: it counts from when the request was sent.
+func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) { cutOff(t, b, 5*time.Second, 900*time.Millisecond, (*proxy).partition) })
+}
+
+// cutOff cuts the connection of a holder, and compares when its context ends with when somebody else gets the claim.
+func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*proxy)) {
+	t.Helper()
+	p := newProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{ClaimTTL: ttl}, p.through())
+	p.slow(slow)
+	c := begin(t, f, "k", kvlock.BeginOptions{})
+	held, stop := c.Keep(t.Context(), 0)
+	defer stop()
+	time.Sleep(3*ttl + rand.N(ttl))
+	cut(p)
+	start := time.Now()
+	other := b.flight(t, kvlock.Config{})
+	took := make(chan time.Time, 1)
+	go func() {
+		for {
+			if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); err == nil {
+				took <- time.Now()
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	<-held.Done()
+	ended := time.Now()
+	wantErr(t, context.Cause(held), kvlock.ErrLost)
+	if second := <-took; !ended.Before(second) {
+		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
+	}
+	if _, err := c.Complete(t.Context(), nil, 0); err == nil {
+		t.Error("completed what somebody else holds")
 	}
 }
 
