@@ -3,9 +3,11 @@
 package address
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
@@ -22,6 +24,8 @@ type Address struct {
 	Direction Direction
 	// Words is every word, for telling which words of a name are local.
 	Words []string
+	// Row is how the street's name sounds.
+	Row phonetic.Row
 	// Script is that of the street's name.
 	Script text.Script
 }
@@ -32,7 +36,7 @@ func (a *Address) Present() bool { return len(a.Street) > 0 || len(a.Numbers) > 
 // Direction is a set of compass points.
 type Direction uint8
 
-var compass = map[string]Direction{"n": 1, "s": 2, "e": 4, "w": 8, "ne": 5, "nw": 9, "se": 6, "sw": 10} //nolint:gochecknoglobals // a constant table
+var compass = map[string]Direction{"n": 1, "s": 2, "e": 4, "w": 8, "ne": 5, "nw": 9, "se": 6, "sw": 10}
 
 // opposite reports whether two directions exclude each other.
 func opposite(a, b Direction) bool {
@@ -81,34 +85,16 @@ func assemble(read []segment, city []string) Address {
 
 // streetSegment picks the segment with a number and words, else the one with a word for street, else the first.
 func streetSegment(read []segment) int {
-	typed, first := -1, -1
-	for i := range read {
-		s := &read[i]
-		words := len(s.plain) > 0 || s.typed
-		if words && s.typed && typed < 0 {
-			typed = i
-		}
-		if words && first < 0 {
-			first = i
-		}
+	first := slices.IndexFunc(read, func(s segment) bool { return s.named() })
+	typed := slices.IndexFunc(read, func(s segment) bool { return s.typed })
+	housed := slices.IndexFunc(read, func(s segment) bool { return s.named() && len(s.numbers) > 0 && !s.postal })
+	switch {
+	case housed < 0 && typed < 0:
+		return first
+	case housed < 0 || typed >= 0 && typed < housed:
+		return typed // "Rua Augusta, 123 Consolacao"
 	}
-	for i := range read {
-		s := &read[i]
-		if len(s.plain) == 0 && !s.typed || len(s.numbers) == 0 || s.postal {
-			continue
-		}
-		if typed >= 0 && typed < i {
-			return typed // "Rua Augusta, 123 Consolacao"
-		}
-		if i > 0 && first == i-1 && s.leading && !s.typed && len(read[first].numbers) == 0 && typed == first {
-			return first
-		}
-		return i
-	}
-	if typed >= 0 {
-		return typed
-	}
-	return first
+	return housed
 }
 
 func (a *Address) take(s *segment, city []string) {
@@ -126,11 +112,12 @@ func (a *Address) take(s *segment, city []string) {
 			a.Street = append(a.Street, token.New(w.word, w.concept))
 		}
 	}
+	var sounds []phonetic.Sound
 	for i := range a.Street {
-		if a.Street[i].Script > a.Script {
-			a.Script = a.Street[i].Script
-		}
+		a.Script = max(a.Script, a.Street[i].Script)
+		sounds = append(sounds, a.Street[i].Row.Sounds...)
 	}
+	a.Row = phonetic.NewRow(sounds)
 	a.also(s.rest, city)
 }
 

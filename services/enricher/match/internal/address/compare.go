@@ -2,6 +2,8 @@ package address
 
 import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
@@ -9,10 +11,13 @@ import (
 type Agreement struct {
 	// Comparable is false when either address is missing.
 	Comparable bool
-	// Street is the likeness of the street names in [0,1], negative when they cannot be compared.
+	// Street is the likeness of the street names in [0,1], negative when they cannot be compared, or when it cannot be
+	// heard whether two names in different scripts are one.
 	Street float64
 	// Number says how the house numbers compare.
 	Number NumberAgreement
+	// Heard is true when the street names are in different scripts: what they say is then known less surely.
+	Heard bool
 	// Opposite is true when the streets are named after opposite quarters of the compass.
 	Opposite bool
 }
@@ -40,12 +45,63 @@ func Compare(a, b *Address) Agreement {
 	if len(a.Street) == 0 || len(b.Street) == 0 || !token.Comparable(a.Script, b.Script) {
 		return g
 	}
-	g.Street = likeness(a.Street, b.Street)
-	if g.Street < alsoWorth {
-		g.Street = max(g.Street, alsoWorth*likeness(a.Street, b.Also), alsoWorth*likeness(a.Also, b.Street))
+	g.Heard = a.Script != b.Script && a.Script != text.None && b.Script != text.None
+	like := likeness(a.Street, b.Street)
+	if like < alsoWorth {
+		like = max(like, alsoWorth*likeness(a.Street, b.Also), alsoWorth*likeness(a.Also, b.Street))
 	}
+	if g.Heard {
+		like = heard(a, b, like)
+	}
+	g.Street = like
 	return g
 }
+
+// The likeness in sound of the names of two streets from which they are one, and below which they are two. Between, a
+// letter may have been read wrongly or a part of the name translated.
+const (
+	soundsSame  = 0.82
+	soundsOther = 0.62
+	leastHeard  = 3 // consonants that make a likeness in sound, or the lack of it, no accident
+)
+
+// heard decides for two names in different scripts, whose words are like by as much: they are one street, two, or, when
+// the answer is negative, it cannot be told.
+func heard(a, b *Address, like float64) float64 {
+	if like >= alsoWorth {
+		return like
+	}
+	unwritten := a.Script.Abjad() || b.Script.Abjad()
+	whole := phonetic.Similarity(a.Row, b.Row, unwritten)
+	short := min(a.Row.Weight, b.Row.Weight) < leastHeard
+	if whole >= soundsSame && !short {
+		return max(like, whole)
+	}
+	if like > 0 { // the words that agree say nothing about the others
+		whole = closest(a.Street, b.Street, unwritten)
+	}
+	if like > otherLike || whole > soundsOther || short && whole > soundsOther/2 {
+		return -1
+	}
+	return like
+}
+
+// closest returns how like in sound the words are that have no partner, at best.
+func closest(a, b []token.Token, unwritten bool) float64 {
+	al := token.Align(a, b)
+	best := 0.0
+	for i := range a {
+		for j := range b {
+			if al.PartnerA[i] < 0 && al.PartnerB[j] < 0 {
+				best = max(best, phonetic.Similarity(a[i].Row, b[j].Row, unwritten))
+			}
+		}
+	}
+	return best
+}
+
+// otherLike is the likeness of the words of two names that share one of two words: "King George" and "King David".
+const otherLike = 0.55
 
 // likeness weighs the words of two street names that agree against the shorter name, and a little against the longer.
 func likeness(a, b []token.Token) float64 {

@@ -1,8 +1,8 @@
 package address
 
 import (
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/lexicon"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -24,6 +24,7 @@ type segment struct {
 	typed     bool // has a word for street
 	leading   bool // starts with a number
 	postal    bool // its number is a postcode
+	digits    bool // has a number that may be a house's
 	all       []string
 }
 
@@ -31,110 +32,78 @@ func (s *segment) empty() bool {
 	return len(s.plain) == 0 && len(s.types) == 0 && len(s.numbers) == 0 && len(s.rest) == 0
 }
 
+// named reports whether the segment may be the street's.
+func (s *segment) named() bool { return len(s.plain) > 0 || s.typed }
+
 func (s *segment) texts() []string { return s.all }
 
-// maxFields bounds the words of one segment.
-const maxFields = 24
-
-// field is a word of a segment before it is understood.
-type field struct {
-	words  []text.Word
-	number Number
-	isNum  bool
-	hash   bool
-}
-
+// readSegment reads a segment from left to right.
 func readSegment(s string) segment {
 	var seg segment
 	fields := fieldsOf(s)
-	crossing, numbered := false, false
+	seg.digits = slices.ContainsFunc(fields, func(f field) bool { return f.isNum && !f.hash && f.number.Digits < 5 })
+	r := reader{segment: &seg}
 	for i := 0; i < len(fields); i++ {
-		f := fields[i]
-		if f.isNum {
-			if numbered { // "Highway 101" is a street, not a house
-				w := strconv.Itoa(f.number.Low)
-				seg.plain = append(seg.plain, word{word: text.Word{Text: w, Raw: w}, concept: "#" + w})
-				numbered = false
-				continue
-			}
-			if !f.hash && !crossing {
-				seg.number(f.number, len(seg.plain) == 0 && len(seg.types) == 0, fields[i+1:])
-				numbered = false
-			}
+		if fields[i].isNum {
+			r.number(&fields[i], fields[i+1:])
 			continue
 		}
-		if n := unit(fields, i, &seg); n > 0 {
+		if n := unit(fields[i:]); n > 0 {
 			i += n - 1
 			continue
 		}
-		for _, w := range f.words {
-			seg.all = append(seg.all, w.Text)
-			numbered = lexicon.NumberedRoad(w.Text)
-			if known, ok := lexicon.Address(w.Text); ok && known.Part == lexicon.Cross && (i > 0 || len(w.Text) > 2) {
-				crossing = crossing || len(seg.plain) > 0 || len(seg.types) > 0
-				continue
-			}
-			seg.word(w, crossing, i == 0 && len(fields) > 1)
+		if i == len(fields)-1 && i > 0 && seg.floor(&fields[i]) {
+			break
+		}
+		for _, w := range fields[i].words {
+			r.word(w, i == 0, len(fields) > 1)
 		}
 	}
 	seg.settle()
 	return seg
 }
 
-// fieldsOf cuts a segment at spaces and tells numbers from words.
-func fieldsOf(s string) []field {
-	var out []field
-	for _, f := range strings.Fields(text.Spread(s)) {
-		if len(out) == maxFields {
-			break
-		}
-		hash := strings.HasPrefix(f, "#")
-		if n, ok := parseNumber(strings.Trim(f, "#.:'\"")); ok {
-			out = append(out, field{number: n, isNum: true, hash: hash})
-			continue
-		}
-		if words := text.Words(f); len(words) > 0 {
-			if hash { // "#b"
-				continue
-			}
-			out = append(out, field{words: words})
-		}
-	}
-	return out
+// reader is how far a segment was read.
+type reader struct {
+	*segment
+	crossing bool // after "at", "between", "corner of"
+	numbered bool // after a word for a road that has a number for a name
 }
 
-// unit reads "suite 200", "2nd floor", "unit b" at i and returns how many fields that took, zero when there is none.
-func unit(fields []field, i int, seg *segment) int {
-	f := fields[i]
-	if len(f.words) != 1 {
-		return 0
+func (r *reader) number(f *field, after []field) {
+	switch {
+	case r.numbered: // "Highway 101" is a street, not a house
+		w := strconv.Itoa(f.number.Low)
+		r.plain = append(r.plain, word{word: text.Word{Text: w, Raw: w}, concept: "#" + w})
+	case !f.hash && !r.crossing:
+		r.segment.number(f.number, len(r.plain) == 0 && len(r.types) == 0, after)
 	}
-	w, ok := lexicon.Address(f.words[0].Text)
-	if _, ordinal := lexicon.Ordinal(f.words[0].Text); ordinal && i+1 < len(fields) && len(fields[i+1].words) == 1 {
-		if next, ok := lexicon.Address(fields[i+1].words[0].Text); ok && next.Part == lexicon.Unit {
-			return 2
-		}
-	}
-	if !ok || w.Part != lexicon.Unit {
-		return 0
-	}
-	if i+1 == len(fields) {
-		if n := len(seg.numbers); n > 0 && len(seg.plain) == 0 && !seg.typed {
-			seg.numbers = seg.numbers[:n-1] // "12. этаж"
-			return 1
-		}
-		return 0
-	}
-	next := fields[i+1]
-	if next.isNum || len(next.words) == 1 && len([]rune(next.words[0].Text)) == 1 {
-		return 2
-	}
-	return 0
+	r.numbered = false
 }
 
-// word files a word of the segment.
-func (s *segment) word(w text.Word, crossing, first bool) {
-	known, _ := lexicon.Address(w.Text)
+func (r *reader) word(w text.Word, first, more bool) {
+	r.all = append(r.all, w.Text)
+	r.numbered = lexicon.NumberedRoad(w.Text)
+	known, ok := lexicon.Address(w.Text)
+	if ok && known.Part == lexicon.Cross && (!first || len(w.Text) > 2) {
+		r.crossing = r.crossing || len(r.plain) > 0 || len(r.types) > 0
+		return
+	}
+	r.segment.word(w, known.Part, r.crossing, first && more)
+}
+
+// floor drops the number before a last word for floor or flat: "12. этаж". It reports whether there was one.
+func (s *segment) floor(f *field) bool {
+	w, ok := f.word()
+	if !ok || !isUnit(w.Text) || len(s.numbers) == 0 || len(s.plain) > 0 || s.typed {
+		return false
+	}
+	s.numbers = s.numbers[:len(s.numbers)-1]
+	return true
+}
+
+// word files a word of the segment. First says that it starts the segment and is not all of it.
+func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	to := &s.plain
 	if crossing {
 		to = &s.rest
@@ -143,32 +112,49 @@ func (s *segment) word(w text.Word, crossing, first bool) {
 		*to = append(*to, word{word: w, concept: "#" + n})
 		return
 	}
-	if n, ok := lexicon.Number(w.Text); ok && first && len(s.numbers) == 0 {
-		number, _ := parseNumber(n)
-		s.numbers = append(s.numbers, number)
-		s.leading = true
+	if n, ok := lexicon.Roman(w.Text); ok && len(*to) > 0 { // "Paul VI"
+		w.Raw = "" // it does not sound like its letters
+		*to = append(*to, word{word: w, concept: "#" + n})
 		return
 	}
-	switch known.Part {
+	if first && s.spelled(w) {
+		return
+	}
+	switch part {
 	case lexicon.Type:
-		s.types = append(s.types, word{word: w, concept: known.Canonical})
+		s.types = append(s.types, word{word: w, concept: lexicon.Canonical(w.Text)})
 		s.typed = s.typed || !crossing
 	case lexicon.Direction:
 		if !crossing {
-			s.direction |= compass[known.Canonical]
+			s.direction |= compass[lexicon.Canonical(w.Text)]
 		}
-		s.types = append(s.types, word{word: w, concept: known.Canonical})
+		s.types = append(s.types, word{word: w, concept: lexicon.Canonical(w.Text)})
 	case lexicon.Filler, lexicon.NumberMark, lexicon.Cross:
 	case lexicon.Building:
-		*to = append(*to, word{word: w, concept: known.Canonical})
-	default:
+		*to = append(*to, word{word: w, concept: lexicon.Canonical(w.Text)})
+	case lexicon.Plain, lexicon.Unit:
 		if stem, _, ok := lexicon.StreetSuffix(w.Text); ok {
 			s.typed = s.typed || !crossing
 			w.Text, w.Raw = stem, stem
 		}
-		known, _ := lexicon.Name(w.Text) // "King George" is "המלך ג'ורג'"
-		*to = append(*to, word{word: w, concept: known.Concept})
+		*to = append(*to, word{word: w, concept: lexicon.StreetName(w.Text)})
 	}
+}
+
+// spelled files a house number in letters, "One Market Plaza". Where the segment has digits too, these are the number:
+// "Cinco de Mayo 12". Other scripts than Latin do not spell house numbers, but streets start with such words.
+func (s *segment) spelled(w text.Word) bool {
+	if s.digits || len(s.numbers) > 0 || w.Script != text.Latin {
+		return false
+	}
+	n, ok := lexicon.Number(w.Text)
+	if !ok {
+		return false
+	}
+	number, _ := parseNumber(n)
+	s.numbers = append(s.numbers, number)
+	s.leading = true
+	return true
 }
 
 // number files a number: a house number, or a postcode when it is long and does not start the segment.

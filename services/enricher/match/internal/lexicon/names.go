@@ -56,7 +56,7 @@ var names = build(map[Kind]string{Stop: stopWords, Venue: venueWords, Food: food
 func build(tables map[Kind]string) map[string]Entry {
 	out := make(map[string]Entry, 1024)
 	for _, kind := range []Kind{Food, Venue, Stop} { // a word in two tables tells the less
-		for _, line := range strings.Split(tables[kind], "\n") {
+		for line := range strings.SplitSeq(tables[kind], "\n") {
 			words := strings.Fields(line)
 			for _, w := range words {
 				out[key(w)] = Entry{Concept: words[0], Kind: kind}

@@ -1,6 +1,9 @@
 package lexicon
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Number returns the value of a number word as digits: "five", "cinq" and "пять" are "5".
 func Number(word string) (string, bool) {
@@ -10,7 +13,7 @@ func Number(word string) (string, bool) {
 
 // Ordinal returns the value of an ordinal word or of digits with an ordinal ending: "fifth", "5th", "5e" are "5".
 func Ordinal(word string) (string, bool) {
-	if n, ok := ordinals[word]; ok {
+	if n, ok := ordinals[strings.TrimPrefix(word, "ה")]; ok { // the Hebrew article
 		return n, true
 	}
 	digits := 0
@@ -27,10 +30,40 @@ func Ordinal(word string) (string, bool) {
 	return "", false
 }
 
+// Roman returns the value of a Roman numeral below forty, as streets carry them: "Pius XII", "Henri IV". One letter is
+// taken for an initial, except V and X, and a word that is no numeral in its shortest form for a word.
+func Roman(word string) (string, bool) {
+	if len(word) > maxRoman || word == "i" || strings.Trim(word, "ivx") != "" {
+		return "", false
+	}
+	value := 0
+	for i := range len(word) {
+		d := romanDigit(word[i])
+		if i+1 < len(word) && d < romanDigit(word[i+1]) {
+			d = -d
+		}
+		value += d
+	}
+	if value <= 0 || value >= 40 || roman(value) != word {
+		return "", false
+	}
+	return strconv.Itoa(value), true
+}
+
+// maxRoman is the length of the longest numeral below forty, XXXVIII.
+const maxRoman = 7
+
+func romanDigit(c byte) int { return [...]int{'i': 1, 'v': 5, 'x': 10}[c] }
+
+func roman(n int) string {
+	units := [...]string{"", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"}
+	return strings.Repeat("x", n/10) + units[n%10]
+}
+
 // index reads lines of "value word word ...".
 func index(table string) map[string]string {
 	out := make(map[string]string, 256)
-	for _, line := range strings.Split(table, "\n") {
+	for line := range strings.SplitSeq(table, "\n") {
 		f := strings.Fields(line)
 		for i := 1; i < len(f); i++ {
 			out[key(f[i])] = f[0]
@@ -72,16 +105,16 @@ var numbers = index(`
 `) //nolint:gochecknoglobals // a constant table
 
 var ordinals = index(`
-1 first premier premiere primera primero primo prima erste ersten первая первый
-2 second deuxieme segunda segundo seconda zweite вторая второй
-3 third troisieme tercera tercero terza dritte третья третий
-4 fourth quatrieme cuarta quarta vierte
-5 fifth cinquieme quinta funfte
-6 sixth sixieme sexta sechste
-7 seventh septieme septima siebte
-8 eighth huitieme octava achte
-9 ninth neuvieme novena neunte
-10 tenth dixieme decima zehnte
+1 first premier premiere primera primero primo prima erste ersten первая первый первого πρωτη πρωτου ראשון ראשונה اول اولى
+2 second deuxieme segunda segundo seconda zweite вторая второй второго δευτερη δευτερου שני שניה שנייה ثاني ثانيه
+3 third troisieme tercera tercero terza dritte третья третий третьего τριτη τριτου שלישי שלישית ثالث ثالثه
+4 fourth quatrieme cuarta quarta vierte четвертая четвертый τεταρτη τεταρτου רביעי רביעית رابع رابعه
+5 fifth cinquieme quinta funfte пятая пятый πεμπτη πεμπτου חמישי חמישית خامس خامسه
+6 sixth sixieme sexta sechste шестая шестой εκτη εκτου שישי שישית سادس سادسه
+7 seventh septieme septima siebte седьмая седьмой εβδομη שביעי שביעית سابع سابعه
+8 eighth huitieme octava achte восьмая восьмой ογδοη שמיני שמינית ثامن ثامنه
+9 ninth neuvieme novena neunte девятая девятый ενατη תשיעי תשיעית تاسع تاسعه
+10 tenth dixieme decima zehnte десятая десятый δεκατη עשירי עשירית عاشر عاشره
 11 eleventh
 12 twelfth
 13 thirteenth

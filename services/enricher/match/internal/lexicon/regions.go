@@ -7,7 +7,7 @@ func Region(word string) bool { return regions[word] }
 
 var regions = func() map[string]bool { //nolint:gochecknoglobals // a constant table
 	out := map[string]bool{}
-	for _, w := range strings.Fields(`al ak az ar ca co ct dc fl ga hi ia id il in ks ky ma md me mi mn mo ms mt nc nd ne nh nj nm nv ny oh ok or pa ri sc sd tn tx ut va vt wa wi wv wy
+	for w := range strings.FieldsSeq(`al ak az ar ca co ct dc fl ga hi ia id il in ks ky ma md me mi mn mo ms mt nc nd ne nh nj nm nv ny oh ok or pa ri sc sd tn tx ut va vt wa wi wv wy
 		ab bc mb nb nl ns on pe qc sk nsw vic qld
 		usa us america uk gb england scotland wales ireland eire canada australia france deutschland germany espana spain italia italy osterreich austria schweiz suisse switzerland
 		israel ישראל اسرائيل israël russia россия рф ukraine україна украина greece ελλαδα hellas portugal nederland netherlands belgium belgie belgique polska poland turkey turkiye

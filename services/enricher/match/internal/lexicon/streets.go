@@ -17,7 +17,7 @@ const (
 	Unit
 	// Cross starts a crossing street or a neighbour: what follows is not the street itself.
 	Cross
-	// Number says that the next word is the house number.
+	// NumberMark says that the next word is the house number.
 	NumberMark
 	// Building is a word for a mall, tower or hotel around the venue.
 	Building
@@ -38,13 +38,16 @@ func Address(word string) (AddressWord, bool) {
 	return w, ok
 }
 
+// Canonical returns the one spelling of a word that Address knows, and nothing for others.
+func Canonical(word string) string { return addresses[word].Canonical }
+
 var addresses = func() map[string]AddressWord { //nolint:gochecknoglobals // a constant table
 	out := make(map[string]AddressWord, 512)
 	for _, t := range []struct {
 		part  Part
 		lines string
 	}{{Filler, fillers}, {Building, buildings}, {Type, streetTypes}, {Direction, directions}, {Unit, units}, {Cross, crossings}, {NumberMark, numberMarks}} {
-		for _, line := range strings.Split(t.lines, "\n") {
+		for line := range strings.SplitSeq(t.lines, "\n") {
 			words := strings.Fields(line)
 			for _, w := range words {
 				out[key(w)] = AddressWord{Canonical: words[0], Part: t.part}
@@ -82,8 +85,8 @@ var suffixes = []struct{ suffix, canonical string }{ //nolint:gochecknoglobals /
 
 const streetTypes = `
 street st str strt straat strasse rue calle c cl via v vicolo rua r ul ulitsa ulica ulice utca u sokak sok sk gatan gata gade gt straße ул улица вул вулиця οδος οδ רחוב רח שדרה شارع ش nahj katu cadde cad caddesi dori rehov rehov rechov sharia
-avenue ave av aven avda avd avenida aven avn allee allée alle laan пр просп проспект пр-т λεωφ λεωφορος sderot שדרות שד جادة viale vle prospekt
-boulevard blvd blv boul bd bvd bulvar bulevar bulevard boulvard бул бульвар булевард bulwar
+avenue ave av aven avda avd avenida aven avn allee allée alle laan пр просп проспект пр-т пр-кт prosp λεωφ λεωφορος sderot שדרות שד جادة viale vle prospekt
+boulevard blvd blv boul bd bvd bulvar bulevar bulevard boulvard бул бульвар б-р булевард bulwar
 road rd weg vej vei vagen väg route rte chemin carretera ctra camino cno estrada drum дорога דרך derech derekh طريق caminho
 lane ln la gasse gässchen ruelle callejon pasaje travessa tv пер переулок סמטת סמטה simtat זقاق strada str-la
 drive dr drv
@@ -108,7 +111,7 @@ bridge
 row
 walk
 mews
-close cl-
+close
 gardens gdns
 steps
 embankment emb
@@ -173,6 +176,7 @@ mailing
 `
 
 const fillers = `
-the and of de la le les el los las du des der die das del della dei dello delle degli al alla di da do den dem het i и ה
+the and of de la le les el los las du des der die das del della dei dello delle degli al alla di da do den dem het i и ה של ال
+του τησ των ο η το
 on to
 `

@@ -86,6 +86,10 @@ func TestWords(t *testing.T) {
 		{"البيك", []string{"ال", "بيك"}},
 		{"الف", []string{"الف"}},
 		{"鼎泰豐 101", []string{"鼎", "泰", "豐", "101"}},
+		{"salah ad-din", []string{"salah", "al", "din"}},
+		{"ash-sharif as-salam", []string{"al", "sharif", "al", "salam"}},
+		{"ed debevic", []string{"ed", "debevic"}},
+		{"an-dan at-home as-", []string{"an", "dan", "at", "home", "as"}},
 		{"'''", nil},
 	} {
 		var got []string

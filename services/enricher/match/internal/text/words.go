@@ -29,7 +29,7 @@ const (
 // A script without spaces between words (Han, Kana, Thai and its neighbours) gives one word for each rune, and the Arabic
 // article is a word of its own as it is in romanised names.
 func Words(folded string) []Word {
-	folded = Spread(tieApostrophes(folded))
+	folded = Spread(assimilate(tieApostrophes(folded)))
 	words := make([]Word, 0, 8)
 	start := -1
 	for i, r := range folded {
@@ -144,6 +144,31 @@ func newWord(raw string) Word {
 	}
 	return w
 }
+
+// assimilate writes the romanised Arabic article as "al" where it is spelt as it is spoken, with the consonant that
+// follows: "salah ad-din", "as-salam", "ash-sharif".
+func assimilate(s string) string {
+	for from := 0; ; {
+		dash := strings.IndexByte(s[from:], '-')
+		if dash < 0 {
+			return s
+		}
+		dash += from
+		from = dash + 1
+		start := strings.LastIndexAny(s[:dash], " -") + 1
+		article := s[start:dash]
+		if len(article) < 2 || len(article) > 3 || article[0] != 'a' && article[0] != 'e' {
+			continue
+		}
+		if sun := article[1:]; strings.Contains(sunLetters, " "+sun+" ") && strings.HasPrefix(s[from:], sun) {
+			s = s[:start] + "al" + s[dash:]
+			from = start + len("al-")
+		}
+	}
+}
+
+// sunLetters are the romanised consonants that the Arabic article takes on.
+const sunLetters = " t th d dh r z s sh n "
 
 // elided reports whether a word before an apostrophe is an article or preposition that lost its vowel.
 func elided(s string) bool {

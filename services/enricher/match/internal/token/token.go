@@ -11,7 +11,7 @@ import (
 type Token struct {
 	// Text is the folded word.
 	Text string
-	// Concept is shared by words of one meaning; empty when the word has none in the tables.
+	// Concept is shared by words of one meaning, "#" and the value for numbers; empty when the word has none in the tables.
 	Concept string
 	Runes   []rune
 	Script  text.Script
@@ -33,6 +33,9 @@ func New(w text.Word, concept string) Token {
 	return t
 }
 
+// numeral reports whether the word is a number in letters, whose concept is "#" and its value.
+func (t *Token) numeral() bool { return t.Concept != "" && t.Concept[0] == '#' }
+
 // The least likeness that counts, and what each kind of likeness is worth beside equality.
 const (
 	plural     = 0.95
@@ -50,7 +53,7 @@ func Similarity(a, b *Token) float64 {
 	if a.Text == b.Text || a.Concept != "" && a.Concept == b.Concept {
 		return 1
 	}
-	if a.digits || b.digits {
+	if a.digits || b.digits || a.numeral() && b.numeral() {
 		return 0
 	}
 	if a.Script != b.Script {
