@@ -46,6 +46,7 @@ const (
 	citySame
 	cityDiffers
 	strangers
+	nameTranslated
 	features
 )
 
@@ -58,7 +59,7 @@ var featureNames = [features]string{ //nolint:gochecknoglobals // a constant tab
 	"phone.same", "phone.local", "phone.differs",
 	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
 	"city.same", "city.differs",
-	"name.stranger",
+	"name.stranger", "name.translated",
 }
 
 // vector is the observed features of a pair.
@@ -88,14 +89,15 @@ func observe(a, b *Prepared) vector {
 		a, b = b, a
 	}
 	var v vector
-	v.names(name.Compare(&a.name, &b.name, a.local, b.local))
+	names := name.Compare(&a.name, &b.name, a.local, b.local)
+	v.names(names)
 	v.addresses(address.Compare(&a.address, &b.address))
 	v.phones(phone.Compare(a.phones, b.phones))
 	v.cities(city.Compare(&a.city, &b.city, a.address.Words, b.address.Words))
 	if a.Place.Location.usable() && b.Place.Location.usable() {
 		v.distance(metres(*a.Place.Location, *b.Place.Location))
 	}
-	v.cross()
+	v.cross(names.Untold)
 	return v
 }
 
@@ -165,7 +167,7 @@ func (v *vector) numberAlone(n address.NumberAgreement) {
 func otherByEar(n address.NumberAgreement) float64 {
 	switch n {
 	case address.NumberSame:
-		return 0.25
+		return 0.4
 	case address.NumberDiffers:
 		return 1
 	case address.NumberUnknown, address.NumberNear:
@@ -212,9 +214,10 @@ func (v *vector) distance(d float64) {
 	}
 }
 
-// cross observes what no field says alone. A name without any other evidence may be anyone's. And names that have nothing in common. Telephone and address of a hotel, a food
-// court or a former tenant agree as well, so no amount of such evidence makes one venue of two names.
-func (v *vector) cross() {
+// cross observes what no field says alone. A name without any other evidence may be anyone's. Names that have nothing in
+// common are two venues, whatever else agrees: those of a hotel, a food court or a former tenant share telephone and
+// address.
+func (v *vector) cross(untold float64) {
 	if v[cityDiffers] == 1 && v[phoneSame] == 0 {
 		v[addressSame] *= otherTown
 	}
@@ -229,6 +232,16 @@ func (v *vector) cross() {
 		return
 	}
 	v[strangers] = 1 - ramp(max(v[nameOverlap], v[nameContained]*0.8, v[nameJoined]), 0.15, 0.45)
+	v[nameTranslated] = untold * v[strangers] * v.placed()
+}
+
+// placed is how much of two strong identifiers agrees, the telephone and where the venue is. Address and position say the
+// same: having both adds so little that a name of which nothing agrees stays undecided, neither refused nor found.
+func (v *vector) placed() float64 {
+	if v[phoneSame] == 0 {
+		return 0
+	}
+	return max(v[addressSame], v[geoSpot]) - 0.6*min(v[addressSame], v[geoSpot])
 }
 
 // ramp is 0 up to low, 1 from high, and straight between.

@@ -13,9 +13,7 @@ import (
 // unsure are the places that a careful person decides and the matcher does not dare to, by name. It gives no wrong link
 // for them, only none.
 var unsure = map[string]string{
-	"Diwan al-Zaytoun":   "Paulus VI and Paulus HaShishi are taken for two streets",
-	"בית הפנקייק של תמי": "a translation, told only by telephone, address and position",
-	"שווארמה דודו ובניו": "the second half is a translation, told only by telephone and address",
+	"Diwan al-Zaytoun": "Paulus VI and Paulus HaShishi are taken for two streets",
 }
 
 // Every place is looked up as the enricher does it. A link to the wrong venue is never acceptable.

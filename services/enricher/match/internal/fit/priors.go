@@ -29,6 +29,7 @@ var priors = []prior{ //nolint:gochecknoglobals // a constant table
 	{"name.kinds_differ", -1.2, 0.7, -1},
 	{"name.alone", -2, 0.3, -1},
 	{"name.stranger", -3, 1, -1},
+	{"name.translated", 5, 0.5, 1},
 	{"branch.same", 0.4, 0.3, 1},
 	{"branch.differs", -2.5, 0.7, -1},
 	{"address.same", 4, 1, 1},

@@ -38,16 +38,21 @@ type Entry struct {
 	Kind    Kind
 }
 
-// Name looks up a folded word of a name.
+// Name looks up a folded word of a name, with or without the Hebrew words for "the" and "and", which are written on to it.
 func Name(word string) (Entry, bool) {
 	if e, ok := names[word]; ok {
 		return e, ok
 	}
-	if rest, ok := strings.CutPrefix(word, "ה"); ok { // the Hebrew article
-		e, ok := names[rest]
-		return e, ok
+	rest, and := strings.CutPrefix(word, "ו")
+	rest, the := strings.CutPrefix(rest, "ה")
+	if !and && !the {
+		return Entry{}, false
 	}
-	return Entry{}, false
+	e, ok := names[rest]
+	if !ok && and && the { // a word that starts with the letter of the article
+		e, ok = names["ה"+rest]
+	}
+	return e, ok && len(rest) > 2
 }
 
 var names = build(map[Kind]string{Stop: stopWords, Venue: venueWords, Food: foodWords}) //nolint:gochecknoglobals // a constant table

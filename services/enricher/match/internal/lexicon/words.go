@@ -5,7 +5,7 @@ const stopWords = `
 the le la les los las il lo gli el al der die das den dem het de da do du des di del della dello dei delle degli dos das o os as ha ال
 a an un una uno une ein eine
 and & n und et y e og och en ja i и й και ve ו و
-of von van vom zu zum zur til av på
+of של von van vom zu zum zur til av på
 at im am in on by bei near chez auf an ב ل في в на у
 inc llc ltd limited gmbh ag sarl srl spa bv nv oy ab as aps plc corp corporation sa kg ohg ug eurl sas sl ооо ип зао оао בעמ
 co company cie compagnie
@@ -133,5 +133,7 @@ blue blu azul bleu blau כחול синий μπλε ازرق
 sea mer mar mare meer ים море θαλασσα بحر
 palace palais palazzo palacio palast ארמון дворец قصر
 king roi rey re konig מלך король βασιλιας ملك
-family familia famille famiglia משפחה семья
+family familia famille famiglia משפחה семья οικογενεια عائلة
+sons son fils figli hijos filhos sohne בנים בניו сыновья сыновей υιοι اولاد وأولاده
+daughters filles figlie hijas tochter בנות בנותיו дочери بنات
 `

@@ -28,6 +28,9 @@ type Agreement struct {
 	Common float64
 	// Cross is 1 when the names are in different scripts; Short then says how little there was to hear.
 	Cross, Short float64
+	// Untold is 1 when the names are in different scripts and each has words left over that no table knows: they sound
+	// unlike, but one may translate the other.
+	Untold float64
 	// NumbersSame and NumbersDiffer are 1 when both names have numbers that agree, or that do not.
 	NumbersSame, NumbersDiffer float64
 	// KindsDiffer is 1 when each name has a word for a kind of place that the other has not: a cafe, a dining room.
@@ -76,7 +79,10 @@ func compare(a, b *Variant, localA, localB []string) Agreement {
 	if sa.kinds > 0 && sb.kinds > 0 {
 		g.KindsDiffer = 1
 	}
-	g.join(a, b, sa.distinctLeft+sb.distinctLeft == 0)
+	g.join(a, b, sa.unknownLeft+sb.unknownLeft+sa.foodLeft+sb.foodLeft == 0)
+	if g.Cross > 0 && g.Conflict > 0 && sa.unknownLeft > 0 && sb.unknownLeft > 0 && g.KindsDiffer == 0 && min(sa.foodLeft, sb.foodLeft) == 0 {
+		g.Untold = 1
+	}
 	if acronym(a, b) || acronym(b, a) {
 		g.Overlap, g.Containment = max(g.Overlap, acronymOverlap), max(g.Containment, acronymContained)
 		g.Conflict, g.Common = 0, 0
@@ -147,7 +153,8 @@ func clamp(x float64) float64 { return max(0, min(1, x)) }
 type sums struct {
 	total, common, left float64
 	telling             float64 // weight of distinctive words that agree
-	distinctLeft        float64 // weight of distinctive words that do not
+	unknownLeft         float64 // weight of distinctive words that do not
+	foodLeft            float64 // weight of dishes and common adjectives that do not
 	kinds               int     // words for a kind of place left over
 	qualifiers, branch  int     // qualifying words left over, and those found on the other side
 }
@@ -155,44 +162,55 @@ type sums struct {
 func tally(v *Variant, partner *[token.Limit]int8, like *[token.Limit]float64, other *Variant, otherLocal []string) sums {
 	var s sums
 	for i := range v.Words {
-		w := &v.Words[i]
-		weight := w.Weight
 		if partner[i] >= 0 {
-			o := &other.Words[partner[i]]
-			s.total += weight
-			s.common += weight * like[i]
-			if (w.Kind == lexicon.Distinctive || o.Kind == lexicon.Distinctive) && !w.Local && !o.Local {
-				s.telling += weight * like[i]
-			}
-			if w.Qualifier && o.Qualifier {
-				s.branch++
-			}
-			continue
-		}
-		there := slices.Contains(otherLocal, v.Tokens[i].Text)
-		if there && w.Qualifier {
-			s.branch++
-		}
-		local := (w.Local || there) && v.telling // else the place is all there is to the name
-		if local {
-			weight = min(weight, localWorth)
-		}
-		s.total += weight
-		if local || w.Kind == lexicon.Stop {
-			continue
-		}
-		s.left += weight
-		if w.Kind == lexicon.Venue {
-			s.kinds++
-		}
-		if w.Kind == lexicon.Distinctive || w.Kind == lexicon.Food {
-			s.distinctLeft += weight
-		}
-		if w.Qualifier && w.Kind == lexicon.Distinctive {
-			s.qualifiers++
+			s.agrees(&v.Words[i], &other.Words[partner[i]], like[i])
+		} else {
+			s.lacks(&v.Words[i], slices.Contains(otherLocal, v.Tokens[i].Text), v.telling)
 		}
 	}
 	return s
+}
+
+// agrees counts a word with its partner.
+func (s *sums) agrees(w, partner *Word, like float64) {
+	s.total += w.Weight
+	s.common += w.Weight * like
+	if (w.Kind == lexicon.Distinctive || partner.Kind == lexicon.Distinctive) && !w.Local && !partner.Local {
+		s.telling += w.Weight * like
+	}
+	if w.Qualifier && partner.Qualifier {
+		s.branch++
+	}
+}
+
+// lacks counts a word without a partner. There says that the other venue's address or city has it; telling, that the name
+// has words beside the place.
+func (s *sums) lacks(w *Word, there, telling bool) {
+	if there && w.Qualifier {
+		s.branch++
+	}
+	weight := w.Weight
+	local := (w.Local || there) && telling // else the place is all there is to the name
+	if local {
+		weight = min(weight, localWorth)
+	}
+	s.total += weight
+	if local || w.Kind == lexicon.Stop {
+		return
+	}
+	s.left += weight
+	switch w.Kind {
+	case lexicon.Distinctive:
+		s.unknownLeft += weight
+		if w.Qualifier {
+			s.qualifiers++
+		}
+	case lexicon.Food:
+		s.foodLeft += weight
+	case lexicon.Venue:
+		s.kinds++
+	case lexicon.Stop:
+	}
 }
 
 // What a name that is the initials of the other counts for.

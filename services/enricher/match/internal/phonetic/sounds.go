@@ -6,7 +6,11 @@
 // cost next to nothing when one of the scripts leaves them out. Digraphs are read before any vowel is dropped.
 package phonetic
 
-import "github.com/expediter-io/expediter/services/enricher/match/internal/text"
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
 
 // Sound is a set of phonemes, with silent set when the letter may stand for none.
 type Sound uint32
@@ -74,6 +78,9 @@ func Of(raw string, script text.Script) []Sound {
 			out = append(out, s)
 		}
 		i += n
+	}
+	if script == text.Latin && len(out) > 1 && strings.HasSuffix(raw, "'s") {
+		out[len(out)-1] |= silent // the possessive, which other languages say with a word
 	}
 	return out[:min(len(out), MaxSounds)]
 }
