@@ -103,10 +103,10 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	}
 
 	_, stop := claim.Keep(ctx, s.cfg.LeaseTTL)
-	defer stop()
+	defer stop() // of a search that ends its goroutine
 	result, err := s.lookUp(ctx, t)
+	stop()
 	if err != nil {
-		stop()
 		return s.failed(ctx, job, t, claim, err)
 	}
 	return s.unstored(ctx, t, s.store(ctx, t, claim, result))

@@ -1,0 +1,520 @@
+package enrich
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+const pizzaKey = "wolt.id-Pizza-House"
+
+// deadLetter returns the only dead letter.
+func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
+	t.Helper()
+	stream, err := i.js.Stream(t.Context(), contracts.StreamDead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 1 {
+		t.Fatalf("%d dead letters, want one", n)
+	}
+	msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.FirstSeq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter, err := worker.ParseDeadLetter(msg.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return letter
+}
+
+func TestProviderFailsThenAnswers(t *testing.T) {
+	t.Parallel()
+	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
+		"error": failTimes(2, errFar),
+		"panic": func() func(context.Context, match.Place) ([]provider.Venue, error) {
+			answer := failTimes(2, errFar)
+			return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+				venues, err := answer(ctx, place)
+				if err != nil {
+					panic(err)
+				}
+				return venues, nil
+			}
+		}(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				p := &far{search: search}
+				i := newInstance(t, srv, p)
+				i.work(t)
+				began := time.Now()
+				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+				wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+				// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
+				if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
+					t.Errorf("took %s, want two backoffs", took)
+				}
+				if p.total() != 3 || i.letters(t) != 0 {
+					t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
+				}
+				if n := len(i.log.events("wolt_provider_fail")); n != 2 {
+					t.Errorf("%d failures were logged, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// TestProviderFailsForGood: the place stays PENDING with a reason, the job is a dead letter, and the place is looked up
+// again when it is asked for after a minute, and not before.
+func TestProviderFailsForGood(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		search func(context.Context, match.Place) ([]provider.Venue, error)
+		calls  int
+		reason worker.Reason
+		stack  bool
+	}{
+		"error": {failTimes(3, errFar), 3, worker.ReasonCancelled, false},
+		"panic": {func() func(context.Context, match.Place) ([]provider.Venue, error) {
+			answer := failTimes(3, errFar)
+			return func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+				venues, err := answer(ctx, place)
+				if err != nil {
+					panic(err)
+				}
+				return venues, nil
+			}
+		}(), 3, worker.ReasonCancelled, true},
+		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				p := &far{search: c.search}
+				i := newInstance(t, srv, p)
+				i.work(t)
+				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+				if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
+					t.Errorf("told %+v, want PENDING because of the provider", got)
+				}
+				if p.total() != c.calls {
+					t.Errorf("asked %d times, want %d", p.total(), c.calls)
+				}
+				elapse(time.Second) // the dead letter comes after the result
+				letter := deadLetter(t, i)
+				if letter.Reason != c.reason || letter.Attempts != c.calls || (letter.Stack != "") != c.stack {
+					t.Errorf("dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
+				}
+				elapse(50 * time.Second)
+				resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+				if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
+					t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
+				}
+				elapse(10 * time.Second)
+				i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+				wantStatus(t, i.told(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
+			})
+		})
+	}
+}
+
+func TestAmbiguous(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{search: twoVenues})
+	i.work(t)
+	somewhere := place("Pizza House")
+	somewhere.Address = ""
+	i.ask(t, "req-1", []contracts.Restaurant{somewhere})
+	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonAmbiguous {
+		t.Errorf("told %+v, want PENDING because it is ambiguous", got)
+	}
+	if n := i.letters(t); n != 0 {
+		t.Errorf("%d dead letters: nobody failed", n)
+	}
+}
+
+// TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt.
+func TestRateLimited(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		var asked []time.Time
+		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 17 * time.Second})
+		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+			asked = append(asked, time.Now())
+			return answer(ctx, place)
+		}}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		states := follow(t, i, "req-1", 5*time.Minute)
+		wantStatus(t, states["id-Pizza-House"], contracts.StatusFound)
+		if len(asked) != 6 {
+			t.Fatalf("asked %d times, want 6", len(asked))
+		}
+		for n := range asked[1:] {
+			if pause := asked[n+1].Sub(asked[n]); pause < 17*time.Second || pause > 20*time.Second {
+				t.Errorf("asked again after %s, want 17 s", pause)
+			}
+		}
+		if ever, _ := i.jobs(t); ever != 1 {
+			t.Errorf("%d jobs were queued, want 1: the claim expired, the job did not", ever)
+		}
+	})
+}
+
+// TestRateLimitedForEver: the patience ends, and whoever waits is told.
+func TestRateLimitedForEver(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: failTimes(1000, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 30 * time.Second})}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		if got := follow(t, i, "req-1", time.Hour)["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
+			t.Errorf("told %+v, want PENDING because of the provider", got)
+		}
+		elapse(time.Second)
+		deadLetter(t, i)
+	})
+}
+
+// follow is told with another bound.
+func follow(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
+	t.Helper()
+	states := map[string]contracts.ProviderState{}
+	for began := time.Now(); time.Since(began) < bound; {
+		var err error
+		if states, err = i.hear(t.Context(), id); err == nil {
+			return states
+		} else if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("request %s is not told after %s", id, bound)
+	return states
+}
+
+// TestClaimLostInMidSearch: the claim is taken away while the provider is asked. What it says is stored all the same,
+// and it is not asked again.
+func TestClaimLostInMidSearch(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		held := newGate()
+		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+			venues, err := held.search(ctx, place)
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return venues, err
+		}}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		<-held.begun
+		if err := i.flight.Invalidate(t.Context(), pizzaKey); err != nil {
+			t.Fatal(err)
+		}
+		elapse(8 * time.Second) // the renewal finds out
+		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+		close(held.open)
+		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
+		elapse(time.Minute)
+		if p.total() != 1 {
+			t.Errorf("asked %d times, want once", p.total())
+		}
+	})
+}
+
+// TestStoreAwayAfterTheSearch: the server is away when the provider has answered, for longer than an operation may take.
+// The result is stored when it is back, and the provider is not asked again.
+func TestStoreAwayAfterTheSearch(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		held := newGate()
+		p := &far{search: held.search}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		<-held.begun
+		// A bucket that is full does not answer, as far as anybody can tell.
+		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
+		close(held.open)
+		elapse(6 * time.Second)
+		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
+		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		elapse(time.Minute)
+		if p.total() != 1 {
+			t.Errorf("asked %d times, want once", p.total())
+		}
+	})
+}
+
+// TestRedelivery: the server gives the job of a live worker to another, because it missed the signs of life. The other
+// one leaves the place alone.
+func TestRedelivery(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		held := newGate()
+		p := &far{search: held.search}
+		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
+		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		stream, err := first.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var args contracts.EnrichJob
+		if err := decodeJob(msg.Header, msg.Data, &args); err != nil {
+			t.Fatal(err)
+		}
+		job := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 1, EnqueuedAt: time.Now()}}
+		done := make(chan error, 1)
+		go func() { done <- first.Work(t.Context(), job) }()
+		<-held.begun
+		for range 10 { // for longer than any lease
+			elapse(3 * time.Second)
+			var snooze *worker.SnoozeError
+			again := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 2, EnqueuedAt: time.Now()}}
+			if err := second.Work(t.Context(), again); !errors.As(err, &snooze) || snooze.Delay < minHeldSnooze || snooze.Delay > maxHeldSnooze {
+				t.Fatalf("the second delivery came to %v, want a snooze", err)
+			}
+		}
+		close(held.open)
+		if err := <-done; err != nil {
+			t.Errorf("the first delivery came to %v", err)
+		}
+		if err := second.Work(t.Context(), job); err != nil {
+			t.Errorf("a delivery after the result came to %v, want nothing to do", err)
+		}
+		wantStatus(t, first.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		if p.total() != 1 {
+			t.Errorf("asked %d times, want once", p.total())
+		}
+	})
+}
+
+// TestDeadWorker: a worker dies in mid-search without a word. Another one takes over when the lease has run out, and
+// asks once more.
+func TestDeadWorker(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		i := newInstance(t, srv, p)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		slot, err := i.flight.Get(t.Context(), pizzaKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := i.log.events("wolt_lock_acquired")
+		if len(claims) != 1 || claims[0]["claim"] != slot.Claim {
+			t.Fatalf("claims %v, slot %+v", claims, slot)
+		}
+		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var args contracts.EnrichJob
+		if err := json.Unmarshal(msg.Data, &args); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.flight.Resume(t.Context(), pizzaKey, args.Claim, kvlock.ResumeOptions{TTL: i.cfg.LeaseTTL}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		i.work(t)
+		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		if took := time.Since(began); took < 10*time.Second || took > 11*time.Second {
+			t.Errorf("taken over after %s, want right after the lease of 10 s", took)
+		}
+	})
+}
+
+// TestShutdownInMidSearch: the job is handed back with its claim, uses no attempt, and another instance goes on at once.
+func TestShutdownInMidSearch(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		begun := make(chan struct{}, 1)
+		slow := &far{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}}
+		first := newInstance(t, srv, slow)
+		stop := first.work(t)
+		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		<-begun
+		stop()
+		slot, err := first.flight.Get(t.Context(), pizzaKey)
+		if err != nil || slot.State != kvlock.Pending || !slot.Handoff {
+			t.Errorf("after the stop the slot is %+v, %v, want one that waits to be resumed", slot, err)
+		}
+		var attempt int
+		second := newInstance(t, srv, &far{})
+		began := time.Now()
+		second.work(t, func(c *worker.Config) { c.Hooks.Started = func(i worker.Info) { attempt = i.Attempt } })
+		wantStatus(t, second.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the second instance took %s, want no wait", took)
+		}
+		if attempt != 1 {
+			t.Errorf("it was attempt %d, want the first still", attempt)
+		}
+		if n := len(first.log.events("wolt_provider_fail")); n != 0 {
+			t.Errorf("%d failures were logged: the provider did nothing wrong", n)
+		}
+	})
+}
+
+// TestUnusableJobs go to the dead letters at once. Their places are left without an answer for a minute, so that they
+// are not queued again for ever, and nobody else is held up.
+func TestUnusableJobs(t *testing.T) {
+	t.Parallel()
+	good := contracts.EnrichJob{Provider: "wolt", PlaceID: "id-Pizza-House", RequestID: "r", Claim: "abc.1.1", Name: "Pizza House"}
+	alter := func(f func(*contracts.EnrichJob)) []byte {
+		job := good
+		f(&job)
+		data, err := json.Marshal(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for name, c := range map[string]struct {
+		body   []byte
+		reason worker.Reason
+	}{
+		"not JSON":         {[]byte("?"), worker.ReasonUndecodable},
+		"empty":            {nil, worker.ReasonUndecodable},
+		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
+		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
+		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonCancelled},
+		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
+		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				p := &far{}
+				i := newInstance(t, srv, p)
+				if _, err := i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body); err != nil {
+					t.Fatal(err)
+				}
+				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
+				began := time.Now()
+				i.work(t)
+				states := i.told(t, "req-1")
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("told after %s, want at once", took)
+				}
+				if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
+					t.Errorf("told %+v of the place, want that there is no answer", got)
+				}
+				wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
+				if letter := deadLetter(t, i); letter.Reason != c.reason {
+					t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
+				}
+				if ever, _ := i.jobs(t); ever != 2 {
+					t.Errorf("%d jobs were queued, want 2", ever)
+				}
+				elapse(61 * time.Second)
+				i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+				wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
+			})
+		})
+	}
+}
+
+// TestAbandonLeavesOthersAlone: a job is buried while somebody works on its place for another job, or has answered.
+func TestAbandonLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
+	claim, err := i.flight.Begin(t.Context(), pizzaKey, kvlock.BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Settled(settled)
+	i.background.Wait()
+	if err := claim.Renew(t.Context(), time.Minute); err != nil {
+		t.Errorf("the claim of who works is gone: %v", err)
+	}
+	if err := claim.HandOff(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	settled.Outcome = worker.OutcomeRetried
+	i.Settled(settled)
+	i.background.Wait()
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending {
+		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
+	}
+	settled.Outcome = worker.OutcomeDead
+	i.Settled(settled)
+	i.background.Wait()
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Done {
+		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
+	}
+	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
+		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})
+	}
+	i.background.Wait()
+}
+
+// TestInvalidVenue: what a provider says is checked before it is stored.
+func TestInvalidVenue(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+		return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
+	}})
+	i.work(t)
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError || got.URL != nil {
+		t.Errorf("told %+v, want no answer", got)
+	}
+}
+
+// TestStructuredJob: a job may come as a CloudEvent in structured mode, from whoever can publish.
+func TestStructuredJob(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var msg *jetstream.RawStreamMsg
+	if msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{
+		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
+	} {
+		if got := msg.Header.Get(field); got != want {
+			t.Errorf("header %s is %q, want %q", field, got, want)
+		}
+	}
+}
