@@ -102,7 +102,9 @@ func TestSourceOfPushes(t *testing.T) {
 func TestWatcherCoalesces(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a", "b"})
-	slot := func(key string, revision uint64, state State) Slot { return Slot{Key: key, Revision: revision, State: state} }
+	slot := func(key string, revision uint64, state State) Slot {
+		return Slot{Key: key, Revision: revision, State: state}
+	}
 	w.tell(slot("a", 1, Pending), true)
 	w.tell(slot("b", 2, Pending), true)
 	w.tell(slot("a", 3, Done), false)

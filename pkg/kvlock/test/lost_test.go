@@ -259,3 +259,19 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 		})
 	}
 }
+
+// Somebody else answers the write: a service that listens to the same subjects. It is not taken for the bucket.
+func TestAcknowledgementOfAnotherStream(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
+		inBubble(t, func(t *testing.T, b *bed) {
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.through())
+			p.answerWrites("k", answer)
+			c := begin(t, f, "k", kvlock.BeginOptions{})
+			if last := b.last(t, "k"); c.Token().Revision != last.Sequence {
+				t.Errorf("%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package kvlock_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -168,6 +169,55 @@ func (p *proxy) answerAsBefore(n int) (start func()) {
 		defer p.mu.Unlock()
 		started = true
 	}
+}
+
+// answerWrites replaces the first answer to a write of key.
+func (p *proxy) answerWrites(key, text string) {
+	reply := ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change = func(f frame) []byte {
+		switch {
+		case isWrite(f, key) && reply == "":
+			reply = f.reply
+		case !f.fromClient && f.subject == reply:
+			reply = "done"
+			return f.with(text, 0)
+		}
+		return nil
+	}
+}
+
+// lag makes every read of a replica find nothing, until stop is called.
+func (p *proxy) lag() (stop func()) {
+	asked := map[string]bool{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.change = func(f frame) []byte {
+		switch {
+		case f.fromClient && strings.HasPrefix(f.subject, "$JS.API.DIRECT.GET."):
+			asked[f.reply] = true
+		case !f.fromClient && asked[f.subject]:
+			const none = "NATS/1.0 404 No Results\r\n\r\n"
+			return f.with(none, len(none))
+		}
+		return nil
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.change = nil
+	}
+}
+
+// with is a message for the same subscription with other content, of which the first bytes are headers.
+func (f frame) with(content string, headers int) []byte {
+	words := strings.Fields(string(f.raw[:bytes.IndexByte(f.raw, '\n')]))
+	line := fmt.Sprintf("MSG %s %s %d", words[1], words[2], len(content))
+	if headers > 0 {
+		line = fmt.Sprintf("HMSG %s %s %d %d", words[1], words[2], headers, len(content))
+	}
+	return []byte(line + "\r\n" + content + "\r\n")
 }
 
 // subscriptions is how many the client has made.

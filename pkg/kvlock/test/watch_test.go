@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -168,6 +169,31 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 	})
 }
 
+// A replica lags behind what was pushed. Its absence is not news, neither to a watcher nor to a waiter.
+func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := newProxy(t, b.srv)
+		f, g := b.flight(t, kvlock.Config{}, p.through()), b.flight(t, kvlock.Config{})
+		c := begin(t, g, "k", kvlock.BeginOptions{})
+		w, err := f.Watch("k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Pending {
+			t.Fatal(s, err)
+		}
+		stop := p.lag()
+		time.Sleep(10 * time.Second)
+		stop()
+		complete(t, c, "v")
+		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Done {
+			t.Errorf("got %+v, %v; want the result", s, err)
+		}
+	})
+}
+
 // What is pushed by somebody who may do that, and is nonsense, removes nothing.
 func TestForgedPushRemovesNothing(t *testing.T) {
 	t.Parallel()
@@ -207,7 +233,12 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 
 func TestBucketWithoutRepublish(t *testing.T) {
 	t.Parallel()
-	b := bedOn(t, natstest.Server(t), kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
+	})
+}
+
+func testWithoutRepublish(t *testing.T, b *bed) {
 	f, g := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
 	var all sync.WaitGroup
 	c := begin(t, g, "k", kvlock.BeginOptions{})
@@ -226,8 +257,13 @@ func TestBucketWithoutRepublish(t *testing.T) {
 	if n := consumers(t, b); n != 1 {
 		t.Errorf("%d consumers, want the one that all waiters share", n)
 	}
+	time.Sleep(10 * time.Second)
+	start := time.Now()
 	complete(t, c, "v")
 	all.Wait()
+	if took := time.Since(start); took > 10*time.Millisecond {
+		t.Errorf("learnt of it after %s: by a re-check, not by the watcher", took)
+	}
 }
 
 // The connection is closed for good while somebody waits.
