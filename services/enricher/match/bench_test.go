@@ -8,10 +8,10 @@ import (
 )
 
 var (
-	latinPlace  = match.Place{Name: "Dining Room Ritz-Carlton Buckhead", Address: "3434 Peachtree Rd. NE, Suite 200", City: "Atlanta", Phone: "404/237-2700"} //nolint:gochecknoglobals // a fixture
-	otherPlace  = match.Place{Name: "The Ritz-Carlton Café (Buckhead)", Address: "3434 Peachtree Road", City: "Atlanta", Phone: "+1 404 237 2700"}            //nolint:gochecknoglobals // a fixture
-	hebrewPlace = match.Place{Name: "מסעדת ארומה - דיזנגוף", Address: "דיזנגוף 50", City: "תל אביב", Phone: "03-522-5005"}                                    //nolint:gochecknoglobals // a fixture
-	foreign     = match.Place{Name: "Aroma Espresso Bar Dizengoff", Address: "Dizengoff St 50", City: "Tel Aviv-Yafo", Phone: "+972 3 522 5005"}              //nolint:gochecknoglobals // a fixture
+	latinPlace  = match.Place{Name: "Dining Room Ritz-Carlton Buckhead", Address: "3434 Peachtree Rd. NE, Suite 200", City: "Atlanta", Phone: "404/237-2700"}
+	otherPlace  = match.Place{Name: "The Ritz-Carlton Café (Buckhead)", Address: "3434 Peachtree Road", City: "Atlanta", Phone: "+1 404 237 2700"}
+	hebrewPlace = match.Place{Name: "מסעדת ארומה - דיזנגוף", Address: "דיזנגוף 50", City: "תל אביב", Phone: "03-522-5005"}
+	foreign     = match.Place{Name: "Aroma Espresso Bar Dizengoff", Address: "Dizengoff St 50", City: "Tel Aviv-Yafo", Phone: "+972 3 522 5005"}
 )
 
 func BenchmarkPrepare(b *testing.B) {

@@ -27,12 +27,14 @@ func TestBest(t *testing.T) {
 		{"nothing picks a branch", bare, []match.Place{bare, bare}, match.Ambiguous, 0, 1},
 		{"one venue listed twice", match.Place{Name: "Aroma", Address: "Dizengoff 50", City: "Tel Aviv"}, []match.Place{dizengoff, dizengoff}, match.Found, 0, -1},
 		{
-			"the nearer of two branches", match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
+			"the nearer of two branches",
+			match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
 			[]match.Place{{Name: "Giraffe", Location: at(32.0850, 34.7805)}, {Name: "Giraffe", Location: at(32.0806, 34.7806)}},
 			match.Found, 1, -1,
 		},
 		{
-			"two branches at one distance", match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
+			"two branches at one distance",
+			match.Place{Name: "Giraffe", Location: at(32.0805, 34.7805)},
 			[]match.Place{{Name: "Giraffe", Location: at(32.0802, 34.7805)}, {Name: "Giraffe", Location: at(32.0808, 34.7805)}},
 			match.Ambiguous, 0, 1,
 		},

@@ -51,11 +51,12 @@ const (
 )
 
 // featureNames are the names under which evidence is kept. They are part of the stored form.
-var featureNames = [features]string{ //nolint:gochecknoglobals // a constant table
+var featureNames = [features]string{
 	"name.exact", "name.overlap", "name.contained", "name.joined", "name.conflict", "name.common", "name.cross", "name.short",
 	"name.numbers_same", "name.numbers_differ", "name.unknown", "name.kinds_differ", "name.alone",
 	"branch.same", "branch.differs",
-	"address.same", "address.street", "address.number_near", "address.number_differs", "address.other", "address.opposite", "address.number_only",
+	"address.same", "address.street", "address.number_near", "address.number_differs", "address.other", "address.opposite",
+	"address.number_only",
 	"phone.same", "phone.local", "phone.differs",
 	"geo.60m", "geo.150m", "geo.500m", "geo.1500m", "geo.far", "geo.far_same_address",
 	"city.same", "city.differs",

@@ -189,8 +189,8 @@ func TestLessNeverConvinces(t *testing.T) {
 		}
 		tried++
 		less := []func(p, q *match.Place){
-			func(p, q *match.Place) { p.City = "" },
-			func(p, q *match.Place) { q.City = "" },
+			func(p, _ *match.Place) { p.City = "" },
+			func(_, q *match.Place) { q.City = "" },
 			func(p, q *match.Place) { p.City, q.City = "", "" },
 			func(p, q *match.Place) { p.Aliases, q.Aliases = nil, nil },
 		}

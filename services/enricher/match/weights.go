@@ -10,7 +10,7 @@ package match
 const base = -5.604
 
 // weights is what each feature adds to the log-odds when it is fully observed.
-var weights = [features]float64{ //nolint:gochecknoglobals // a constant table
+var weights = [features]float64{
 	nameExact:            2.32,
 	nameOverlap:          2.178,
 	nameContained:        2.185,

@@ -15,42 +15,53 @@ type Number struct {
 // parseNumber reads "12", "12a", "12-14", "293-b", "12/3", "37-16" (one number in Queens).
 func parseNumber(s string) (Number, bool) {
 	low, rest := digits(s)
-	if low == "" || len(low) > 9 {
+	n, ok := value(low)
+	if !ok {
 		return Number{}, false
 	}
-	n := Number{Digits: len(low)}
-	n.Low, _ = strconv.Atoi(low)
-	n.High = n.Low
-	if rest == "" || isLetterSuffix(rest) {
-		return n, true
+	house := Number{Low: n, High: n, Digits: len(low)}
+	if isLetterSuffix(rest) {
+		return house, true
 	}
-	sep := rest[0]
-	if sep != '-' && sep != '/' && sep != '+' && sep != '.' {
+	separator := rest[0]
+	if !strings.ContainsRune("-/+.", rune(separator)) {
 		return Number{}, false
 	}
 	second, tail := digits(rest[1:])
 	if second == "" {
-		return n, isLetterSuffix(strings.TrimPrefix(rest[1:], "-"))
+		return house, isLetterSuffix(strings.TrimPrefix(rest[1:], "-")) // "293-b"
 	}
-	if tail != "" && !isLetterSuffix(tail) && tail[0] != '-' && tail[0] != '/' {
+	high, ok := value(second)
+	if !ok || !isLetterSuffix(tail) && tail[0] != '-' && tail[0] != '/' {
 		return Number{}, false
 	}
-	if len(second) > 9 {
-		return Number{}, false
+	if separator == '-' { // "12/3" is house 12, flat 3
+		house.to(high, len(second))
 	}
-	high, _ := strconv.Atoi(second)
+	return house, true
+}
+
+// to reads what follows a dash.
+func (n *Number) to(high, digits int) {
+	decades := pow10(digits)
 	switch {
-	case sep != '-':
-		// "12/3" is house 12, flat 3.
 	case high > n.Low && high-n.Low <= 100:
 		n.High = high
-	case high < n.Low && len(low) > len(second) && len(second) <= 2 && high > n.Low%pow10(len(second)) && len(low) > 2:
-		n.High = n.Low - n.Low%pow10(len(second)) + high // "201-7" is 201 to 207
-	case len(low) <= 3 && len(second) == 2:
+	case high < n.Low && n.Digits > max(digits, 2) && digits <= 2 && high > n.Low%decades:
+		n.High = n.Low - n.Low%decades + high // "201-7" is 201 to 207
+	case n.Digits <= 3 && digits == 2:
 		n.Low = n.Low*100 + high
 		n.High = n.Low
 	}
-	return n, true
+}
+
+// value is the value of at most nine digits.
+func value(digits string) (int, bool) {
+	if digits == "" || len(digits) > 9 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(digits)
+	return n, err == nil
 }
 
 func digits(s string) (head, rest string) {

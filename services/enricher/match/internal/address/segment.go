@@ -66,6 +66,7 @@ func readSegment(s string) segment {
 // reader is how far a segment was read.
 type reader struct {
 	*segment
+
 	crossing bool // after "at", "between", "corner of"
 	numbered bool // after a word for a road that has a number for a name
 }

@@ -13,7 +13,7 @@ const baseName = "base"
 // priors lists every feature in any order. The means are log-likelihood ratios from general knowledge: how much more often
 // the observation is made of one venue in two sources than of two venues that a search returned. Widths of features that
 // no pair without coordinates or in one script can show do not matter.
-var priors = []prior{ //nolint:gochecknoglobals // a constant table
+var priors = []prior{
 	{baseName, -5.5, 1, -1},
 	{"name.exact", 2.5, 1, 1},
 	{"name.overlap", 2.5, 1, 1},

@@ -25,7 +25,8 @@ package match
 			fmt.Fprintf(&b, "// base is the log-odds of a pair of which nothing was observed.\nconst base = %v\n\n", round(w[j]))
 		}
 	}
-	b.WriteString("// weights is what each feature adds to the log-odds when it is fully observed.\nvar weights = [features]float64{ //nolint:gochecknoglobals // a constant table\n")
+	b.WriteString("// weights is what each feature adds to the log-odds when it is fully observed.\n")
+	b.WriteString("var weights = [features]float64{\n")
 	for j, p := range priors {
 		if p.name != baseName {
 			fmt.Fprintf(&b, "%s: %v,\n", identifier(p.name), round(w[j]))

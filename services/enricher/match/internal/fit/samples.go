@@ -33,9 +33,13 @@ type sample struct {
 }
 
 // masks are the fields that a sample keeps: weights have to hold when fields are missing.
-var masks = []struct{ addr, city, phone bool }{ //nolint:gochecknoglobals // a constant table
-	{true, true, true}, {true, true, false}, {false, true, false},
-	{true, false, false}, {false, true, true}, {true, false, true},
+var masks = []struct{ addr, city, phone bool }{
+	{true, true, true},
+	{true, true, false},
+	{false, true, false},
+	{true, false, false},
+	{false, true, true},
+	{true, false, true},
 }
 
 // extraWeight is what all pairs made of records that do not belong together weigh beside the labelled ones.

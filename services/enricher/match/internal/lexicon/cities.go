@@ -71,4 +71,4 @@ shanghai 上海
 hongkong 香港 hk
 bangkok krungthep กรงเทพ
 mexicocity mexico ciudaddemexico cdmx mexicodf
-`) //nolint:gochecknoglobals // a constant table
+`)

@@ -35,7 +35,7 @@ func TestName(t *testing.T) {
 
 func TestWeightsFall(t *testing.T) {
 	t.Parallel()
-	for k := lexicon.Distinctive; k < lexicon.Stop; k++ {
+	for k := range lexicon.Stop {
 		if k.Weight() <= (k + 1).Weight() {
 			t.Errorf("kind %d weighs %v, kind %d %v", k, k.Weight(), k+1, (k + 1).Weight())
 		}

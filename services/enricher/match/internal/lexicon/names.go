@@ -26,7 +26,7 @@ const (
 )
 
 // weights is what a word of each kind counts for beside a distinctive one.
-var weights = [...]float64{Distinctive: 1, Food: 0.45, Venue: 0.25, Stop: 0.06} //nolint:gochecknoglobals // a constant table
+var weights = [...]float64{Distinctive: 1, Food: 0.45, Venue: 0.25, Stop: 0.06}
 
 // Weight returns what a word of the kind counts for, in (0,1].
 func (k Kind) Weight() float64 { return weights[k] }
@@ -55,7 +55,7 @@ func Name(word string) (Entry, bool) {
 	return e, ok && len(rest) > 2
 }
 
-var names = build(map[Kind]string{Stop: stopWords, Venue: venueWords, Food: foodWords}) //nolint:gochecknoglobals // a constant table
+var names = build(map[Kind]string{Stop: stopWords, Venue: venueWords, Food: foodWords})
 
 // build reads tables of lines: each line is a concept, its first word names it.
 func build(tables map[Kind]string) map[string]Entry {

@@ -102,7 +102,7 @@ var numbers = index(`
 80 eighty
 90 ninety
 100 hundred cien cent cento hundert
-`) //nolint:gochecknoglobals // a constant table
+`)
 
 var ordinals = index(`
 1 first premier premiere primera primero primo prima erste ersten первая первый первого πρωτη πρωτου ראשון ראשונה اول اولى
@@ -125,4 +125,4 @@ var ordinals = index(`
 18 eighteenth
 19 nineteenth
 20 twentieth
-`) //nolint:gochecknoglobals // a constant table
+`)

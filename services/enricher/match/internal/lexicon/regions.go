@@ -5,7 +5,7 @@ import "strings"
 // Region reports whether a folded word is a state, a province or a country, which addresses carry or leave out.
 func Region(word string) bool { return regions[word] }
 
-var regions = func() map[string]bool { //nolint:gochecknoglobals // a constant table
+var regions = func() map[string]bool {
 	out := map[string]bool{}
 	for w := range strings.FieldsSeq(`al ak az ar ca co ct dc fl ga hi ia id il in ks ky ma md me mi mn mo ms mt nc nd ne nh nj nm nv ny oh ok or pa ri sc sd tn tx ut va vt wa wi wv wy
 		ab bc mb nb nl ns on pe qc sk nsw vic qld

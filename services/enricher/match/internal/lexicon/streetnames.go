@@ -116,4 +116,4 @@ lower basse bajo baja inferior unter תחתון תחתונה нижняя κατ
 soviet sovetskaya סובייטי советская
 palestine פלסטין فلسطين палестины
 jerusalem ירושלים قدس иерусалимская
-`) //nolint:gochecknoglobals // a constant table
+`)

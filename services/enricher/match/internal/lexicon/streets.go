@@ -41,7 +41,7 @@ func Address(word string) (AddressWord, bool) {
 // Canonical returns the one spelling of a word that Address knows, and nothing for others.
 func Canonical(word string) string { return addresses[word].Canonical }
 
-var addresses = func() map[string]AddressWord { //nolint:gochecknoglobals // a constant table
+var addresses = func() map[string]AddressWord {
 	out := make(map[string]AddressWord, 512)
 	for _, t := range []struct {
 		part  Part
@@ -77,10 +77,26 @@ func StreetSuffix(word string) (stem, canonical string, ok bool) {
 	return word, "", false
 }
 
-var suffixes = []struct{ suffix, canonical string }{ //nolint:gochecknoglobals // a constant table
-	{"strasse", "street"}, {"straat", "street"}, {"str", "street"}, {"gasse", "lane"}, {"gatan", "street"}, {"gata", "street"}, {"gaten", "street"}, {"gade", "street"},
-	{"vagen", "road"}, {"veien", "road"}, {"vej", "road"}, {"allee", "avenue"}, {"laan", "avenue"}, {"plein", "square"}, {"platz", "square"}, {"gracht", "canal"},
-	{"katu", "street"}, {"kade", "quay"}, {"weg", "road"},
+var suffixes = []struct{ suffix, canonical string }{
+	{"strasse", "street"},
+	{"straat", "street"},
+	{"str", "street"},
+	{"gasse", "lane"},
+	{"gatan", "street"},
+	{"gata", "street"},
+	{"gaten", "street"},
+	{"gade", "street"},
+	{"vagen", "road"},
+	{"veien", "road"},
+	{"vej", "road"},
+	{"allee", "avenue"},
+	{"laan", "avenue"},
+	{"plein", "square"},
+	{"platz", "square"},
+	{"gracht", "canal"},
+	{"katu", "street"},
+	{"kade", "quay"},
+	{"weg", "road"},
 }
 
 const streetTypes = `

@@ -106,7 +106,7 @@ const (
 
 // join compares the names as if written in one word. NothingLeft says that all distinctive words found a partner.
 func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
-	rescued := false
+	var rescued bool
 	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
 		unwritten := a.Script.Abjad() || b.Script.Abjad()
 		g.Cross = 1

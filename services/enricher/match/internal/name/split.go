@@ -13,7 +13,10 @@ type part struct {
 }
 
 // aka are words that introduce another name of the same venue.
-var aka = []string{"aka ", "a.k.a. ", "a/k/a ", "dba ", "d/b/a ", "formerly ", "fka ", "f/k/a ", "ex ", "ex-", "also known as ", "vormals ", "anciennement ", "לשעבר ", "бывш. ", "πρωην "} //nolint:gochecknoglobals // a constant table
+var aka = []string{
+	"aka ", "a.k.a. ", "a/k/a ", "dba ", "d/b/a ", "formerly ", "fka ", "f/k/a ", "ex ", "ex-", "also known as ",
+	"vormals ", "anciennement ", "לשעבר ", "бывш. ", "πρωην ",
+}
 
 // split returns the names in a folded text: first the whole, in parts, then each alternative name that it gives.
 func split(folded string) [][]part {

@@ -167,7 +167,7 @@ func equal(a, b Number) Agreement {
 	}
 	rest, ok := strings.CutSuffix(string(b), string(a))
 	switch {
-	case ok && len(rest) == 0 && len(a) > localDigits:
+	case ok && rest == "" && len(a) > localDigits:
 		return Same
 	case ok && len(a) <= localDigits:
 		return Local
@@ -179,10 +179,15 @@ func equal(a, b Number) Agreement {
 	return Differs
 }
 
+// trunks are the trunk prefixes that are no zero, and the country codes in place of them.
+var trunks = [...]struct{ trunk, country string }{
+	{"8", "7"}, {"80", "375"}, {"8", "370"}, {"8", "993"}, {"6", "36"}, {"1", "52"}, {"1", ""},
+}
+
 // trunk reports whether national is international with its country code in place of a trunk prefix that is not a zero:
 // 8 in Russia, Kazakhstan, Belarus and their neighbours and in Lithuania, 6 (after a zero) in Hungary, 1 in North America.
 func trunk(national, international string) bool {
-	for _, p := range [...]struct{ trunk, country string }{{"8", "7"}, {"80", "375"}, {"8", "370"}, {"8", "993"}, {"6", "36"}, {"1", "52"}, {"1", ""}} {
+	for _, p := range trunks {
 		n, ok := strings.CutPrefix(national, p.trunk)
 		if !ok || len(n) <= localDigits {
 			continue

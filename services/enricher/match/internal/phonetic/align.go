@@ -13,17 +13,40 @@ const (
 )
 
 // near lists the phonemes that are heard or written for one another.
-var near = func() (table [32]Sound) { //nolint:gochecknoglobals // a constant table
+var near = func() (table [32]Sound) {
 	pairs := [][2]Sound{
-		{pP, pB}, {pP, pF}, {pB, pV}, {pF, pV}, {pV, pW}, {pT, pD}, {pK, pG}, {pK, pKh}, {pKh, pH}, {pG, pGh}, {pGh, pKh}, {pG, pH},
-		{pS, pZ}, {pS, pSh}, {pS, pTs}, {pZ, pTs}, {pZ, pZh}, {pZh, pJ}, {pZh, pSh}, {pSh, pCh}, {pTs, pCh}, {pJ, pCh}, {pJ, pG}, {pJ, pY}, {pM, pN},
+		{pP, pB},
+		{pP, pF},
+		{pB, pV},
+		{pF, pV},
+		{pV, pW},
+		{pT, pD},
+		{pK, pG},
+		{pK, pKh},
+		{pKh, pH},
+		{pG, pGh},
+		{pGh, pKh},
+		{pG, pH},
+		{pS, pZ},
+		{pS, pSh},
+		{pS, pTs},
+		{pZ, pTs},
+		{pZ, pZh},
+		{pZh, pJ},
+		{pZh, pSh},
+		{pSh, pCh},
+		{pTs, pCh},
+		{pJ, pCh},
+		{pJ, pG},
+		{pJ, pY},
+		{pM, pN},
 	}
 	for i := range table {
 		for _, p := range pairs {
-			switch Sound(1) << i {
-			case p[0]:
+			if p[0] == 1<<i {
 				table[i] |= p[1]
-			case p[1]:
+			}
+			if p[1] == 1<<i {
 				table[i] |= p[0]
 			}
 		}

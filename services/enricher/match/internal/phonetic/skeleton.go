@@ -1,7 +1,7 @@
 package phonetic
 
 // classes folds the phonemes that scripts confuse into one letter each, in the order in which they are tried.
-var classes = []struct { //nolint:gochecknoglobals // a constant table
+var classes = []struct {
 	letter byte
 	set    Sound
 }{

@@ -2,7 +2,7 @@ package phonetic
 
 // letters gives the sounds of a letter wherever no other table says otherwise. The values follow the usual romanisations
 // (ISO 259, ISO 233, ISO 9, ISO 843) widened by what signs and menus really spell.
-var letters = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+var letters = map[rune][2]Sound{
 	// Latin.
 	'a': {pA}, 'b': {pB}, 'c': {pK}, 'd': {pD}, 'e': {pE}, 'f': {pF}, 'g': {pG}, 'h': {pH | silent}, 'i': {pI}, 'j': {pJ | pZh | pY | pH | pKh},
 	'k': {pK}, 'l': {pL}, 'm': {pM}, 'n': {pN}, 'o': {pO}, 'p': {pP}, 'q': {pK}, 'r': {pR}, 's': {pS | pZ}, 't': {pT}, 'u': {pU}, 'v': {pV | pF},
@@ -27,19 +27,19 @@ var letters = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
 }
 
 // initial gives the sounds of letters that sound otherwise at the start of a word.
-var initial = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+var initial = map[rune][2]Sound{
 	'h': {pH}, 'x': {pZ | pK | pS | pSh},
 	'ו': {pV | pW}, 'י': {pY | pJ | pI}, 'ה': {pH | silent}, 'ه': {pH}, 'و': {pW | pV | pO | pU}, 'ي': {pY | pI}, 'й': {pY | pI},
 }
 
 // final gives the sounds of letters that sound otherwise at the end of a word.
-var final = map[rune][2]Sound{ //nolint:gochecknoglobals // a constant table
+var final = map[rune][2]Sound{
 	'ה': {pH | pA | pE | pO | silent}, 'ه': {pH | pA | pE | pT | silent}, 'd': {pD | pT}, 'д': {pD | pT}, 'в': {pV | pF},
 }
 
 // digraphs gives the sounds of letters that are read together, the longest first. Letters that one language reads
 // together and another apart are given both readings, the rarer sound being silent: Polish "rz" is zh, "Herzl" has both.
-var digraphs = map[string][2]Sound{ //nolint:gochecknoglobals // a constant table
+var digraphs = map[string][2]Sound{
 	"tsch": {pCh}, "sch": {pSh | pS, pK | pKh | silent}, "tch": {pCh}, "sh": {pSh}, "ch": {pCh | pKh | pSh | pK | pH},
 	"ph": {pF}, "th": {pT | pD}, "kh": {pKh | pK | pH}, "gh": {pG | pGh | silent}, "zh": {pZh}, "ts": {pTs | pT, pS | silent},
 	"tz": {pTs | pT, pZ | silent}, "cz": {pCh}, "sz": {pSh | pS}, "rz": {pR | silent, pZ | pZh | pTs}, "dj": {pJ}, "dzh": {pJ},

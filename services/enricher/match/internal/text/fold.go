@@ -13,7 +13,7 @@ import (
 const MaxBytes = 512
 
 // special maps runes that have no compatibility decomposition to the letters they are compared as.
-var special = map[rune]string{ //nolint:gochecknoglobals // a constant table
+var special = map[rune]string{
 	'ß': "ss", 'æ': "ae", 'œ': "oe", 'ø': "o", 'ł': "l", 'đ': "d", 'ð': "d", 'þ': "th", 'ı': "i", 'ħ': "h", 'ŋ': "ng", 'ə': "e",
 	'ς': "σ",
 	'ך': "כ", 'ם': "מ", 'ן': "נ", 'ף': "פ", 'ץ': "צ", 'װ': "וו", 'ײ': "יי", 'ױ': "וי",
@@ -101,17 +101,19 @@ func digit(r rune) (byte, bool) {
 		return 0, false
 	}
 	for _, block := range unicode.Nd.R16 {
-		if r >= rune(block.Lo) && r <= rune(block.Hi) {
-			return '0' + byte((r-rune(block.Lo))%10), true
+		if zero := rune(block.Lo); r >= zero && r <= rune(block.Hi) {
+			return digits[(r-zero)%10], true
 		}
 	}
 	for _, block := range unicode.Nd.R32 {
-		if r >= rune(block.Lo) && r <= rune(block.Hi) {
-			return '0' + byte((r-rune(block.Lo))%10), true
+		if r >= rune(block.Lo) && r <= rune(block.Hi) { //nolint:gosec // the table holds runes
+			return digits[(r-rune(block.Lo))%10], true //nolint:gosec // the table holds runes
 		}
 	}
 	return 0, false
 }
+
+const digits = "0123456789"
 
 func clip(s string) string {
 	if len(s) <= MaxBytes {

@@ -121,8 +121,12 @@ func Spread(s string) string {
 	return b.String()
 }
 
+var unspacedScripts = []*unicode.RangeTable{
+	unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar,
+}
+
 func unspaced(r rune) bool {
-	return r > 0x0E00 && unicode.IsLetter(r) && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
+	return r > 0x0E00 && unicode.IsLetter(r) && unicode.In(r, unspacedScripts...)
 }
 
 func newWord(raw string) Word {

@@ -33,7 +33,7 @@ func Align(a, b []Token) Alignment {
 }
 
 func (al *Alignment) pair(i, j int, s float64) {
-	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i)
+	al.PartnerA[i], al.PartnerB[j] = int8(j), int8(i) //nolint:gosec // both are below Limit
 	al.LikenessA[i], al.LikenessB[j] = s, s
 }
 
