@@ -50,11 +50,15 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 // read is GetMany with failures that are gone at once still in it, for those who waited for them.
 func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 	subjects := make([]string, len(keys))
+	first := make(map[string]int, len(keys)) // where each key is in keys
 	for i, key := range keys {
 		if err := checkKey(key); err != nil {
 			return nil, err
 		}
 		subjects[i] = f.prefix + key
+		if _, twice := first[key]; !twice {
+			first[key] = i
+		}
 	}
 	ctx, cancel := f.bound(ctx)
 	defer cancel()
@@ -63,19 +67,18 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 		return nil, f.unavailable(ctx, "read", keys, err)
 	}
 
-	byKey := make(map[string]Slot, len(messages))
+	slots := make([]Slot, len(keys))
 	for _, m := range messages {
-		if slot := f.slot(ctx, m); slot.Revision > byKey[slot.Key].Revision {
-			byKey[slot.Key] = slot
+		slot := f.slot(ctx, m)
+		if i, asked := first[slot.Key]; asked && slot.Revision > slots[i].Revision {
+			slots[i] = slot
 		}
 	}
-	slots := make([]Slot, len(keys))
+	seen := time.Now()
 	for i, key := range keys {
-		slot, found := byKey[key]
-		if !found {
-			slot = Slot{Key: key, seen: time.Now()}
+		if slots[i] = slots[first[key]]; slots[i].Revision == 0 {
+			slots[i] = Slot{Key: key, seen: seen}
 		}
-		slots[i] = slot
 	}
 	return slots, nil
 }
