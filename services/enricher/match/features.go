@@ -86,7 +86,7 @@ const (
 
 // observe compares two places. It is symmetric, because it orders them first.
 func observe(a, b *Prepared) vector {
-	if a.order > b.order {
+	if a.after(b) {
 		a, b = b, a
 	}
 	var v vector

@@ -1,7 +1,9 @@
 package match
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/city"
@@ -9,7 +11,6 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/name"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phone"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
-	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
 // Prepared is a place taken apart once, so that comparing it with many others is cheap. It is read-only and may be shared
@@ -31,7 +32,6 @@ type Prepared struct {
 	city    city.City
 	local   []string
 	name    name.Name
-	order   string
 	phones  []phone.Number
 }
 
@@ -48,7 +48,6 @@ func Prepare(p Place) *Prepared {
 		}
 	}
 	q.name = name.Parse(p.Name, p.Aliases, q.local)
-	q.order = text.Fold(p.Name) + "\n" + text.Fold(p.Address) + "\n" + text.Fold(p.City) + "\n" + p.Phone
 	q.block()
 	return q
 }
@@ -74,6 +73,14 @@ func (p *Prepared) block() {
 	for _, n := range p.phones {
 		p.PhoneKeys = appendNew(p.PhoneKeys, n.Key())
 	}
+}
+
+// after reports whether p comes after q in a fixed order, in which pairs are compared so that the comparison is symmetric.
+func (p *Prepared) after(q *Prepared) bool {
+	a, b := &p.Place, &q.Place
+	return cmp.Or(
+		strings.Compare(a.Name, b.Name), strings.Compare(a.Address, b.Address), strings.Compare(a.City, b.City),
+		strings.Compare(a.Phone, b.Phone), slices.Compare(a.Aliases, b.Aliases)) > 0
 }
 
 func appendNew(to []string, s string) []string {

@@ -1,5 +1,7 @@
 package phonetic
 
+import "math/bits"
+
 // The costs of an alignment. A consonant that has no partner costs one.
 const (
 	costConsonant = 1.0
@@ -56,10 +58,8 @@ var near = func() (table [32]Sound) {
 
 func around(s Sound) Sound {
 	var out Sound
-	for i := range near {
-		if s&(1<<i) != 0 {
-			out |= near[i]
-		}
+	for ; s != 0; s &= s - 1 {
+		out |= near[bits.TrailingZeros32(uint32(s))]
 	}
 	return out
 }
@@ -125,16 +125,25 @@ func Similarity(a, b Row, unwritten bool) float64 {
 	return similarity(a, b.Sounds, b.Weight, unwritten)
 }
 
-// Compound returns how alike a word sounds to two words said as one. It does not allocate.
-func Compound(a, b, c Row, unwritten bool) float64 {
+// Compound returns how alike a word sounds to two words said as one when that is at least least, and zero otherwise. It
+// does not allocate.
+func Compound(a, b, c Row, unwritten bool, least float64) float64 {
 	weight := b.Weight + c.Weight
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 || len(c.Sounds) == 0 || a.Weight-weight > 1 || weight-a.Weight > 1 {
+		return 0
+	}
+	sounds := len(b.Sounds) + len(c.Sounds)
+	allowed := (1 - least) * max(float64(max(a.Weight, weight)), 0.3*float64(max(len(a.Sounds), sounds)), 1)
+	if float64(a.lonely(b.reach|c.reach)) > allowed || float64(b.lonely(a.reach)+c.lonely(a.reach)) > allowed {
 		return 0
 	}
 	var joined [MaxSounds]Sound
 	n := copy(joined[:], b.Sounds)
 	n += copy(joined[n:], c.Sounds)
-	return similarity(a, joined[:n], weight, unwritten)
+	if s := similarity(a, joined[:n], weight, unwritten); s >= least {
+		return s
+	}
+	return 0
 }
 
 func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
@@ -143,9 +152,11 @@ func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
 		vowel = costUnwritten
 	}
 	var rows [2][MaxSounds + 1]float64
+	var gaps [MaxSounds]float64
 	last, row := &rows[0], &rows[1]
 	for j, s := range b {
-		last[j+1] = last[j] + alone(s, vowel)
+		gaps[j] = alone(s, vowel)
+		last[j+1] = last[j] + gaps[j]
 	}
 	for i, s := range a.Sounds {
 		gap := alone(s, vowel)
@@ -155,7 +166,7 @@ func similarity(a Row, b []Sound, weightB int, unwritten bool) float64 {
 			if i == 0 && j == 0 && together > costVowels {
 				together += costInitial
 			}
-			row[j+1] = min(together, last[j+1]+gap, row[j]+alone(t, vowel))
+			row[j+1] = min(together, last[j+1]+gap, row[j]+gaps[j])
 		}
 		last, row = row, last
 	}

@@ -8,6 +8,7 @@ package phonetic
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
@@ -87,7 +88,7 @@ func Of(raw string, script text.Script) []Sound {
 
 // read returns the sounds at position i and how many runes they took.
 func read(in []rune, i int) ([2]Sound, int) {
-	for n := min(4, len(in)-i); n > 1; n-- {
+	for n := min(longest(in[i]), len(in)-i); n > 1; n-- {
 		if s, ok := digraphs[string(in[i:i+n])]; ok {
 			return s, n
 		}
@@ -115,6 +116,26 @@ func read(in []rune, i int) ([2]Sound, int) {
 	}
 	return letters[r], 1
 }
+
+// longest is the length of the longest digraph that starts with r.
+func longest(r rune) int {
+	if r < utf8.RuneSelf {
+		return int(starts[r])
+	}
+	return maxDigraph
+}
+
+const maxDigraph = 4
+
+// starts is longest for ASCII letters.
+var starts = func() (table [utf8.RuneSelf]uint8) {
+	for d := range digraphs {
+		if d[0] < utf8.RuneSelf {
+			table[d[0]] = max(table[d[0]], uint8(min(len(d), maxDigraph)))
+		}
+	}
+	return table
+}()
 
 // Weight returns how many consonants of a row cannot be silent: how much there is to compare.
 func Weight(row []Sound) int {

@@ -7,6 +7,10 @@ func Edits(a, b []rune, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1
 	}
+	a, b = trim(a, b)
+	if limit == 1 && max(len(a), len(b)) > 2 { // both ends differ, and more than one swap lies between
+		return 2
+	}
 	var rows [3][Longest + 1]int
 	before, last, row := &rows[0], &rows[1], &rows[2]
 	for j := range len(b) + 1 {
@@ -33,4 +37,15 @@ func Edits(a, b []rune, limit int) int {
 		before, last, row = last, row, before
 	}
 	return min(last[len(b)], limit+1)
+}
+
+// trim drops what both begin and end with, which needs no edit.
+func trim(a, b []rune) (restA, restB []rune) {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return a, b
 }

@@ -79,7 +79,7 @@ func compound(a, b, c *Token) float64 {
 	if !a.Script.Sounded() || !b.Script.Sounded() || b.Script != c.Script || a.Row.Weight < leastCompound {
 		return 0
 	}
-	if s := phonetic.Compound(a.Row, b.Row, c.Row, a.Script.Abjad() || b.Script.Abjad()); s >= leastSound {
+	if s := phonetic.Compound(a.Row, b.Row, c.Row, a.Script.Abjad() || b.Script.Abjad(), leastSound); s > 0 {
 		return s
 	}
 	return 0

@@ -2,6 +2,8 @@
 package token
 
 import (
+	"slices"
+
 	"github.com/expediter-io/expediter/services/enricher/match/internal/phonetic"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/similar"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
@@ -80,7 +82,8 @@ func spelling(a, b []rune) float64 {
 		}
 		return 0
 	}
-	if m == n+1 && n > 2 && b[n] == 's' && string(b[:n]) == string(a) {
+	starts := n > 2 && m > n && slices.Equal(b[:n], a)
+	if starts && m == n+1 && b[n] == 's' {
 		return plural
 	}
 	limit := 0
@@ -97,7 +100,7 @@ func spelling(a, b []rune) float64 {
 			}
 		}
 	}
-	if n >= 4 && m > n && string(b[:n]) == string(a) && m-n <= n+2 {
+	if starts && n >= 4 && m-n <= n+2 {
 		return prefix * float64(n+2) / float64(m+2)
 	}
 	return 0
