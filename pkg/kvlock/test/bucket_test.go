@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,62 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 	wantErr(t, err, kvlock.ErrUnavailable)
 	wantErr(t, err, nats.ErrPermissionViolation)
 	wantSlot(t, f, "k", kvlock.Absent, "")
+}
+
+// The permissions in README.md are enough.
+func TestDocumentedPermissionsAreEnough(t *testing.T) {
+	t.Parallel()
+	var violations atomic.Int64
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "admin", Password: "x"},
+				{Username: "service", Password: "x", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Allow: []string{
+						"$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>",
+					}},
+					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>"}},
+				}},
+			}
+		}
+	})
+	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	count := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		t.Log(err)
+		violations.Add(1)
+	})
+	_, js = connect(t, srv, nats.UserInfo("service", "x"), count)
+	f := flightOn(t, js, kvlock.Config{})
+	ctx := within(t)
+	c := begin(t, f, "k", kvlock.BeginOptions{})
+	waited := make(chan error, 1)
+	go func() {
+		_, err := f.Wait(ctx, "k")
+		waited <- err
+	}()
+	c, err := f.Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Renew(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, c, "v")
+	if err := await(t, waited, "the waiter"); err != nil {
+		t.Error(err)
+	}
+	if r, err := f.Do(ctx, "k", nil, kvlock.DoOptions{}); err != nil || string(r.Value) != "v" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if err := f.Invalidate(ctx, "k"); err != nil {
+		t.Error(err)
+	}
+	if violations.Load() != 0 {
+		t.Errorf("%d violations", violations.Load())
+	}
 }
 
 // A server that is killed finds again, in the file, what was hidden behind a marker. What it finds must not be believed,
