@@ -15,10 +15,11 @@ import (
 // unjudged, and Precision leaves it out. PrecisionFloor counts every unjudged link as wrong. A link is wrong when one of
 // its records is known to belong to another.
 type tableScore struct {
-	Fields string `json:"fields"`
-	Known  int    `json:"known_links"`
-	Links  int    `json:"links"`
 	counts
+
+	Fields         string  `json:"fields"`
+	Known          int     `json:"known_links"`
+	Links          int     `json:"links"`
 	Unjudged       int     `json:"unjudged"`
 	SamePhone      int     `json:"unjudged_with_equal_phone"`
 	Ambiguous      int     `json:"ambiguous"`
@@ -30,17 +31,20 @@ type tableScore struct {
 
 func linkTables(p *printer, left, right []row, truth []labelled) ([]tableScore, *timing) {
 	known := knownLinks(left, right, truth)
-	p.line("\nlinking %d x %d records; %d true links are known from the labelled pairs", len(left), len(right), len(known))
-	p.line("  %-24s %6s %6s %6s %7s %9s %9s %7s %7s   %s", "fields", "links", "right", "wrong", "missed", "precision", "(floor)", "recall", "F1", "unjudged (with equal phone), ambiguous")
-	var out []tableScore
+	p.linef("\nlinking %d x %d records; %d true links are known from the labelled pairs", len(left), len(right), len(known))
+	p.linef("  %-24s %6s %6s %6s %7s %9s %9s %7s %7s   %s",
+		"fields", "links", "right", "wrong", "missed", "precision", "(floor)", "recall", "F1",
+		"unjudged (with equal phone), ambiguous")
+	out := make([]tableScore, 0, len(fieldSets))
 	clock := &timing{}
 	for _, f := range fieldSets {
 		s := link(p, f, left, right, known, clock)
 		out = append(out, s)
-		p.line("  %-24s %6d %6d %6d %7d %9.3f %9.3f %7.3f %7.3f   %d (%d), %d", f.name, s.Links, s.Right, s.Wrong, s.Missed,
+		p.linef("  %-24s %6d %6d %6d %7d %9.3f %9.3f %7.3f %7.3f   %d (%d), %d", f.name, s.Links, s.Right, s.Wrong, s.Missed,
 			s.Precision, s.PrecisionFloor, s.Recall, s.F1, s.Unjudged, s.SamePhone, s.Ambiguous)
 	}
-	p.line("\npreparing a place takes %.1f us, comparing a pair %.2f us (%d pairs with all fields)", clock.PreparePerPlace, clock.ComparePerPair, clock.Pairs)
+	p.linef("\npreparing a place takes %.1f us, comparing a pair %.2f us (%d pairs with all fields)",
+		clock.PreparePerPlace, clock.ComparePerPair, clock.Pairs)
 	return out, clock
 }
 

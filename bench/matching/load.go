@@ -109,7 +109,7 @@ func readTable(path string) ([]row, error) {
 	var out []row
 	for {
 		fields, err := in.Read()
-		if err == io.EOF { //nolint:errorlint // returned as is
+		if err == io.EOF {
 			return out, nil
 		}
 		if err != nil {

@@ -54,7 +54,7 @@ func run(args []string, out io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("encode the result: %w", err)
 		}
-		p.line("%s", line)
+		p.linef("%s", line)
 	}
 	return p.err
 }

@@ -15,6 +15,8 @@ import (
 
 // pairScore is how one set of fields did on one file of pairs.
 type pairScore struct {
+	counts
+
 	File      string  `json:"file"`
 	Fields    string  `json:"fields"`
 	Pairs     int     `json:"pairs"`
@@ -22,7 +24,6 @@ type pairScore struct {
 	Precision float64 `json:"precision"`
 	Recall    float64 `json:"recall"`
 	F1        float64 `json:"f1"`
-	counts
 	// Abstained are the pairs of either kind that came out AMBIGUOUS.
 	AbstainedSame  int `json:"abstained_same"`
 	AbstainedOther int `json:"abstained_other"`
@@ -45,11 +46,12 @@ func measure(p *printer, dir string) (report, error) {
 		return report{}, fmt.Errorf("look for pairs: %w", err)
 	}
 	if len(files) == 0 {
-		p.line("no *.jsonl in %s: skipped (give --data DIR)", dir)
+		p.linef("no *.jsonl in %s: skipped (give --data DIR)", dir)
 		return report{OK: true, Skipped: true}, nil
 	}
 	r := report{OK: true, Model: match.ModelVersion}
-	p.line("model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between", match.ModelVersion, match.FoundScore, match.NotFoundScore)
+	p.linef("model %s, FOUND from a score of %.2f, NOT_FOUND below %.2f, AMBIGUOUS between",
+		match.ModelVersion, match.FoundScore, match.NotFoundScore)
 	var truth []labelled
 	for _, f := range files {
 		pairs, err := readPairs(f)
@@ -63,7 +65,7 @@ func measure(p *printer, dir string) (report, error) {
 	right, errRight := readTable(filepath.Join(dir, "zagats.csv"))
 	switch err := errors.Join(errLeft, errRight); {
 	case errors.Is(err, fs.ErrNotExist) || os.IsNotExist(err):
-		p.line("\nno tables to link in %s", dir)
+		p.linef("\nno tables to link in %s", dir)
 		return r, nil
 	case err != nil:
 		return report{}, err
@@ -77,14 +79,15 @@ func scoreFile(p *printer, name string, pairs []labelled) []pairScore {
 	if strings.Contains(name, "train") {
 		note = " (the weights were fitted on these)"
 	}
-	p.line("\n%s%s", name, note)
-	p.line("  %-24s %6s %7s %9s %7s %7s   %s", "fields", "pairs", "matches", "precision", "recall", "F1", "wrong/missed, abstained on matches/others, F1 at 0.5, log-loss")
-	var out []pairScore
+	p.linef("\n%s%s", name, note)
+	p.linef("  %-24s %6s %7s %9s %7s %7s   %s", "fields", "pairs", "matches", "precision", "recall", "F1",
+		"wrong/missed, abstained on matches/others, F1 at 0.5, log-loss")
+	out := make([]pairScore, 0, len(fieldSets))
 	for _, f := range fieldSets {
 		s := scorePairs(p, f, pairs)
 		s.File = name
 		out = append(out, s)
-		p.line("  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
+		p.linef("  %-24s %6d %7d %9.3f %7.3f %7.3f   %d/%d, %d/%d, %.3f, %.3f", f.name, s.Pairs, s.Matches, s.Precision, s.Recall, s.F1,
 			s.Wrong, s.Missed, s.AbstainedSame, s.AbstainedOther, s.F1Half, s.LogLoss)
 	}
 	return out

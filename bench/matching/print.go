@@ -14,7 +14,7 @@ type printer struct {
 	err  error
 }
 
-func (p *printer) line(format string, args ...any) {
+func (p *printer) linef(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.out, format+"\n", args...)
 	}
@@ -23,7 +23,7 @@ func (p *printer) line(format string, args ...any) {
 // mistake lists one pair under --errors.
 func (p *printer) mistake(what string, a, b match.Place, e match.Evidence) {
 	if p.list {
-		p.line("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
+		p.linef("    %-9s %s  #  %s\n              %s", what, oneLine(a), oneLine(b), e)
 	}
 }
 
