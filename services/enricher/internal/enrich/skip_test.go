@@ -163,12 +163,12 @@ func TestBothFields(t *testing.T) {
 			if !strings.Contains(string(got), c.want) {
 				t.Errorf("the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
 			}
-			i.work(t)
 			sub, err := i.Subscribe(t.Context(), "r", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer sub.Close()
+			i.work(t)
 			for {
 				update, ok, err := sub.Next(t.Context())
 				if err != nil || !ok {
