@@ -41,6 +41,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		if n := p.total(); n != 1 {
 			t.Errorf("the provider was asked %d times, want once", n)
 		}
+		elapse(time.Second) // the job is confirmed after the result
 		if ever, now := i.jobs(t); ever != 1 || now != 0 {
 			t.Errorf("%d jobs were queued and %d are, want one that is done", ever, now)
 		}

@@ -48,7 +48,7 @@ type Config struct {
 	RequestTTL time.Duration
 
 	// StoreTimeout bounds what one request spends on the store and the queue: after it the request is answered with
-	// what is known. Defaults to 1.8 seconds, so that the answer is out within two.
+	// what is known, while claims and jobs are finished in the background. Defaults to 1.8 seconds, so that the answer is out within two.
 	StoreTimeout time.Duration
 
 	// UnresolvedTTL is how long a look-up that ended without an answer (several venues could be the place, or the

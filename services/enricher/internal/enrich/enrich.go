@@ -3,7 +3,6 @@ package enrich
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -15,9 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
-
-// claimsAtOnce bounds the claims of one request that are under way at a time.
-const claimsAtOnce = 64
 
 // Enrich answers a request that [contracts.Decode] or Validate has let through. It never waits for a provider unless
 // req.WaitMS asks for that: what is not known is PENDING, a job is queued for it, and [Service.Subscribe] tells the
@@ -152,38 +148,6 @@ func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (mis
 	}
 	s.log(ctx, slog.LevelDebug, EventCacheMiss, t, slog.String("cityText", t.job.CityText))
 	return true
-}
-
-// claimAll claims and queues places. Those with which that failed say so in unclaimed.
-func (s *Service) claimAll(ctx context.Context, missing []*target) {
-	limit := make(chan struct{}, claimsAtOnce)
-	var wg sync.WaitGroup
-	for _, t := range missing {
-		limit <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-limit }()
-			t.unclaimed = !s.claim(ctx, t)
-		})
-	}
-	wg.Wait()
-}
-
-// claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
-// time one has the claim; the others find it held. It reports whether somebody has the place now, or had. Two round
-// trips.
-func (s *Service) claim(ctx context.Context, t *target) bool {
-	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Revision: t.revision})
-	var taken *kvlock.TakenError
-	switch {
-	case errors.As(err, &taken):
-		return !s.observe(ctx, t, taken.Slot)
-	case err != nil:
-		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
-		s.skip(ctx, t, SkipLockError)
-		return false
-	}
-	s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
-	return s.queue(ctx, t, claim)
 }
 
 // wait waits until every target is settled, for at most d. What is known by then is the answer.

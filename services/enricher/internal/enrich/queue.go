@@ -23,23 +23,26 @@ var errQueued = errors.New("a job for the place is queued already")
 
 // queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
 // expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
-// cannot be reached the claim is given back, so that the next request may try. It reports whether the job is queued.
-func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) bool {
+// cannot be reached the claim is given back, so that the next request may try. It returns why the job was not queued.
+func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) (reason SkipReason) {
 	err := s.publish(ctx, t, claim)
 	switch {
-	case errors.Is(err, errQueued):
-		s.skip(ctx, t, SkipLockHeld)
-	case err != nil:
-		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
-		s.skip(ctx, t, SkipQueueUnavailable)
-		s.giveBack(ctx, claim)
-		return false
-	default:
+	case err == nil:
 		s.counters.jobs.Add(1)
 		s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
 			slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", string(EventCacheMiss)))
+		return ""
+	case errors.Is(err, errQueued):
+		reason = SkipLockHeld
+	default:
+		reason = SkipQueueUnavailable
+		s.logger.WarnContext(ctx, "enricher: job could not be queued", "placeId", t.job.PlaceID, "error", err)
+		if err := claim.Fail(context.WithoutCancel(ctx), string(reason), 0); err != nil {
+			s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
+		}
 	}
-	return true
+	s.skip(ctx, t, reason)
+	return reason
 }
 
 // publish sends the job until the stream has it. A try without an acknowledgement may have been stored: the next one
@@ -70,7 +73,7 @@ func (s *Service) publish(ctx context.Context, t *target, claim *kvlock.Claim) e
 		case isSubjectFull(err):
 			return errQueued
 		case errors.As(err, &api) && api.ErrorCode == codeInProcess && pause(ctx, inProcessPause):
-		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed):
+		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrNoStreamResponse):
 			return fmt.Errorf("enricher: queue %s: %w", subject, err)
 		}
 	}
@@ -117,14 +120,4 @@ func jobMessage(subject string, job contracts.EnrichJob, claimID string, body []
 	}
 	msg.Header.Set(nats.MsgIdHdr, contracts.EnrichJobMsgID(claimID))
 	return msg, nil
-}
-
-// giveBack ends a claim in the background: the request has spent its time already.
-func (s *Service) giveBack(ctx context.Context, claim *kvlock.Claim) {
-	ctx = context.WithoutCancel(ctx)
-	s.background.Go(func() {
-		if err := claim.Fail(ctx, string(SkipQueueUnavailable), 0); err != nil {
-			s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
-		}
-	})
 }

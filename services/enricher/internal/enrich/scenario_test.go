@@ -131,28 +131,20 @@ func TestManyRequests(t *testing.T) {
 	for n, i := range instances {
 		for m := range requests {
 			wg.Go(func() {
-				id := fmt.Sprintf("req-%d-%d", n, m)
-				resp := i.ask(t, id, places(nPlaces))
-				states := map[string]contracts.ProviderState{}
-				if resp.Pending > 0 {
-					var err error
-					if states, err = i.hear(t.Context(), id); err != nil {
-						t.Errorf("request %s: %v", id, err)
-					}
-				}
-				for k, r := range resp.Results {
-					s, known := states[r.PlaceID]
-					if !known {
-						s = state(t, resp, k)
-					}
-					if s.Status != contracts.StatusFound {
-						t.Errorf("request %s was told %+v of %s", id, s, r.PlaceID)
+				states := i.until(t, fmt.Sprintf("req-%d-%d", n, m), places(nPlaces))
+				for _, r := range places(nPlaces) {
+					if states[r.PlaceID].Status != contracts.StatusFound {
+						t.Errorf("request %d of instance %d was told %+v of %s", m, n, states[r.PlaceID], r.PlaceID)
+						return
 					}
 				}
 			})
 		}
 	}
 	wg.Wait()
+	for n, i := range instances {
+		t.Logf("instance %d: %+v", n, i.Stats())
+	}
 	if ever, _ := instances[0].jobs(t); ever != nPlaces {
 		t.Errorf("%d jobs were queued, want %d", ever, nPlaces)
 	}

@@ -27,6 +27,7 @@ type Service struct {
 	providers map[string]provider.Provider
 	requests  jetstream.KeyValue
 	counters  counters
+	claims    claims
 
 	subscriptions chan struct{} // has an element for each open subscription
 	background    sync.WaitGroup
@@ -46,7 +47,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		return nil, fmt.Errorf("enricher: bind bucket %q: %w", contracts.BucketRequests, err)
 	}
 	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
-		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, OpTimeout: cfg.StoreTimeout,
+		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -227,6 +229,32 @@ func (i *instance) hear(ctx context.Context, id string) (map[string]contracts.Pr
 			}
 		}
 	}
+}
+
+// until asks and listens until everything is told, as a client should: a request that is not known, because the machine
+// was too slow for the store to answer in time, is made again.
+func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant) map[string]contracts.ProviderState {
+	t.Helper()
+	for t.Context().Err() == nil {
+		resp := i.ask(t, id, results)
+		states := map[string]contracts.ProviderState{}
+		for n, r := range resp.Results {
+			states[r.PlaceID] = state(t, resp, n)
+		}
+		if resp.Pending == 0 {
+			return states
+		}
+		told, err := i.hear(t.Context(), id)
+		if errors.Is(err, ErrUnknownRequest) || errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			t.Errorf("request %s: %v", id, err)
+		}
+		maps.Copy(states, told)
+		return states
+	}
+	return nil
 }
 
 // jobs returns how many jobs were ever queued, and how many are.

@@ -1,0 +1,126 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+const (
+	// claimsAtOnce bounds the claims of one request that are under way at a time.
+	claimsAtOnce = 64
+
+	// claimTimeout bounds a claim together with its job. Nobody waits for so long, but a claim that is given up half way
+	// would keep its place from everybody until it expires.
+	claimTimeout = 5 * time.Second
+)
+
+// claimCall is a try to claim a place and to queue it. All that want the same place at the same moment in this process
+// share one.
+type claimCall struct {
+	done   chan struct{} // closed when the rest is there
+	taken  *kvlock.Slot  // what the place held when it could not be claimed
+	reason SkipReason    // why no job was queued, when the place was not taken
+}
+
+// claims are the calls under way, by the keys of their slots.
+type claims struct {
+	mu    sync.Mutex
+	calls map[string]*claimCall
+}
+
+// join returns the call for a key, and whether it is the caller who has to make it.
+func (c *claims) join(key string) (call *claimCall, first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if call = c.calls[key]; call != nil {
+		return call, false
+	}
+	if c.calls == nil {
+		c.calls = map[string]*claimCall{}
+	}
+	call = &claimCall{done: make(chan struct{})}
+	c.calls[key] = call
+	return call, true
+}
+
+func (c *claims) end(key string, call *claimCall) {
+	c.mu.Lock()
+	delete(c.calls, key)
+	c.mu.Unlock()
+	close(call.done)
+}
+
+// claimAll claims and queues places, for as long as ctx lasts. Those with which that failed say so in unclaimed.
+func (s *Service) claimAll(ctx context.Context, missing []*target) {
+	limit := make(chan struct{}, claimsAtOnce)
+	var wg sync.WaitGroup
+	for _, t := range missing {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			t.unclaimed = !s.claim(ctx, t)
+		})
+	}
+	wg.Wait()
+}
+
+// claim claims the slot of a place for whichever worker gets its job, and queues that. Of all who do it at the same
+// time one has the claim; the others find it held. It reports whether somebody has the place now, or had. Two round
+// trips, in the background: they are finished although ctx ends.
+func (s *Service) claim(ctx context.Context, t *target) bool {
+	call, first := s.claims.join(t.key)
+	if first {
+		own := *t // the request may be answered meanwhile
+		s.background.Go(func() {
+			defer s.claims.end(t.key, call)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
+			defer cancel()
+			call.taken, call.reason = s.take(ctx, &own)
+		})
+	}
+	select {
+	case <-call.done:
+	case <-ctx.Done():
+		if !first {
+			s.held(ctx, t)
+		}
+		return false
+	}
+	switch {
+	case call.taken != nil:
+		return !s.observe(ctx, t, *call.taken)
+	case first:
+	case call.reason == "":
+		s.held(ctx, t)
+	default:
+		s.skip(ctx, t, call.reason)
+	}
+	return call.reason == "" || call.reason == SkipLockHeld
+}
+
+// take claims the slot and queues the job.
+func (s *Service) take(ctx context.Context, t *target) (holds *kvlock.Slot, reason SkipReason) {
+	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Revision: t.revision})
+	var taken *kvlock.TakenError
+	switch {
+	case errors.As(err, &taken):
+		return &taken.Slot, ""
+	case err != nil:
+		s.log(ctx, slog.LevelWarn, EventLockFailed, t, slog.String("lockError", err.Error()))
+		s.skip(ctx, t, SkipLockError)
+		return nil, SkipLockError
+	}
+	s.log(ctx, slog.LevelInfo, EventLockAcquired, t, slog.String("claim", claim.ID()))
+	return nil, s.queue(ctx, t, claim)
+}
+
+// held logs that another request of this process claims the place just now.
+func (s *Service) held(ctx context.Context, t *target) {
+	s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", "another request of this instance"))
+	s.skip(ctx, t, SkipLockHeld)
+}

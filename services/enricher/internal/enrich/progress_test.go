@@ -1,0 +1,192 @@
+package enrich
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// TestProgressGoesThroughEventIDs for every number of places around the bounds of a byte.
+func TestProgressGoesThroughEventIDs(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for n := range 18 {
+		p := progress{nonce: "abcd1234", told: make([]told, n)}
+		for i := range p.told {
+			p.told[i] = told(random.IntN(3))
+		}
+		q := progress{nonce: p.nonce, told: make([]told, n)}
+		if err := q.resume(p.eventID()); err != nil {
+			t.Fatalf("%d places: %v", n, err)
+		}
+		if diff := cmp.Diff(p.told, q.told); diff != "" {
+			t.Errorf("%d places (-want +got):\n%s", n, diff)
+		}
+		if want := !slices.Contains(p.told, toldNothing); p.complete() != want {
+			t.Errorf("%v is complete: %t, want %t", p.told, p.complete(), want)
+		}
+		grown := progress{nonce: p.nonce, told: make([]told, n+9)}
+		if err := grown.resume(p.eventID()); err != nil {
+			t.Fatalf("%d places and 9 more: %v", n, err)
+		}
+		if diff := cmp.Diff(append(slices.Clone(p.told), make([]told, 9)...), grown.told); diff != "" {
+			t.Errorf("%d places and 9 more (-want +got):\n%s", n, diff)
+		}
+		if grown.complete() {
+			t.Errorf("%d places and 9 more are complete", n)
+		}
+	}
+}
+
+func TestProgressRefusesForeignIDs(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", ".", "abcd1234", "other.AA", "abcd1234.AAAA", "abcd1234.?", "abcd1234.A", "abcd1234.AA==", "abcd1234.AA.AA", ".AA"} {
+		p := progress{nonce: "abcd1234", told: make([]told, 3)}
+		if err := p.resume(id); !errors.Is(err, errStaleEventID) {
+			t.Errorf("%q: %v, want a stale id", id, err)
+		}
+		if diff := cmp.Diff(make([]told, 3), p.told); diff != "" {
+			t.Errorf("%q left something behind:\n%s", id, diff)
+		}
+	}
+}
+
+// FuzzResume: no id, wherever it comes from, breaks anything or tells more than it can.
+func FuzzResume(f *testing.F) {
+	f.Add("abcd1234.AA", 3)
+	f.Add("abcd1234.__8", 9)
+	f.Add("abcd1234.", 0)
+	f.Add("?", 100)
+	f.Fuzz(func(t *testing.T, id string, n int) {
+		if n < 0 || n > 1000 {
+			return
+		}
+		p := progress{nonce: "abcd1234", told: make([]told, n)}
+		if p.resume(id) != nil {
+			return
+		}
+		for i, what := range p.told {
+			if what > toldAnswer {
+				t.Errorf("place %d is told %d", i, what)
+			}
+		}
+		q := progress{nonce: p.nonce, told: make([]told, n)}
+		if err := q.resume(p.eventID()); err != nil || !slices.Equal(p.told, q.told) {
+			t.Errorf("%q became %q, which is %v (%v), want %v", id, p.eventID(), q.told, err, p.told)
+		}
+	})
+}
+
+// FuzzReadState: what a slot holds is a valid state or an error.
+func FuzzReadState(f *testing.F) {
+	for _, value := range []string{
+		`{"status":"FOUND","url":"https://wolt.com/x","updatedAt":"2026-02-03T12:00:00Z"}`, `{"status":"NOT_FOUND","url":null}`,
+		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS"}`, `{"status":"FOUND","url":null}`, `null`, `[]`, ``,
+	} {
+		f.Add([]byte(value))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		state, err := readState(value)
+		if err != nil {
+			return
+		}
+		if err := state.Validate(); err != nil {
+			t.Errorf("%q became %+v: %v", value, state, err)
+		}
+	})
+}
+
+// TestReadState reads what the plain cache entry of the document is, and what this service writes.
+func TestReadState(t *testing.T) {
+	t.Parallel()
+	link := "https://wolt.com/en/isr/tel-aviv/restaurant/pizza-house"
+	for value, want := range map[string]contracts.ProviderState{
+		`{"status":"FOUND","url":"` + link + `","updatedAt":"2026-02-03T12:00:00Z"}`: contracts.FoundState(link),
+		`{"status":"NOT_FOUND","url":null}`:                                          contracts.NotFoundState(),
+		`{"status":"PENDING","url":null,"outcome":"ERROR"}`:                          {Status: contracts.StatusPending, Reason: contracts.ReasonProviderError},
+		`{"status":"PENDING","url":null,"outcome":"AMBIGUOUS","score":"?"}`:          {Status: contracts.StatusPending, Reason: contracts.ReasonAmbiguous},
+	} {
+		got, err := readState([]byte(value))
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", value, err, diff)
+		}
+	}
+}
+
+// TestJitter: answers that were found together do not expire together, and nothing is kept for longer or shorter than
+// it may be.
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	s := &Service{cfg: Config{FoundTTL: 100 * time.Second, NotFoundTTL: time.Second, UnresolvedTTL: 7 * time.Second}}
+	seen := map[time.Duration]bool{}
+	for range 1000 {
+		d := s.ttl(contracts.OutcomeFound)
+		if d < 90*time.Second || d > 110*time.Second || d%time.Second != 0 {
+			t.Fatalf("FOUND is kept for %s, want 90 s to 110 s in whole seconds", d)
+		}
+		seen[d] = true
+		if d := s.ttl(contracts.OutcomeNotFound); d != time.Second {
+			t.Fatalf("a second became %s: the shortest TTL there is", d)
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("only %d different TTLs", len(seen))
+	}
+	for _, o := range []contracts.Outcome{contracts.OutcomeAmbiguous, contracts.OutcomeError} {
+		if d := s.ttl(o); d != 7*time.Second {
+			t.Errorf("%s is kept for %s, want 7s", o, d)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	t.Parallel()
+	req := contracts.EnrichRequest{CityText: "Haifa", Results: []contracts.Restaurant{
+		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: "A again"},
+	}}
+	list, err := targets(req, "req-1", []string{"wolt", "yelp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Key, Name, City, Request string
+		Results                  []int
+	}
+	var got []row
+	for _, x := range list {
+		got = append(got, row{x.key, x.job.Name, x.job.CityText, x.job.RequestID, x.results})
+	}
+	want := []row{
+		{"wolt.a", "A", "Haifa", "req-1", []int{0, 2}},
+		{"yelp.a", "A", "Haifa", "req-1", []int{0, 2}},
+		{"wolt.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
+		{"yelp.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := targets(req, "req-1", []string{"not a name"}); err == nil {
+		t.Error("a provider that is no token was taken")
+	}
+}
+
+func TestConfigReportsEverything(t *testing.T) {
+	t.Parallel()
+	err := Config{
+		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MaxSubscriptions: -1, StoreTimeout: -1,
+	}.Validate()
+	for _, field := range []string{"ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "StoreTimeout"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v does not name %s", err, field)
+		}
+	}
+}

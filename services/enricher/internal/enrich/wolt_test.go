@@ -1,0 +1,144 @@
+package enrich
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
+	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
+)
+
+// newWolt starts a stand-in for Wolt, off the network, and a client of it.
+func newWolt(t *testing.T) (*wolttest.Server, *wolt.Client) {
+	t.Helper()
+	server, err := wolttest.Start(wolttest.Config{InMemory: true, Venues: []wolttest.Venue{{
+		ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
+		Country: "ISR", Lat: 32.0801, Lon: 34.7801,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := wolt.New(wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		client.Close()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server, client
+}
+
+func pizzaHouse() []contracts.Restaurant {
+	return []contracts.Restaurant{{
+		PlaceID: "ChIJ123", Name: "Pizza House", Address: "Dizengoff 50", CityText: "Tel Aviv", Location: &contracts.Location{Lat: 32.08, Lng: 34.78},
+	}}
+}
+
+// TestWoltsBadDays has each fault answer everything for as long as the service tries. It never becomes NOT_FOUND, and
+// the place is found once the fault has passed.
+func TestWoltsBadDays(t *testing.T) {
+	t.Parallel()
+	for _, fault := range wolttest.Faults() {
+		t.Run(fault.Name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				server, client := newWolt(t)
+				i := newInstance(t, srv, client)
+				i.work(t)
+				other := pizzaHouse() // the list of cities is fetched once, in good times
+				other[0].PlaceID, other[0].Name = "other", "Sushi Bar"
+				i.ask(t, "req-0", other)
+				i.told(t, "req-0")
+				server.FailAlways(fault)
+				i.ask(t, "req-1", pizzaHouse())
+				got := follow(t, i, "req-1", time.Hour)["ChIJ123"]
+				if got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError || got.URL != nil {
+					t.Fatalf("told %+v, want PENDING because of the provider", got)
+				}
+				elapse(time.Second)
+				if letter := deadLetter(t, i); !strings.Contains(letter.Error, "wolt: ") {
+					t.Errorf("the dead letter says %q, want what the provider said", letter.Error)
+				}
+				if stats := i.Stats(); stats.NotFound != 1 || stats.Errors != 1 {
+					t.Errorf("stats are %+v, want one error beside the first answer", stats)
+				}
+				server.Recover()
+				elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
+				i.ask(t, "req-2", pizzaHouse())
+				got = follow(t, i, "req-2", time.Hour)["ChIJ123"]
+				if got.Status != contracts.StatusFound || got.URL == nil || !strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house") {
+					t.Errorf("after the fault told %+v, want FOUND with a link", got)
+				}
+			})
+		})
+	}
+}
+
+// TestWoltsBadMoment: a fault that passes before the last attempt is noticed by nobody, unless it says that the client
+// is set up wrongly.
+func TestWoltsBadMoment(t *testing.T) {
+	t.Parallel()
+	for _, fault := range wolttest.Faults() {
+		if fault.Name == "404" {
+			continue
+		}
+		t.Run(fault.Name, func(t *testing.T) {
+			t.Parallel()
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				server, client := newWolt(t)
+				i := newInstance(t, srv, client)
+				i.work(t)
+				server.Fail(fault)
+				i.ask(t, "req-1", pizzaHouse())
+				wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
+				if n := i.letters(t); n != 0 {
+					t.Errorf("%d dead letters", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWoltRetryAfter: no call is made before the time that a 429 asks for.
+func TestWoltRetryAfter(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		server, client := newWolt(t)
+		i := newInstance(t, srv, client)
+		i.work(t)
+		server.Fail(wolttest.RateLimited("90"))
+		began := time.Now()
+		i.ask(t, "req-1", pizzaHouse())
+		elapse(89 * time.Second)
+		if n := len(server.Calls()); n != 1 {
+			t.Errorf("%d calls within the pause, want the one that was refused", n)
+		}
+		wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
+		if took := time.Since(began); took < 90*time.Second || took > 95*time.Second {
+			t.Errorf("found after %s, want right after 90 s", took)
+		}
+		if ever, _ := i.jobs(t); ever != 1 {
+			t.Errorf("%d jobs were queued, want 1", ever)
+		}
+	})
+}
+
+// TestWoltHasNoSuchPlace: the empty answer of a good day is an answer.
+func TestWoltHasNoSuchPlace(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		server, client := newWolt(t)
+		server.SetVenues(nil)
+		i := newInstance(t, srv, client)
+		i.work(t)
+		i.ask(t, "req-1", pizzaHouse())
+		wantStatus(t, i.told(t, "req-1")["ChIJ123"], contracts.StatusNotFound)
+	})
+}
