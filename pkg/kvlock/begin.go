@@ -87,7 +87,9 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 
 // take writes r as the claim of key over revision expect. When the key holds something else, again decides whether to
 // try over that, and with which record.
-func (f *Flight) take(ctx context.Context, key string, expect uint64, r record, ttl time.Duration, again func(Slot) (record, bool)) (*Claim, error) {
+func (f *Flight) take(
+	ctx context.Context, key string, expect uint64, r record, ttl time.Duration, again func(Slot) (record, bool),
+) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
 	}

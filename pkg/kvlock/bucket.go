@@ -89,14 +89,19 @@ func checkStream(bucket string, sc jetstream.StreamConfig) error {
 		}
 	}
 	bad(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
-	bad(sc.SubjectDeleteMarkerTTL == 0, "limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
-	bad(sc.MaxMsgsPerSubject == 1, "history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
+	bad(sc.SubjectDeleteMarkerTTL == 0,
+		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
+	bad(sc.MaxMsgsPerSubject == 1,
+		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
 	bad(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
 	bad(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
-	bad(sc.PersistMode != jetstream.AsyncPersistMode, "PersistMode is async: acknowledged claims are lost when the server is killed")
+	bad(sc.PersistMode != jetstream.AsyncPersistMode,
+		"PersistMode is async: acknowledged claims are lost when the server is killed")
 	bad(sc.MaxAge == 0, "MaxAge is %s: it would end claims before their TTL; set it to 0", sc.MaxAge)
-	bad(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0, "Discard is old: a full bucket would evict claims; set it to new")
-	bad(sc.Retention == jetstream.LimitsPolicy, "Retention is %s: records would go when a consumer saw them; set it to limits", sc.Retention)
+	bad(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
+		"Discard is old: a full bucket would evict claims; set it to new")
+	bad(sc.Retention == jetstream.LimitsPolicy,
+		"Retention is %s: records would go when a consumer saw them; set it to limits", sc.Retention)
 	bad(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; bind to the origin")
 	bad(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
 	return errors.Join(errs...)

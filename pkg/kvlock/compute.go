@@ -150,8 +150,7 @@ func (f *Flight) reportStaying(ctx context.Context, claim *Claim, err error) {
 }
 
 func failureReason(err error) string {
-	var p *PanicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*PanicError](err); ok {
 		return fmt.Sprintf("panic: %v", p.Value)
 	}
 	return err.Error()

@@ -158,7 +158,9 @@ func (f *Flight) do(ctx context.Context, key string, fn func(context.Context) ([
 }
 
 // degrade ends a Do that JetStream did not answer: by computing without it if the caller asked for that.
-func (f *Flight) degrade(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error) (Result, error) {
+func (f *Flight) degrade(
+	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
+) (Result, error) {
 	if !opts.FailOpen || !errors.Is(cause, ErrUnavailable) || ctx.Err() != nil {
 		return Result{}, cause
 	}

@@ -8,7 +8,7 @@ import (
 
 // epochOf is the epoch of the tokens of a stream.
 func epochOf(info *jetstream.StreamInfo) uint64 {
-	return uint64(max(0, info.Created.UnixNano())) //nolint:gosec // not negative
+	return uint64(max(0, info.Created.UnixNano()))
 }
 
 // acknowledged takes note of a revision. before is the highest revision there was when the write was sent. A stream

@@ -131,7 +131,8 @@ type Flight struct {
 // lifetime is a context with its end.
 type lifetime struct {
 	context.Context //nolint:containedctx // it is the life of the Flight, not of a call
-	end             context.CancelCauseFunc
+
+	end context.CancelCauseFunc
 }
 
 func newLifetime() lifetime {
@@ -183,7 +184,8 @@ func streamInfo(ctx context.Context, js jetstream.JetStream, bucket string) (*je
 		switch {
 		case err == nil:
 			return stream.CachedInfo(), nil
-		case errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrInvalidStreamName) || errors.Is(err, nats.ErrConnectionClosed):
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName),
+			errors.Is(err, nats.ErrConnectionClosed):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
 		case !pause(ctx, wait):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)

@@ -30,7 +30,7 @@ func (c *Claim) Keep(ctx context.Context, ttl time.Duration) (held context.Conte
 
 // renew renews until ctx ends or the claim does.
 func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
-	until, _ := c.heldUntil()
+	until, _ := c.heldUntil() //nolint:errcheck // renewing finds out
 	// A claim that was begun for less than ttl, or a while ago, is due earlier.
 	timer := time.NewTimer(min(ttl/3, time.Until(until)/2))
 	defer timer.Stop()

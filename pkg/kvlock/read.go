@@ -89,7 +89,7 @@ func (f *Flight) leader(ctx context.Context, key string) (Slot, error) {
 	defer cancel()
 	m, found, err := f.get.Leader(try, f.prefix+key)
 	if err != nil {
-		return Slot{}, err //nolint:wrapcheck // wrapped by the caller, which knows the operation
+		return Slot{}, err
 	}
 	if !found {
 		return Slot{Key: key, seen: time.Now()}, nil

@@ -3,6 +3,7 @@ package kvlock
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -70,7 +71,7 @@ func decodeRecord(data []byte) (record, []byte, error) {
 	case parseState(r.State) == Absent:
 		return r, nil, fmt.Errorf("unknown state %q", r.State)
 	case r.Claim == "" || r.Owner == "":
-		return r, nil, fmt.Errorf("record without claim or owner")
+		return r, nil, errors.New("record without claim or owner")
 	case r.TTL < 0 || r.TTL > int64(maxTTL/time.Second):
 		return r, nil, fmt.Errorf("ttl of %d seconds is out of range", r.TTL)
 	}

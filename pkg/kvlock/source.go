@@ -39,7 +39,7 @@ func (b *board) subscribe() (unsubscribe func(), err error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
-	return func() { _ = sub.Unsubscribe() }, nil
+	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
 }
 
 func (b *board) subscribeWatcher() (unsubscribe func(), err error) {
@@ -63,7 +63,7 @@ func (b *board) subscribeWatcher() (unsubscribe func(), err error) {
 		}
 	}()
 	return func() {
-		_ = watcher.Stop()
+		_ = watcher.Stop() //nolint:errcheck // the connection is closed, then
 		<-ended
 	}, nil
 }

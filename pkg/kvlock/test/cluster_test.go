@@ -23,6 +23,12 @@ type op struct {
 	key, kind, claim string
 }
 
+// input is what porcupine hands back.
+func input(v any) op {
+	o, _ := v.(op)
+	return o
+}
+
 // answers of an operation.
 const (
 	acked   = "acked"
@@ -35,7 +41,7 @@ var claims = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byKey := map[string][]porcupine.Operation{}
 		for _, o := range history {
-			key := o.Input.(op).key
+			key := input(o.Input).key
 			byKey[key] = append(byKey[key], o)
 		}
 		var all [][]porcupine.Operation
@@ -45,8 +51,9 @@ var claims = porcupine.Model{
 		return all
 	},
 	Init: func() any { return "" },
-	Step: func(state, input, output any) (bool, any) {
-		o, pending := input.(op), "p:"+input.(op).claim
+	Step: func(state, in, output any) (bool, any) {
+		o := input(in)
+		pending := "p:" + o.claim
 		from := pending
 		if o.kind == "begin" {
 			from = ""
@@ -61,7 +68,7 @@ var claims = porcupine.Model{
 			return state != from || output == unknown, state
 		}
 	},
-	DescribeOperation: func(input, output any) string { return fmt.Sprint(input, " ", output) },
+	DescribeOperation: func(in, output any) string { return fmt.Sprint(in, " ", output) },
 }
 
 // recorder collects the history.

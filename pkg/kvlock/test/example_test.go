@@ -98,8 +98,7 @@ func Example_takenError() {
 		log.Fatal(err)
 	}
 	_, err := f.Begin(ctx, "today", kvlock.BeginOptions{})
-	var taken *kvlock.TakenError
-	if errors.As(err, &taken) {
+	if taken, ok := errors.AsType[*kvlock.TakenError](err); ok {
 		fmt.Println(taken.Slot.Key, "is", taken.Slot.State, "by", taken.Slot.Owner)
 	}
 	// Output: today is pending by kitchen-1
@@ -188,8 +187,7 @@ func Example_panicError() {
 	defer end()
 	ctx := context.Background()
 	_, err := f.Do(ctx, "today", func(context.Context) ([]byte, error) { panic("oven on fire") }, kvlock.DoOptions{})
-	var p *kvlock.PanicError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*kvlock.PanicError](err); ok {
 		fmt.Println(p)
 	}
 	// Output: kvlock: function for "today" panicked: oven on fire
@@ -208,8 +206,7 @@ func Example_failedError() {
 		log.Fatal(err)
 	}
 	_, err = f.Do(ctx, "today", nil, kvlock.DoOptions{})
-	var failed *kvlock.FailedError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*kvlock.FailedError](err); ok {
 		fmt.Println(failed.Reason)
 	}
 	// Output: no ingredients

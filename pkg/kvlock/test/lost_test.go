@@ -128,6 +128,7 @@ func TestOwnershipIsNeverDoubled(t *testing.T) {
 }
 
 func testOwnership(t *testing.T, b *bed) {
+	t.Helper()
 	for _, how := range []fault{replyLost, refusedApplied} {
 		const n = 6
 		key := map[fault]string{replyLost: "a", refusedApplied: "b"}[how]
@@ -170,6 +171,7 @@ func TestUnreachableServer(t *testing.T) {
 }
 
 func testUnreachable(t *testing.T, b *bed) {
+	t.Helper()
 	p := newProxy(t, b.srv)
 	f := b.flight(t, kvlock.Config{OpTimeout: 100 * time.Millisecond}, p.through())
 	c := begin(t, f, "held", kvlock.BeginOptions{})
@@ -192,7 +194,7 @@ func testUnreachable(t *testing.T, b *bed) {
 		}
 	}
 	p.heal()
-	time.Sleep(10 * time.Second)
+	pass(10 * time.Second)
 	wantSlot(t, b.flight(t, kvlock.Config{}), "held", kvlock.Pending, "")
 	if m := b.last(t, "k"); m != nil {
 		t.Errorf("something was sent after all: %q", m.Data)
@@ -221,6 +223,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(t *testing.T, f, g *kvlock.Flight) (revision uint64){
 		"it knows somebody else's claim": func(t *testing.T, f, g *kvlock.Flight) uint64 {
+			t.Helper()
 			c := begin(t, g, "k", kvlock.BeginOptions{})
 			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{})
 			wantErr(t, err, kvlock.ErrTaken)
@@ -230,6 +233,7 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			return get(t, g, "k").Revision
 		},
 		"it knows nothing": func(t *testing.T, f, _ *kvlock.Flight) uint64 {
+			t.Helper()
 			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{Revision: 7}) // asks, and begins
 			if err != nil {
 				t.Fatal(err)

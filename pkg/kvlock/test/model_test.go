@@ -24,6 +24,7 @@ type model struct {
 
 // machine runs random operations of three processes on one key, in fake time, and compares with the model.
 type machine struct {
+	ctx     context.Context //nolint:containedctx // of the test
 	key     string
 	flights []*kvlock.Flight
 	claims  []*kvlock.Claim // all there ever were, most of them zombies
@@ -36,15 +37,15 @@ type machine struct {
 // settleTime is more than the server may be late with an expiry.
 const settleTime = 500 * time.Millisecond
 
-// pass lets time pass, and a little more when it stops where the server may or may not have removed the key.
-func (m *machine) pass(d time.Duration) {
-	time.Sleep(d)
+// wait lets time pass, and a little more when it stops where the server may or may not have removed the key.
+func (m *machine) wait(d time.Duration) {
+	pass(d)
 	for !m.now.expiry.IsZero() && !time.Now().Before(m.now.expiry) {
 		if time.Since(m.now.expiry) >= settleTime {
 			m.now = model{}
 			return
 		}
-		time.Sleep(settleTime)
+		pass(settleTime)
 	}
 }
 
@@ -76,7 +77,7 @@ func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
 func (m *machine) begin(t *rapid.T) {
 	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
 	revision := rapid.Uint64Range(0, 3).Draw(t, "revision") // mostly wrong
-	c, err := m.flight(t).Begin(context.Background(), m.key, kvlock.BeginOptions{TTL: ttl, Handoff: handoff, Revision: revision})
+	c, err := m.flight(t).Begin(m.ctx, m.key, kvlock.BeginOptions{TTL: ttl, Handoff: handoff, Revision: revision})
 	if m.expect(t, "Begin", err, m.taken(m.now.state == kvlock.Absent)) {
 		m.took(t, c, handoff, ttl)
 	}
@@ -88,7 +89,7 @@ func (m *machine) resume(t *rapid.T) {
 	}
 	ref, ttl := rapid.SampledFrom(m.refs).Draw(t, "ref"), m.ttl(t)
 	ours := m.now.state == kvlock.Pending && (m.now.handoff || len(ref) > len(m.now.claim) && ref[:len(m.now.claim)] == m.now.claim)
-	c, err := m.flight(t).Resume(context.Background(), m.key, ref, kvlock.ResumeOptions{TTL: ttl})
+	c, err := m.flight(t).Resume(m.ctx, m.key, ref, kvlock.ResumeOptions{TTL: ttl})
 	if m.expect(t, "Resume", err, m.taken(m.now.state == kvlock.Absent || ours)) {
 		m.took(t, c, false, ttl)
 	}
@@ -124,7 +125,7 @@ func (m *machine) write(op string, do func(*rapid.T, *kvlock.Claim) (model, erro
 }
 
 func (m *machine) invalidate(t *rapid.T) {
-	if err := m.flight(t).Invalidate(context.Background(), m.key); err != nil {
+	if err := m.flight(t).Invalidate(m.ctx, m.key); err != nil {
 		t.Fatal(err)
 	}
 	m.now = model{}
@@ -132,7 +133,7 @@ func (m *machine) invalidate(t *rapid.T) {
 
 func (m *machine) check(t *rapid.T) {
 	for i, f := range m.flights {
-		s, err := f.Get(context.Background(), m.key)
+		s, err := f.Get(m.ctx, m.key)
 		if err != nil || s.State != m.now.state || string(s.Value) != m.now.value || s.State == kvlock.Pending && s.Claim != m.now.claim {
 			t.Fatalf("flight %d reads %+v, %v; want %+v", i, s, err, m.now)
 		}
@@ -147,39 +148,39 @@ func TestRandomSequences(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		flights := []*kvlock.Flight{b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})}
-		run, writes := 0, 0
+		ctx, run, writes := t.Context(), 0, 0
 		rapid.Check(bubbled{t}, func(t *rapid.T) {
 			run++
-			m := &machine{key: fmt.Sprintf("k%d", run), flights: flights}
+			m := &machine{ctx: ctx, key: fmt.Sprintf("k%d", run), flights: flights}
 			t.Repeat(map[string]func(*rapid.T){
 				"":       m.check,
 				"begin":  m.begin,
 				"resume": m.resume,
-				"time":   func(t *rapid.T) { m.pass(time.Duration(rapid.IntRange(0, 30_000).Draw(t, "ms")) * time.Millisecond) },
+				"time":   func(t *rapid.T) { m.wait(time.Duration(rapid.IntRange(0, 30_000).Draw(t, "ms")) * time.Millisecond) },
 				"renew": m.write("Renew", func(t *rapid.T, c *kvlock.Claim) (model, error) {
 					next, ttl := m.now, m.ttl(t)
 					next.handoff, next.expiry = false, time.Now().Add(ttl)
-					return next, c.Renew(context.Background(), ttl)
+					return next, c.Renew(m.ctx, ttl)
 				}),
 				"hand off": m.write("HandOff", func(t *rapid.T, c *kvlock.Claim) (model, error) {
 					next, ttl := m.now, m.ttl(t)
 					next.handoff, next.holder, next.expiry = true, nil, time.Now().Add(ttl)
-					return next, c.HandOff(context.Background(), ttl)
+					return next, c.HandOff(m.ctx, ttl)
 				}),
 				"complete": m.write("Complete", func(t *rapid.T, c *kvlock.Claim) (model, error) {
 					value, ttl := rapid.String().Draw(t, "value"), m.ttl(t)
-					_, err := c.Complete(context.Background(), []byte(value), ttl)
+					_, err := c.Complete(m.ctx, []byte(value), ttl)
 					return model{state: kvlock.Done, value: value, expiry: time.Now().Add(ttl)}, err
 				}),
 				"fail": m.write("Fail", func(t *rapid.T, c *kvlock.Claim) (model, error) {
 					ttl := m.ttl(t)
-					return model{state: kvlock.Failed, expiry: time.Now().Add(ttl)}, c.Fail(context.Background(), "r", ttl)
+					return model{state: kvlock.Failed, expiry: time.Now().Add(ttl)}, c.Fail(m.ctx, "r", ttl)
 				}),
-				"fail now": m.write("Fail", func(t *rapid.T, c *kvlock.Claim) (model, error) {
-					return model{}, c.Fail(context.Background(), "r", 0)
+				"fail now": m.write("Fail", func(_ *rapid.T, c *kvlock.Claim) (model, error) {
+					return model{}, c.Fail(m.ctx, "r", 0)
 				}),
-				"release": m.write("Release", func(t *rapid.T, c *kvlock.Claim) (model, error) {
-					return model{}, c.Release(context.Background())
+				"release": m.write("Release", func(_ *rapid.T, c *kvlock.Claim) (model, error) {
+					return model{}, c.Release(m.ctx)
 				}),
 				"invalidate": m.invalidate,
 			})

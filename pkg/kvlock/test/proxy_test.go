@@ -43,7 +43,7 @@ type frame struct {
 type verdict int
 
 const (
-	pass verdict = iota
+	relay verdict = iota
 	lose
 	twice
 )
@@ -237,7 +237,7 @@ func (p *proxy) judge(f frame) verdict {
 	case p.hole:
 		return lose
 	case p.filter == nil || f.subject == "":
-		return pass
+		return relay
 	default:
 		return p.filter(f)
 	}
@@ -258,13 +258,13 @@ func (p *proxy) forward(from, to net.Conn, fromClient bool) {
 			n = 0
 		case twice:
 			n = 2
-		case pass:
+		case relay:
 		}
 		if changed := p.changed(f); changed != nil {
 			f.raw = changed
 		}
 		if d := p.late(f); d > 0 {
-			time.Sleep(d) // in fake time only
+			pass(d) // in fake time only
 		}
 		if _, err := to.Write(bytes.Repeat(f.raw, n)); err != nil {
 			return
@@ -284,7 +284,7 @@ func readFrame(r *bufio.Reader, fromClient bool) (frame, error) {
 		return f, nil
 	}
 	f.subscribes = fromClient && words[0] == "SUB"
-	fixed := 0 // words that are there without a reply
+	var fixed int // words that are there without a reply
 	switch words[0] {
 	case "PUB":
 		fixed = 3
@@ -346,6 +346,6 @@ func (p *proxy) hit(key string, how fault, n int) {
 			delete(first, f.subject)
 			return lose
 		}
-		return pass
+		return relay
 	})
 }

@@ -50,7 +50,7 @@ func requests(p *proxy) (count func() map[string]int) {
 			defer mu.Unlock()
 			n[f.subject]++
 		}
-		return pass
+		return relay
 	})
 	return func() map[string]int {
 		mu.Lock()

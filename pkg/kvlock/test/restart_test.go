@@ -1,6 +1,7 @@
 package kvlock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -72,7 +73,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 					t.Errorf("Complete: %v", err)
 				}
 				slots, err := f.GetMany(ctx, []string{own, key})
-				if err != nil || string(slots[0].Value) != own || string(slots[1].Value) != string(r.Value) {
+				if err != nil || string(slots[0].Value) != own || !bytes.Equal(slots[1].Value, r.Value) {
 					t.Errorf("GetMany: got %+v, %v", slots, err)
 				}
 			}

@@ -39,6 +39,9 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bed)) {
 	})
 }
 
+// pass lets fake time pass: only in a bubble.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
+
 func bedOn(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *bed {
 	t.Helper()
 	_, js := natstest.Connect(t, srv)

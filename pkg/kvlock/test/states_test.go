@@ -11,12 +11,20 @@ import (
 
 // reached brings key "k" into each of its states and returns the claim that did it.
 var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
-	"absent":  func(t *testing.T, f *kvlock.Flight) *kvlock.Claim { return begin(t, f, "other", kvlock.BeginOptions{}) },
-	"pending": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim { return begin(t, f, "k", kvlock.BeginOptions{}) },
+	"absent": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
+		return begin(t, f, "other", kvlock.BeginOptions{})
+	},
+	"pending": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
+		return begin(t, f, "k", kvlock.BeginOptions{})
+	},
 	"begun to hand off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		return begin(t, f, "k", kvlock.BeginOptions{Handoff: true})
 	},
 	"handed off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := c.HandOff(t.Context(), 0); err != nil {
 			t.Fatal(err)
@@ -24,11 +32,13 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"done": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		complete(t, c, "v")
 		return c
 	},
 	"failed": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
 			t.Fatal(err)
@@ -36,6 +46,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"failed, gone at once": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := c.Fail(t.Context(), "r", 0); err != nil {
 			t.Fatal(err)
@@ -43,6 +54,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"released": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := c.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -50,6 +62,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"invalidated": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := f.Invalidate(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -57,6 +70,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"begun by another": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := f.Invalidate(t.Context(), "k"); err != nil {
 			t.Fatal(err)
@@ -65,6 +79,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"begun by another to hand off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if err := c.Release(t.Context()); err != nil {
 			t.Fatal(err)
@@ -73,6 +88,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		return c
 	},
 	"resumed by another": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
+		t.Helper()
 		c := begin(t, f, "k", kvlock.BeginOptions{})
 		if _, err := f.Resume(t.Context(), "k", c.Ref(), kvlock.ResumeOptions{}); err != nil {
 			t.Fatal(err)

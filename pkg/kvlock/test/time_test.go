@@ -1,6 +1,7 @@
 package kvlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,29 +46,41 @@ func TestZombie(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]func(t *testing.T, f *kvlock.Flight){
 		"somebody came and went within its TTL": func(t *testing.T, f *kvlock.Flight) {
+			t.Helper()
 			longer := begin(t, f, "k", kvlock.BeginOptions{TTL: time.Hour})
 			if err := f.Invalidate(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
 			begin(t, f, "k", kvlock.BeginOptions{TTL: time.Second})
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			_, err := longer.Complete(t.Context(), nil, 0)
 			wantErr(t, err, kvlock.ErrLost)
 		},
-		"nobody came":        func(*testing.T, *kvlock.Flight) {},
-		"somebody computes":  func(t *testing.T, f *kvlock.Flight) { begin(t, f, "k", kvlock.BeginOptions{}) },
-		"somebody completed": func(t *testing.T, f *kvlock.Flight) { complete(t, begin(t, f, "k", kvlock.BeginOptions{}), "theirs") },
-		"somebody gave up": func(t *testing.T, f *kvlock.Flight) {
-			_ = begin(t, f, "k", kvlock.BeginOptions{}).Fail(t.Context(), "r", 0)
+		"nobody came":       func(*testing.T, *kvlock.Flight) {},
+		"somebody computes": func(t *testing.T, f *kvlock.Flight) { t.Helper(); begin(t, f, "k", kvlock.BeginOptions{}) },
+		"somebody completed": func(t *testing.T, f *kvlock.Flight) {
+			t.Helper()
+			complete(t, begin(t, f, "k", kvlock.BeginOptions{}), "theirs")
 		},
-		"somebody hands off":   func(t *testing.T, f *kvlock.Flight) { begin(t, f, "k", kvlock.BeginOptions{Handoff: true}) },
-		"somebody invalidated": func(t *testing.T, f *kvlock.Flight) { _ = f.Invalidate(t.Context(), "k") },
+		"somebody gave up": func(t *testing.T, f *kvlock.Flight) {
+			t.Helper()
+			if err := begin(t, f, "k", kvlock.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
+				t.Error(err)
+			}
+		},
+		"somebody hands off": func(t *testing.T, f *kvlock.Flight) { t.Helper(); begin(t, f, "k", kvlock.BeginOptions{Handoff: true}) },
+		"somebody invalidated": func(t *testing.T, f *kvlock.Flight) {
+			t.Helper()
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T, b *bed) {
 				zombie := begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 5 * time.Second})
-				time.Sleep(6 * time.Second)
+				pass(6 * time.Second)
 				f := b.flight(t, kvlock.Config{})
 				meanwhile(t, f)
 				before := get(t, f, "k")
@@ -75,7 +88,7 @@ func TestZombie(t *testing.T) {
 				wantErr(t, err, kvlock.ErrLost)
 				wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
 				wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-				if after := get(t, f, "k"); after.Revision != before.Revision || string(after.Value) != string(before.Value) {
+				if after := get(t, f, "k"); after.Revision != before.Revision || !bytes.Equal(after.Value, before.Value) {
 					t.Errorf("%+v became %+v", before, after)
 				}
 			})
@@ -91,7 +104,7 @@ func TestRenewedClaimHolds(t *testing.T) {
 		held, stop := c.Keep(t.Context(), 0)
 		other := b.flight(t, kvlock.Config{})
 		for range 600 { // ten minutes
-			time.Sleep(time.Second)
+			pass(time.Second)
 			if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
 				t.Fatalf("got %v while it was held", err)
 			}
@@ -110,10 +123,10 @@ func TestKeepOfAShortClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.flight(t, kvlock.Config{})
 		c := begin(t, f, "k", kvlock.BeginOptions{TTL: 4 * time.Second})
-		time.Sleep(2500 * time.Millisecond)
+		pass(2500 * time.Millisecond)
 		held, stop := c.Keep(t.Context(), time.Minute)
 		defer stop()
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		if held.Err() != nil {
 			t.Errorf("ended: %v", context.Cause(held))
 		}
@@ -127,7 +140,7 @@ func TestKeepOfAClaimThatIsEnded(t *testing.T) {
 		c := begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 4 * time.Second})
 		held, stop := c.Keep(t.Context(), 4*time.Second)
 		complete(t, c, "v")
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if held.Err() != nil {
 			t.Errorf("ended: %v", context.Cause(held))
 		}
@@ -194,7 +207,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*proxy)) {
 	c := begin(t, f, "k", kvlock.BeginOptions{})
 	held, stop := c.Keep(t.Context(), 0)
 	defer stop()
-	time.Sleep(3*ttl + rand.N(ttl))
+	pass(3*ttl + rand.N(ttl))
 	cut(p)
 	start := time.Now()
 	other := b.flight(t, kvlock.Config{})
@@ -205,7 +218,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*proxy)) {
 				took <- time.Now()
 				return
 			}
-			time.Sleep(5 * time.Millisecond)
+			pass(5 * time.Millisecond)
 		}
 	}()
 	<-held.Done()
@@ -223,7 +236,7 @@ func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*proxy)) {
 // and complete.
 func TestHoursOfContention(t *testing.T) {
 	t.Parallel()
-	hours := 3
+	hours := 2
 	if *long {
 		hours = 24
 	}
@@ -246,7 +259,7 @@ func TestHoursOfContention(t *testing.T) {
 				all.Go(func() {
 					for ctx.Err() == nil {
 						watch.work(ctx, f, r, fmt.Sprintf("k%d", r.IntN(2)), claimTTL)
-						time.Sleep(time.Duration(r.Int64N(int64(time.Minute))))
+						pass(time.Duration(r.Int64N(int64(time.Minute))))
 					}
 				})
 			}
@@ -291,7 +304,7 @@ func (w *referee) work(ctx context.Context, f *kvlock.Flight, r *rand.Rand, key 
 	}
 	w.took(key, c.ID(), came)
 	held, stop := c.Keep(ctx, 0)
-	time.Sleep(time.Duration(r.Int64N(int64(40 * time.Second))))
+	pass(time.Duration(r.Int64N(int64(40 * time.Second))))
 	switch r.IntN(4) {
 	case 0: // crashes
 		stop()
@@ -299,14 +312,16 @@ func (w *referee) work(ctx context.Context, f *kvlock.Flight, r *rand.Rand, key 
 	case 1: // is paused past its TTL, and comes back
 		stop()
 		w.died(ctx, f, key, c.ID(), &w.zombies)
-		time.Sleep(ttl + lateness + time.Duration(r.Int64N(int64(ttl))))
+		pass(ttl + lateness + time.Duration(r.Int64N(int64(ttl))))
 		if _, err := c.Complete(ctx, []byte("zombie"), 0); !errors.Is(err, kvlock.ErrLost) && ctx.Err() == nil {
 			w.t.Errorf("a zombie's Complete: got %v", err)
 		}
 	case 2:
 		stop()
 		w.left(key, c.ID())
-		_ = c.Fail(ctx, "r", 0)
+		if err := c.Fail(ctx, "r", 0); err != nil && ctx.Err() == nil {
+			w.t.Errorf("fail: %v", err)
+		}
 	default:
 		if held.Err() != nil && ctx.Err() == nil {
 			w.t.Errorf("lost a claim that was kept: %v", context.Cause(held))

@@ -85,7 +85,7 @@ func TestSlowWatcherGetsTheLatest(t *testing.T) {
 			}
 		}
 		last := complete(t, c, "v")
-		time.Sleep(time.Millisecond)
+		pass(time.Millisecond)
 		if s, err := w.Next(t.Context()); err != nil || s.Revision != last.Revision {
 			t.Errorf("got %+v, %v; want revision %d", s, err, last.Revision)
 		}
@@ -144,7 +144,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 			if strings.HasPrefix(f.subject, "rp.") {
 				return lose
 			}
-			return pass
+			return relay
 		})
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
@@ -161,7 +161,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Second))))
+			pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
 			completed = time.Now()
 			complete(t, c, "v")
 			all.Wait()
@@ -185,7 +185,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 			t.Fatal(s, err)
 		}
 		stop := p.lag()
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		stop()
 		complete(t, c, "v")
 		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Done {
@@ -221,7 +221,7 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		if err := nc.PublishMsg(nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		complete(t, c, "v")
 		for s := (kvlock.Slot{}); s.State != kvlock.Done; {
 			if s, err = w.Next(t.Context()); err != nil {
@@ -239,6 +239,7 @@ func TestBucketWithoutRepublish(t *testing.T) {
 }
 
 func testWithoutRepublish(t *testing.T, b *bed) {
+	t.Helper()
 	f, g := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
 	var all sync.WaitGroup
 	c := begin(t, g, "k", kvlock.BeginOptions{})
@@ -257,7 +258,7 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 	if n := consumers(t, b); n != 1 {
 		t.Errorf("%d consumers, want the one that all waiters share", n)
 	}
-	time.Sleep(10 * time.Second)
+	pass(10 * time.Second)
 	start := time.Now()
 	complete(t, c, "v")
 	all.Wait()
@@ -302,7 +303,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		}
 		defer w.Close()
 		begin(t, g, "k", kvlock.BeginOptions{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Pending {
 			t.Errorf("got %+v, %v", s, err)
 		}
@@ -312,7 +313,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		if err := kvlock.CreateBucket(t.Context(), b.js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		complete(t, begin(t, g, "k", kvlock.BeginOptions{}), "v")
 		start := time.Now()
 		for s := (kvlock.Slot{}); s.State != kvlock.Done; {

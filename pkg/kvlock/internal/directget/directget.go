@@ -67,7 +67,12 @@ func New(nc *nats.Conn, api, stream string) (*Getter, error) {
 }
 
 // Close ends the subscription. Calls under way end by their contexts.
-func (g *Getter) Close() error { return g.sub.Unsubscribe() }
+func (g *Getter) Close() error {
+	if err := g.sub.Unsubscribe(); err != nil {
+		return fmt.Errorf("unsubscribe: %w", err)
+	}
+	return nil
+}
 
 // Last returns the last message of each of the subjects that has one, in no particular order: one round trip for each
 // MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write. A subject

@@ -1,0 +1,86 @@
+package kvlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// With FailOpen a caller gets its value whenever the server goes away: before it reads, while somebody else computes,
+// and between its own claim and the result.
+func TestFailOpen(t *testing.T) {
+	t.Parallel()
+	open := kvlock.DoOptions{FailOpen: true}
+	t.Run("before", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(t *testing.T, b *bed) {
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.through())
+			p.cut()
+			var runs atomic.Int64
+			start := time.Now()
+			r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
+			if err != nil || string(r.Value) != "v" || r.Stored || r.Outcome != kvlock.Computed {
+				t.Errorf("got %+v, %v", r, err)
+			}
+			if took := time.Since(start); took > 2100*time.Millisecond {
+				t.Errorf("took %s, more than OpTimeout", took)
+			}
+			_, err = f.Do(t.Context(), "k", value(&runs, "v"), kvlock.DoOptions{})
+			wantErr(t, err, kvlock.ErrUnavailable)
+		})
+	})
+	t.Run("while somebody else computes", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(t *testing.T, b *bed) {
+			begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 24 * time.Hour})
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.through())
+			start := time.Now()
+			time.AfterFunc(time.Minute, p.partition)
+			var runs atomic.Int64
+			r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
+			if err != nil || string(r.Value) != "v" || r.Stored {
+				t.Errorf("got %+v, %v", r, err)
+			}
+			if took := time.Since(start); took < time.Minute || took > 70*time.Second {
+				t.Errorf("computed after %s, want soon after the cut at a minute", took)
+			}
+		})
+	})
+	t.Run("between claim and result", func(t *testing.T) {
+		t.Parallel()
+		inBubble(t, func(t *testing.T, b *bed) {
+			p := newProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.through())
+			fn := func(context.Context) ([]byte, error) {
+				p.partition()
+				return []byte("v"), nil
+			}
+			r, err := f.Do(t.Context(), "k", fn, open)
+			if err != nil || string(r.Value) != "v" || r.Stored {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+	})
+	t.Run("the bucket is full", func(t *testing.T) {
+		t.Parallel()
+		srv := setup(t).srv
+		_, js := connect(t, srv)
+		if err := js.DeleteStream(t.Context(), "KV_"+bucket); err != nil {
+			t.Fatal(err)
+		}
+		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
+		f := b.flight(t, kvlock.Config{})
+		big := func(context.Context) ([]byte, error) { return make([]byte, 5000), nil }
+		_, err := f.Do(t.Context(), "k", big, kvlock.DoOptions{})
+		wantErr(t, err, kvlock.ErrUnavailable)
+		r, err := f.Do(t.Context(), "l", big, open)
+		if err != nil || len(r.Value) != 5000 || r.Stored {
+			t.Errorf("got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
+		}
+	})
+}
