@@ -1,0 +1,367 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// take reads n events of a subscription.
+func take(t *testing.T, sub *Subscription, n int) []Update {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var updates []Update
+	for range n {
+		update, ok, err := sub.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(updates), err)
+		}
+		if !ok {
+			break
+		}
+		updates = append(updates, update)
+	}
+	return updates
+}
+
+func types(updates []Update) []string {
+	var list []string
+	for _, u := range updates {
+		list = append(list, u.Type)
+	}
+	return list
+}
+
+func subscribe(t *testing.T, i *instance, id, last string) *Subscription {
+	t.Helper()
+	sub, err := i.Subscribe(t.Context(), id, last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
+}
+
+func wantTypes(t *testing.T, updates []Update, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, types(updates)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestSubscription: a snapshot, the changes, the end; and what each of the ids leads to.
+func TestSubscription(t *testing.T) {
+	t.Parallel()
+	held := newGate()
+	srv := natstest.Server(t)
+	p := &far{search: held.search}
+	i, other := newInstance(t, srv, p), newInstance(t, srv, p)
+	i.work(t)
+	i.ask(t, "req-1", places(2))
+	i.ask(t, "req-2", places(1))
+	sub := subscribe(t, i, "req-1", "")
+	first := take(t, sub, 1)
+	wantTypes(t, first, TypeSnapshot)
+	if s := first[0].Body.(Snapshot); s.Pending != 2 || len(s.Places) != 2 || s.RequestID != "req-1" || len(s.Patches()) != 0 {
+		t.Errorf("snapshot is %+v, want two places that are pending", s)
+	}
+	close(held.open)
+	rest := take(t, sub, 10)
+	wantTypes(t, rest, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
+	if _, ok, err := sub.Next(t.Context()); ok || err != nil || !sub.Over() {
+		t.Errorf("after the end: %t, %v", ok, err)
+	}
+	sub.Close()
+
+	// Resumed elsewhere after each event, it is told the rest.
+	for n, last := range append(slices.Clone(first), rest...) {
+		sub := subscribe(t, other, "req-1", last.ID)
+		got := take(t, sub, 10)
+		sub.Close()
+		var want []string
+		for _, u := range rest[min(n, len(rest)):] {
+			want = append(want, u.Type)
+		}
+		switch n {
+		case 2, 3: // everything has been told; the last event is not worth a connection
+			want = nil
+		}
+		wantTypes(t, got, want...)
+	}
+
+	// Anything else is a reset and a snapshot, and the id of the reset begins anew.
+	foreign := take(t, subscribe(t, i, "req-2", ""), 1)[0].ID
+	for _, id := range []string{"?", "AAAA.AA", foreign, rest[0].ID + "AAAA", "x" + rest[0].ID} {
+		sub := subscribe(t, i, "req-1", id)
+		got := take(t, sub, 10)
+		sub.Close()
+		wantTypes(t, got, TypeReset, TypeSnapshot, TypeComplete)
+		if got[0].ID != "" {
+			t.Errorf("the id of a reset is %q: who comes back with it would miss the snapshot", got[0].ID)
+		}
+		if s := got[1].Body.(Snapshot); s.Pending != 0 || len(s.Patches()) != 2 {
+			t.Errorf("snapshot is %+v, want two that are found", s)
+		}
+	}
+	if _, err := i.Subscribe(t.Context(), "nobody", ""); !errors.Is(err, ErrUnknownRequest) {
+		t.Errorf("an unknown request is %v", err)
+	}
+	if _, err := i.Subscribe(t.Context(), "", ""); !errors.Is(err, ErrUnknownRequest) {
+		t.Errorf("an empty request is %v", err)
+	}
+}
+
+// TestRequestGrows: the same id is used for more places. What was told before stays told, and earlier ids stay valid.
+func TestRequestGrows(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	i := newInstance(t, srv, &far{})
+	stop := i.work(t)
+	i.ask(t, "req-1", places(2))
+	sub := subscribe(t, i, "req-1", "")
+	updates := take(t, sub, 10)
+	sub.Close()
+	last := updates[len(updates)-1]
+	if last.Type != TypeComplete {
+		t.Fatalf("events are %q", types(updates))
+	}
+	stop()
+	i.ask(t, "req-1", places(4))
+	i.ask(t, "req-1", places(4)) // nothing new
+	sub = subscribe(t, i, "req-1", last.ID)
+	defer sub.Close()
+	if sub.Over() {
+		t.Fatal("a request that has grown is over")
+	}
+	i.work(t)
+	got := take(t, sub, 10)
+	wantTypes(t, got, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
+	told := []string{got[0].Body.(contracts.ResultPatch).PlaceID, got[1].Body.(contracts.ResultPatch).PlaceID}
+	slices.Sort(told)
+	if diff := cmp.Diff([]string{"id-Kitchen-002", "id-Kitchen-003"}, told); diff != "" {
+		t.Errorf("told of (-want +got):\n%s", diff)
+	}
+	another := take(t, subscribe(t, i, "req-1", ""), 1)
+	if s := another[0].Body.(Snapshot); len(s.Places) != 4 {
+		t.Errorf("snapshot has %d places, want 4", len(s.Places))
+	}
+}
+
+// TestConcurrentRecords: requests with one id and different places, at the same moment, are all recorded.
+func TestConcurrentRecords(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	done := make(chan struct{})
+	for n := range 6 {
+		go func() {
+			i.ask(t, "req-1", places(6)[n:n+1])
+			done <- struct{}{}
+		}()
+	}
+	for range 6 {
+		<-done
+	}
+	sub := subscribe(t, i, "req-1", "")
+	defer sub.Close()
+	if s := take(t, sub, 1)[0].Body.(Snapshot); len(s.Places) != 6 {
+		t.Errorf("%d places are recorded, want 6", len(s.Places))
+	}
+}
+
+// TestUnresolvedThenFound: a place that was told to have no answer is told again when it has one, and is not looked up
+// again for that subscriber meanwhile.
+func TestUnresolvedThenFound(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		held := newGate()
+		answer := failTimes(3, errFar)
+		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+			if place.Name == "Slow Kitchen" {
+				<-held.open
+				return venueOf(place)
+			}
+			return answer(ctx, place)
+		}}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Slow Kitchen")})
+		sub := subscribe(t, i, "req-1", "")
+		defer sub.Close()
+		got := take(t, sub, 2)
+		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
+		if s := got[1].Body.(contracts.ResultPatch).Patch.Providers["wolt"]; s.Reason != contracts.ReasonProviderError {
+			t.Errorf("told %+v, want no answer", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
+		defer cancel()
+		if _, _, err := sub.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("told something: %v", err)
+		}
+		if n := p.count("Pizza House"); n != 3 {
+			t.Errorf("searched for %d times, want no more than the 3 of the first job", n)
+		}
+		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+		got = take(t, sub, 1)
+		wantStatus(t, got[0].Body.(contracts.ResultPatch).Patch.Providers["wolt"], contracts.StatusFound)
+		close(held.open)
+		wantTypes(t, take(t, sub, 10), contracts.TypeResultPatch, TypeComplete)
+	})
+}
+
+// TestMaxSubscriptions: one more than allowed is refused, and a place is free again after Close and after a failure.
+func TestMaxSubscriptions(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{}, func(c *Config) { c.MaxSubscriptions = 2 })
+	i.ask(t, "req-1", places(1))
+	a, b := subscribe(t, i, "req-1", ""), subscribe(t, i, "req-1", "")
+	defer b.Close()
+	if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrTooManySubscriptions) {
+		t.Errorf("the third is %v", err)
+	}
+	a.Close()
+	if _, err := i.Subscribe(t.Context(), "nobody", ""); !errors.Is(err, ErrUnknownRequest) {
+		t.Errorf("an unknown one is %v", err)
+	}
+	subscribe(t, i, "req-1", "").Close()
+}
+
+// TestCloseEndsSubscriptions that wait.
+func TestCloseEndsSubscriptions(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	i.ask(t, "req-1", places(1))
+	sub := subscribe(t, i, "req-1", "")
+	take(t, sub, 1)
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := sub.Next(t.Context())
+		ended <- err
+	}()
+	i.Close()
+	if err := <-ended; !errors.Is(err, kvlock.ErrClosed) {
+		t.Errorf("ended with %v", err)
+	}
+	sub.Close()
+}
+
+// TestRequestTTL: a request is forgotten in time, also one that has grown.
+func TestRequestTTL(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{}, func(c *Config) { c.RequestTTL = 10 * time.Minute })
+		i.ask(t, "req-1", places(1))
+		i.ask(t, "req-2", places(1))
+		elapse(9 * time.Minute)
+		i.ask(t, "req-2", places(2))
+		elapse(2 * time.Minute)
+		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {
+			t.Errorf("after its time it is %v", err)
+		}
+		subscribe(t, i, "req-2", "").Close()
+		elapse(9 * time.Minute)
+		if _, err := i.Subscribe(t.Context(), "req-2", ""); !errors.Is(err, ErrUnknownRequest) {
+			t.Errorf("after its time it is %v", err)
+		}
+	})
+}
+
+// TestUnreadableRecord: a record that cannot be read is nobody's request.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	for _, value := range []string{"?", ""} {
+		if _, err := i.requests.Put(t.Context(), "req-1", []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {
+			t.Errorf("%q is %v", value, err)
+		}
+	}
+	i.ask(t, "req-1", places(1)) // is answered all the same
+}
+
+// TestWait: an answer that waits comes when everything is settled, or when its time is over with what is known.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+			switch place.Name {
+			case "Slow Kitchen":
+				elapse(20 * time.Second)
+			case "Nowhere":
+				return nil, nil
+			}
+			elapse(time.Second)
+			return venueOf(place)
+		}}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		began := time.Now()
+		resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Slow Kitchen"), place("Nowhere")},
+			func(r *contracts.EnrichRequest) { r.WaitMS = 5000 })
+		if took := time.Since(began); took < 5*time.Second || took > 5500*time.Millisecond {
+			t.Errorf("answered after %s, want 5 s", took)
+		}
+		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
+		wantStatus(t, state(t, resp, 1), contracts.StatusPending)
+		wantStatus(t, state(t, resp, 2), contracts.StatusNotFound)
+		if resp.Pending != 1 {
+			t.Errorf("%d pending, want 1", resp.Pending)
+		}
+		resp = i.ask(t, "req-2", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
+		if took := time.Since(began); took < 21*time.Second || took > 22*time.Second {
+			t.Errorf("answered after %s, want when the place is found, after 21 s", took)
+		}
+		wantStatus(t, state(t, resp, 0), contracts.StatusFound)
+		began = time.Now()
+		i.ask(t, "req-3", []contracts.Restaurant{place("Slow Kitchen")}, func(r *contracts.EnrichRequest) { r.WaitMS = 60_000 })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("a hit took %s", took)
+		}
+	})
+}
+
+// TestWaitEndsWithItsCaller: a caller that has gone is not waited for.
+func TestWaitEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t), &far{})
+	ctx, cancel := context.WithCancel(t.Context())
+	i.ask(t, "req-1", places(1))
+	time.AfterFunc(10*time.Millisecond, cancel)
+	resp, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(1), WaitMS: 60_000})
+	if err != nil || resp.Pending != 1 {
+		t.Errorf("answer has %d pending, %v", resp.Pending, err)
+	}
+}
+
+// TestHitCostsOneRoundTrip counts what a request of ten known places sends: one message, which is answered at once.
+func TestHitCostsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	i := newInstance(t, srv, &far{})
+	stop := i.work(t)
+	i.ask(t, "req-1", places(10))
+	i.told(t, "req-1")
+	stop()
+
+	fresh := newInstance(t, srv, &far{}) // which watches nothing
+	before := fresh.js.Conn().Stats().OutMsgs
+	resp := fresh.ask(t, "req-2", places(10))
+	if sent := fresh.js.Conn().Stats().OutMsgs - before; sent != 1 {
+		t.Errorf("%d messages were sent, want 1", sent)
+	}
+	if resp.Pending != 0 {
+		t.Errorf("%d pending: nothing was cached", resp.Pending)
+	}
+}
