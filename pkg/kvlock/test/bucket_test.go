@@ -141,6 +141,29 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	}
 }
 
+// JetStream is reached under the prefix of a domain, as from a leaf node.
+func TestJetStreamDomain(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+	})
+	bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	nc, _ := connect(t, srv)
+	js, err := jetstream.NewWithDomain(nc, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := flightOn(t, js, kvlock.Config{})
+	c := begin(t, f, "k", kvlock.BeginOptions{})
+	if _, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
+		t.Errorf("got %v", err)
+	}
+	complete(t, c, "v")
+	if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
 // A server that is killed finds again, in the file, what was hidden behind a marker. What it finds must not be believed,
 // whichever way the key went after it was invalidated.
 func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
