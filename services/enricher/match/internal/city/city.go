@@ -17,6 +17,8 @@ type City struct {
 	Words []string
 	// Canonical is the one name of a city of several names, without spaces.
 	Canonical string
+	known     bool
+	squeezed  string // Canonical with doubled letters once: "odessa" and "odesa"
 	tokens    []token.Token
 	initials  string
 	row       phonetic.Row
@@ -46,7 +48,8 @@ func Parse(raw string) City {
 		c.initials += string(t.Runes[:1])
 		c.script = max(c.script, w.Script)
 	}
-	c.Canonical = lexicon.City(strings.Join(c.Words, ""))
+	c.Canonical, c.known = lexicon.KnownCity(strings.Join(c.Words, ""))
+	c.squeezed = squeeze(c.Canonical)
 	c.row = phonetic.NewRow(sounds)
 	return c
 }
@@ -83,8 +86,11 @@ func Compare(a, b *City, addressA, addressB []string) Agreement {
 }
 
 func same(a, b *City) bool {
-	if a.Canonical == b.Canonical {
+	if a.squeezed == b.squeezed {
 		return true
+	}
+	if a.known && b.known { // "Jaffa" and "Haifa" sound alike in two scripts
+		return false
 	}
 	if abbreviates(a, b) || abbreviates(b, a) {
 		return true
@@ -97,6 +103,11 @@ func same(a, b *City) bool {
 	}
 	return a.script != b.script && min(a.row.Weight, b.row.Weight) > 1 &&
 		phonetic.Similarity(a.row, b.row, a.script.Abjad() || b.script.Abjad()) > 0.8
+}
+
+// squeeze writes doubled letters once.
+func squeeze(s string) string {
+	return string(slices.Compact([]rune(s)))
 }
 
 // abbreviates reports whether a is the initials of b: "la", "nyc".

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/parser"
 	"go/token"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -139,5 +141,37 @@ func TestBadInput(t *testing.T) {
 		if err := run(test.args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.args, err, test.want)
 		}
+	}
+}
+
+// TestCrossValidation checks that every strength of the priors is tried, and that pairs this easy are all decided.
+func TestCrossValidation(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if err := run([]string{"-cv", pairsFile(t)}, &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 6 || !strings.Contains(lines[3], "F1 all 1.0000") {
+		t.Errorf("the cross-validation says\n%s", out.String())
+	}
+}
+
+func TestWriteReplacesTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "weights.go")
+	var printed bytes.Buffer
+	if err := errors.Join(run([]string{pairsFile(t)}, &printed), run([]string{"-write", path, pairsFile(t)}, io.Discard)); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(printed.String(), string(written)); diff != "" {
+		t.Errorf("the file differs from what is printed: %s", diff)
+	}
+	if err := run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard); err == nil {
+		t.Error("a folder was overwritten")
 	}
 }

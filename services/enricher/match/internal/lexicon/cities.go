@@ -2,14 +2,20 @@ package lexicon
 
 // City returns the one name under which a city of several names is compared. The word is folded and without spaces.
 func City(joined string) string {
+	c, _ := KnownCity(joined)
+	return c
+}
+
+// KnownCity is City, and reports whether the tables have the city. Two that they have are one only under one name.
+func KnownCity(joined string) (string, bool) {
 	if c, ok := cities[joined]; ok {
-		return c
+		return c, true
 	}
-	return joined
+	return joined, false
 }
 
 // Cities whose names in two languages neither look nor sound alike, or that are often abbreviated.
-var cities = index(`
+var cities = concepts(`
 losangeles la
 newyork nyc newyorkcity ny manhattan
 sanfrancisco sf
@@ -31,6 +37,7 @@ warsaw warszawa warschau varsovia варшава ורשה
 moscow moskva moskau moscou москва מוסקבה
 athens athina athen atenas αθηνα афины אתונה
 thessaloniki salonica saloniki θεσσαλονικη салоники סלוניקי
+patras patra πατρα патры
 nicosia lefkosia λευκωσια
 lisbon lisboa lissabon lisbonne лиссабон ליסבון
 seville sevilla
@@ -46,7 +53,8 @@ belgrade beograd белград
 cairo alqahira alqahirah قاهره القاهره קהיר
 alexandria iskandariya alexandrie اسكندريه الاسكندريه александрия
 jerusalem yerushalayim ירושלימ القدس alquds иерусалим
-jaffa yafo יפו يافا
+jaffa yafo יפו يافا яффо яффа
+haifa חיפה حيفا хайфа
 acre akko akka עכו عكا
 nazareth natzrat nazrat נצרת الناصره
 telaviv telavivyafo telavivjaffa tlv תא תלאביב תלאביביפו

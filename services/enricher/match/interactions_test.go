@@ -1,0 +1,213 @@
+package match_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/expediter-io/expediter/services/enricher/match"
+)
+
+// TestInteractions holds what fields do together that none does alone.
+func TestInteractions(t *testing.T) {
+	t.Parallel()
+	hotel := match.Place{Name: "Lobby Bar", Address: "Allenby 5", City: "Haifa", Phone: "04-8555555", Location: at(32.8, 35)}
+	palm := match.Place{Name: "The Palm", Address: "Main St 5", City: "Springfield"}
+	for _, test := range []struct {
+		why  string
+		a, b match.Place
+		want match.Outcome
+	}{
+		{"a name alone is anyone's", match.Place{Name: "Golden Dragon"}, match.Place{Name: "Golden Dragon"}, match.Ambiguous},
+		{"a name and a city may do", match.Place{Name: "Campanile", City: "Haifa"}, match.Place{Name: "Campanile", City: "Haifa"}, match.Found},
+		{"the venues of a hotel share all but the name", hotel, with(hotel, func(p *match.Place) { p.Name = "Matsuhisa" }), match.NotFound},
+		{"a name that says little, and all the rest", hotel, with(hotel, func(p *match.Place) { p.Name = "Lobby" }), match.Found},
+		{
+			"a telephone says that the other town is a suburb",
+			with(palm, func(p *match.Place) { p.Phone = "212-555-1234" }),
+			with(palm, func(p *match.Place) { p.City, p.Phone = "Shelbyville", "+1 212 555 1234" }),
+			match.Found,
+		},
+		{"a telephone outweighs a new address", match.Place{Name: "Spago", Phone: "212-555-1234", City: "Haifa", Address: "Main St 5"}, match.Place{Name: "Spago", Phone: "212-555-1234", City: "Haifa", Address: "Elm St 90"}, match.Found},
+		{"another branch has another telephone", match.Place{Name: "Spago", Phone: "212-555-1234", City: "Haifa", Address: "Main St 5"}, match.Place{Name: "Spago", Phone: "212-555-9876", City: "Haifa", Address: "Elm St 90"}, match.NotFound},
+		{"a new telephone at the old address", match.Place{Name: "Spago", Phone: "212-555-1234", City: "Haifa", Address: "Main St 5"}, match.Place{Name: "Spago", Phone: "212-555-9876", City: "Haifa", Address: "Main St 5"}, match.Found},
+		{
+			"east and west of one street, and little of a name",
+			match.Place{Name: "Sushi Bar", City: "NYC", Address: "155 E 55th St"},
+			match.Place{Name: "Sushi House", City: "NYC", Address: "155 W 55th St"},
+			match.NotFound,
+		},
+		{"two piers at one quay", match.Place{Name: "Pier 39", City: "Haifa", Address: "Quay St"}, match.Place{Name: "Pier 41", City: "Haifa", Address: "Quay St"}, match.NotFound},
+	} {
+		t.Run(test.why, func(t *testing.T) {
+			t.Parallel()
+			if d := match.Best(test.a, []match.Place{test.b}); d.Outcome != test.want {
+				t.Errorf("%s, want %s: %s", d.Outcome, test.want, d.Evidence)
+			}
+		})
+	}
+}
+
+// TestTranslatedNames follows a name that sounds like nothing in the other script through what else agrees. It is found
+// only when the tables know a common meaning; two strong identifiers leave it open; less than two refuse it.
+func TestTranslatedNames(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b   string
+		fields string // a: address, p: telephone, g: location, c: city
+		want   match.Outcome
+	}{
+		{"House of Pancakes", "בית הפנקייק", "ap", match.Found},
+		{"House of Pancakes", "בית הפנקייק", "pg", match.Found},
+		{"House of Pancakes", "בית הפנקייק", "apcg", match.Found},
+		{"House of Pancakes", "בית הפנקייק", "c", match.Ambiguous},
+		{"Fish House", "بيت السمك", "ap", match.Found},
+		{"White Bear", "Белый медведь", "apcg", match.Ambiguous},
+		{"The Green Door", "הדלת הירוקה", "apcg", match.Ambiguous},
+		{"The Magician", "הקוסם", "apc", match.Ambiguous},
+		{"The Magician", "הקוסם", "pgc", match.Ambiguous},
+		{"The Magician", "הקוסם", "agc", match.NotFound},
+		{"The Magician", "הקוסם", "pc", match.NotFound},
+		{"The Magician", "הקוסם", "gc", match.NotFound},
+		{"The Fisherman", "Рыбак", "apcg", match.Ambiguous},
+		{"Cafe Lobby", "מסעדת גג", "apcg", match.NotFound},
+		{"The Magician", "Spago", "apcg", match.NotFound},
+	} {
+		t.Run(test.a+" "+test.b+" "+test.fields, func(t *testing.T) {
+			t.Parallel()
+			a, b := match.Place{Name: test.a}, match.Place{Name: test.b}
+			for _, field := range test.fields {
+				switch field {
+				case 'a':
+					a.Address, b.Address = "Herzl 12", "הרצל 12"
+				case 'p':
+					a.Phone, b.Phone = "03-522-5005", "+972 3 522 5005"
+				case 'g':
+					a.Location, b.Location = at(32, 34), at(32.0002, 34)
+				case 'c':
+					a.City, b.City = "Tel Aviv", "תל אביב"
+				}
+			}
+			if d := match.Best(a, []match.Place{b}); d.Outcome != test.want {
+				t.Errorf("%s, want %s: %s", d.Outcome, test.want, d.Evidence)
+			}
+		})
+	}
+}
+
+// TestTranslationWithARival checks that a translated name with a rival at the same place is left open.
+func TestTranslationWithARival(t *testing.T) {
+	t.Parallel()
+	query := match.Place{Name: "House of Pancakes", Phone: "03-522-5005", Location: at(32, 34)}
+	venue := match.Place{Name: "בית הפנקייק", Phone: "03-522-5005", Location: at(32.0001, 34)}
+	rival := with(venue, func(p *match.Place) {
+		p.Address, p.Phone, p.Location = "הרצל 12", "03-522-5005", at(31.9996, 34.0004)
+	})
+	if d := match.Best(query, []match.Place{venue}); d.Outcome != match.Found {
+		t.Errorf("alone: %s %s", d.Outcome, d.Evidence)
+	}
+	other := with(rival, func(p *match.Place) { p.Location = at(31.9999, 34) })
+	other.Name = "בית הפנקייק - הסניף השני"
+	if d := match.Best(query, []match.Place{venue, other}); d.Outcome == match.Found && d.Index != 0 {
+		t.Errorf("the rival was found: %s", d.Evidence)
+	}
+}
+
+// TestEveryAgreementAdds takes agreeing fields away from pairs that are found, one by one: the score may only fall.
+func TestEveryAgreementAdds(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	for _, g := range goldens(t) {
+		full := match.Compare(g.A, g.B)
+		for name, strip := range map[string]func(*match.Place){
+			"phone":   func(p *match.Place) { p.Phone = "" },
+			"city":    func(p *match.Place) { p.City = "" },
+			"address": func(p *match.Place) { p.Address = "" },
+			"geo":     func(p *match.Place) { p.Location = nil },
+		} {
+			agrees := map[string][]string{
+				"phone": {"phone.same", "phone.local"}, "city": {"city.same"}, "geo": {"geo.60m", "geo.150m"}, "address": {"address.same", "address.street"},
+			}[name]
+			if observed(full, agrees[0]) < 0.9 && (len(agrees) == 1 || observed(full, agrees[1]) < 0.9) || observed(full, "address.opposite") > 0 {
+				continue
+			}
+			a, b := g.A, g.B
+			strip(&a)
+			strip(&b)
+			tried++
+			if less := match.Compare(a, b); less.Score > full.Score+1e-4 {
+				t.Errorf("%s: without %s %s, with it %s", g.Why, name, less, full)
+			}
+		}
+	}
+	if tried < 200 {
+		t.Errorf("only %d pairs were tried", tried)
+	}
+}
+
+// TestNearerIsNeverWorse moves one venue away from another and checks that the score only falls.
+func TestNearerIsNeverWorse(t *testing.T) {
+	t.Parallel()
+	r := newRandom(t)
+	for range rounds / 5 {
+		a, b := r.place(), r.place()
+		a.Address, b.Address = "", "" // an equal address excuses a distance
+		a.Location = at(32, 34)
+		last := 2.0
+		for _, degrees := range []float64{0, 0.0003, 0.001, 0.003, 0.01, 0.1, 10} {
+			b.Location = at(32+degrees, 34)
+			e := match.Compare(a, b)
+			if e.Score > last+1e-9 {
+				t.Fatalf("%+v\n%+v\n%v degrees apart: %s, nearer %v", a, b, degrees, e, last)
+			}
+			last = e.Score
+		}
+	}
+}
+
+// TestMoreOfTheNameIsNeverWorse writes ever more of a name and checks that the score does not fall.
+func TestMoreOfTheNameIsNeverWorse(t *testing.T) {
+	t.Parallel()
+	for _, ladder := range [][]string{
+		{"Patina", "Golden Patina", "Golden Lotus", "Golden Lotus Garden"},
+		{"Spago", "Spago Mercato", "Trattoria Mercato", "Trattoria del Mercato Vecchio"},
+		{"בנדיקט", "טאיזו", "טאיזו בר"},
+	} {
+		full := match.Place{Name: ladder[len(ladder)-1], City: "Haifa"}
+		last := -1.0
+		for _, name := range ladder {
+			e := match.Compare(match.Place{Name: name, City: "Haifa"}, full)
+			if e.Score < last-1e-9 {
+				t.Errorf("%q and %q: %s, less of the name %v", name, full.Name, e, last)
+			}
+			last = e.Score
+		}
+		if last < match.FoundScore {
+			t.Errorf("%q is not itself: %v", full.Name, last)
+		}
+	}
+}
+
+// TestBlockingKeysMeet checks that places that match share a key by which candidates are found.
+func TestBlockingKeysMeet(t *testing.T) {
+	t.Parallel()
+	met, all := 0, 0
+	for _, g := range goldens(t) {
+		if g.Want != match.Found {
+			continue
+		}
+		all++
+		p, q := match.Prepare(g.A), match.Prepare(g.B)
+		if share(p.Tokens, q.Tokens) || share(p.Skeletons, q.Skeletons) || share(p.PhoneKeys, q.PhoneKeys) {
+			met++
+		} else {
+			t.Logf("%q and %q share nothing: %v %v and %v %v", g.A.Name, g.B.Name, p.Tokens, p.Skeletons, q.Tokens, q.Skeletons)
+		}
+	}
+	if met*100 < all*95 {
+		t.Errorf("%d of %d pairs share a key", met, all)
+	}
+}
+
+func share(a, b []string) bool {
+	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+}

@@ -1,0 +1,124 @@
+package lexicon
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
+)
+
+// TestOneMeaningEach checks that no word of a table stands in two of its lines: the later would win in silence.
+func TestOneMeaningEach(t *testing.T) {
+	t.Parallel()
+	for name, table := range map[string]string{
+		"stop words": stopWords, "venue words": venueWords, "food words": foodWords, "street types": streetTypes,
+		"directions": directions, "units": units, "crossings": crossings, "number marks": numberMarks, "buildings": buildings,
+	} {
+		lines := map[string]int{}
+		n := 0
+		for line := range strings.SplitSeq(table, "\n") {
+			n++
+			for w := range strings.FieldsSeq(line) {
+				k := key(w)
+				if before, ok := lines[k]; ok && before != n && !shared[k] {
+					t.Errorf("%s: %q stands in lines %d and %d", name, w, before, n)
+				}
+				lines[k] = n
+			}
+		}
+	}
+}
+
+// shared are words of two meanings in one table. The later is the more usual.
+var shared = map[string]bool{"an": true, "as": true, "ter": true}
+
+// TestWordsCanBeFound checks that every word of the tables is one that a folded text can contain.
+func TestWordsCanBeFound(t *testing.T) {
+	t.Parallel()
+	check := func(table, w string) {
+		if text.Fold(w) != w || strings.ContainsAny(w, " .-'") || w == "" {
+			t.Errorf("%s: no text contains %q", table, w)
+		}
+	}
+	for w := range names {
+		check("names", w)
+	}
+	for w := range addresses {
+		check("addresses", w)
+	}
+	for w := range streetNames {
+		check("street names", w)
+	}
+	for _, table := range []map[string]string{numbers, ordinals, cities} {
+		for w := range table {
+			check("numbers and cities", w)
+		}
+	}
+}
+
+// TestRoman reads every numeral below forty and nothing else.
+func TestRoman(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for n := 1; n < 40; n++ {
+		numeral := roman(n)
+		got, ok := Roman(numeral)
+		if seen[got] || (ok == (numeral == "i")) {
+			t.Errorf("%s is %s, %v", numeral, got, ok)
+		}
+		seen[got] = true
+	}
+	for _, w := range []string{"", "i", "iiii", "vv", "ic", "vix", "iix", "xxxx", "xl", "mix", "vin", "xxxxxxxx"} {
+		if got, ok := Roman(w); ok {
+			t.Errorf("%q is %s", w, got)
+		}
+	}
+}
+
+func TestStreetName(t *testing.T) {
+	t.Parallel()
+	for meaning, words := range map[string]string{
+		"independence": "עצמאות העצמאות استقلال независимости", "king": "המלך ملك rey король", "peace": "השלום שלום мира ειρηνησ",
+		"university": "جامعه πανεπιστημιου", "prophets": "נביאים הנביאים", "red": "красная rouge",
+	} {
+		for w := range strings.FieldsSeq(meaning + " " + words) {
+			if got := StreetName(text.Fold(w)); got != meaning {
+				t.Errorf("%s means %q, want %q", w, got, meaning)
+			}
+		}
+	}
+	for _, w := range []string{"", "dizengoff", "הרצל", "herzl", "din", "арбат", "ה"} {
+		if got := StreetName(w); got != "" {
+			t.Errorf("%q means %q", w, got)
+		}
+	}
+}
+
+// TestOrdinals reads ordinals in several languages, with the Hebrew article.
+func TestOrdinals(t *testing.T) {
+	t.Parallel()
+	for want, words := range map[string]string{
+		"1": "first ראשון הראשון первая اول 1st", "3": "third tercera שלישית третья ثالث 3rd", "6": "sixth השישי шестая سادس 6th",
+	} {
+		for w := range strings.FieldsSeq(words) {
+			if got, ok := Ordinal(text.Fold(w)); !ok || got != want {
+				t.Errorf("%s is %q, want %q", w, got, want)
+			}
+		}
+	}
+}
+
+// TestJoinedHebrew looks up words with "the" and "and" written on to them.
+func TestJoinedHebrew(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{"בניו": "sons", "ובניו": "sons", "והמסעדה": "restaurant", "המסעדה": "restaurant", "ופיצה": "pizza"} {
+		if e, ok := Name(text.Fold(word)); !ok || e.Concept != want {
+			t.Errorf("%s is %+v, want %s", word, e, want)
+		}
+	}
+	for _, word := range []string{"וה", "הרצל", "ורד"} {
+		if e, ok := Name(text.Fold(word)); ok {
+			t.Errorf("%s is %+v", word, e)
+		}
+	}
+}
