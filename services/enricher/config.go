@@ -89,6 +89,9 @@ type Config struct {
 	// Replicas is how many servers keep what CreateAssets makes. Defaults to 1.
 	Replicas int `env:"ENRICHER_REPLICAS"`
 
+	// RequestTTL is how long after a request its events can be subscribed to. Defaults to 1 hour.
+	RequestTTL time.Duration `env:"ENRICHER_REQUEST_TTL"`
+
 	// Storage is where CreateAssets keeps its streams. Defaults to files.
 	Storage jetstream.StorageType `env:"-"`
 
@@ -199,6 +202,7 @@ func (cfg Config) service(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
 		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
+		RequestTTL: cfg.RequestTTL,
 	}
 }
 
