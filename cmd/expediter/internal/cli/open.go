@@ -2,10 +2,15 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 )
+
+// resultTTL is how long the embedded pipeline keeps a result that has been written to the output already. It only has to
+// outlast the moment in between, and any stop of this process.
+const resultTTL = time.Minute
 
 // OpenPipeline is the OpenEnricher of the program: a running service when there is a URL, and a pipeline in this process
 // otherwise.
@@ -21,7 +26,7 @@ func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, f
 		opts.Logger.WarnContext(ctx, "no --catalog and no --url: places are matched against the made-up venues of the sample")
 	}
 	p, err := pipeline.Start(ctx, pipeline.Config{
-		Logger: opts.Logger, NATSPort: -1, Provider: venues, ServerLogger: opts.ServerLogger,
+		Logger: opts.Logger, NATSPort: -1, Provider: venues, ResultTTL: resultTTL, ServerLogger: opts.ServerLogger,
 	})
 	if err != nil {
 		return nil, nil, err //nolint:wrapcheck // says what failed

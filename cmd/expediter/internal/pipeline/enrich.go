@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -53,9 +52,9 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 	if err != nil {
 		return enrich.Answer{}, err //nolint:wrapcheck // names the fields
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+remoteTimeout)
+	limit, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+remoteTimeout)
 	defer cancel()
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(r.URL, "/")+"/v1/enrich", bytes.NewReader(body))
+	post, err := http.NewRequestWithContext(limit, http.MethodPost, strings.TrimSuffix(r.URL, "/")+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
 		return enrich.Answer{}, fmt.Errorf("ask %s: %w", r.URL, err)
 	}
@@ -66,12 +65,12 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 	}
 	answer, err := client.Do(post)
 	if err != nil {
-		return enrich.Answer{}, errors.Join(enrich.ErrUnavailable, fmt.Errorf("ask %s: %w", r.URL, err))
+		return enrich.Answer{}, r.silent(ctx, err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // read to the end or given up
 	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
 	if err != nil {
-		return enrich.Answer{}, errors.Join(enrich.ErrUnavailable, fmt.Errorf("read the answer of %s: %w", r.URL, err))
+		return enrich.Answer{}, r.silent(ctx, err)
 	}
 	if answer.StatusCode != http.StatusOK {
 		return enrich.Answer{}, refusal(r.URL, answer.StatusCode, data)
@@ -83,6 +82,14 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 	return enrich.Answer{Response: resp}, nil
 }
 
+// silent is why there is no answer: the caller gave up, or the service is unavailable.
+func (r Remote) silent(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask %s: %w", r.URL, err)
+	}
+	return fmt.Errorf("%w: ask %s: %w", enrich.ErrUnavailable, r.URL, err)
+}
+
 // refusal is what a service answered instead of results.
 func refusal(url string, status int, body []byte) error {
 	var problem struct {
@@ -91,9 +98,8 @@ func refusal(url string, status int, body []byte) error {
 	if json.Unmarshal(body, &problem) != nil || problem.Detail == "" {
 		problem.Detail = http.StatusText(status)
 	}
-	err := fmt.Errorf("%s answered %d: %s", url, status, problem.Detail)
 	if status >= http.StatusInternalServerError {
-		return errors.Join(enrich.ErrUnavailable, err)
+		return fmt.Errorf("%w: %s answered %d: %s", enrich.ErrUnavailable, url, status, problem.Detail)
 	}
-	return err
+	return fmt.Errorf("%s answered %d: %s", url, status, problem.Detail)
 }

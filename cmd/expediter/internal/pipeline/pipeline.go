@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -13,9 +14,6 @@ import (
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
-
-// assetBytes is what the streams and buckets of an embedded server may reserve.
-const assetBytes = 2 << 30
 
 // MaxReplicas is how many nodes of a cluster keep a copy of everything; the server allows no more.
 const MaxReplicas = 5
@@ -41,6 +39,11 @@ type Config struct {
 
 	// Provider answers for all places. Required.
 	Provider provider.Provider
+
+	// ResultTTL is how long results and requests are kept, for a pipeline whose caller takes each result at once: what it
+	// keeps, and so the disk and the memory that it needs, is then bounded by time and not by the number of places.
+	// Defaults to what the services keep them for.
+	ResultTTL time.Duration
 
 	// ServerLogger gets the log of the NATS servers, which is about much that is in order, such as nodes of a cluster that
 	// look for each other while they start. Defaults to none.
@@ -88,8 +91,9 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 		}
 		p.Conns = append(p.Conns, nc)
 		e, err := enricher.Start(ctx, nc, enricher.Config{
-			CreateAssets: true, Enabled: true, Listen: listen, Logger: cfg.Logger.With("instance", i+1), MaxBytes: assetBytes,
-			Providers: []provider.Provider{cfg.Provider}, Replicas: p.replicas(), Version: cfg.Version,
+			CreateAssets: true, Enabled: true, FoundTTL: cfg.ResultTTL, Listen: listen, Logger: cfg.Logger.With("instance", i+1),
+			NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider}, Replicas: p.replicas(),
+			RequestTTL: cfg.ResultTTL, Version: cfg.Version,
 		})
 		if err != nil {
 			return fmt.Errorf("start enricher %d: %w", i+1, err)
