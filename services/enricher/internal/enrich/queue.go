@@ -110,8 +110,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 func jobMessage(subject string, job contracts.EnrichJob, claimID string, body []byte) (*nats.Msg, error) {
+	place, err := contracts.EncodeToken(job.PlaceID) // an attribute of an event may not hold any character
+	if err != nil {
+		return nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
+	}
 	event := contracts.CloudEvent{
-		ID: claimID, Source: "/enricher", Type: contracts.CloudEventEnrichRequested, Subject: job.Provider + "/" + job.PlaceID,
+		ID: claimID, Source: "/enricher", Type: contracts.CloudEventEnrichRequested, Subject: job.Provider + "/" + place,
 		Time: job.RequestedAt, DataContentType: "application/json", Data: body,
 	}
 	msg, err := event.Msg(subject)

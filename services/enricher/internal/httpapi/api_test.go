@@ -1,0 +1,264 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+)
+
+// problem is an answer to a bad request.
+type problem struct {
+	Title  string
+	Status int
+	Detail string
+	Errors []contracts.FieldError
+}
+
+func (i *instance) problem(t *testing.T, method, path, body string) (problem, http.Header) {
+	t.Helper()
+	status, header, data := i.do(t, method, path, body, nil)
+	var p problem
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatalf("%d: %s: %v", status, data, err)
+	}
+	if p.Status != status || header.Get("Content-Type") != "application/problem+json" || p.Title == "" {
+		t.Errorf("answer %d %v is %+v, want a problem", status, header, p)
+	}
+	return p, header
+}
+
+// TestBadInput: every bad body is refused with its failing fields, and leaves nothing behind.
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	i := start(t, srv, options{})
+	many, err := contracts.Encode(contracts.EnrichRequest{Results: places(100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := strings.TrimPrefix(strings.TrimSuffix(string(many), "]}"), `{"results":[`)
+	one := func(member string) string { return `{"results":[{"placeId":"a","name":"A",` + member + `}]}` }
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		fields []string
+	}{
+		"empty":             {``, 400, []string{""}},
+		"not JSON":          {`hello`, 400, []string{""}},
+		"cut off":           {`{"results":[`, 400, []string{""}},
+		"trailing":          {`{"results":[]} x`, 400, []string{""}},
+		"not an object":     {`[1]`, 400, []string{""}},
+		"null":              {`null`, 400, []string{""}},
+		"no results":        {`{}`, 400, []string{"/results"}},
+		"wrong types":       {`{"requestId":7,"cityText":[],"results":{},"waitMs":"5"}`, 400, []string{"/cityText", "/requestId", "/results", "/waitMs"}},
+		"wrong in a result": {one(`"location":{"lat":91},"phone":true`), 400, []string{"/results/0/location/lat", "/results/0/location/lng", "/results/0/phone"}},
+		"missing fields":    {`{"results":[{},{"placeId":"b"},{"name":"C"}]}`, 400, []string{"/results/0/name", "/results/0/placeId", "/results/1/name", "/results/2/placeId"}},
+		"twice":             {one(`"name":"B"`), 400, []string{"/results/0/name"}},
+		"101 results":       {`{"results":[` + good + `,{"placeId":"x","name":"X"}]}`, 400, []string{"/results"}},
+		"long id":           {`{"results":[{"placeId":"` + strings.Repeat("x", 10<<10) + `","name":"A"}]}`, 400, []string{"/results/0/placeId"}},
+		"long request id":   {`{"requestId":"` + strings.Repeat("x", 10<<10) + `","results":[]}`, 400, []string{"/requestId"}},
+		"long name":         {`{"results":[{"placeId":"a","name":"` + strings.Repeat("x", 10<<10) + `"}]}`, 400, []string{"/results/0/name"}},
+		"long wait":         {`{"results":[],"waitMs":60001}`, 400, []string{"/waitMs"}},
+		"negative wait":     {`{"results":[],"waitMs":-1}`, 400, []string{"/waitMs"}},
+		"state of a string": {one(`"wolt":"FOUND"`), 400, []string{"/results/0/wolt"}},
+		"over 1 MiB":        {`{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, 413, nil},
+		"bad provider":      {`{"results":[],"providers":["a b"]}`, 400, []string{"/providers/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := i.problem(t, http.MethodPost, "/v1/enrich", c.body)
+			if p.Status != c.status {
+				t.Errorf("status is %d, want %d", p.Status, c.status)
+			}
+			var fields []string
+			for _, e := range p.Errors {
+				fields = append(fields, e.Path)
+				if e.Problem == "" {
+					t.Errorf("field %q has no problem", e.Path)
+				}
+			}
+			slices.Sort(fields)
+			// What the second occurrence of a name is called is the contract's business.
+			if diff := cmp.Diff(c.fields, fields); diff != "" {
+				t.Errorf("failing fields (-want +got):\n%s%s", diff, p.Detail)
+			}
+			if len(p.Detail) > 4096 {
+				t.Errorf("the answer has %d bytes of detail", len(p.Detail))
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := i.service.Stats().Requests; n != 0 {
+			t.Errorf("%d bad requests got through", n)
+		}
+	})
+	p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait=soon", `{"results":[]}`)
+	if p.Status != 400 || len(p.Errors) != 1 || p.Errors[0].Path != "?wait" {
+		t.Errorf("a bad wait is %+v", p)
+	}
+	for _, wait := range []string{"-1s", "61s", "1e9h"} {
+		if p, _ := i.problem(t, http.MethodPost, "/v1/enrich?wait="+wait, `{"results":[]}`); p.Status != 400 {
+			t.Errorf("wait=%s is %d", wait, p.Status)
+		}
+	}
+}
+
+func TestUnknownProvider(t *testing.T) {
+	t.Parallel()
+	i := start(t, natstest.Server(t), options{})
+	p, _ := i.problem(t, http.MethodPost, "/v1/enrich", `{"results":[],"providers":["wolt","yelp"]}`)
+	if p.Status != 400 || !strings.Contains(p.Detail, `"yelp" at providers/1`) || !strings.Contains(p.Detail, "wolt") {
+		t.Errorf("answer is %+v, want the unknown one and the known", p)
+	}
+}
+
+// hostileIDs are texts that must never be a path, a wildcard, or another's data.
+var hostileIDs = map[string]string{
+	"slash": "a/b", "dots": "..", "dot": ".", "climb": "../../etc/passwd", "backslash": `a\b`, "space": "a b", "star": "*",
+	"wildcard": ">", "tokens": "a.b.c", "Hebrew": "פיצה", "NUL": "a\x00b", "line break": "a\r\nX: y", "percent": "%2e%2e",
+	"query": "a?b=c#d", "longest": strings.Repeat("x", 320), "equals": "=YQ", "empty token": " ",
+}
+
+// TestHostileIDs goes the whole way with ids that are neither tokens nor paths: each is its own place and its own
+// request.
+func TestHostileIDs(t *testing.T) {
+	t.Parallel()
+	i := start(t, natstest.Server(t), options{works: true})
+	var results []contracts.Restaurant
+	for name, id := range hostileIDs {
+		results = append(results, contracts.Restaurant{PlaceID: id, Name: "Kitchen " + name, Address: "Harbour Road 1", CityText: "Haifa"})
+	}
+	resp := i.ask(t, contracts.EnrichRequest{Results: results, WaitMS: 30_000})
+	for n, r := range resp.Results {
+		if s, _ := r.State("wolt"); s.URL == nil || *s.URL != linkOf(results[n].Name) {
+			t.Errorf("%q is %+v, want its own link", r.PlaceID, s)
+		}
+	}
+	for name, id := range hostileIDs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body, err := contracts.Encode(contracts.EnrichRequest{RequestID: id, Results: []contracts.Restaurant{{PlaceID: "new-" + name, Name: name}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, header, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
+			if status != http.StatusOK {
+				t.Fatalf("%d: %s", status, data)
+			}
+			link := header.Get("Link")
+			path, found := strings.CutPrefix(link, "<")
+			path, ok := strings.CutSuffix(path, `>; rel="monitor"`)
+			if !found || !ok {
+				t.Fatalf("Link is %q", link)
+			}
+			status, _, data = i.do(t, http.MethodGet, strings.TrimSuffix(path, "/events"), "", nil)
+			var s enrich.Snapshot
+			if err := json.Unmarshal(data, &s); err != nil || status != http.StatusOK || s.RequestID != id || len(s.Places) != 1 || s.Places[0].PlaceID != "new-"+name {
+				t.Errorf("%d: %s, want the request", status, data)
+			}
+		})
+	}
+}
+
+// TestUnknownRequests are 404, whatever they look like.
+func TestUnknownRequests(t *testing.T) {
+	t.Parallel()
+	i := start(t, natstest.Server(t), options{})
+	ids := []string{"nobody", strings.Repeat("x", 10<<10)}
+	for _, id := range hostileIDs {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		escaped := strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+		for _, path := range []string{"", "/events", "/ws"} {
+			if p, _ := i.problem(t, http.MethodGet, "/v1/requests/"+escaped+path, ""); p.Status != http.StatusNotFound {
+				t.Errorf("%q%s is %+v, want 404", id, path, p)
+			}
+		}
+	}
+}
+
+func TestWaitParameter(t *testing.T) {
+	t.Parallel()
+	i := start(t, natstest.Server(t), options{works: true})
+	status, header, data := i.do(t, http.MethodPost, "/v1/enrich?wait=30s", `{"requestId":"r","results":[{"placeId":"a","name":"A B","address":"Harbour Road 1","cityText":"Haifa"}]}`, nil)
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if status != http.StatusOK || err != nil || resp.Pending != 0 {
+		t.Errorf("%d, %v: %s, want all settled", status, err, data)
+	}
+	if header.Get("Link") != "" || header.Get("Content-Type") != "application/json" {
+		t.Errorf("header is %v", header)
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	good := start(t, srv, options{ready: map[string]error{"nats": nil, "store": nil}})
+	bad := start(t, srv, options{ready: map[string]error{"nats": errors.New("is away"), "store": nil}})
+	for _, c := range []struct {
+		i      *instance
+		path   string
+		status int
+		body   string
+	}{
+		{good, "/livez", 200, "ok\n"},
+		{bad, "/livez", 200, "ok\n"},
+		{good, "/readyz", 200, "ok\n"},
+		{good, "/readyz?verbose", 200, "[+]nats ok\n[+]store ok\n"},
+		{bad, "/readyz", 503, "[-]nats failed: is away\n[+]store ok\n"},
+		{good, "/version", 200, "1.2.3\n"},
+	} {
+		status, _, data := c.i.do(t, http.MethodGet, c.path, "", nil)
+		if status != c.status || string(data) != c.body {
+			t.Errorf("%s is %d %q, want %d %q", c.path, status, data, c.status, c.body)
+		}
+	}
+	if status, _, _ := good.do(t, http.MethodGet, "/v1/enrich", "", nil); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET /v1/enrich is %d", status)
+	}
+}
+
+// TestStoreGone: answers while the server is away, which say so and when to come back.
+func TestStoreGone(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	i := start(t, srv, options{Config: enrich.Config{StoreTimeout: 50 * time.Millisecond}})
+	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
+	srv.Stop()
+	if resp := i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(2)}); resp.Pending != 2 {
+		t.Errorf("%d pending, want 2", resp.Pending)
+	}
+	for _, path := range []string{"", "/events", "/ws"} {
+		p, header := i.problem(t, http.MethodGet, "/v1/requests/r"+path, "")
+		if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") == "" {
+			t.Errorf("%q is %+v with Retry-After %q", path, p, header.Get("Retry-After"))
+		}
+	}
+}
+
+func TestTooManySubscriptions(t *testing.T) {
+	t.Parallel()
+	i := start(t, natstest.Server(t), options{Config: enrich.Config{MaxSubscriptions: 1}})
+	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
+	resp, err := i.Client().Get(i.URL + "/v1/requests/r/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	p, header := i.problem(t, http.MethodGet, "/v1/requests/r/events", "")
+	if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") != "2" {
+		t.Errorf("answer is %+v with Retry-After %q", p, header.Get("Retry-After"))
+	}
+}

@@ -1,0 +1,271 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience ends a test that waits for what does not come.
+const patience = time.Minute
+
+// far is a provider that answers each search when the test lets it.
+type far struct{ let chan struct{} }
+
+func (far) Name() string { return contracts.ProviderWolt }
+
+func (f far) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	if f.let != nil {
+		select {
+		case <-f.let:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return []provider.Venue{{Place: place, ID: "v", URL: linkOf(place.Name)}}, nil
+}
+
+func linkOf(name string) string { return "https://wolt.test/" + strings.ReplaceAll(name, " ", "-") }
+
+// instance is the API over a service of its own.
+type instance struct {
+	*httptest.Server
+	service *enrich.Service
+	api     *httpapi.API
+}
+
+type options struct {
+	enrich.Config
+	heartbeat time.Duration
+	origins   []string
+	ready     map[string]error
+	works     bool
+}
+
+// start serves. With works it also works jobs.
+func start(t *testing.T, srv *natsrun.Server, o options) *instance {
+	t.Helper()
+	_, js := natstest.Connect(t, srv)
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.Enabled, o.Deprecated = true, true
+	if o.Providers == nil {
+		o.Providers = []provider.Provider{far{}}
+	}
+	service, err := enrich.New(t.Context(), js, o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Close)
+	if o.works {
+		work(t, js, service)
+	}
+	api := httpapi.New(httpapi.Config{
+		Heartbeat: o.heartbeat, Logger: o.Logger, Origins: o.origins, Service: service, Version: "1.2.3",
+		Ready: func(context.Context) map[string]error { return o.ready },
+	})
+	server := httptest.NewUnstartedServer(api)
+	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	server.Config.BaseContext = func(net.Listener) context.Context { return base }
+	server.Start()
+	t.Cleanup(func() {
+		end()
+		server.Close()
+		api.Wait()
+	})
+	return &instance{server, service, api}
+}
+
+func work(t *testing.T, js jetstream.JetStream, service *enrich.Service) {
+	t.Helper()
+	w, err := worker.New(js, worker.Config{
+		AutoCreate: true, Bucket: contracts.BucketJobs, Concurrency: 200, Consumer: "enricher", SoftStop: -1,
+		Logger: slog.New(slog.DiscardHandler), Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: service.Settled},
+	})
+	if err == nil {
+		err = worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), service.Work)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func places(n int) []contracts.Restaurant {
+	list := make([]contracts.Restaurant, n)
+	for i := range list {
+		list[i] = contracts.Restaurant{
+			PlaceID: fmt.Sprintf("place-%03d", i), Name: fmt.Sprintf("Kitchen %03d", i), Address: fmt.Sprintf("Harbour Road %d", i+1), CityText: "Haifa",
+		}
+	}
+	return list
+}
+
+// ask makes a request for new places, which must be answered.
+func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.EnrichResponse {
+	t.Helper()
+	body, err := contracts.Encode(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
+	if status != http.StatusOK {
+		t.Fatalf("%d: %s", status, data)
+	}
+	resp, err := contracts.Decode[contracts.EnrichResponse](data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// do makes one call and reads the whole answer.
+func (i *instance) do(t *testing.T, method, path, body string, header http.Header) (int, http.Header, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, i.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if header != nil {
+		req.Header = header
+	}
+	resp, err := i.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, data
+}
+
+// event is one server-sent event.
+type event struct{ id, kind, data string }
+
+var errEnd = errors.New("the stream has ended")
+
+// events reads a stream to its end, or until each returns false. What is cut off in the middle is dropped, as the
+// standard says.
+func events(r io.Reader, each func(event) bool) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	var e event
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case lines.Text() == "" && e.kind != "":
+			if !each(e) {
+				return nil
+			}
+			e = event{}
+		case field == "id":
+			e.id = value
+		case field == "event":
+			e.kind = value
+		case field == "data":
+			e.data = value
+		}
+	}
+	return errors.Join(errEnd, lines.Err())
+}
+
+// listener is what a client knows: what it was told of each place, and how often.
+type listener struct {
+	mu     sync.Mutex
+	last   string
+	states map[string]contracts.ProviderState
+	told   map[string]int
+	resets int
+	over   bool
+}
+
+func newListener() *listener {
+	return &listener{states: map[string]contracts.ProviderState{}, told: map[string]int{}}
+}
+
+// hear takes one event in.
+func (l *listener) hear(id, kind string, data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = id
+	switch kind {
+	case "reset":
+		l.resets++
+	case "complete":
+		l.over = true
+	case "snapshot":
+		var s enrich.Snapshot
+		if err := json.Unmarshal(data, &s); err != nil {
+			return err
+		}
+		for _, p := range s.Places {
+			l.states[p.PlaceID] = p.Providers["wolt"]
+		}
+	case contracts.TypeResultPatch:
+		patch, err := contracts.Decode[contracts.ResultPatch](data)
+		if err != nil {
+			return err
+		}
+		if l.states[patch.PlaceID].Status != contracts.StatusPending {
+			return fmt.Errorf("told of %s again", patch.PlaceID)
+		}
+		l.told[patch.PlaceID]++
+		l.states[patch.PlaceID] = patch.Patch.Providers["wolt"]
+	default:
+		return fmt.Errorf("unknown event %q", kind)
+	}
+	return nil
+}
+
+// check wants that everything was told, and nothing twice.
+func (l *listener) check(t *testing.T, results []contracts.Restaurant) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		if s := l.states[r.PlaceID]; s.Status != contracts.StatusFound {
+			t.Errorf("told %+v of %s, want FOUND", s, r.PlaceID)
+		}
+		if n := l.told[r.PlaceID]; n > 1 {
+			t.Errorf("told %d times of %s", n, r.PlaceID)
+		}
+	}
+}

@@ -1,0 +1,375 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// one is a place that the document knows.
+var one = contracts.Restaurant{PlaceID: "ChIJ123", Name: "Pizza House", Address: "Harbour Road 1", CityText: "Haifa"}
+
+// begin starts an instance whose provider waits for let, and asks for one place.
+func begin(t *testing.T, o options) (i *instance, let func()) {
+	t.Helper()
+	p := far{let: make(chan struct{}, 10)}
+	o.Providers, o.works = []provider.Provider{p}, true
+	i = start(t, natstest.Server(t), o)
+	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{one}})
+	return i, func() { p.let <- struct{}{} }
+}
+
+// open opens an event stream.
+func open(t *testing.T, i *instance, last string) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.URL+"/v1/requests/r/events", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := i.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// read reads events of a stream until its end.
+func read(t *testing.T, r io.Reader) []event {
+	t.Helper()
+	var list []event
+	if err := events(r, func(e event) bool { list = append(list, e); return true }); !errors.Is(err, errEnd) {
+		t.Error(err)
+	}
+	return list
+}
+
+func kinds(list []event) (kinds []string) {
+	for _, e := range list {
+		kinds = append(kinds, e.kind)
+	}
+	return kinds
+}
+
+// TestEventStream reads one to its end, and the bytes of it as a browser would see them.
+func TestEventStream(t *testing.T) {
+	t.Parallel()
+	i, let := begin(t, options{heartbeat: time.Millisecond})
+	resp := open(t, i, "")
+	if diff := cmp.Diff([]string{"text/event-stream", "no-store", "no"},
+		[]string{resp.Header.Get("Content-Type"), resp.Header.Get("Cache-Control"), resp.Header.Get("X-Accel-Buffering")}); diff != "" {
+		t.Errorf("header (-want +got):\n%s", diff)
+	}
+	lines := bufio.NewReader(resp.Body)
+	var raw strings.Builder
+	for !strings.Contains(raw.String(), ": heartbeat\n\n: heartbeat\n\n") {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw.WriteString(line)
+	}
+	if !strings.HasPrefix(raw.String(), "retry: 2000\n\nid: ") {
+		t.Errorf("the stream begins with %q", raw.String())
+	}
+	let()
+	list := read(t, io.MultiReader(strings.NewReader(raw.String()), lines))
+	if diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(list)); diff != "" {
+		t.Fatalf("events (-want +got):\n%s", diff)
+	}
+	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
+		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
+	if diff := cmp.Diff(frame, list[1].data); diff != "" {
+		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+
+	// A client that comes back after the end is told to stop.
+	for _, e := range list[1:] {
+		if again := open(t, i, e.id); again.StatusCode != http.StatusNoContent {
+			t.Errorf("after %s it is %d, want 204", e.kind, again.StatusCode)
+		}
+	}
+	// One that had only the snapshot gets the rest, also by the query parameter.
+	resp = open(t, i, list[0].id)
+	if diff := cmp.Diff([]string{"RESULT_PATCH", "complete"}, kinds(read(t, resp.Body))); diff != "" {
+		t.Errorf("resumed (-want +got):\n%s", diff)
+	}
+	_, _, data := i.do(t, http.MethodGet, "/v1/requests/r/events?last_event_id="+list[0].id, "", nil)
+	if diff := cmp.Diff([]string{"RESULT_PATCH", "complete"}, kinds(read(t, strings.NewReader(string(data))))); diff != "" {
+		t.Errorf("resumed by query (-want +got):\n%s", diff)
+	}
+	// A stale id is a reset and a snapshot.
+	resp = open(t, i, "AAAAAAAA.AA")
+	list = read(t, resp.Body)
+	if diff := cmp.Diff([]string{"reset", "snapshot", "complete"}, kinds(list)); diff != "" {
+		t.Errorf("stale (-want +got):\n%s", diff)
+	}
+	if list[0].id != "" {
+		t.Errorf("the id of the reset is %q, want none", list[0].id)
+	}
+}
+
+// TestSnapshotByRequest: those who poll get it as JSON.
+func TestSnapshotByRequest(t *testing.T) {
+	t.Parallel()
+	i, _ := begin(t, options{})
+	status, header, data := i.do(t, http.MethodGet, "/v1/requests/r", "", nil)
+	var s enrich.Snapshot
+	if err := json.Unmarshal(data, &s); err != nil || status != http.StatusOK || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
+		t.Errorf("%d, %v: %s", status, err, data)
+	}
+	if header.Get("Content-Type") != "application/json" {
+		t.Errorf("header is %v", header)
+	}
+}
+
+// dial opens a WebSocket.
+func dial(t *testing.T, i *instance, query string, header http.Header) (*websocket.Conn, *http.Response, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return websocket.Dial(ctx, "ws"+strings.TrimPrefix(i.URL, "http")+"/v1/requests/r/ws"+query, &websocket.DialOptions{HTTPHeader: header})
+}
+
+// TestPlainWebSocket gets the frame of the document and nothing else, for what changes and for what is known already.
+func TestPlainWebSocket(t *testing.T) {
+	t.Parallel()
+	i, let := begin(t, options{heartbeat: time.Millisecond})
+	const frame = `{"type":"RESULT_PATCH","requestId":"r","placeId":"ChIJ123","patch":{"providers":{"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}},` +
+		`"wolt":{"status":"FOUND","url":"https://wolt.test/Pizza-House"}}}`
+	for _, when := range []string{"while it changes", "when it is known"} {
+		conn, _, err := dial(t, i, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if when == "while it changes" {
+			let()
+		}
+		kind, data, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(frame, string(data)); diff != "" || kind != websocket.MessageText {
+			t.Errorf("%s, %v (-want +got):\n%s", when, kind, diff)
+		}
+		if _, data, err = conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+			t.Errorf("%s it ends with %q, %v, want a normal end", when, data, err)
+		}
+	}
+}
+
+// TestResumableWebSocket has ids in its frames, a snapshot first, and the reset.
+func TestResumableWebSocket(t *testing.T) {
+	t.Parallel()
+	i, let := begin(t, options{})
+	let()
+	var snapshot string
+	for _, c := range []struct {
+		query string
+		want  []string
+	}{
+		{"?last_event_id=", []string{"snapshot", "complete"}},
+		{"?last_event_id=AAAAAAAA.AA", []string{"reset", "snapshot", "complete"}},
+	} {
+		i.ask(t, contracts.EnrichRequest{Results: []contracts.Restaurant{one}, WaitMS: 30_000})
+		conn, _, err := dial(t, i, c.query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for {
+			_, data, err := conn.Read(t.Context())
+			if err != nil {
+				if websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+					t.Error(err)
+				}
+				break
+			}
+			var f struct{ Type, EventID, RequestID string }
+			if err := json.Unmarshal(data, &f); err != nil || f.RequestID != "r" || (f.EventID == "") != (f.Type == "reset") {
+				t.Errorf("frame is %s, %v", data, err)
+			}
+			got = append(got, f.Type)
+			snapshot = f.EventID
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.query, diff)
+		}
+	}
+	conn, _, err := dial(t, i, "?last_event_id="+snapshot, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, data, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("after the end it is %s, %v, want a normal end", data, err)
+	}
+}
+
+// TestOrigins: pages of others may not open a WebSocket, unless they are listed.
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	i, _ := begin(t, options{origins: []string{"*.example.com"}})
+	for origin, allowed := range map[string]bool{
+		i.URL: true, "https://app.example.com": true, "https://evil.test": false, "https://example.com.evil.test": false, "null": false,
+	} {
+		conn, resp, err := dial(t, i, "", http.Header{"Origin": {origin}})
+		switch {
+		case allowed && err != nil:
+			t.Errorf("%s: %v", origin, err)
+		case !allowed && (err == nil || resp.StatusCode != http.StatusForbidden):
+			t.Errorf("%s was let in: %v", origin, err)
+		}
+		if conn != nil {
+			conn.CloseNow()
+		}
+	}
+}
+
+// TestTalkingClient: a client has nothing to say on this WebSocket.
+func TestTalkingClient(t *testing.T) {
+	t.Parallel()
+	i, _ := begin(t, options{})
+	conn, _, err := dial(t, i, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	if err := conn.Write(t.Context(), websocket.MessageText, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+		t.Errorf("it ends with %v, want a policy violation", err)
+	}
+}
+
+// TestShutdownEndsStreams: open streams end when the base context does; WebSockets with a word of farewell.
+func TestShutdownEndsStreams(t *testing.T) {
+	t.Parallel()
+	p := far{let: make(chan struct{})}
+	i := start(t, natstest.Server(t), options{Config: enrich.Config{Providers: []provider.Provider{p}}})
+	base, end := context.WithCancel(t.Context())
+	server := httptest.NewUnstartedServer(i.api)
+	server.Config.BaseContext = func(net.Listener) context.Context { return base }
+	server.Config.RegisterOnShutdown(end)
+	server.Start()
+	defer server.Close()
+	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: []contracts.Restaurant{one}})
+	shut := &instance{Server: server}
+	resp := open(t, shut, "")
+	polite, _, err := dial(t, shut, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deaf, _, err := dial(t, shut, "", nil) // does not answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.CloseNow()
+	farewell := make(chan error, 1)
+	go func() {
+		_, _, err := polite.Read(t.Context())
+		farewell <- err
+	}()
+	if err := server.Config.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if list := read(t, resp.Body); len(list) != 1 {
+		t.Errorf("the stream had %q", kinds(list))
+	}
+	if err := <-farewell; websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("the WebSocket ends with %v, want that the service goes away", err)
+	}
+	i.api.Wait()
+}
+
+// pipes is a listener without buffers: what nobody reads cannot be written.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	return nil
+}
+
+func (*pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.conns <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// TestSlowReader: a client that does not read holds up nobody but itself.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	i, let := begin(t, options{})
+	listener := newPipes()
+	server := &http.Server{Handler: i.api} //nolint:gosec // the test's own clients
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		<-served
+	})
+	slow, err := listener.dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if _, err := io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://x/v1/requests/r/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	let()
+	if diff := cmp.Diff([]string{"snapshot", "RESULT_PATCH", "complete"}, kinds(read(t, resp.Body))); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
