@@ -57,9 +57,9 @@ type hasty struct{ provider.Provider }
 
 func (h hasty) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 	if _, err := h.Provider.Search(ctx, place); err != nil {
-		return nil, err //nolint:wrapcheck // passes through
+		return nil, err
 	}
-	return h.Provider.Search(ctx, place) //nolint:wrapcheck // passes through
+	return h.Provider.Search(ctx, place)
 }
 
 func hastyMain() {
@@ -98,7 +98,7 @@ func curl(args []string) error {
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl does
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := (&http.Client{}).Do(req)
 	if err != nil {
 		return err
 	}

@@ -263,11 +263,11 @@ func TestUpInterruptedWhileItStarts(t *testing.T) {
 // What keeps it from starting is told in the words of its flags, with what to do.
 func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port, no more
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() //nolint:errcheck // only held
+	defer listener.Close()
 	_, taken, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

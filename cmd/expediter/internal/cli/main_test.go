@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // openFake opens an enricher that goes by the names of the places.
-func openFake(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) { //nolint:ireturn // an OpenEnricher
+func openFake(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
 	opts.Logger.InfoContext(ctx, "open", "catalog", opts.Catalog, "url", opts.URL)
 	if opts.URL == "http://unplugged" {
 		return nil, nil, fmt.Errorf("%w: %s does not answer", enrich.ErrUnavailable, opts.URL)

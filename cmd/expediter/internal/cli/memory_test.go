@@ -29,7 +29,7 @@ func (f *table) Read(p []byte) (int, error) {
 		}
 		f.next++
 	}
-	return f.buf.Read(p) //nolint:wrapcheck // io.EOF must stay bare
+	return f.buf.Read(p)
 }
 
 // scale weighs what is alive while places are asked for.

@@ -29,7 +29,7 @@ func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, f
 		Logger: opts.Logger, NATSPort: -1, Provider: venues, ResultTTL: resultTTL, ServerLogger: opts.ServerLogger,
 	})
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // says what failed
+		return nil, nil, err
 	}
 	return pipeline.Embedded{Pipeline: p}, p.Stop, nil
 }

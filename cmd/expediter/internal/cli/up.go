@@ -84,7 +84,8 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 		return err
 	}
 	if f.cluster > 1 {
-		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster) //nolint:errcheck // only to pass the time
+		//nolint:errcheck // only to pass the time
+		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster)
 	}
 	p, err := pipeline.Start(ctx, pipeline.Config{
 		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"}, Logger: g.logger,
@@ -92,7 +93,7 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	})
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil // interrupted while it started
+		return nil //nolint:nilerr // interrupted while it started
 	case err != nil:
 		return f.explain(err)
 	}
@@ -101,7 +102,7 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	}
 	<-ctx.Done()
 	fmt.Fprintln(g.config.Stderr, "Stopping. Interrupt again to end at once.") //nolint:errcheck // as above
-	return p.Stop()                                                            //nolint:wrapcheck // says what failed
+	return p.Stop()
 }
 
 // explain says what to do about what most often keeps it from starting, in the words of the flags.
@@ -122,9 +123,9 @@ func (f upFlags) explain(err error) error {
 // openCatalog opens a venue file, or the sample's when there is no path.
 func openCatalog(path string) (*catalog.Catalog, error) {
 	if path == "" {
-		return catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt}) //nolint:wrapcheck // names the row
+		return catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
 	}
-	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt}) //nolint:wrapcheck // names the file
+	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
 // greet tells where everything is, and three lines to paste.
@@ -139,7 +140,8 @@ func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline) error {
 	if f.cluster > 1 {
 		replicas = fmt.Sprintf("%d replicas", min(f.cluster, pipeline.MaxReplicas))
 	}
-	const body = `{"requestId":"hello","cityText":"Tel Aviv","results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
+	const body = `{"requestId":"hello","cityText":"Tel Aviv",` +
+		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
 	_, err := fmt.Fprintf(out, `Up: enrichers  %s  %s
     NATS       %s
     store      %s, default sync; %s

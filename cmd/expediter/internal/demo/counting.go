@@ -36,7 +36,7 @@ func (c *counting) Search(ctx context.Context, place match.Place) ([]provider.Ve
 	case <-far.C:
 	case <-ctx.Done():
 	}
-	return c.Provider.Search(ctx, place) //nolint:wrapcheck // passes through
+	return c.Provider.Search(ctx, place)
 }
 
 // total is how often it was asked; repeated is how many of those calls were for a place it was asked for before.

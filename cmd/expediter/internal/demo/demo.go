@@ -70,20 +70,20 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	started := time.Now()
 	s, err := sample.Load()
 	if err != nil {
-		return Report{}, err //nolint:wrapcheck // says what is wrong
+		return Report{}, err
 	}
 	venues, err := catalog.Read(sample.Catalog(), catalog.Config{Name: contracts.ProviderWolt})
 	if err != nil {
-		return Report{}, err //nolint:wrapcheck // says what is wrong
+		return Report{}, err
 	}
 	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient()}
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
 		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
 	})
 	if err != nil {
-		return Report{}, err //nolint:wrapcheck // says what failed
+		return Report{}, err
 	}
-	d.say("started    an embedded NATS server (%s) and two enrichers, in %s", durability, round(time.Since(started)))
+	d.sayf("started    an embedded NATS server (%s) and two enrichers, in %s", durability, round(time.Since(started)))
 	err = d.run(ctx)
 	d.client.CloseIdleConnections()
 	if stopErr := d.pipeline.Stop(); err == nil {
@@ -108,7 +108,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 }
 
-func (d *demo) say(format string, args ...any) {
+func (d *demo) sayf(format string, args ...any) {
 	fmt.Fprintf(d.cfg.Out, format+"\n", args...) //nolint:errcheck // nobody to tell
 }
 
@@ -161,7 +161,7 @@ func (d *demo) askAll(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say("asked      %d searches by %d users at the same moment, over HTTP; everybody knew everything after %s",
+	d.sayf("asked      %d searches by %d users at the same moment, over HTTP; everybody knew everything after %s",
 		len(d.sample.Requests), len(d.users), round(time.Since(started)))
 	return nil
 }
@@ -206,10 +206,10 @@ func (d *demo) account() {
 		hits += u.hits
 	}
 	late := r.Places - hits - r.PendingLeft
-	d.say("           %d places in all, %d different ones; %d were known when asked for, %d were told later:",
+	d.sayf("           %d places in all, %d different ones; %d were known when asked for, %d were told later:",
 		r.Places, r.Distinct, hits, late)
-	d.say("           %d in the snapshot that a listener gets first, %d each by a patch when it was found out", late-r.Patches, r.Patches)
-	d.say("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
+	d.sayf("           %d in the snapshot that a listener gets first, %d each by a patch when it was found out", late-r.Patches, r.Patches)
+	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",
 		r.Jobs, r.DuplicateJobs, r.ProviderCalls, r.RepeatedCalls)
 }
 
@@ -230,7 +230,7 @@ func (d *demo) askAgain(ctx context.Context) error {
 	}
 	r := &d.report.Enricher
 	r.HitRequests, r.P50HitMS, r.P99HitMS = len(took), percentile(took, 50), percentile(took, 99)
-	d.say("asked      the searches again, %d requests one after the other: p50 %.2f ms, p99 %.2f ms (%s)\n",
+	d.sayf("asked      the searches again, %d requests one after the other: p50 %.2f ms, p99 %.2f ms (%s)\n",
 		len(took), r.P50HitMS, r.P99HitMS, durability)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -26,22 +27,27 @@ func (d *demo) tell(ctx context.Context) error {
 	}
 	results, err := d.pipeline.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
 	if err != nil {
-		return err //nolint:wrapcheck // says what failed
+		return err
 	}
 	r := &d.report.Enricher
 	byOutcome := map[contracts.Outcome][]string{}
 	for _, id := range slices.Sorted(maps.Keys(results)) {
 		outcome := results[id].Outcome
 		byOutcome[outcome] = append(byOutcome[outcome], id)
-		if want := d.sample.Truth[id]; want.Outcome == outcome && (want.VenueID == "" || results[id].Venue != nil && want.VenueID == results[id].Venue.ID) {
+		if agrees(d.sample.Truth[id], results[id]) {
 			r.AsExpected++
 		}
 	}
 	r.Found, r.NotFound = len(byOutcome[contracts.OutcomeFound]), len(byOutcome[contracts.OutcomeNotFound])
 	r.Ambiguous, r.Errors = len(byOutcome[contracts.OutcomeAmbiguous]), len(byOutcome[contracts.OutcomeError])
-	d.say("matched    %d found, %d not in the catalogue, %d ambiguous: %d of %d as the sample's author decided\n",
+	d.sayf("matched    %d found, %d not in the catalogue, %d ambiguous: %d of %d as the sample's author decided\n",
 		r.Found, r.NotFound, r.Ambiguous, r.AsExpected, r.Distinct)
 	return d.table(names, results, byOutcome)
+}
+
+// agrees says that a look-up came to what a careful person would decide.
+func agrees(want sample.Truth, got contracts.EnrichResult) bool {
+	return want.Outcome == got.Outcome && (want.VenueID == "" || got.Venue != nil && want.VenueID == got.Venue.ID)
 }
 
 // table shows some places of each outcome: of those that were found, the ones whose names have least in common.
@@ -60,14 +66,14 @@ func (d *demo) table(names map[string]string, results map[string]contracts.Enric
 				venue = result.Venue.Name
 			}
 			if err := w.Write(string(outcome), fmt.Sprintf("%.2f", result.Score), names[id], venue, strongest(result.Evidence)); err != nil {
-				return err //nolint:wrapcheck // says that it is the table
+				return err
 			}
 		}
 	}
 	if err := w.Close(); err != nil {
-		return err //nolint:wrapcheck // says that it is the table
+		return err
 	}
-	d.say("")
+	d.sayf("")
 	return nil
 }
 
@@ -112,16 +118,17 @@ func (d *demo) judge() {
 			mark = "✗"
 			d.report.Broken = append(d.report.Broken, text)
 		}
-		d.say("%s %s", mark, text)
+		d.sayf("%s %s", mark, text)
 	}
 	differ := d.disagreements()
 	check(r.Jobs == r.Distinct, "each place is one job: %d jobs for %d places", r.Jobs, r.Distinct)
-	check(r.ProviderCalls == r.Distinct && r.RepeatedCalls == 0, "the provider is asked once for each place: %d calls for %d places, %d of them repeated",
-		r.ProviderCalls, r.Distinct, r.RepeatedCalls)
+	check(r.ProviderCalls == r.Distinct && r.RepeatedCalls == 0,
+		"the provider is asked once for each place: %d calls for %d places, %d of them repeated", r.ProviderCalls, r.Distinct, r.RepeatedCalls)
 	check(r.PendingLeft == 0, "everybody is told everything: %d of %d answers left open", r.PendingLeft, r.Places)
 	check(differ == 0, "everybody is told the same: %d places of which two users were told different things", differ)
 	check(r.PendingAgain == 0, "what is known stays known: %d places pending when asked for again", r.PendingAgain)
-	check(r.Found+r.NotFound+r.Ambiguous == r.Distinct, "every look-up comes to a decision: %d of %d", r.Found+r.NotFound+r.Ambiguous, r.Distinct)
+	decided := r.Found + r.NotFound + r.Ambiguous
+	check(decided == r.Distinct, "every look-up comes to a decision: %d of %d", decided, r.Distinct)
 	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
 	d.report.OK = len(d.report.Broken) == 0
 }

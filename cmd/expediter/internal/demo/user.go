@@ -32,7 +32,7 @@ type user struct {
 func (u *user) ask(ctx context.Context) (pending int, err error) {
 	body, err := contracts.Encode(u.req)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // names the fields
+		return 0, err
 	}
 	start := time.Now()
 	data, err := u.do(ctx, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
@@ -42,7 +42,7 @@ func (u *user) ask(ctx context.Context) (pending int, err error) {
 	u.answer = time.Since(start)
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
 	if err != nil {
-		return 0, err //nolint:wrapcheck // names the fields
+		return 0, err
 	}
 	u.states = map[string]contracts.ProviderState{}
 	for _, r := range resp.Results {
@@ -68,7 +68,7 @@ func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]by
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, url, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to the end
+	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, url, err)
@@ -92,7 +92,7 @@ func (u *user) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen to %s: %w", url, err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // given up
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("listen to %s: %s", url, resp.Status) //nolint:err113 // shown only
 	}
@@ -129,8 +129,9 @@ func (u *user) hear(event string, data []byte) error {
 	case "snapshot":
 		var snapshot struct {
 			Places []struct {
-				PlaceID string `json:"placeId"`
 				contracts.Patch
+
+				PlaceID string `json:"placeId"`
 			} `json:"places"`
 		}
 		if err := json.Unmarshal(data, &snapshot); err != nil {

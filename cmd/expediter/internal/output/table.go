@@ -34,5 +34,6 @@ func (w tableWriter) Write(row Row) error {
 	if venue == "" {
 		venue = row.VenueID
 	}
-	return w.Writer.Write(row.PlaceID, row.Name, row.Status, row.Reason, score(row.Score), venue, row.URL) //nolint:wrapcheck // says that it is the table
+
+	return w.Writer.Write(row.PlaceID, row.Name, row.Status, row.Reason, score(row.Score), venue, row.URL)
 }

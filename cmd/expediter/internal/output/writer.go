@@ -35,7 +35,7 @@ type Options struct {
 }
 
 // New returns a writer to w, or ErrFormat.
-func New(w io.Writer, opts Options) (Writer, error) { //nolint:ireturn // which one it is, is the format's affair
+func New(w io.Writer, opts Options) (Writer, error) {
 	if opts.Format == "" {
 		opts.Format = FormatTable
 	}

@@ -21,7 +21,7 @@ type Embedded struct{ *Pipeline }
 func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
 	resp, err := p.Enrichers[0].Enrich(ctx, req)
 	if err != nil {
-		return enrich.Answer{}, err //nolint:wrapcheck // says what is wrong
+		return enrich.Answer{}, err
 	}
 	ids := make([]string, len(resp.Results))
 	for i, r := range resp.Results {
@@ -29,7 +29,7 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 	}
 	details, err := p.Enrichers[0].Results(ctx, contracts.ProviderWolt, ids)
 	if err != nil {
-		return enrich.Answer{}, err //nolint:wrapcheck // says what is wrong
+		return enrich.Answer{}, err
 	}
 	return enrich.Answer{Details: details, Response: resp}, nil
 }
@@ -37,12 +37,15 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 // remoteTimeout bounds one request to a service, beyond what it was asked to wait.
 const remoteTimeout = 10 * time.Second
 
+// defaultClient has no time limit: every request brings its own.
+var defaultClient = &http.Client{}
+
 // Remote answers from an enricher that runs elsewhere, over HTTP.
 type Remote struct {
 	// URL is where it is, such as http://localhost:8080.
 	URL string
 
-	// Client sends the requests. Defaults to http.DefaultClient.
+	// Client sends the requests. Defaults to one of its own for all that have none.
 	Client *http.Client
 }
 
@@ -50,7 +53,7 @@ type Remote struct {
 func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
 	body, err := contracts.Encode(req)
 	if err != nil {
-		return enrich.Answer{}, err //nolint:wrapcheck // names the fields
+		return enrich.Answer{}, err
 	}
 	limit, cancel := context.WithTimeout(ctx, time.Duration(req.WaitMS)*time.Millisecond+remoteTimeout)
 	defer cancel()
@@ -61,13 +64,13 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 	post.Header.Set("Content-Type", "application/json")
 	client := r.Client
 	if client == nil {
-		client = http.DefaultClient
+		client = defaultClient
 	}
 	answer, err := client.Do(post)
 	if err != nil {
 		return enrich.Answer{}, r.silent(ctx, err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // read to the end or given up
+	defer answer.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, 2*contracts.MaxBody))
 	if err != nil {
 		return enrich.Answer{}, r.silent(ctx, err)

@@ -107,7 +107,9 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 	if cfg.Nodes > 1 {
 		p.cluster, err = natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: cfg.Dir, Nodes: cfg.Nodes, Logger: cfg.ServerLogger})
 	} else {
-		p.server, err = natsrun.Start(natsrun.Config{Dir: cfg.Dir, Listen: cfg.NATSPort >= 0, Port: max(cfg.NATSPort, 0), Logger: cfg.ServerLogger})
+		p.server, err = natsrun.Start(natsrun.Config{
+			Dir: cfg.Dir, Listen: cfg.NATSPort >= 0, Logger: cfg.ServerLogger, Port: max(cfg.NATSPort, 0),
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("start NATS: %w", err)
@@ -125,9 +127,9 @@ func (p *Pipeline) replicas() int {
 // Connect returns a new client of the server, which the caller closes.
 func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	if p.cluster != nil {
-		return p.cluster.Connect(opts...) //nolint:wrapcheck // says what failed
+		return p.cluster.Connect(opts...)
 	}
-	return p.server.Connect(opts...) //nolint:wrapcheck // says what failed
+	return p.server.Connect(opts...)
 }
 
 // NATSURL is where clients of other processes find the server, "" for nowhere; the nodes of a cluster by commas.
@@ -140,7 +142,7 @@ func (p *Pipeline) NATSURL() string {
 
 // Stop ends everything, in the reverse order, and waits for it.
 func (p *Pipeline) Stop() error {
-	var errs []error
+	errs := make([]error, 0, len(p.Enrichers))
 	for _, e := range p.Enrichers {
 		errs = append(errs, e.Stop())
 	}

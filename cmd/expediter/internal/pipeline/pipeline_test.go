@@ -129,11 +129,11 @@ func TestDirKeepsResults(t *testing.T) {
 func TestStartCleansUpAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port, no more
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close() //nolint:errcheck // only held
+	defer listener.Close()
 	cfg := Config{
 		Dir: dir, Enrichers: []string{"127.0.0.1:0", listener.Addr().String()}, Logger: slog.New(slog.DiscardHandler), Provider: &mirror{},
 	}
@@ -156,7 +156,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 
 func TestNATSPort(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port, no more
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,12 +51,12 @@ func New(w io.Writer, columns ...Column) *Writer {
 	return &Writer{buf: bufio.NewWriter(w), columns: columns}
 }
 
-// Write adds a row of as many cells as there are columns.
+// Write adds a row. Cells are missing at the end when there are fewer than columns.
 func (w *Writer) Write(cells ...string) error {
 	row := make([]string, len(w.columns))
-	for i, c := range w.columns {
-		if row[i] = printable(cells[i]); c.Width > 0 {
-			row[i] = cut(row[i], c.Width)
+	for i, cell := range cells[:min(len(row), len(cells))] {
+		if row[i] = printable(cell); w.columns[i].Width > 0 {
+			row[i] = cut(row[i], w.columns[i].Width)
 		}
 	}
 	if w.widths != nil {
