@@ -6,8 +6,8 @@
 //
 // Prepare takes a place apart once: it folds the text, splits the name into words that tell something and words that do
 // not, reads street and house number out of the address, and turns names into sounds, so that a Hebrew, Arabic, Cyrillic
-// or Greek name can be compared with a Latin one. Compare observes some thirty features of a pair, each in [0,1], and adds
-// their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or AMBIGUOUS.
+// or Greek name or street can be compared with a Latin one. Compare observes some thirty features of a pair, each in [0,1],
+// and adds their weights up to the log-odds of a match. Best does so for every candidate and answers FOUND, NOT_FOUND or AMBIGUOUS.
 //
 //	Place -> Prepared --+
 //	                    +-> features -> weights -> score -> Outcome
@@ -33,8 +33,18 @@
 // odds come within a factor of four, unless both are evidently the same venue. Two branches of a chain, asked for by name
 // and city only, are the usual case.
 //
+// # Across scripts
+//
+// Streets in two scripts are the same, others, or not to be told by sound; what cannot be told is not observed, and only
+// house numbers that contradict each other count, for half. A street that sounds otherwise weighs less than one that is
+// written otherwise, because it may be translated, and little beside an equal house number.
+//
+// Names that sound unlike in two scripts may be translations. Those whose words are in the tables are compared by meaning
+// ("House of Pancakes"), and found as any other. Of the rest nothing is known: when the telephone and the address or the
+// position agree and no word contradicts, the outcome is AMBIGUOUS. It is never FOUND, because the venues of a hotel
+// share all these with names as different, and a wrong link is worse than none. Without the telephone it is NOT_FOUND.
+//
 // # What it does not do
 //
-// It has no gazetteer and no dictionary of proper names: a street or a venue whose name was translated rather than
-// transliterated is another name. Han, Kana, Hangul, Thai and the scripts of India are compared with themselves only.
+// It has no gazetteer and no dictionary of proper names, only words that many names and streets are made of. Han, Kana, Hangul, Thai and the scripts of India are compared with themselves only.
 package match

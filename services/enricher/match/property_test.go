@@ -68,6 +68,16 @@ func TestSymmetry(t *testing.T) {
 	}
 }
 
+// TestSymmetryOfForms compares names of several forms of which two agree equally well.
+func TestSymmetryOfForms(t *testing.T) {
+	t.Parallel()
+	a := match.Place{Name: "21 Pizza", Aliases: []string{"אבו מסעדת"}, City: "Москва"}
+	b := match.Place{Name: "ג'ירף & Sons and House", City: "Berlin"}
+	if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestSymmetryOfTies compares names of words that are equally like each other, so that their order could decide.
 func TestSymmetryOfTies(t *testing.T) {
 	t.Parallel()

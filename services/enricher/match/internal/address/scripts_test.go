@@ -58,6 +58,15 @@ func TestStreetsAcrossScripts(t *testing.T) {
 	}
 }
 
+// TestNumeralsAreNotHeard checks that a Roman numeral does not sound like its letters.
+func TestNumeralsAreNotHeard(t *testing.T) {
+	t.Parallel()
+	a, b := address.Parse("דרך יפו 5", nil), address.Parse("Paulus VI St 5", nil)
+	if g := address.Compare(&a, &b); verdict(g) == "same" {
+		t.Errorf("%+v", g)
+	}
+}
+
 // TestStreetsDoNotMeet compares each street of the table with the Latin form of every other one of another name: if
 // more than a few sounded alike, branches of a chain would be linked.
 func TestStreetsDoNotMeet(t *testing.T) {

@@ -135,3 +135,28 @@ func TestAliases(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 }
+
+// TestUntold tells names that may be translations of each other from names that are two.
+func TestUntold(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		a, b string
+		want float64
+	}{
+		{"The Magician", "הקוסם", 1},
+		{"The Fisherman", "Рыбак", 1},
+		{"Pizza Roma", "פיצה נאפולי", 1},
+		{"The Magician", "Spago", 0},
+		{"House of Pancakes", "בית הפנקייק", 0},
+		{"Taizu", "טאיזו", 0},
+		{"Magician Cafe", "מאפיית הקוסם", 0},
+		{"Magician Sushi", "פיצה הקוסם", 0},
+		{"寿司大", "Sushi Dai", 0},
+	} {
+		for _, pair := range [][2]string{{test.a, test.b}, {test.b, test.a}} {
+			if g := compare(pair[0], pair[1]); g.Untold != test.want {
+				t.Errorf("%q and %q: %v, want %v: %+v", pair[0], pair[1], g.Untold, test.want, g)
+			}
+		}
+	}
+}

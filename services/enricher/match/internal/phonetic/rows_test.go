@@ -46,6 +46,11 @@ func TestRowsOfRandomWords(t *testing.T) {
 		if got := phonetic.AtLeast(a, b, unwritten, 0.7); got != 0 && got != s || got == 0 && s >= 0.7 {
 			t.Fatalf("%s and %s: %v, at least 0.7 is %v", wordA, wordB, s, got)
 		}
+		c, _, _ := randomRow(r)
+		full, some := phonetic.Compound(a, b, c, unwritten, 0.01), phonetic.Compound(a, b, c, unwritten, 0.5)
+		if full >= 0.5 && some != full || full < 0.5 && some != 0 {
+			t.Fatalf("%s and two words: %v, at least 0.5 is %v", wordA, full, some)
+		}
 		if a.Weight > len(a.Sounds) || len(phonetic.Skeletons(a.Sounds)) > 4 {
 			t.Fatalf("%s weighs %d of %d sounds", wordA, a.Weight, len(a.Sounds))
 		}
@@ -80,7 +85,16 @@ func TestCompound(t *testing.T) {
 func TestReadApart(t *testing.T) {
 	t.Parallel()
 	for _, pair := range [][2]string{
-		{"herzl", "הרצל"}, {"knafeh", "כנאפה"}, {"magnus", "магнус"}, {"anglia", "англия"}, {"edgar", "эдгар"}, {"tami's", "תמי"}, {"mcdonald's", "מקדונלד'ס"},
+		{"herzl", "הרצל"},
+		{"knafeh", "כנאפה"},
+		{"magnus", "магнус"},
+		{"anglia", "англия"},
+		{"edgar", "эдгар"},
+		{"tami's", "תמי"},
+		{"schnitzel", "שניצל"},
+		{"kitsch", "китч"},
+		{"tchotchke", "צ'וצ'קה"},
+		{"mcdonald's", "מקדונלד'ס"},
 	} {
 		if got := similarity(pair[0], pair[1]); got < 0.85 {
 			t.Errorf("%s and %s: %.3f", pair[0], pair[1], got)
