@@ -135,9 +135,10 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	return e, nil
 }
 
-// assets are the names of the streams that the enricher works with.
+// assets are the names of the streams that the enricher works with. The one for dead letters is the worker's to check:
+// who writes to it need not be permitted to look into it.
 var assets = []string{
-	contracts.StreamDead, contracts.StreamEnrichJobs,
+	contracts.StreamEnrichJobs,
 	"KV_" + contracts.BucketEnrich, "KV_" + contracts.BucketJobs, "KV_" + contracts.BucketRequests,
 }
 

@@ -1,0 +1,113 @@
+package enricher
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
+	cfg, err := fromEnvironment(map[string]string{
+		"ENABLE_WOLT_ENRICHMENT": "true", "ENRICHER_ACK_WAIT": "7s", "ENRICHER_CONCURRENCY": "3", "ENRICHER_ORIGINS": "a.example.com,*.example.org",
+		"ENRICHER_CATALOG": "venues.csv", "NATS_URL": "nats://nats:4222", "ENRICHER_LISTEN": "-", "PATH": "/bin", "NATS_OTHER": "x",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		AckWait: 7 * time.Second, Catalog: "venues.csv", Concurrency: 3, Enabled: true, Listen: "-", NATSURL: "nats://nats:4222",
+		Origins: []string{"a.example.com", "*.example.org"},
+	}
+	if diff := cmp.Diff(want, cfg); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestFromEnvironmentReportsEverything at once, by the names of the variables.
+func TestFromEnvironmentReportsEverything(t *testing.T) {
+	t.Parallel()
+	_, err := fromEnvironment(map[string]string{
+		"ENRICHER_ACK_WAIT": "3x", "ENRICHER_CONCURRENCY": "many", "ENABLE_WOLT_ENRICHMENT": "perhaps",
+		"ENRICHER_WORKRES": "1", "ENRICHER_FOUND_TLL": "1h", "OTHER": "x",
+	})
+	if err == nil {
+		t.Fatal("nothing is reported")
+	}
+	for _, want := range []string{
+		`ENRICHER_ACK_WAIT is "3x"`, `ENRICHER_CONCURRENCY is "many"`, `ENABLE_WOLT_ENRICHMENT is "perhaps"`, "unknown environment variable ENRICHER_FOUND_TLL",
+		"unknown environment variable ENRICHER_WORKRES",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "OTHER") {
+		t.Errorf("the error speaks of what is not ours:\n%v", err)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	cfg := Config{}.withDefaults()
+	if cfg.Logger == nil || cfg.Enabled || cfg.CreateAssets || cfg.NoDeprecatedField {
+		t.Errorf("defaults are %+v", cfg)
+	}
+	cfg.Logger = nil
+	want := Config{AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSURL: "nats://127.0.0.1:4222", Replicas: 1, Version: "0.0.0-dev"}
+	if diff := cmp.Diff(want, cfg); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestValidateReportsEverything(t *testing.T) {
+	t.Parallel()
+	cfg := Config{
+		AckWait: time.Millisecond, Catalog: "a", ClaimTTL: time.Millisecond, Concurrency: -1, FoundTTL: -time.Second, MaxBytes: -1,
+		NotFoundTTL: 1500 * time.Millisecond, Origins: []string{"[", "https://x"}, Replicas: 9, WoltURL: "https://x",
+	}
+	err := cfg.withDefaults().validate()
+	if err == nil {
+		t.Fatal("nothing is reported")
+	}
+	for _, want := range []string{
+		"AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "NotFoundTTL", `"["`, `"https://x"`, "Replicas", "both set",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s:\n%v", want, err)
+		}
+	}
+	if err := (Config{}).withDefaults().validate(); err == nil || !strings.Contains(err.Error(), "ENRICHER_CATALOG") {
+		t.Errorf("without a provider it is %v, want what to set", err)
+	}
+	if err := (Config{Providers: []provider.Provider{named("a b")}}).withDefaults().validate(); err == nil {
+		t.Error("a provider's name that is no token was taken")
+	}
+	if err := (Config{Providers: []provider.Provider{named("a"), named("a")}}).withDefaults().validate(); err == nil {
+		t.Error("two providers of one name were taken")
+	}
+}
+
+// TestProviders opens what is configured, and says what cannot be.
+func TestProviders(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{Catalog: "nowhere.csv"}, "nowhere.csv"},
+		{Config{WoltURL: "ftp://x"}, "ENRICHER_WOLT_URL"},
+	} {
+		if _, err := c.cfg.providers(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want an error that names %s", c.cfg, err, c.want)
+		}
+	}
+	list, err := Config{WoltURL: "https://gateway.test"}.withDefaults().providers()
+	if err != nil || len(list) != 1 || list[0].Name() != "wolt" {
+		t.Errorf("providers are %v, %v", list, err)
+	}
+}

@@ -1,0 +1,403 @@
+package enricher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// patience ends a test that waits for what does not come.
+const patience = time.Minute
+
+// named is a provider that finds every place, but those called Nowhere, and fails for those called Trouble.
+type named string
+
+func (n named) Name() string { return string(n) }
+
+func (n named) Search(_ context.Context, place match.Place) ([]provider.Venue, error) {
+	switch place.Name {
+	case "Nowhere":
+		return nil, nil
+	case "Trouble":
+		return nil, &provider.Error{Kind: provider.KindUnsupported, Provider: string(n)}
+	}
+	return []provider.Venue{{Place: place, ID: "v", URL: "https://wolt.test/v"}}, nil
+}
+
+// buffer is a log that can be read.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func config() Config {
+	return Config{
+		CreateAssets: true, Enabled: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+		Providers: []provider.Provider{named("wolt")},
+	}
+}
+
+func begin(t *testing.T, nc *nats.Conn, cfg Config) *Enricher {
+	t.Helper()
+	e, err := Start(t.Context(), nc, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+func restaurant(name string) contracts.Restaurant {
+	return contracts.Restaurant{PlaceID: "id-" + name, Name: name, Address: "Harbour Road 1", CityText: "Haifa"}
+}
+
+// TestRun starts the service from its configuration, over TCP, asks it in every way, and stops it.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	log := &buffer{}
+	cfg := config()
+	cfg.NATSURL, cfg.Logger = srv.URL(), slog.New(slog.NewJSONHandler(log, nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	client, _ := natstest.Connect(t, srv)
+	msg := &nats.Msg{}
+	for deadline := time.Now().Add(patience); ; { // the service says nothing when it is ready, but answers
+		var err error
+		if msg, err = client.Request("enricher.v1.enrich", []byte(`{"waitMs":30000,"results":[{"placeId":"a","name":"A Kitchen","address":"Harbour Road 1","cityText":"Haifa"}]}`), patience); err == nil {
+			break
+		}
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 0 {
+		t.Errorf("answer is %s, %v", msg.Data, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	var ready struct{ HTTP, NATS string }
+	for line := range strings.SplitSeq(log.String(), "\n") {
+		if strings.Contains(line, "enricher: ready") {
+			if err := json.Unmarshal([]byte(line), &ready); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !strings.HasPrefix(ready.HTTP, "http://127.0.0.1:") || ready.NATS == "" {
+		t.Errorf("the log does not say where the service is:\n%s", log)
+	}
+}
+
+func TestRunReportsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	cfg := config()
+	cfg.NATSURL = "nats://127.0.0.1:1"
+	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "NATS_URL") {
+		t.Errorf("no server is %v, want what to set", err)
+	}
+	cfg.NATSNkey = "nowhere.nk"
+	if err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "NATS_NKEY") {
+		t.Errorf("no key is %v, want what to set", err)
+	}
+}
+
+// TestMissingAssets names what an administrator has to make.
+func TestMissingAssets(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	cfg := config()
+	cfg.CreateAssets = false
+	_, err := Start(t.Context(), nc, cfg)
+	if err == nil {
+		t.Fatal("started without streams")
+	}
+	for _, name := range []string{"ENRICH_JOBS", "KV_enrich", "KV_jobs", "KV_requests"} {
+		if !strings.Contains(err.Error(), "stream "+name+" is missing") {
+			t.Errorf("the error does not name %s:\n%v", name, err)
+		}
+	}
+}
+
+// TestDrift is logged and not mended.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	nc, js := natstest.Connect(t, srv)
+	begin(t, nc, config())
+	stream, err := js.Stream(t.Context(), "KV_requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := stream.CachedInfo().Config
+	changed.MaxBytes = 12345678
+	if _, err := js.UpdateStream(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	log := &buffer{}
+	cfg := config()
+	cfg.CreateAssets, cfg.Logger = false, slog.New(slog.NewTextHandler(log, nil))
+	other, _ := natstest.Connect(t, srv)
+	begin(t, other, cfg)
+	if s := log.String(); !strings.Contains(s, "max_bytes") || !strings.Contains(s, "KV_requests") {
+		t.Errorf("the log does not tell the difference:\n%s", s)
+	}
+}
+
+// TestListenFails: what cannot listen leaves nothing running.
+func TestListenFails(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	cfg := config()
+	cfg.Listen = "nowhere:http:1"
+	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), cfg.Listen) {
+		t.Errorf("started, or %v", err)
+	}
+}
+
+// TestProbes: alive all the time; ready while there is a connection, a store and a worker.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	nc, _ := natstest.Connect(t, srv)
+	cfg := config()
+	cfg.Version = "1.2.3"
+	e := begin(t, nc, cfg)
+	if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A")}, WaitMS: 30_000}); err != nil {
+		t.Fatal(err) // and after it the worker works
+	}
+	if status, body := get(t, e.URL()+"/readyz?verbose"); status != 200 || body != "[+]nats ok\n[+]store ok\n[+]worker ok\n" {
+		t.Errorf("readyz is %d %q", status, body)
+	}
+	if status, body := get(t, e.URL()+"/version"); status != 200 || body != "1.2.3\n" {
+		t.Errorf("version is %d %q", status, body)
+	}
+	srv.Stop()
+	status, body := get(t, e.URL()+"/readyz")
+	for !strings.Contains(body, "[-]nats failed: connection is ") { // the connection learns it in a moment
+		status, body = get(t, e.URL()+"/readyz")
+	}
+	if status != 503 || !strings.Contains(body, "[-]store failed: ") {
+		t.Errorf("without a server readyz is %d %q", status, body)
+	}
+	if status, _ := get(t, e.URL()+"/livez"); status != 200 {
+		t.Errorf("without a server livez is %d", status)
+	}
+}
+
+// TestInProcess is what a program that embeds the service does.
+func TestInProcess(t *testing.T) {
+	t.Parallel()
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	cfg := config()
+	cfg.Listen, cfg.NoDeprecatedField = "-", true
+	e := begin(t, nc, cfg)
+	if e.URL() != "" {
+		t.Errorf("URL is %q without HTTP", e.URL())
+	}
+	if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{{}}}); !errors.Is(err, contracts.ErrInvalid) {
+		t.Errorf("an invalid request is %v", err)
+	}
+	resp, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: 30_000})
+	if err != nil || resp.Pending != 0 || resp.Results[0].Field("wolt") != nil {
+		t.Errorf("answer is %+v, %v", resp, err)
+	}
+	results, err := e.Results(t.Context(), "wolt", []string{"id-A", "id-Nowhere"})
+	if err != nil || results["id-A"].Outcome != contracts.OutcomeFound || results["id-Nowhere"].Outcome != contracts.OutcomeNotFound {
+		t.Errorf("results are %+v, %v", results, err)
+	}
+	if s := e.Stats(); s.Requests != 1 || s.Jobs != 2 {
+		t.Errorf("stats are %+v", s)
+	}
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeastPrivilege runs the whole service as the user that production gives it, with streams, buckets and the consumer
+// made by an administrator: hits, misses, dead letters, event streams and micro, without one permission too few.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	_, admin := natstest.Connect(t, srv, users.As("admin"))
+	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{
+		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, MaxDeliver: -1, MaxAckPending: -1,
+		FilterSubjects: []string{contracts.EnrichJobsSubjects},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	nc, _ := natstest.Connect(t, srv, users.As("enricher"),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("the server refuses: %v", err) }))
+	cfg := config()
+	cfg.CreateAssets = false
+	e := begin(t, nc, cfg)
+
+	results := []contracts.Restaurant{restaurant("A"), restaurant("Nowhere"), restaurant("Trouble")}
+	for range 2 {
+		resp, err := e.Enrich(t.Context(), contracts.EnrichRequest{RequestID: "r", Results: results, WaitMS: 60_000})
+		if err != nil || resp.Pending != 0 {
+			t.Fatalf("%d pending, %v", resp.Pending, err)
+		}
+	}
+	if status, body := get(t, e.URL()+"/v1/requests/r/events"); status != 200 || !strings.Contains(body, "event: complete") {
+		t.Errorf("events are %d %q", status, body)
+	}
+	if status, body := get(t, e.URL()+"/v1/requests/unknown"); status != 404 {
+		t.Errorf("an unknown request is %d %q", status, body)
+	}
+	if status, body := get(t, e.URL()+"/readyz"); status != 200 {
+		t.Errorf("readyz is %d %q", status, body)
+	}
+	asker, _ := natstest.Connect(t, srv, users.As("publisher"))
+	if msg, err := asker.Request("enricher.v1.get", []byte(`{"requestId":"r"}`), patience); err != nil || !bytes.Contains(msg.Data, []byte(`"snapshot"`)) {
+		t.Errorf("a source system gets %+v, %v", msg, err)
+	}
+	if err := e.Stop(); err != nil {
+		t.Error(err)
+	}
+	if stream, err := admin.Stream(t.Context(), contracts.StreamDead); err != nil || stream.CachedInfo().State.Msgs != 1 {
+		t.Errorf("dead letters: %v, want one", err)
+	}
+}
+
+// pipes is a listener that stays in the process, so that HTTP works under fake time.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 80} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, nil
+}
+
+// TestLongAnswers: the time that a client has to send its request does not end a stream of events, nor a request that
+// waits.
+func TestLongAnswers(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		nc, js := natstest.Connect(t, srv)
+		if err := prepareAssets(t.Context(), js, config().withDefaults()); err != nil {
+			t.Fatal(err)
+		}
+		service, err := enrich.New(t.Context(), js, config().service(config().Providers))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		e := &Enricher{cfg: config(), nc: nc, service: service, stopped: make(chan struct{}), listener: listener}
+		e.workerState.Store(&workerState{})
+		e.serve(t.Context())
+		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+		defer client.CloseIdleConnections()
+		if e.URL() != "http://127.0.0.1:80" {
+			t.Errorf("URL is %q", e.URL())
+		}
+		began := time.Now()
+		resp, err := client.Post("http://x/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if took := time.Since(began); took < 55*time.Second || took > 56*time.Second {
+			t.Errorf("answered after %s, want 55 s", took)
+		}
+		resp, err = client.Get("http://x/v1/requests/r/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, resp.Body)
+			ended <- err
+		}()
+		elapse(10 * time.Minute)
+		select {
+		case err := <-ended:
+			t.Errorf("the stream has ended: %v", err)
+		default:
+		}
+		began = time.Now()
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the stop took %s, want no wait for open streams", took)
+		}
+	})
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

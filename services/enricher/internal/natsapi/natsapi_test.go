@@ -1,0 +1,227 @@
+package natsapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience ends a test that waits for what does not come.
+const patience = time.Minute
+
+// never is a provider that nobody asks: no jobs are worked here.
+type never struct{}
+
+func (never) Name() string { return contracts.ProviderWolt }
+
+func (never) Search(context.Context, match.Place) ([]provider.Venue, error) { panic("asked") }
+
+// start serves on a connection of its own and returns another one, of a client.
+func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *natsapi.API, client *nats.Conn) {
+	t.Helper()
+	nc, js := natstest.Connect(t, srv)
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	service, err := enrich.New(t.Context(), js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(service.Close)
+	if api, err = natsapi.Start(nc, service, "1.2.3", logger); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := api.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	client, _ = natstest.Connect(t, srv)
+	return api, client
+}
+
+func request(t *testing.T, nc *nats.Conn, subject, body string) *nats.Msg {
+	t.Helper()
+	msg, err := nc.Request(subject, []byte(body), patience)
+	if err != nil {
+		t.Fatalf("%s: %v", subject, err)
+	}
+	return msg
+}
+
+func TestEnrichAndGet(t *testing.T) {
+	t.Parallel()
+	_, nc := start(t, natstest.Server(t))
+	msg := request(t, nc, "enricher.v1.enrich", `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House"}]}`)
+	const want = `{"requestId":"r","results":[{"x":1.0,"placeId":"ChIJ123","name":"Pizza House","providers":{"wolt":{"status":"PENDING","url":null}}}],"pending":1}`
+	if diff := cmp.Diff(want, string(msg.Data)); diff != "" || msg.Header.Get(micro.ErrorCodeHeader) != "" {
+		t.Errorf("answer %v (-want +got):\n%s", msg.Header, diff)
+	}
+	msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`)
+	var s enrich.Snapshot
+	if err := json.Unmarshal(msg.Data, &s); err != nil || s.Pending != 1 || s.Places[0].PlaceID != "ChIJ123" {
+		t.Errorf("snapshot is %s, %v", msg.Data, err)
+	}
+}
+
+// TestErrors have the headers of ADR-32, and the failing fields in the body.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	_, nc := start(t, natstest.Server(t, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { o.MaxPayload = 4 << 20 } }))
+	many := strings.Repeat(`,{"placeId":"a","name":"A"}`, 101)[1:]
+	for name, c := range map[string]struct {
+		subject, body, code string
+		fields              []string
+	}{
+		"not JSON":         {"enrich", `hello`, "400", []string{""}},
+		"empty":            {"enrich", ``, "400", []string{""}},
+		"no results":       {"enrich", `{}`, "400", []string{"/results"}},
+		"wrong types":      {"enrich", `{"requestId":7,"results":"x"}`, "400", []string{"/requestId", "/results"}},
+		"missing fields":   {"enrich", `{"results":[{}]}`, "400", []string{"/results/0/name", "/results/0/placeId"}},
+		"101 results":      {"enrich", `{"results":[` + many + `]}`, "400", []string{"/results"}},
+		"over 1 MiB":       {"enrich", `{"results":[],"x":"` + strings.Repeat("x", 1<<20) + `"}`, "413", nil},
+		"unknown provider": {"enrich", `{"results":[],"providers":["yelp"]}`, "400", nil},
+		"no id":            {"get", `{}`, "400", []string{"/requestId"}},
+		"no object":        {"get", `r`, "400", []string{"/requestId"}},
+		"unknown request":  {"get", `{"requestId":"nobody"}`, "404", nil},
+		"hostile request":  {"get", `{"requestId":"../*.>\u0000"}`, "404", nil},
+		"long request":     {"get", `{"requestId":"` + strings.Repeat("x", 10<<10) + `"}`, "404", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			msg := request(t, nc, "enricher.v1."+c.subject, c.body)
+			if code := msg.Header.Get(micro.ErrorCodeHeader); code != c.code {
+				t.Errorf("code is %q, want %s", code, c.code)
+			}
+			if text := msg.Header.Get(micro.ErrorHeader); text == "" || len(text) > 8192 {
+				t.Errorf("error is %q", text)
+			}
+			var body struct{ Errors []contracts.FieldError }
+			if len(msg.Data) > 0 {
+				if err := json.Unmarshal(msg.Data, &body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var fields []string
+			for _, e := range body.Errors {
+				fields = append(fields, e.Path)
+			}
+			slices.Sort(fields)
+			if diff := cmp.Diff(c.fields, fields); diff != "" {
+				t.Errorf("failing fields (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDiscovery: what the nats command line shows of the service.
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	_, nc := start(t, natstest.Server(t))
+	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
+	request(t, nc, "enricher.v1.enrich", `{}`)
+	var info micro.Info
+	if err := json.Unmarshal(request(t, nc, "$SRV.INFO.enricher", "").Data, &info); err != nil {
+		t.Fatal(err)
+	}
+	var subjects []string
+	for _, e := range info.Endpoints {
+		subjects = append(subjects, e.Name+" "+e.Subject)
+		if e.Metadata["request"] == "" || e.Metadata["response"] == "" {
+			t.Errorf("metadata of %s is %v", e.Name, e.Metadata)
+		}
+	}
+	if diff := cmp.Diff([]string{"enrich enricher.v1.enrich", "get enricher.v1.get"}, subjects); diff != "" || info.Version != "1.2.3" {
+		t.Errorf("version %s, endpoints (-want +got):\n%s", info.Version, diff)
+	}
+	var stats micro.Stats
+	if err := json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats); err != nil {
+		t.Fatal(err)
+	}
+	if len(stats.Endpoints) != 2 || stats.Endpoints[0].NumRequests != 2 {
+		t.Errorf("stats are %+v, want two requests", stats.Endpoints)
+	}
+}
+
+// TestStoreDown: the service answers while the store is away.
+func TestStoreDown(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	_, nc := start(t, srv, func(c *enrich.Config) { c.StoreTimeout = 50 * time.Millisecond })
+	_, js := natstest.Connect(t, srv)
+	for _, name := range []string{"KV_enrich", "KV_requests"} {
+		if err := js.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	msg := request(t, nc, "enricher.v1.enrich", `{"results":[{"placeId":"a","name":"A"}]}`)
+	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
+		t.Errorf("answer is %s, %v", msg.Data, err)
+	}
+	if msg = request(t, nc, "enricher.v1.get", `{"requestId":"r"}`); msg.Header.Get(micro.ErrorCodeHeader) == "" {
+		t.Errorf("answer is %v %s, want an error", msg.Header, msg.Data)
+	}
+}
+
+// TestStop answers who is waiting with what is known.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	api, nc := start(t, natstest.Server(t))
+	replies, err := nc.SubscribeSync("replies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// An answer to a later request says that the earlier ones have begun.
+	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
+	if err := api.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		msg, err := replies.NextMsg(patience)
+		if err != nil {
+			t.Fatalf("answer %d: %v", n, err)
+		}
+		if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
+			t.Errorf("answer %d is %v %s, want what was known", n, msg.Header, msg.Data)
+		}
+	}
+	if _, err := nc.Request("enricher.v1.enrich", []byte(`{"results":[]}`), patience); err == nil {
+		t.Error("a stopped service answers")
+	}
+	if err := api.Stop(); err != nil {
+		t.Errorf("a second stop: %v", err)
+	}
+}
