@@ -68,6 +68,30 @@ func brands(t *testing.T) []brand {
 	return out
 }
 
+// TestHotelInTwoScripts puts every two brands into one hotel: all agrees but the names. None may be taken for another.
+func TestHotelInTwoScripts(t *testing.T) {
+	t.Parallel()
+	list := brands(t)
+	found, tried := 0, 0
+	for i, a := range list {
+		p := match.Prepare(match.Place{Name: a.foreign, Address: "הרצל 12", City: "חיפה", Phone: "04-8555555", Location: at(32, 34)})
+		for j, b := range list {
+			if i == j || a.latin == b.latin || a.foreign == b.foreign {
+				continue
+			}
+			tried++
+			q := match.Prepare(match.Place{Name: b.latin, Address: "12 Herzl St", City: "Haifa", Phone: "+972 4 8555555", Location: at(32, 34)})
+			if d := p.Best([]*match.Prepared{q}); d.Outcome == match.Found {
+				found++
+				t.Logf("%s is %s: %s", a.foreign, b.latin, d.Evidence)
+			}
+		}
+	}
+	if found*200 > tried {
+		t.Errorf("%d of %d were taken for one", found, tried)
+	}
+}
+
 // TestBrandsAcrossScripts asks for each name among all Latin ones, with the city as the only other evidence.
 func TestBrandsAcrossScripts(t *testing.T) {
 	t.Parallel()

@@ -46,5 +46,6 @@
 //
 // # What it does not do
 //
-// It has no gazetteer and no dictionary of proper names, only words that many names and streets are made of. Han, Kana, Hangul, Thai and the scripts of India are compared with themselves only.
+// It has no gazetteer and no dictionary of proper names, only words that many names and streets are made of. Han, Kana,
+// Hangul, Thai and the scripts of India are compared with themselves only.
 package match

@@ -63,6 +63,8 @@ food foods אוכל еда φαγητο طعام اكل
 // foodWords are dishes, cuisines and common adjectives.
 const foodWords = `
 saint st ste sainte sankt sint святой
+abu abou אבו ابو абу
+umm oum ام
 mount mt
 fort ft
 doctor dr

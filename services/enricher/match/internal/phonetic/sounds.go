@@ -58,8 +58,8 @@ const (
 const MaxSounds = 48
 
 // Of returns the sounds of a folded word with its apostrophes. Doubled letters sound once where vowels are written;
-// elsewhere a vowel may stand between them, so the second may be silent. The row of a script that is not compared by
-// sound is empty.
+// elsewhere a vowel stands between them, because a doubled sound is written once. The row of a script that is not compared
+// by sound is empty.
 func Of(raw string, script text.Script) []Sound {
 	if !script.Sounded() {
 		return nil
@@ -69,12 +69,9 @@ func Of(raw string, script text.Script) []Sound {
 	for i := 0; i < len(in) && len(out) < MaxSounds; {
 		sounds, n := read(in, i)
 		for _, s := range sounds {
-			doubled := len(out) > 0 && out[len(out)-1]&^silent == s&^silent
-			switch {
-			case s == 0 || doubled && !script.Abjad():
+			doubled := !script.Abjad() && len(out) > 0 && out[len(out)-1]&^silent == s&^silent
+			if s == 0 || doubled {
 				continue
-			case doubled && out[len(out)-1]&silent == 0: // of three, one is heard
-				s |= silent
 			}
 			out = append(out, s)
 		}

@@ -75,6 +75,7 @@ var digraphs = map[string][2]Sound{
 	"טש":  {pCh | pT, pSh | silent},
 	"דז'": {pJ},
 	"קס":  {pK, pS},
+	"لل":  {pL, pL | silent}, // as in Allah
 	"تش":  {pCh},
 	"دج":  {pJ},
 	"كس":  {pK, pS},
