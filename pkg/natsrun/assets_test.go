@@ -1,6 +1,7 @@
 package natsrun_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -66,7 +67,11 @@ func createAssets(t *testing.T, js jetstream.JetStream, change func(*jetstream.S
 
 		change(&sc)
 
-		if _, err := js.CreateStream(t.Context(), sc); err != nil {
+		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+			_, err := js.CreateStream(ctx, sc)
+
+			return err
+		}); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

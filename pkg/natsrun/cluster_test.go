@@ -2,6 +2,7 @@ package natsrun_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 				t.Errorf("%s runs after Stop", after.Name)
 			}
 
-			putUntilTaken(t, kv, "k", "2")
+			put(t, kv, "k", "2")
 
 			if err := after.Start(t.Context()); err != nil {
 				t.Fatal(err)
@@ -82,7 +83,7 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 		t.Errorf("log of the killed node: got %v and a farewell, want none:\n%s", err, said)
 	}
 
-	putUntilTaken(t, kv, "k", "after")
+	put(t, kv, "k", "after")
 
 	if err := c.WaitReady(t.Context()); err != nil {
 		t.Fatalf("two of three: %v", err)
@@ -117,7 +118,7 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 		}
 	}
 
-	if _, err := c.StreamLeader(t.Context(), "KV_b"); !errors.Is(err, natsrun.ErrNoLeader) {
+	if _, err := c.StreamLeader(soon(t), "KV_b"); !errors.Is(err, natsrun.ErrNoLeader) {
 		t.Errorf("leader while all are dead: got %v, want ErrNoLeader", err)
 	}
 
@@ -158,17 +159,19 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 	// A client of the paused node would wait for it as well.
 	_, js = natstest.ConnectURL(t, strings.Join(others, ","))
 
-	kv, err := js.KeyValue(t.Context(), "b")
-	for err != nil && t.Context().Err() == nil {
-		kv, err = js.KeyValue(t.Context(), "b")
+	var kv jetstream.KeyValue
+
+	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		kv, err = js.KeyValue(ctx, "b")
+
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 
-	putUntilTaken(t, kv, "k", "after")
+	put(t, kv, "k", "after")
 
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-
-	if err := c.WaitReady(ctx); !errors.Is(err, natsrun.ErrNotReady) || !strings.Contains(err.Error(), paused.Name) {
+	if err := c.WaitReady(soon(t)); !errors.Is(err, natsrun.ErrNotReady) || !strings.Contains(err.Error(), paused.Name) {
 		t.Errorf("ready with a paused node: got %v, want ErrNotReady that names %s", err, paused.Name)
 	}
 
@@ -220,7 +223,7 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("bad configuration: got %v, want both mistakes named", err)
 	}
 
-	if _, err := c.StreamLeader(t.Context(), "NONE"); !errors.Is(err, natsrun.ErrNoLeader) {
+	if _, err := c.StreamLeader(soon(t), "NONE"); !errors.Is(err, natsrun.ErrNoLeader) {
 		t.Errorf("leader of no stream: got %v, want ErrNoLeader", err)
 	}
 
@@ -243,45 +246,62 @@ func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	return n
 }
 
-// putUntilTaken writes until the cluster has a leader to take it.
-func putUntilTaken(t testing.TB, kv jetstream.KeyValue, key, value string) {
+// soon ends a wait for what does not come.
+func soon(t testing.TB) context.Context {
 	t.Helper()
 
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-		_, err := kv.PutString(ctx, key, value)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
 
-		cancel()
-
-		if err == nil {
-			return
-		}
-
-		if t.Context().Err() != nil {
-			t.Fatalf("put %s: %v", key, err)
-		}
-	}
+	return ctx
 }
 
 // mustHold makes the node lead, so that the answer is its own, and reads there.
 func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 	t.Helper()
 
-	for leader(t, c) != n {
-		if err := c.StepDown(t.Context(), "KV_b"); err != nil {
+	nc, _ := natstest.ConnectURL(t, n.URL)
+
+	var got struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data []byte `json:"data"`
+		} `json:"message"`
+	}
+
+	// Only the leader answers this; one that leads before and after is who did.
+	for led := false; !led; led = leader(t, c) == n {
+		makeLead(t, c, n)
+
+		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+			got.Error = nil
+
+			msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_b", []byte(`{"last_by_subj":"$KV.b.k"}`))
+			if err != nil {
+				return err
+			}
+
+			if err := json.Unmarshal(msg.Data, &got); err != nil || got.Error == nil {
+				return err
+			}
+
+			return got.Error
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	_, js := natstest.ConnectURL(t, n.URL)
-
-	stream, err := js.Stream(t.Context(), "KV_b")
-	if err != nil {
-		t.Fatal(err)
+	if string(got.Message.Data) != want {
+		t.Errorf("what %s holds: got %q, want %q", n.Name, got.Message.Data, want)
 	}
+}
 
-	got, err := stream.GetLastMsgForSubject(t.Context(), "$KV.b.k")
-	if err != nil || string(got.Data) != want {
-		t.Errorf("what %s holds: got %v, %v, want %q", n.Name, got, err, want)
+func makeLead(t testing.TB, c *natsrun.Cluster, n *natsrun.Node) {
+	t.Helper()
+
+	for leader(t, c) != n {
+		if err := c.StepDown(t.Context(), "KV_b"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -3,9 +3,9 @@ package natsrun
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	askTimeout   = time.Second // one node, one question: a frozen one must not hold up the others
-	maxReplicas  = 5           // the server's own bound
+	firstTry     = time.Second      // how long an answer may take before it is asked for again
+	lastTry      = 16 * time.Second // each try gets twice as long, up to this
+	maxReplicas  = 5                // the server's own bound
 	pollInterval = 20 * time.Millisecond
-	stepDownAPI  = "$JS.API.STREAM.LEADER.STEPDOWN."
 )
 
 // WaitReady returns when the nodes that run agree on a meta leader, all of them
@@ -37,48 +37,9 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 		return err
 	}
 
-	return c.poll(ctx, c.checkCreate)
-}
+	name := "natsrun-ready-" + rand.Text()
 
-// StreamLeader returns the node that says of itself that it leads the stream
-// (of any account; a bucket's stream is "KV_<bucket>"), or ErrNoLeader.
-func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error) {
-	for name, info := range c.view(ctx) {
-		if d := details(info)[stream]; d != nil && d.Cluster != nil && d.Cluster.Leader == name {
-			return c.node(name), nil
-		}
-	}
-
-	return nil, fmt.Errorf("%w: %s: create it first, and WaitReady", ErrNoLeader, stream)
-}
-
-// StepDown makes the stream's leader hand over to another node and returns when
-// the new one leads. A stream with one replica has nobody to hand over to.
-func (c *Cluster) StepDown(ctx context.Context, stream string) error {
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-
-	before, err := c.StreamLeader(ctx, stream)
-	if err != nil {
-		return err
-	}
-
-	if err := c.requestStepDown(ctx, stream); err != nil {
-		return err
-	}
-
-	return c.poll(ctx, func(ctx context.Context) error {
-		after, err := c.StreamLeader(ctx, stream)
-		if err != nil {
-			return err
-		}
-
-		if after == before {
-			return fmt.Errorf("stream %s is still led by %s", stream, before.Name)
-		}
-
-		return nil
-	})
+	return c.pollPatiently(ctx, func(ctx context.Context) error { return c.checkCreate(ctx, name) })
 }
 
 // bounded gives ctx a deadline if it has none.
@@ -113,11 +74,27 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 	}
 }
 
-// view asks every node that runs. One that does not answer is not in it.
-func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
+// pollPatiently is poll for what may have no answer at all: a check that runs out
+// of its time gets twice as much the next time.
+func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context) error) error {
+	patience := firstTry
 
+	return c.poll(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+
+		err := check(ctx)
+		if ctx.Err() != nil {
+			patience = min(2*patience, lastTry)
+		}
+
+		return err
+	})
+}
+
+// view asks every node that runs and waits for all answers: a frozen one has none
+// before ctx ends. One without an answer is not in the view.
+func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
 	infos := make([]*server.JSInfo, len(c.Nodes))
 
 	var wg sync.WaitGroup
@@ -161,14 +138,20 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 	return checkStreams(before, after)
 }
 
-// viewAll is view with an error when a node runs and does not answer.
+// viewAll is view with an error that names the nodes that run and do not answer.
 func (c *Cluster) viewAll(ctx context.Context) (map[string]*server.JSInfo, error) {
 	view := c.view(ctx)
 
+	var silent []string
+
 	for _, n := range c.Nodes {
 		if n.Running() && view[n.Name] == nil {
-			return nil, fmt.Errorf("node %s does not answer", n.Name)
+			silent = append(silent, n.Name)
 		}
+	}
+
+	if len(silent) > 0 {
+		return nil, fmt.Errorf("no answer from %s", strings.Join(silent, ", "))
 	}
 
 	return view, nil
@@ -176,18 +159,16 @@ func (c *Cluster) viewAll(ctx context.Context) (map[string]*server.JSInfo, error
 
 // checkCreate returns nil when a stream can be placed on every node that runs:
 // a new leader knows its peers a moment before it knows what they have room for.
-func (c *Cluster) checkCreate(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-
-	return c.withClient(func(nc *nats.Conn) error {
+// A repeated check finds the stream that an earlier one made without hearing of it.
+func (c *Cluster) checkCreate(ctx context.Context, name string) error {
+	return c.withClient(ctx, func(nc *nats.Conn) error {
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return fmt.Errorf("natsrun: %w", err)
 		}
 
-		name := "natsrun-ready-" + rand.Text()
-		replicas := min(len(c.view(ctx)), maxReplicas)
+		replicas := min(c.running(), maxReplicas)
+		name := fmt.Sprintf("%s-%d", name, replicas)
 
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: name, Subjects: []string{name}, Replicas: replicas, Storage: jetstream.MemoryStorage,
@@ -200,45 +181,28 @@ func (c *Cluster) checkCreate(ctx context.Context) error {
 	})
 }
 
-func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
-	return c.withClient(func(nc *nats.Conn) error {
-		msg, err := nc.RequestWithContext(ctx, stepDownAPI+stream, nil)
-		if err != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
-		}
+func (c *Cluster) running() int {
+	running := 0
 
-		var resp server.JSApiStreamLeaderStepDownResponse
-		if err := json.Unmarshal(msg.Data, &resp); err != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, err)
+	for _, n := range c.Nodes {
+		if n.Running() {
+			running++
 		}
+	}
 
-		if resp.Error != nil {
-			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
-		}
-
-		return nil
-	})
+	return running
 }
 
-// withClient runs f with a client that is closed afterwards.
-func (c *Cluster) withClient(f func(*nats.Conn) error) error {
-	nc, err := c.Connect(slices.Concat(c.cfg.ClientOptions, []nats.Option{nats.Timeout(askTimeout)})...)
+// withClient runs f with a client that is closed afterwards. Connecting to one
+// node lasts as long as ctx, which has a deadline.
+func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) error {
+	nc, err := c.Connect(slices.Concat(c.cfg.ClientOptions, []nats.Option{nats.Timeout(timeLeft(ctx))})...)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
 
 	return f(nc)
-}
-
-func (c *Cluster) node(name string) *Node {
-	for _, n := range c.Nodes {
-		if n.Name == name {
-			return n
-		}
-	}
-
-	return nil
 }
 
 // checkMeta returns nil when all agree on a leader that knows all as current.

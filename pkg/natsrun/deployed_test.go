@@ -1,7 +1,6 @@
 package natsrun_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -154,30 +152,14 @@ func TestClusterFormsFromTheDeployedFiles(t *testing.T) {
 	}
 
 	for i, s := range servers {
-		if !s.ReadyForConnections(10 * time.Second) {
+		if !s.ReadyForConnections(2 * time.Minute) {
 			t.Fatalf("n%d takes no connections", i+1)
 		}
 	}
 
 	_, js := natstest.ConnectURL(t, servers[0].ClientURL(), users.As("admin"))
 
-	create := func() (jetstream.KeyValue, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-
-		return js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: nodes})
-	}
-
-	kv, err := create()
-	for err != nil && t.Context().Err() == nil { // no leader yet
-		kv, err = create()
-	}
-
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	put(t, kv, "k", "v")
+	put(t, bucket(t, js, "b", nodes), "k", "v") // once there is a leader
 }
 
 func TestUsersMustBeComplete(t *testing.T) {

@@ -2,6 +2,7 @@ package natsrun_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net"
@@ -271,40 +272,31 @@ func TestFiftyServersInParallel(t *testing.T) {
 func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jetstream.KeyValue {
 	t.Helper()
 
-	cfg := jetstream.KeyValueConfig{Bucket: name, Replicas: replicas}
+	var kv jetstream.KeyValue
 
-	// With fast elections on a busy machine another node may lead by now, which has
-	// not heard yet what room the others have.
-	kv, err := js.CreateKeyValue(t.Context(), cfg)
-	for noPeers(err) && t.Context().Err() == nil {
-		kv, err = js.CreateKeyValue(t.Context(), cfg)
-	}
+	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: replicas})
 
-	if err != nil {
+		return err
+	}); err != nil {
 		t.Fatalf("create bucket %s with %d replicas: %v", name, replicas, err)
 	}
 
 	return kv
 }
 
-// noPeers tells whether a stream found no place for its replicas.
-func noPeers(err error) bool {
-	const noSuitablePeers = 10005
-
-	var api *jetstream.APIError
-
-	return errors.As(err, &api) && api.ErrorCode == noSuitablePeers
-}
-
-func put(t testing.TB, kv jetstream.KeyValue, key, value string) uint64 {
+func put(t testing.TB, kv jetstream.KeyValue, key, value string) (revision uint64) {
 	t.Helper()
 
-	rev, err := kv.PutString(t.Context(), key, value)
-	if err != nil {
+	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		revision, err = kv.PutString(ctx, key, value)
+
+		return err
+	}); err != nil {
 		t.Fatalf("put %s: %v", key, err)
 	}
 
-	return rev
+	return revision
 }
 
 func await(t testing.TB, signal <-chan struct{}, what string) {

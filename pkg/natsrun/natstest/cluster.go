@@ -13,7 +13,7 @@ import (
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
 
-	cfg := natsrun.ClusterConfig{Nodes: n}
+	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}
 	for _, m := range mutate {
 		m(&cfg)
 	}

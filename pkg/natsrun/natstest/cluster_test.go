@@ -1,6 +1,7 @@
 package natstest_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -27,7 +28,11 @@ func TestClusterTakesThreeReplicas(t *testing.T) {
 	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Replicas: 3}); err != nil {
+	if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Replicas: 3})
+
+		return err
+	}); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,10 @@ import (
 
 const reconnectWait = 10 * time.Millisecond
 
+// patience ends what hangs. It is far longer than anything takes, also with the
+// race detector on a machine with other work: no test depends on it.
+const patience = 2 * time.Minute
+
 // Server runs a server for this test alone, without a TCP listener and with its
 // store in t.TempDir, and stops it when the test ends. It fails the test when
 // the server does not start. Mutations are applied in order, before the start.
@@ -19,7 +23,7 @@ const reconnectWait = 10 * time.Millisecond
 func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	t.Helper()
 
-	cfg := natsrun.Config{ServerName: "test"}
+	cfg := natsrun.Config{ReadyTimeout: patience, ServerName: "test"}
 	for _, m := range mutate {
 		m(&cfg)
 	}
@@ -40,18 +44,20 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 
 // Connect returns an in-process client of s, and its JetStream context. The
 // client survives a Restart of s and is closed when the test ends, before a
-// server that Server started.
+// server that Server started. Connecting, and a JetStream request whose context
+// has no deadline, may take two minutes, so that a busy machine fails no test.
 func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
-	nc, err := s.Connect(opts...)
+	nc, err := s.Connect(append([]nats.Option{nats.Timeout(patience)}, opts...)...)
 
 	return client(t, nc, err)
 }
 
 // ConnectURL is Connect over TCP, for a server with Config.Listen or the nodes of
 // a cluster. It reconnects for ever, after 10 ms, to any of the servers in url
-// (comma-separated) and does not learn others from them.
+// (comma-separated) and does not learn others from them. An election of a cluster
+// swallows requests: see UntilAnswered.
 func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
@@ -69,7 +75,7 @@ func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetSt
 
 	t.Cleanup(nc.Close)
 
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatalf("JetStream context: %v", err)
 	}
@@ -83,5 +89,6 @@ func urlOptions() []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectJitter(0, 0),
 		nats.ReconnectWait(reconnectWait),
+		nats.Timeout(patience),
 	}
 }
