@@ -94,9 +94,10 @@ type Cluster struct {
 	// Nodes are the nodes, n1 first, whether they run or not.
 	Nodes []*Node
 
-	cfg  ClusterConfig
-	dir  *storeDir
-	stop sync.Once
+	cfg   ClusterConfig
+	dir   *storeDir
+	ports *portBlock
+	stop  sync.Once
 }
 
 // StartCluster starts the nodes from deploy/nats/cluster, on free ports, and
@@ -190,14 +191,14 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 
 // defineNodes gives each node its place, its ports and its configuration.
 func (c *Cluster) defineNodes() error {
-	ports, err := freePorts(portsPerNode * c.cfg.Nodes)
-	if err != nil {
+	if err := c.takePorts(); err != nil {
 		return err
 	}
 
 	specs := make([]nodeSpec, c.cfg.Nodes)
 	routes := make([]string, c.cfg.Nodes)
 	password := rand.Text()
+	ports := c.ports.ports
 
 	for i := range specs {
 		name := fmt.Sprintf("n%d", i+1)
@@ -212,10 +213,12 @@ func (c *Cluster) defineNodes() error {
 	c.Nodes = make([]*Node, c.cfg.Nodes)
 
 	for i, spec := range specs {
-		spec.Text, err = nodeText(i, c.cfg.Users, routes, password)
+		text, err := nodeText(i, c.cfg.Users, routes, password)
 		if err != nil {
 			return err
 		}
+
+		spec.Text = text
 
 		if err := os.MkdirAll(spec.Dir, dirMode); err != nil {
 			return fmt.Errorf("%w: %w", ErrDirUnusable, err)
@@ -225,6 +228,19 @@ func (c *Cluster) defineNodes() error {
 	}
 
 	return nil
+}
+
+// takePorts takes other ports than those so far.
+func (c *Cluster) takePorts() error {
+	ports, err := reservePorts(portsPerNode * c.cfg.Nodes)
+	if err != nil {
+		return err
+	}
+
+	err = c.ports.close()
+	c.ports = ports
+
+	return err
 }
 
 // each runs f on every node at once and joins the errors.
@@ -245,7 +261,7 @@ func (c *Cluster) shutdown() error {
 	var err error
 
 	c.stop.Do(func() {
-		err = errors.Join(c.each((*Node).Stop), c.dir.close())
+		err = errors.Join(c.each((*Node).Stop), c.ports.close(), c.dir.close())
 	})
 
 	return err

@@ -103,13 +103,16 @@ func TestClusterFormsFromTheDeployedFiles(t *testing.T) {
 
 	users := natstest.NewUsers(t)
 
-	// A cluster that has stopped leaves its ports behind, known to be free.
+	// A cluster whose nodes are down keeps their ports free.
 	free := natstest.Cluster(t, nodes)
-	free.Stop()
 
 	var ports []int
 
 	for _, n := range free.Nodes {
+		if err := n.Stop(); err != nil {
+			t.Fatal(err)
+		}
+
 		var port int
 		if _, err := fmt.Sscanf(n.URL, "nats://127.0.0.1:%d", &port); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -26,13 +27,14 @@ func ExampleStart() {
 	}
 	defer nc.Close()
 
-	reply, err := nc.Request("$JS.API.INFO", nil, time.Second)
+	reply, err := nc.Request("$JS.API.INFO", nil, time.Minute)
 	fmt.Println(len(reply.Data) > 0, err)
 	// Output: true <nil>
 }
 
 func ExampleServer_Restart() {
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 
 	srv, err := natsrun.Start(natsrun.Config{Memory: true})
 	if err != nil {
@@ -40,7 +42,9 @@ func ExampleServer_Restart() {
 	}
 	defer srv.Stop()
 
-	nc, err := srv.Connect()
+	reconnected := make(chan struct{}, 1)
+
+	nc, err := srv.Connect(nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -63,6 +67,8 @@ func ExampleServer_Restart() {
 	if err := srv.Restart(ctx); err != nil {
 		log.Fatal(err)
 	}
+
+	<-reconnected // what is asked before may be lost
 
 	entry, err := kv.Get(ctx, "table-7") // the same client, the next server
 	if err != nil {
@@ -129,8 +135,7 @@ func ExampleStartCluster() {
 	}
 
 	after, err := c.StreamLeader(ctx, "ORDERS")
-	fmt.Println(before.Name != after.Name, err)
-	// Output: true <nil>
+	fmt.Println(before.Name != after.Name, err) // true <nil>
 }
 
 func ExampleNode_Kill() {

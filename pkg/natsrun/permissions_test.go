@@ -263,7 +263,7 @@ func mustPass(t *testing.T, what string, err error) {
 func violation(t *testing.T, nc *nats.Conn) error {
 	t.Helper()
 
-	if _, err := nc.RTT(); err != nil {
+	if err := nc.FlushTimeout(2 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
 

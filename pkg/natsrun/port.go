@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -15,36 +14,66 @@ import (
 // portRetry is how often a taken port is looked at again.
 const portRetry = 10 * time.Millisecond
 
-// portTries is how many random ports are tried for each that is needed.
-const portTries = 50
+// portTries is how many blocks of ports are tried.
+const portTries = 100
 
 // Cluster nodes take ports from below the range that systems lend to outgoing
 // connections, so that a node that is down finds its port free when it is back.
 const (
 	firstPort = 20_000
 	lastPort  = 32_000
+	blockSize = 1 + portsPerNode*maxNodes
 )
 
-// freePorts returns n different ports that nothing listens on at the moment.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
+// portBlock is a row of ports that no other cluster of this machine takes, also
+// while nothing listens there. Listening on the first keeps the block: the kernel
+// gives it free when this process dies.
+type portBlock struct {
+	guard net.Listener
+	ports []int
+}
 
-	for range portTries * n {
-		if len(ports) == n {
-			return ports, nil
+// reservePorts returns a block with n ports that nothing listens on.
+func reservePorts(n int) (*portBlock, error) {
+	for range portTries {
+		first := firstPort + blockSize*rand.IntN((lastPort-firstPort)/blockSize) //nolint:gosec // spreads, protects nothing
+
+		guard, err := listen(address(first))
+		if err != nil {
+			continue
 		}
 
-		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // spreads, protects nothing
-		if !slices.Contains(ports, port) && probe(port) == nil {
-			ports = append(ports, port)
+		b := &portBlock{guard: guard}
+
+		for port := first + 1; port < first+blockSize && len(b.ports) < n; port++ {
+			if probe(port) == nil {
+				b.ports = append(b.ports, port)
+			}
+		}
+
+		if len(b.ports) == n {
+			return b, nil
+		}
+
+		if err := b.close(); err != nil {
+			return nil, err
 		}
 	}
 
-	if len(ports) == n {
-		return ports, nil
+	return nil, fmt.Errorf("%w: found no row of %d free ports between %d and %d", ErrPortInUse, n, firstPort, lastPort)
+}
+
+// close gives the ports back; a nil block has none.
+func (b *portBlock) close() error {
+	if b == nil {
+		return nil
 	}
 
-	return nil, fmt.Errorf("%w: found %d of %d free ports between %d and %d", ErrPortInUse, len(ports), n, firstPort, lastPort)
+	if err := b.guard.Close(); err != nil {
+		return fmt.Errorf("natsrun: give ports back: %w", err)
+	}
+
+	return nil
 }
 
 // address returns a port of this machine as "host:port".
@@ -87,11 +116,9 @@ func awaitPort(ctx context.Context, host string, port int) error {
 }
 
 func probePort(addr string) error {
-	var lc net.ListenConfig
-
-	l, err := lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
+	l, err := listen(addr)
 	if err != nil {
-		return fmt.Errorf("probe: %w", err)
+		return err
 	}
 
 	if err := l.Close(); err != nil {
@@ -99,4 +126,15 @@ func probePort(addr string) error {
 	}
 
 	return nil
+}
+
+func listen(addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+
+	l, err := lc.Listen(context.Background(), "tcp", addr) //nolint:forbidigo // an address needs no resolver
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+
+	return l, nil
 }

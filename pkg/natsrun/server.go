@@ -96,6 +96,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectJitter(0, 0),
 		nats.ReconnectWait(reconnectWait),
+		nats.Timeout(s.cfg.ReadyTimeout),
 	}, opts...)
 
 	nc, err := nats.Connect("", all...)
@@ -108,7 +109,8 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 
 // Restart stops the server gracefully and starts the next incarnation with the
 // same options, on the same store and port. File streams keep their messages,
-// memory streams lose theirs. Clients are disconnected and reconnect.
+// memory streams lose theirs. Clients are disconnected and reconnect; what they
+// ask before they have done so may be lost.
 //
 // On an error the server is down, and Restart may be tried again.
 func (s *Server) Restart(ctx context.Context) error {

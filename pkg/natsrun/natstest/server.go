@@ -44,12 +44,12 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 
 // Connect returns an in-process client of s, and its JetStream context. The
 // client survives a Restart of s and is closed when the test ends, before a
-// server that Server started. Connecting, and a JetStream request whose context
-// has no deadline, may take two minutes, so that a busy machine fails no test.
+// server that Server started. A JetStream request whose context has no deadline
+// may take two minutes, so that a busy machine fails no test.
 func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
-	nc, err := s.Connect(append([]nats.Option{nats.Timeout(patience)}, opts...)...)
+	nc, err := s.Connect(opts...)
 
 	return client(t, nc, err)
 }
