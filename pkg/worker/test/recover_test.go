@@ -89,9 +89,7 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 			ran = receive(t, milestones, "jobs to run")
 		}
 
-		if err := b.srv.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t)
 	}
 
 	for completed := 0; completed < n; {

@@ -156,6 +156,20 @@ func (b *bundle) publishN(t testing.TB, n int) {
 	receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
 }
 
+// restart restarts the server and waits for this client: what it asks earlier may be lost.
+func (b *bundle) restart(t testing.TB) {
+	t.Helper()
+
+	connected := b.nc.StatusChanged(nats.CONNECTED)
+	defer b.nc.RemoveStatusListener(connected)
+
+	if err := b.srv.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	receive(t, connected, "the client to reconnect")
+}
+
 // left is the number of messages in the job stream.
 func (b *bundle) left(t testing.TB) uint64 {
 	t.Helper()
