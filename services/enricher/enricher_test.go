@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -101,18 +104,37 @@ func restaurant(name string) contracts.Restaurant {
 	return contracts.Restaurant{PlaceID: "id-" + name, Name: name, Address: "Harbour Road 1", CityText: "Haifa"}
 }
 
-// TestRun starts the service from its configuration, over TCP, asks it in every way, and stops it.
+// TestRun runs the service from its configuration, over TCP, as its user in production, asks it, and stops it.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	users := natstest.NewUsers(t)
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(t.TempDir(), "enricher.nk")
+	if err := os.WriteFile(key, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	users.Public["enricher"] = public
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
+	administer(t, srv, users)
 	log := &buffer{}
 	cfg := config()
-	cfg.NATSURL, cfg.Logger = srv.URL(), slog.New(slog.NewJSONHandler(log, nil))
+	cfg.CreateAssets, cfg.NATSNkey, cfg.NATSURL, cfg.Logger = false, key, srv.URL(), slog.New(slog.NewJSONHandler(log, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()
-	client, _ := natstest.Connect(t, srv)
-	msg := &nats.Msg{}
+	client, _ := natstest.Connect(t, srv, users.As("publisher"))
+	var msg *nats.Msg
 	for deadline := time.Now().Add(patience); ; { // the service says nothing when it is ready, but answers
 		var err error
 		if msg, err = client.Request("enricher.v1.enrich", []byte(`{"waitMs":30000,"results":[{"placeId":"a","name":"A Kitchen","address":"Harbour Road 1","cityText":"Haifa"}]}`), patience); err == nil {
@@ -267,12 +289,9 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// TestLeastPrivilege runs the whole service as the user that production gives it, with streams, buckets and the consumer
-// made by an administrator: hits, misses, dead letters, event streams and micro, without one permission too few.
-func TestLeastPrivilege(t *testing.T) {
-	t.Parallel()
-	users := natstest.NewUsers(t)
-	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+// administer makes the streams, the buckets and the consumer, as an administrator does.
+func administer(t *testing.T, srv *natsrun.Server, users *natstest.Users) jetstream.JetStream {
+	t.Helper()
 	_, admin := natstest.Connect(t, srv, users.As("admin"))
 	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -283,6 +302,16 @@ func TestLeastPrivilege(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	return admin
+}
+
+// TestLeastPrivilege runs the whole service as the user that production gives it, with streams, buckets and the consumer
+// made by an administrator: hits, misses, dead letters, event streams and micro, without one permission too few.
+func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	admin := administer(t, srv, users)
 	nc, _ := natstest.Connect(t, srv, users.As("enricher"),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("the server refuses: %v", err) }))
 	cfg := config()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -33,6 +34,12 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 			if ever, now := i.jobs(t); ever != 1 || now != 1 {
 				t.Fatalf("after %s %d jobs were queued and %d are, want one and the same", at, ever, now)
 			}
+		}
+		if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != "lock_held" {
+			t.Errorf("skipped for %q, want that the place is queued already", reasons)
+		}
+		if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending || !slot.Handoff {
+			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", slot, err)
 		}
 		i.work(t)
 		for n := range 3 {

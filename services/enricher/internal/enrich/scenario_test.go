@@ -105,6 +105,13 @@ func TestScenario4MultiInstance(t *testing.T) {
 	if ever, _ := instances[0].jobs(t); ever != 1 {
 		t.Errorf("%d jobs were queued, want 1", ever)
 	}
+	var held int64
+	for _, i := range instances {
+		held += i.Stats().Skipped[SkipLockHeld]
+	}
+	if held != 2 {
+		t.Errorf("%d requests found the lock held, want 2", held)
+	}
 	instances[2].work(t)
 	for n := range instances {
 		other := instances[(n+1)%3] // who asked one instance may listen to another

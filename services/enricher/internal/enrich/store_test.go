@@ -146,6 +146,71 @@ func TestFollowersQueueAgain(t *testing.T) {
 	})
 }
 
+// TestFollowersClaimAgain: the same with a bucket that takes no claims for a while.
+func TestFollowersClaimAgain(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.work(t)
+		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 })
+		i.ask(t, "req-1", places(3))
+		if n := i.Stats().Skipped[SkipLockError]; n != 3 {
+			t.Errorf("skipped %v, want 3 for a lock error", i.Stats().Skipped)
+		}
+		told := make(chan error, 1)
+		go func() {
+			_, err := i.hear(t.Context(), "req-1")
+			told <- err
+		}()
+		elapse(10 * time.Second)
+		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSlowQueue: the queue acknowledges after the request had to be answered. The job is queued all the same, in the
+// background, and the claim is its own.
+func TestSlowQueue(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
+			t.Fatal(err)
+		}
+		deaf, err := i.js.Conn().SubscribeSync(contracts.EnrichJobsSubjects) // takes jobs, acknowledges nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		i.ask(t, "req-1", places(2))
+		if took := time.Since(began); took > answerTime {
+			t.Errorf("answered after %s, want at most %s", took, answerTime)
+		}
+		elapse(500 * time.Millisecond)
+		if err := deaf.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		i.background.Wait()
+		if ever, _ := i.jobs(t); ever != 2 {
+			t.Errorf("%d jobs were queued, want 2", ever)
+		}
+		i.work(t)
+		i.told(t, "req-1")
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("told after %s: the claim had no job", took)
+		}
+	})
+}
+
 // TestLostJob: a claim whose job never reached the queue blocks its place for as long as the claim holds, and no
 // longer for those who listen.
 func TestLostJob(t *testing.T) {

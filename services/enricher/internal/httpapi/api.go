@@ -90,7 +90,6 @@ func (a *API) enrich(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, readError(err))
 		return
 	}
-	readOn(w)
 	req, err := contracts.Decode[contracts.EnrichRequest](body)
 	if err != nil {
 		a.fail(w, r, err)
@@ -122,12 +121,6 @@ func (a *API) enrich(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", `</v1/requests/`+pathEscape(resp.RequestID)+`/events>; rel="monitor"`)
 	}
 	_, _ = w.Write(data)
-}
-
-// readOn ends the time that the server gives a client to send its request. It would end the request's context while the
-// answer waits for results, or the stream of events goes on.
-func readOn(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) //nolint:errcheck // without deadlines there is none to end
 }
 
 // readError is what is wrong with a body that could not be read.
