@@ -110,32 +110,22 @@ func ExampleStartCluster() {
 	}
 	defer c.Stop()
 
-	nc, err := c.Connect()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer nc.Close()
-
-	js, err := jetstream.New(nc)
-	if err != nil {
+	if err := c.Nodes[0].Stop(); err != nil {
 		log.Fatal(err)
 	}
 
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "ORDERS", Replicas: 3}); err != nil {
+	// The others elect a leader if it was that one, and take streams again.
+	if err := c.WaitReady(ctx); err != nil {
 		log.Fatal(err)
 	}
 
-	before, err := c.StreamLeader(ctx, "ORDERS")
-	if err != nil {
-		log.Fatal(err)
+	for _, n := range c.Nodes {
+		fmt.Println(n.Name, n.Running())
 	}
-
-	if err := c.StepDown(ctx, "ORDERS"); err != nil {
-		log.Fatal(err)
-	}
-
-	after, err := c.StreamLeader(ctx, "ORDERS")
-	fmt.Println(before.Name != after.Name, err) // true <nil>
+	// Output:
+	// n1 false
+	// n2 true
+	// n3 true
 }
 
 func ExampleNode_Kill() {

@@ -20,7 +20,11 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		t.Cleanup(func() { _ = b.close() })
+		t.Cleanup(func() {
+			if err := b.close(); err != nil {
+				t.Error(err)
+			}
+		})
 
 		for _, port := range b.ports {
 			if seen[port] {
