@@ -109,12 +109,12 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 		child, lines := startChild(t, srv.URL())
 
 		var attempt, delivery int
-		if lines.Scan() {
-			_, _ = fmt.Sscanf(lines.Text(), "started %d %d", &attempt, &delivery) // or they stay 0
-		}
 
-		if attempt <= used || delivery < attempt {
-			t.Fatalf("child said %q, want an attempt after %d: a crash uses one", lines.Text(), used)
+		lines.Scan()
+
+		_, err := fmt.Sscanf(lines.Text(), "started %d %d", &attempt, &delivery)
+		if err != nil || attempt <= used || delivery < attempt {
+			t.Fatalf("child said %q, %v, want an attempt after %d: a crash uses one", lines.Text(), err, used)
 		}
 
 		used = attempt
