@@ -141,8 +141,7 @@ func unreadable(err error, names, environment map[string]string) []error {
 	errs := make([]error, len(all.Errors))
 	for i, err := range all.Errors {
 		errs[i] = fmt.Errorf("enricher: %w", err)
-		var parse env.ParseError
-		if errors.As(err, &parse) {
+		if parse, ok := errors.AsType[env.ParseError](err); ok {
 			name := names[parse.Name]
 			errs[i] = fmt.Errorf("enricher: %s is %q: want a value of the kind %s: %w", name, environment[name], parse.Type, parse.Err)
 		}

@@ -126,7 +126,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	}
 	service, err := enrich.New(ctx, js, cfg.service(providers))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // our own
+		return nil, err
 	}
 	e := &Enricher{cfg: cfg, nc: nc, service: service, stopped: make(chan struct{})}
 	if err := e.start(ctx, js); err != nil {
@@ -160,7 +160,8 @@ func prepareAssets(ctx context.Context, js jetstream.JetStream, cfg Config) erro
 	var missing []error
 	for _, d := range differences {
 		if d.Missing {
-			missing = append(missing, fmt.Errorf("enricher: stream %s is missing: have an administrator make it, or set ENRICHER_CREATE_ASSETS", d.Stream))
+			missing = append(missing, fmt.Errorf(
+				"enricher: stream %s is missing: have an administrator make it, or set ENRICHER_CREATE_ASSETS", d.Stream))
 			continue
 		}
 		cfg.Logger.WarnContext(ctx, "enricher: a stream is not as declared", "difference", d)
@@ -180,7 +181,7 @@ func (e *Enricher) start(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	if e.micro, err = natsapi.Start(e.nc, e.service, e.cfg.Version, e.cfg.Logger); err != nil {
-		return err //nolint:wrapcheck // our own
+		return err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	e.cancel = cancel
@@ -202,10 +203,10 @@ func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
 		},
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what is wrong
+		return nil, err
 	}
 	if err := worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), e.service.Work); err != nil {
-		return nil, err //nolint:wrapcheck // says what is wrong
+		return nil, err
 	}
 	return w, nil
 }
@@ -280,15 +281,15 @@ func (e *Enricher) URL() string {
 // request is invalid. See the package for costs.
 func (e *Enricher) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {
 	if err := req.Validate(); err != nil {
-		return contracts.EnrichResponse{}, err //nolint:wrapcheck // names the fields
+		return contracts.EnrichResponse{}, err
 	}
-	return e.service.Enrich(ctx, req) //nolint:wrapcheck // our own
+	return e.service.Enrich(ctx, req)
 }
 
 // Results returns what look-ups of places at a provider came to, with score and evidence, by place id; places without a
 // result are left out. One round trip for each 512 places.
 func (e *Enricher) Results(ctx context.Context, provider string, placeIDs []string) (map[string]contracts.EnrichResult, error) {
-	return e.service.Results(ctx, provider, placeIDs) //nolint:wrapcheck // our own
+	return e.service.Results(ctx, provider, placeIDs)
 }
 
 // Stats returns what the enricher has done since it started.

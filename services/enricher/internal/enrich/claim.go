@@ -37,7 +37,7 @@ type claims struct {
 func (c *claims) join(key string) (call *claimCall, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if call = c.calls[key]; call != nil {
+	if call, ok := c.calls[key]; ok {
 		return call, false
 	}
 	if c.calls == nil {

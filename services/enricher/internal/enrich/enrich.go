@@ -49,7 +49,9 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 	return resp, nil
 }
 
-func (s *Service) unenriched(ctx context.Context, resp contracts.EnrichResponse, names []string, reason SkipReason) contracts.EnrichResponse {
+func (s *Service) unenriched(
+	ctx context.Context, resp contracts.EnrichResponse, names []string, reason SkipReason,
+) contracts.EnrichResponse {
 	s.skipAll(ctx, resp.RequestID, names, reason)
 	resp.Skipped = string(reason)
 	return resp

@@ -20,10 +20,9 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
 		return s.putBack(ctx, claim, cause)
 	}
-	var failure *provider.Error
 	var after time.Duration
 	var kind provider.Kind
-	if errors.As(cause, &failure) {
+	if failure, ok := errors.AsType[*provider.Error](cause); ok {
 		after, kind = min(failure.RetryAfter, maxRetryAfter), failure.Kind
 	}
 	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt),

@@ -44,7 +44,7 @@ func (s *Service) follow(targets []*target) (*follower, error) {
 	}
 	var err error
 	f.watcher, err = s.flight.Watch(keys...)
-	return f, err //nolint:wrapcheck // wrapped by the caller, which knows for whom
+	return f, err
 }
 
 func (f *follower) close() { f.watcher.Close() }
@@ -56,7 +56,7 @@ func (f *follower) first(ctx context.Context) error {
 	for len(known) < len(f.byKey) {
 		slot, err := f.watcher.Next(ctx)
 		if err != nil {
-			return err //nolint:wrapcheck // the context's own
+			return err
 		}
 		f.learn(ctx, slot)
 		known[slot.Key] = true
@@ -88,7 +88,7 @@ func (f *follower) await(ctx context.Context) (kvlock.Slot, error) {
 		ctx, cancel = context.WithDeadlineCause(ctx, f.due, errReclaim)
 		defer cancel()
 	}
-	return f.watcher.Next(ctx) //nolint:wrapcheck // the context's own
+	return f.watcher.Next(ctx)
 }
 
 // learn takes over what a slot says, and returns the place if that is news to who follows it.
@@ -103,9 +103,9 @@ func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
 		ctx, cancel := f.service.detached(ctx)
 		defer cancel()
 		f.service.discard(ctx, t, err)
-		f.release(t, rand.N(gather))
+		f.release(t, chance(gather))
 	case slot.State == kvlock.Absent:
-		f.release(t, rand.N(gather))
+		f.release(t, chance(gather))
 	case slot.State == kvlock.Failed: // whoever claimed it could not queue it
 		f.release(t, f.pause)
 	default:
@@ -140,7 +140,7 @@ func (f *follower) reclaim(ctx context.Context) {
 	for _, t := range list {
 		if t.unclaimed {
 			failed = true
-			f.release(t, f.pause+rand.N(f.pause/2))
+			f.release(t, f.pause+chance(f.pause/2))
 		}
 	}
 	if failed {
@@ -148,4 +148,9 @@ func (f *follower) reclaim(ctx context.Context) {
 	} else {
 		f.pause = minReclaim
 	}
+}
+
+// chance is a part of d.
+func chance(d time.Duration) time.Duration {
+	return rand.N(d) //nolint:gosec // spreads load, guards nothing
 }

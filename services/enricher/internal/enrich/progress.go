@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -58,10 +59,5 @@ func (p progress) resume(eventID string) error {
 
 // complete says that the subscriber has been told something about every place.
 func (p progress) complete() bool {
-	for _, t := range p.told {
-		if t == toldNothing {
-			return false
-		}
-	}
-	return true
+	return !slices.Contains(p.told, toldNothing)
 }

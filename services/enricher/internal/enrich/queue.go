@@ -52,11 +52,11 @@ func (s *Service) publish(ctx context.Context, t *target, claim *kvlock.Claim) e
 	job.Claim, job.RequestedAt = claim.Ref(), time.Now().UTC()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
-		return err //nolint:wrapcheck // names the id
+		return err
 	}
 	body, err := contracts.Encode(job)
 	if err != nil {
-		return err //nolint:wrapcheck // names the fields
+		return err
 	}
 	for {
 		msg, err := jobMessage(subject, job, claim.ID(), body)

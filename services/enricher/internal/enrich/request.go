@@ -36,7 +36,7 @@ const saveTries = 10
 func (s *Service) save(ctx context.Context, requestID string, targets []*target) error {
 	key, err := contracts.RequestKey(requestID)
 	if err != nil {
-		return err //nolint:wrapcheck // names the id
+		return err
 	}
 	record := requestRecord{Nonce: uuid.NewString()[:8]}
 	record.add(targets)
@@ -164,7 +164,8 @@ func (s *Service) load(ctx context.Context, requestID string) (requestRecord, er
 	}
 	var record requestRecord
 	if err := json.Unmarshal(value, &record); err != nil {
-		s.logger.LogAttrs(ctx, slog.LevelError, "enricher: request record is not JSON", slog.String("requestId", requestID), slog.Any("error", err))
+		s.logger.LogAttrs(ctx, slog.LevelError, "enricher: request record is not JSON",
+			slog.String("requestId", requestID), slog.Any("error", err))
 		return requestRecord{}, fmt.Errorf("%w %q: its record is unreadable", ErrUnknownRequest, requestID)
 	}
 	return record, nil

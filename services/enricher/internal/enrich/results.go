@@ -16,7 +16,7 @@ func (s *Service) Results(ctx context.Context, provider string, placeIDs []strin
 	for i, id := range placeIDs {
 		key, err := contracts.EnrichSlotKey(provider, id)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // names the id
+			return nil, err
 		}
 		keys[i] = key
 	}

@@ -95,7 +95,8 @@ func failTimes(n int, err error) func(context.Context, match.Place) ([]provider.
 	return func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if n--; n >= 0 {
+		n--
+		if n >= 0 {
 			return nil, err
 		}
 		return venueOf(place)
@@ -119,6 +120,7 @@ func (g *gate) search(_ context.Context, place match.Place) ([]provider.Venue, e
 // instance is a service with the connection that an instance has.
 type instance struct {
 	*Service
+
 	js  jetstream.JetStream
 	log *journal
 }

@@ -50,7 +50,8 @@ type Snapshot struct {
 // SnapshotPlace is where one place stands, in the form of a patch.
 type SnapshotPlace struct {
 	PlaceID string `json:"placeId"`
-	contracts.Patch
+
+	contracts.Patch //nolint:embeddedstructfieldcheck // in this order on the wire
 }
 
 // Patches returns the snapshot's settled places as patches, for clients that know nothing else.

@@ -36,6 +36,16 @@ func take(t *testing.T, sub *Subscription, n int) []Update {
 	return updates
 }
 
+// body is what an event says.
+func body[T any](t *testing.T, update Update) T {
+	t.Helper()
+	b, ok := update.Body.(T)
+	if !ok {
+		t.Fatalf("event %s has a body of type %T", update.Type, update.Body)
+	}
+	return b
+}
+
 func types(updates []Update) []string {
 	var list []string
 	for _, u := range updates {
@@ -73,7 +83,7 @@ func TestSubscription(t *testing.T) {
 	sub := subscribe(t, i, "req-1", "")
 	first := take(t, sub, 1)
 	wantTypes(t, first, TypeSnapshot)
-	if s := first[0].Body.(Snapshot); s.Pending != 2 || len(s.Places) != 2 || s.RequestID != "req-1" || len(s.Patches()) != 0 {
+	if s := body[Snapshot](t, first[0]); s.Pending != 2 || len(s.Places) != 2 || s.RequestID != "req-1" || len(s.Patches()) != 0 {
 		t.Errorf("snapshot is %+v, want two places that are pending", s)
 	}
 	close(held.open)
@@ -110,7 +120,7 @@ func TestSubscription(t *testing.T) {
 		if got[0].ID != "" {
 			t.Errorf("the id of a reset is %q: who comes back with it would miss the snapshot", got[0].ID)
 		}
-		if s := got[1].Body.(Snapshot); s.Pending != 0 || len(s.Patches()) != 2 {
+		if s := body[Snapshot](t, got[1]); s.Pending != 0 || len(s.Patches()) != 2 {
 			t.Errorf("snapshot is %+v, want two that are found", s)
 		}
 	}
@@ -147,13 +157,13 @@ func TestRequestGrows(t *testing.T) {
 	i.work(t)
 	got := take(t, sub, 10)
 	wantTypes(t, got, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
-	told := []string{got[0].Body.(contracts.ResultPatch).PlaceID, got[1].Body.(contracts.ResultPatch).PlaceID}
+	told := []string{body[contracts.ResultPatch](t, got[0]).PlaceID, body[contracts.ResultPatch](t, got[1]).PlaceID}
 	slices.Sort(told)
 	if diff := cmp.Diff([]string{"id-Kitchen-002", "id-Kitchen-003"}, told); diff != "" {
 		t.Errorf("told of (-want +got):\n%s", diff)
 	}
 	another := take(t, subscribe(t, i, "req-1", ""), 1)
-	if s := another[0].Body.(Snapshot); len(s.Places) != 4 {
+	if s := body[Snapshot](t, another[0]); len(s.Places) != 4 {
 		t.Errorf("snapshot has %d places, want 4", len(s.Places))
 	}
 }
@@ -174,7 +184,7 @@ func TestConcurrentRecords(t *testing.T) {
 	}
 	sub := subscribe(t, i, "req-1", "")
 	defer sub.Close()
-	if s := take(t, sub, 1)[0].Body.(Snapshot); len(s.Places) != 6 {
+	if s := body[Snapshot](t, take(t, sub, 1)[0]); len(s.Places) != 6 {
 		t.Errorf("%d places are recorded, want 6", len(s.Places))
 	}
 }
@@ -200,7 +210,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		defer sub.Close()
 		got := take(t, sub, 2)
 		wantTypes(t, got, TypeSnapshot, contracts.TypeResultPatch)
-		if s := got[1].Body.(contracts.ResultPatch).Patch.Providers["wolt"]; s.Reason != contracts.ReasonProviderError {
+		if s := body[contracts.ResultPatch](t, got[1]).Patch.Providers["wolt"]; s.Reason != contracts.ReasonProviderError {
 			t.Errorf("told %+v, want no answer", s)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second) // the result expires meanwhile
@@ -213,7 +223,7 @@ func TestUnresolvedThenFound(t *testing.T) {
 		}
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		got = take(t, sub, 1)
-		wantStatus(t, got[0].Body.(contracts.ResultPatch).Patch.Providers["wolt"], contracts.StatusFound)
+		wantStatus(t, body[contracts.ResultPatch](t, got[0]).Patch.Providers["wolt"], contracts.StatusFound)
 		close(held.open)
 		wantTypes(t, take(t, sub, 10), contracts.TypeResultPatch, TypeComplete)
 	})
@@ -295,7 +305,7 @@ func TestUnreadableRecord(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			switch place.Name {
 			case "Slow Kitchen":
 				elapse(20 * time.Second)

@@ -63,11 +63,11 @@ func Policy() worker.Policy {
 func decodeJob(header nats.Header, payload []byte, args any) error {
 	event, err := contracts.ParseCloudEvent(contracts.EnrichJobsSubjects, header, payload)
 	if err != nil {
-		return err //nolint:wrapcheck // names the fields
+		return err
 	}
 	job, err := contracts.Decode[contracts.EnrichJob](event.Data)
 	if err != nil {
-		return err //nolint:wrapcheck // names the fields
+		return err
 	}
 	*args.(*contracts.EnrichJob) = job //nolint:forcetypeassert // registered with this type
 	return nil
@@ -145,7 +145,7 @@ func (s *Service) jobTarget(job contracts.EnrichJob) (*target, error) {
 	}
 	key, err := contracts.EnrichSlotKey(job.Provider, job.PlaceID)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the id
+		return nil, err
 	}
 	return newTarget(job, key), nil
 }
@@ -164,13 +164,15 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 	s.counters.providerCalls.Add(1)
 	venues, err := s.providers[t.job.Provider].Search(ctx, place)
 	if err != nil {
-		return contracts.EnrichResult{}, err //nolint:wrapcheck // the caller needs its type
+		return contracts.EnrichResult{}, err
 	}
 	decision := match.Best(place, provider.Places(venues))
 	if result, err = resultOf(decision, venues); err != nil {
 		return contracts.EnrichResult{}, err
 	}
-	attrs := []slog.Attr{slog.String("outcome", string(result.Outcome)), slog.Float64("score", result.Score), slog.Int("candidates", len(venues))}
+	attrs := []slog.Attr{
+		slog.String("outcome", string(result.Outcome)), slog.Float64("score", result.Score), slog.Int("candidates", len(venues)),
+	}
 	if result.Venue != nil {
 		attrs = append(attrs, slog.String("venueId", result.Venue.ID))
 	}

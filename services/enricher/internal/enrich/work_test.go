@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -198,17 +197,17 @@ func TestRateLimitedForEver(t *testing.T) {
 // follow is told with another bound.
 func follow(t *testing.T, i *instance, id string, bound time.Duration) map[string]contracts.ProviderState {
 	t.Helper()
-	states := map[string]contracts.ProviderState{}
 	for began := time.Now(); time.Since(began) < bound; {
-		var err error
-		if states, err = i.hear(t.Context(), id); err == nil {
+		states, err := i.hear(t.Context(), id)
+		if err == nil {
 			return states
-		} else if !errors.Is(err, context.DeadlineExceeded) {
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 	}
 	t.Fatalf("request %s is not told after %s", id, bound)
-	return states
+	return nil
 }
 
 // TestClaimLostInMidSearch: the claim is taken away while the provider is asked. What it says is stored all the same,
@@ -388,133 +387,4 @@ func TestShutdownInMidSearch(t *testing.T) {
 			t.Errorf("%d failures were logged: the provider did nothing wrong", n)
 		}
 	})
-}
-
-// TestUnusableJobs go to the dead letters at once. Their places are left without an answer for a minute, so that they
-// are not queued again for ever, and nobody else is held up.
-func TestUnusableJobs(t *testing.T) {
-	t.Parallel()
-	good := contracts.EnrichJob{Provider: "wolt", PlaceID: "id-Pizza-House", RequestID: "r", Claim: "abc.1.1", Name: "Pizza House"}
-	alter := func(f func(*contracts.EnrichJob)) []byte {
-		job := good
-		f(&job)
-		data, err := json.Marshal(job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	}
-	for name, c := range map[string]struct {
-		body   []byte
-		reason worker.Reason
-	}{
-		"not JSON":         {[]byte("?"), worker.ReasonUndecodable},
-		"empty":            {nil, worker.ReasonUndecodable},
-		"missing field":    {alter(func(j *contracts.EnrichJob) { j.Name = "" }), worker.ReasonUndecodable},
-		"wrong type":       {[]byte(`{"provider":7}`), worker.ReasonUndecodable},
-		"no claim":         {alter(func(j *contracts.EnrichJob) { j.Claim = "../../x" }), worker.ReasonCancelled},
-		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
-		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := &far{}
-				i := newInstance(t, srv, p)
-				if _, err := i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body); err != nil {
-					t.Fatal(err)
-				}
-				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
-				began := time.Now()
-				i.work(t)
-				states := i.told(t, "req-1")
-				if took := time.Since(began); took > time.Second {
-					t.Errorf("told after %s, want at once", took)
-				}
-				if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
-					t.Errorf("told %+v of the place, want that there is no answer", got)
-				}
-				wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
-				if letter := deadLetter(t, i); letter.Reason != c.reason {
-					t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
-				}
-				if ever, _ := i.jobs(t); ever != 2 {
-					t.Errorf("%d jobs were queued, want 2", ever)
-				}
-				elapse(61 * time.Second)
-				i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-				wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
-			})
-		})
-	}
-}
-
-// TestAbandonLeavesOthersAlone: a job is buried while somebody works on its place for another job, or has answered.
-func TestAbandonLeavesOthersAlone(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
-	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
-	claim, err := i.flight.Begin(t.Context(), pizzaKey, kvlock.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.Settled(settled)
-	i.background.Wait()
-	if err := claim.Renew(t.Context(), time.Minute); err != nil {
-		t.Errorf("the claim of who works is gone: %v", err)
-	}
-	if err := claim.HandOff(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	settled.Outcome = worker.OutcomeRetried
-	i.Settled(settled)
-	i.background.Wait()
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending {
-		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
-	}
-	settled.Outcome = worker.OutcomeDead
-	i.Settled(settled)
-	i.background.Wait()
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Done {
-		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
-	}
-	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {
-		i.Settled(worker.Settlement{Info: worker.Info{Subject: subject}, Outcome: worker.OutcomeDead})
-	}
-	i.background.Wait()
-}
-
-// TestInvalidVenue: what a provider says is checked before it is stored.
-func TestInvalidVenue(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-		return []provider.Venue{{Place: place, ID: "v", URL: "javascript:alert(1)"}}, nil
-	}})
-	i.work(t)
-	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	if got := i.told(t, "req-1")["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError || got.URL != nil {
-		t.Errorf("told %+v, want no answer", got)
-	}
-}
-
-// TestStructuredJob: a job may come as a CloudEvent in structured mode, from whoever can publish.
-func TestStructuredJob(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, natstest.Server(t), &far{})
-	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var msg *jetstream.RawStreamMsg
-	if msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey); err != nil {
-		t.Fatal(err)
-	}
-	for field, want := range map[string]string{
-		"Nats-Msg-Id": i.log.events("wolt_lock_acquired")[0]["claim"], "ce-type": contracts.CloudEventEnrichRequested, "ce-source": "/enricher",
-	} {
-		if got := msg.Header.Get(field); got != want {
-			t.Errorf("header %s is %q, want %q", field, got, want)
-		}
-	}
 }

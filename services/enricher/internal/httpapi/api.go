@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,6 +49,7 @@ const (
 // API is the handler of all routes.
 type API struct {
 	Config
+
 	routes  *http.ServeMux
 	sockets sync.WaitGroup
 }
@@ -69,9 +71,9 @@ func New(cfg Config) *API {
 	mux.HandleFunc("GET /v1/requests/{requestId}", a.request)
 	mux.HandleFunc("GET /v1/requests/{requestId}/events", a.events)
 	mux.HandleFunc("GET /v1/requests/{requestId}/ws", a.webSocket)
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", a.ready)
-	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, a.Version+"\n") })
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(a.Version + "\n")) })
 	return a
 }
 
@@ -125,8 +127,7 @@ func (a *API) enrich(w http.ResponseWriter, r *http.Request) {
 
 // readError is what is wrong with a body that could not be read.
 func readError(err error) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return errTooLarge
 	}
 	return errors.Join(errBody, err)
@@ -151,21 +152,22 @@ func (a *API) request(w http.ResponseWriter, r *http.Request) {
 // ready answers GET /readyz, with a line for each check when the query has verbose.
 func (a *API) ready(w http.ResponseWriter, r *http.Request) {
 	checks := a.Ready(r.Context())
-	status, text := http.StatusOK, ""
+	status := http.StatusOK
+	var text strings.Builder
 	for _, name := range sortedKeys(checks) {
 		if err := checks[name]; err != nil {
 			status = http.StatusServiceUnavailable
-			text += "[-]" + name + " failed: " + err.Error() + "\n"
+			text.WriteString("[-]" + name + " failed: " + err.Error() + "\n")
 			continue
 		}
-		text += "[+]" + name + " ok\n"
+		text.WriteString("[+]" + name + " ok\n")
 	}
 	w.WriteHeader(status)
 	if r.URL.Query().Has("verbose") || status != http.StatusOK {
-		_, _ = io.WriteString(w, text)
+		_, _ = w.Write([]byte(text.String()))
 		return
 	}
-	_, _ = io.WriteString(w, "ok\n")
+	_, _ = w.Write([]byte("ok\n"))
 }
 
 func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {

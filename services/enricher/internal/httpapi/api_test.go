@@ -19,10 +19,10 @@ import (
 
 // problem is an answer to a bad request.
 type problem struct {
-	Title  string
-	Status int
-	Detail string
-	Errors []contracts.FieldError
+	Title  string                 `json:"title"`
+	Status int                    `json:"status"`
+	Detail string                 `json:"detail"`
+	Errors []contracts.FieldError `json:"errors"`
 }
 
 func (i *instance) problem(t *testing.T, method, path, body string) (problem, http.Header) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -25,12 +24,13 @@ import (
 // cutConn is a connection that breaks after so many bytes from the server.
 type cutConn struct {
 	net.Conn
+
 	left int
 }
 
 func (c *cutConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
-		c.Conn.Close()
+		c.Close()
 		return 0, errors.New("cut off")
 	}
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])
@@ -140,7 +140,7 @@ func webSocket(ctx context.Context, client *http.Client, base string, l *listene
 	conn, resp, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: client})
 	if err != nil {
 		if resp != nil && resp.Body != nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
 		}
 		return ctx.Err()
 	}
@@ -153,7 +153,10 @@ func webSocket(ctx context.Context, client *http.Client, base string, l *listene
 			}
 			return ctx.Err()
 		}
-		var frame struct{ Type, EventID string }
+		var frame struct {
+			Type    string `json:"type"`
+			EventID string `json:"eventId"`
+		}
 		if err := json.Unmarshal(data, &frame); err != nil {
 			return err
 		}

@@ -55,12 +55,14 @@ func linkOf(name string) string { return "https://wolt.test/" + strings.ReplaceA
 // instance is the API over a service of its own.
 type instance struct {
 	*httptest.Server
+
 	service *enrich.Service
 	api     *httpapi.API
 }
 
 type options struct {
 	enrich.Config
+
 	heartbeat time.Duration
 	origins   []string
 	ready     map[string]error

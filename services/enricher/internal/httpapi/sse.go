@@ -68,7 +68,7 @@ var errIdle = errors.New("nothing happened")
 func next(ctx context.Context, sub *enrich.Subscription, idle time.Duration) (enrich.Update, bool, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, idle, errIdle)
 	defer cancel()
-	return sub.Next(waiting) //nolint:wrapcheck // compared by the caller
+	return sub.Next(waiting)
 }
 
 // stream writes to a client that may have stopped to read.

@@ -51,7 +51,9 @@ func (a *API) webSocket(w http.ResponseWriter, r *http.Request) {
 
 // push sends what there is to tell until there is no more. It returns how to take leave, or no reason when there is
 // nobody to take leave of.
-func (a *API) push(ctx context.Context, conn *websocket.Conn, sub *enrich.Subscription, resumable bool) (code websocket.StatusCode, reason string) {
+func (a *API) push(
+	ctx context.Context, conn *websocket.Conn, sub *enrich.Subscription, resumable bool,
+) (code websocket.StatusCode, reason string) {
 	for {
 		update, ok, err := next(ctx, sub, a.Heartbeat)
 		switch {

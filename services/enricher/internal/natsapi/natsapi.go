@@ -128,13 +128,13 @@ func (a *API) respond(r micro.Request, data []byte, err error) {
 func (a *API) enrich(ctx context.Context, body []byte) ([]byte, error) {
 	req, err := contracts.Decode[contracts.EnrichRequest](body)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the fields
+		return nil, err
 	}
 	resp, err := a.service.Enrich(ctx, req)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // sorted by respondError
+		return nil, err
 	}
-	return contracts.Encode(resp) //nolint:wrapcheck // names the fields
+	return contracts.Encode(resp)
 }
 
 func (a *API) get(ctx context.Context, body []byte) ([]byte, error) {
@@ -146,12 +146,12 @@ func (a *API) get(ctx context.Context, body []byte) ([]byte, error) {
 	}
 	sub, err := a.service.Subscribe(ctx, req.RequestID, "")
 	if err != nil {
-		return nil, err //nolint:wrapcheck // sorted by respondError
+		return nil, err
 	}
 	defer sub.Close()
 	update, _, err := sub.Next(ctx)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // sorted by respondError
+		return nil, err
 	}
 	return json.Marshal(update.Body) //nolint:wrapcheck // cannot fail
 }
@@ -165,7 +165,7 @@ func (a *API) respondError(r micro.Request, err error) error {
 		code, text = "413", err.Error()
 	case errors.As(err, &invalid):
 		code, text = "400", err.Error()
-		body, _ = json.Marshal(map[string]any{"errors": invalid.Fields}) //nolint:errchkjson // strings only
+		body, _ = json.Marshal(map[string]any{"errors": invalid.Fields}) //nolint:errcheck,errchkjson // strings only
 	case errors.Is(err, enrich.ErrUnknownProvider):
 		code, text = "400", err.Error()
 	case errors.Is(err, enrich.ErrUnknownRequest):

@@ -134,7 +134,9 @@ func TestErrors(t *testing.T) {
 			if text := msg.Header.Get(micro.ErrorHeader); text == "" || len(text) > 8192 {
 				t.Errorf("error is %q", text)
 			}
-			var body struct{ Errors []contracts.FieldError }
+			var body struct {
+				Errors []contracts.FieldError `json:"errors"`
+			}
 			if len(msg.Data) > 0 {
 				if err := json.Unmarshal(msg.Data, &body); err != nil {
 					t.Fatal(err)

@@ -1,0 +1,102 @@
+package enricher
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
+)
+
+// pipes is a listener that stays in the process, so that HTTP works under fake time.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4zero, Port: 80} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client, nil
+}
+
+// TestLongAnswers: the time that a client has to send its request does not end a stream of events, nor a request that
+// waits.
+func TestLongAnswers(t *testing.T) {
+	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		nc, js := natstest.Connect(t, srv)
+		if err := prepareAssets(t.Context(), js, config().withDefaults()); err != nil {
+			t.Fatal(err)
+		}
+		service, err := enrich.New(t.Context(), js, config().service(config().Providers))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		e := &Enricher{cfg: config(), nc: nc, service: service, stopped: make(chan struct{}), listener: listener}
+		e.workerState.Store(&workerState{})
+		e.serve(t.Context())
+		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+		defer client.CloseIdleConnections()
+		if e.URL() != "http://127.0.0.1:80" {
+			t.Errorf("URL is %q", e.URL())
+		}
+		began := time.Now()
+		answer, err := client.Post("http://x/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if took := time.Since(began); took < 55*time.Second || took > 56*time.Second {
+			t.Errorf("answered after %s, want 55 s", took)
+		}
+		resp, err := client.Get("http://x/v1/requests/r/events") //nolint:bodyclose // closed below
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := io.Copy(io.Discard, resp.Body)
+			ended <- err
+		}()
+		elapse(10 * time.Minute)
+		select {
+		case err := <-ended:
+			t.Errorf("the stream has ended: %v", err)
+		default:
+		}
+		began = time.Now()
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the stop took %s, want no wait for open streams", took)
+		}
+	})
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
