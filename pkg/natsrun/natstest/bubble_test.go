@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -49,7 +50,8 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 	const ackWait = time.Hour
 
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, js := natstest.Connect(t, srv)
+		reconnected := make(chan struct{}, 1)
+		_, js := natstest.Connect(t, srv, nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))
 		ctx := t.Context()
 
 		stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
@@ -74,6 +76,8 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 		if err := srv.Restart(ctx); err != nil {
 			t.Fatal(err)
 		}
+
+		<-reconnected // what is asked before may be lost
 
 		msg, err := consumer.Next(jetstream.FetchMaxWait(2 * ackWait))
 		if err != nil {
