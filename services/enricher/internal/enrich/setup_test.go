@@ -24,7 +24,7 @@ import (
 )
 
 // patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // far is a provider that counts, and answers as the test says: by default each place has one venue, its own.
 type far struct {
