@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -150,7 +151,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		c.Mutate = func(o *server.Options) { o.MaxPending = maxPending }
 	})
 	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
-	f := b.flight(t, kvlock.Config{})
+	f := b.flight(t, kvlock.Config{OpTimeout: time.Minute}) // ten megabytes take their time on a busy machine
 	large := bytes.Repeat([]byte("x"), 1<<20-1000)
 	var keys []string
 	for i := range 10 {
