@@ -33,10 +33,6 @@ type client struct {
 // errRepeated is what must not happen: a place told again to somebody who resumed.
 var errRepeated = errors.New("told again")
 
-func settled(s contracts.ProviderState) bool {
-	return s.Status != contracts.StatusPending || s.Reason != ""
-}
-
 // run asks and listens until everything is told.
 func (c *client) run(ctx context.Context) error {
 	for {
