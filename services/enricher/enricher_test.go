@@ -27,7 +27,7 @@ import (
 )
 
 // patience ends a test that waits for what does not come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // named is a provider that finds every place, but those called Nowhere, and fails for those called Trouble.
 type named string

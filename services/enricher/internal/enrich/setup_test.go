@@ -237,7 +237,7 @@ func (i *instance) hear(ctx context.Context, id string) (map[string]contracts.Pr
 // was too slow for the store to answer in time, is made again.
 func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant) map[string]contracts.ProviderState {
 	t.Helper()
-	for t.Context().Err() == nil {
+	for wait := 50 * time.Millisecond; t.Context().Err() == nil; wait = min(2*wait, 2*time.Second) {
 		resp := i.ask(t, id, results)
 		states := map[string]contracts.ProviderState{}
 		for n, r := range resp.Results {
@@ -248,6 +248,7 @@ func (i *instance) until(t *testing.T, id string, results []contracts.Restaurant
 		}
 		told, err := i.hear(t.Context(), id)
 		if errors.Is(err, ErrUnknownRequest) || errors.Is(err, kvlock.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			pause(t.Context(), wait)
 			continue
 		}
 		if err != nil {

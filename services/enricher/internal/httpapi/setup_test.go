@@ -32,7 +32,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that waits for what does not come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // far is a provider that answers each search when the test lets it.
 type far struct{ let chan struct{} }

@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience ends a test that waits for what does not come.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // never is a provider that nobody asks: no jobs are worked here.
 type never struct{}
