@@ -37,6 +37,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 		})
 		_, js := natstest.ConnectURL(t, c.URLs(), users.As("admin"))
 		createAssets(t, js, func(*jetstream.StreamConfig) {})
+		settle(t, c)
 	})
 }
 

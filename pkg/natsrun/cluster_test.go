@@ -192,6 +192,7 @@ func TestClusterOfFive(t *testing.T) {
 	c := natstest.Cluster(t, 5)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	put(t, bucket(t, js, "b", 5), "k", "v")
+	settle(t, c)
 }
 
 func TestClusterSaysWhatIsWrong(t *testing.T) {
@@ -232,6 +233,16 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 
 	if err := c.Nodes[0].Pause(); !errors.Is(err, natsrun.ErrStopped) {
 		t.Errorf("pause after stop: got %v, want ErrStopped", err)
+	}
+}
+
+// settle lets replicas be made that were asked for: a server that is shut down while
+// it makes one leaves a goroutine behind.
+func settle(t testing.TB, c *natsrun.Cluster) {
+	t.Helper()
+
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 

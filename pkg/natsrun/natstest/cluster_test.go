@@ -35,6 +35,11 @@ func TestClusterTakesThreeReplicas(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+
+	// A server that is shut down while it makes a replica leaves a goroutine behind.
+	if err := c.WaitReady(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestServerAppliesEveryMutation(t *testing.T) {
