@@ -46,7 +46,7 @@ func createAssets(t *testing.T, js jetstream.JetStream, change func(*jetstream.S
 
 	var files []string
 
-	for _, dir := range []string{"streams", "buckets"} {
+	for _, dir := range []string{"streams", "buckets", "objects"} {
 		found, err := filepath.Glob(filepath.Join(deployed, dir, "*.json"))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("declared %s: got %d, %v", dir, len(found), err)

@@ -62,6 +62,12 @@ func TestEnricherMayDoItsWork(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if _, err := nc.SubscribeSync("kvlock.alive.enrich.x.>"); err != nil {
+		t.Fatal(err)
+	}
+
+	mustPass(t, "ask whether a holder is there", nc.Publish("kvlock.alive.enrich.x.probe", nil))
+
 	service, err := nc.Subscribe("enricher.v1.enrich", func(m *nats.Msg) { mustPass(t, "respond", m.Respond([]byte("answer"))) })
 	if err != nil {
 		t.Fatal(err)
@@ -112,15 +118,18 @@ func TestServicesAreDeniedTheRest(t *testing.T) {
 			"$JS.API.STREAM.DELETE.KV_enrich", "$JS.API.STREAM.INFO.KV_directory", "$JS.API.STREAM.MSG.DELETE.KV_enrich",
 			"$JS.API.STREAM.LIST", "$JS.API.STREAM.PURGE.KV_enrich", "$JS.API.STREAM.UPDATE.KV_enrich",
 			"$KV.directory.x", "$KV.jobs.excused.IMPORT_JOBS.x", "$KV.locks.x", "_INBOX_publisher.x", "dead.EVENTS.x", "events.order.created",
-			"jobs.import.x", "rp.enrich.x", "$SRV.PING", "enricher.v1.enrich",
+			"jobs.import.x", "rp.enrich.x", "$SRV.PING", "enricher.v1.enrich", "kvlock.alive.locks.x.probe",
 		},
-		"notifier":  {"$KV.directory.x", "events.order.created", "jobs.enrich.x", "$KV.enrich.x", "$JS.API.STREAM.DELETE.EVENTS"},
-		"importer":  {"jobs.enrich.x", "events.order.created", "$KV.enrich.x", "notify.plan.x"},
-		"publisher": {"jobs.enrich.x", "$KV.enrich.x", "$JS.API.STREAM.INFO.EVENTS", "notify.plan.x", "dead.x"},
+		"notifier": {"$KV.directory.x", "jobs.import.x", "jobs.enrich.x", "$KV.enrich.x", "$JS.API.STREAM.DELETE.EVENTS"},
+		"importer": {"jobs.enrich.x", "events.order.created", "$KV.enrich.x", "notify.plan.x"},
+		"publisher": {
+			"jobs.enrich.x", "$KV.enrich.x", "$JS.API.STREAM.INFO.KV_deliveries", "$JS.API.STREAM.MSG.GET.KV_deliveries",
+			"$JS.API.STREAM.MSG.DELETE.EVENTS", "$JS.API.CONSUMER.CREATE.EVENTS.x", "notify.plan.x", "dead.x",
+		},
 	}
 
 	subscribe := map[string][]string{
-		"enricher":  {">", "$JS.ACK.>", "$KV.enrich.>", "$SYS.>", "_INBOX.>", "_INBOX_notifier.>", "events.>", "rp.inbox.>"},
+		"enricher":  {">", "$JS.ACK.>", "$KV.enrich.>", "$SYS.>", "_INBOX.>", "_INBOX_notifier.>", "events.>", "rp.inbox.>", "kvlock.alive.>"},
 		"notifier":  {">", "events.>", "rp.enrich.>", "enricher.v1.enrich"},
 		"importer":  {">", "jobs.import.>", "rp.enrich.>"},
 		"publisher": {">", "events.>", "enricher.v1.>", "rp.enrich.>"},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -255,15 +256,27 @@ func TestRestartAndStopAtTheSameTime(t *testing.T) {
 func TestFiftyServersInParallel(t *testing.T) {
 	t.Parallel()
 
-	for range 50 {
+	for i := range 50 {
 		t.Run("server", func(t *testing.T) {
 			t.Parallel()
 
 			_, js := natstest.Connect(t, natstest.Server(t))
 			kv := bucket(t, js, "b", 1)
+			key := "k" + strconv.Itoa(i)
+			put(t, kv, key, "v")
 
-			if rev := put(t, kv, "k", "v"); rev != 1 {
-				t.Errorf("first revision: got %d, want 1: the store is not this test's own", rev)
+			var keys []string
+
+			if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+				keys, err = kv.Keys(ctx)
+
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+
+			if !slices.Equal(keys, []string{key}) {
+				t.Errorf("keys: got %q, want %q alone: the store is not this test's own", keys, key)
 			}
 		})
 	}

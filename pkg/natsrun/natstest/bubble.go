@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -33,9 +34,20 @@ const quietInterval = 365 * 24 * time.Hour
 // fake but scheduling is not seeded: a failure need not repeat exactly. The
 // fake clock starts at midnight UTC 2000-01-01.
 //
-// t.Parallel may be called before Bubble, not inside.
+// A message is removed up to 250 ms after its TTL, and later when others with a
+// TTL are stored meanwhile: each puts the removal off by another 250 ms, until
+// the server's access clock has moved on, whose 100 ms are of real time.
+//
+// Neither the test nor one that contains it may call t.Parallel: it fails if
+// one does. Go runs such tests first, one at a time, while the parallel ones
+// wait. They have to be alone because nats.go keeps one pool of timers per
+// process, and a timer of one bubble must not be set in another or outside.
 func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...func(*natsrun.Config)) {
 	t.Helper()
+
+	refuseParallel(t)
+	emptyPools()
+	defer emptyPools()
 
 	// The server's access clock is one ticker per process, started by the first
 	// store. In a bubble its ticks would be the only events that ever happen, so
@@ -48,6 +60,28 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	synctest.Test(t, func(t *testing.T) {
 		f(t, Server(t, slices.Concat(mutate, []func(*natsrun.Config){func(c *natsrun.Config) { c.Dir = dir }, quiet})...))
 	})
+}
+
+// refuseParallel fails a test that runs in parallel with others. The testing
+// package tells in one way only: by the panic of what changes the process.
+func refuseParallel(t *testing.T) {
+	t.Helper()
+
+	defer func() {
+		if recover() != nil {
+			t.Fatal("natstest.Bubble: this test, or one that contains it, calls t.Parallel: remove the call, a bubble has to be alone")
+		}
+	}()
+
+	t.Setenv("EXPEDITER_BUBBLE", "") // read by nobody
+}
+
+// emptyPools empties every sync.Pool of the process: what survives one
+// collection as a pool's victim does not survive the next. nats.go takes a
+// timer from such a pool in Conn.Request, Flush, Drain and after a reconnection.
+func emptyPools() {
+	runtime.GC()
+	runtime.GC()
 }
 
 // quiet stretches the server's periodic work, which real time hides but a day

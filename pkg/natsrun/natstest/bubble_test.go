@@ -13,8 +13,6 @@ import (
 )
 
 func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
-	t.Parallel()
-
 	const ttl = 7 * 24 * time.Hour
 
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -45,8 +43,6 @@ func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
 }
 
 func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
-	t.Parallel()
-
 	const ackWait = time.Hour
 
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -88,4 +84,22 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 			t.Errorf("redelivered after %s, want %s: %v", waited, ackWait, msg)
 		}
 	})
+}
+
+// A request takes its timer from a pool of the process. The runtime ends the
+// process when a timer of a bubble is set outside it.
+func TestBubbleLeavesNoTimersBehind(t *testing.T) {
+	ask := func(t *testing.T, srv *natsrun.Server) {
+		t.Helper()
+
+		nc, _ := natstest.Connect(t, srv)
+		if _, err := nc.Request("$JS.API.INFO", nil, time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+
+	for range 3 {
+		natstest.Bubble(t, ask)
+		ask(t, natstest.Server(t))
+	}
 }

@@ -1,0 +1,130 @@
+package natstest_test
+
+import (
+	"bytes"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// answerer answers what is sent to "ask", and counts it.
+func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
+	t.Helper()
+
+	nc, _ := natstest.Connect(t, srv)
+	asked = new(atomic.Int32)
+
+	_, err := nc.Subscribe("ask", func(m *nats.Msg) {
+		answer := "first"
+		if asked.Add(1) > 1 {
+			answer = "later"
+		}
+
+		_ = m.Respond([]byte(answer)) //nolint:errcheck // who asked tells
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	return asked
+}
+
+func TestProxyFaults(t *testing.T) {
+	for how, want := range map[natstest.Fault]struct {
+		answer string // "" for none
+		asked  int32
+	}{
+		natstest.RefusedApplied: {"later", 2},
+		natstest.ReplyLost:      {"", 1},
+		natstest.WriteLost:      {"", 0},
+	} {
+		t.Run(string(how), func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				asked := answerer(t, srv)
+				p := natstest.NewProxy(t, srv)
+				nc, _ := natstest.Connect(t, srv, p.Through())
+				p.Hit(func(f natstest.Frame) bool { return f.Subject == "ask" }, how, 1)
+
+				m, err := nc.Request("ask", []byte("?"), time.Second)
+				if got := err == nil; got != (want.answer != "") || got && string(m.Data) != want.answer {
+					t.Errorf("got %v, %v; want %q", m, err, want.answer)
+				}
+
+				if got := asked.Load(); got != want.asked {
+					t.Errorf("asked %d times, want %d", got, want.asked)
+				}
+
+				if _, err = nc.Request("ask", nil, time.Second); err != nil {
+					t.Errorf("the next is lost as well: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestProxyChangesAndDelays(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		answerer(t, srv)
+		p := natstest.NewProxy(t, srv)
+		nc, _ := natstest.Connect(t, srv, p.Through())
+
+		p.Slow(time.Second)
+		p.Change(func(f natstest.Frame) []byte {
+			if f.FromClient || !bytes.Equal(f.Payload(), []byte("first")) {
+				return nil
+			}
+
+			return f.With([]byte("another"), 0)
+		})
+
+		start := time.Now()
+
+		m, err := nc.Request("ask", nil, time.Minute)
+		if err != nil || string(m.Data) != "another" || time.Since(start) != time.Second {
+			t.Errorf("got %v, %v after %s", m, err, time.Since(start))
+		}
+	})
+}
+
+func TestProxyPartition(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		answerer(t, srv)
+		p := natstest.NewProxy(t, srv)
+		nc, _ := natstest.Connect(t, srv, p.Through())
+
+		p.Partition()
+
+		if m, err := nc.Request("ask", nil, time.Second); err == nil || !nc.IsConnected() {
+			t.Errorf("got %v through a partition, or knows of it: %s", m, nc.Status())
+		}
+
+		p.Heal()
+
+		for start := time.Now(); ; {
+			if _, err := nc.Request("ask", nil, time.Second); err == nil {
+				break
+			} else if time.Since(start) > time.Minute {
+				t.Fatal(err)
+			}
+		}
+
+		if n := p.Subscriptions(); n == 0 {
+			t.Error("no subscription was seen")
+		}
+
+		p.Cut()
+
+		if _, err := p.InProcessConn(); err == nil {
+			t.Error("a new connection was let in")
+		}
+	})
+}
