@@ -1,0 +1,93 @@
+// Package token turns any id into a token of a NATS subject, and back. Ids come from outside: as they are they could
+// hold a dot, a wildcard or a space, and so name another's data.
+package token
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrEmpty is returned when an id is empty.
+	ErrEmpty = errors.New("empty id")
+
+	// ErrMalformed is returned when a token was not made by Encode.
+	ErrMalformed = errors.New("malformed token")
+
+	// ErrTooLong is returned when an id is longer than MaxID bytes.
+	ErrTooLong = errors.New("id too long")
+)
+
+const (
+	// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most
+	// 428 bytes, so that subjects of a few stay far below the server's control line of 4,096.
+	MaxID = 320
+
+	// mark starts every encoded token. It is outside the safe alphabet, so no id that is used as it is
+	// can look like the encoded form of another.
+	mark = '='
+)
+
+var encoding = base64.RawURLEncoding.Strict()
+
+// Encode turns any id into one NATS subject token that is also a valid part of a KV key.
+//
+// An id made only of A-Z, a-z, 0-9, '_' and '-' is returned as it is; everything else becomes '=' followed by
+// its bytes in base64url without padding (RFC 4648 §5). The mapping is injective and case-preserving, and
+// Decode undoes it. A result never holds a dot, a wildcard, a slash or a space and is never empty.
+//
+// It returns ErrEmpty for "" and ErrTooLong for more than MaxID bytes; the error says the length
+// and never repeats the id.
+func Encode(id string) (string, error) {
+	switch {
+	case id == "":
+		return "", fmt.Errorf("%w: give at least one byte", ErrEmpty)
+	case len(id) > MaxID:
+		return "", fmt.Errorf("%w: %d bytes, at most %d", ErrTooLong, len(id), MaxID)
+	case IsSafe(id):
+		return id, nil
+	}
+	return string(mark) + encoding.EncodeToString([]byte(id)), nil
+}
+
+// Decode returns the id that Encode made the token from. A token that Encode would never have
+// made (padding, another alphabet, the encoded form of an id that needs no encoding) is ErrMalformed.
+func Decode(token string) (string, error) {
+	if IsSafe(token) {
+		if len(token) > MaxID {
+			return "", fmt.Errorf("%w: %d bytes, at most %d", ErrTooLong, len(token), MaxID)
+		}
+		return token, nil
+	}
+	if token == "" || token[0] != mark {
+		return "", fmt.Errorf("%w: want [A-Za-z0-9_-]+ or '=' and base64url", ErrMalformed)
+	}
+	if len(token) > 1+encoding.EncodedLen(MaxID) {
+		return "", fmt.Errorf("%w: token of %d bytes", ErrTooLong, len(token))
+	}
+	// The decoder skips line breaks, which Encode never writes.
+	if !IsSafe(token[1:]) {
+		return "", fmt.Errorf("%w: '=' must be followed by base64url", ErrMalformed)
+	}
+	id, err := encoding.DecodeString(token[1:])
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if IsSafe(string(id)) {
+		return "", fmt.Errorf("%w: the id needs no encoding", ErrMalformed)
+	}
+	return string(id), nil
+}
+
+// IsSafe reports whether an id is a token as it is: not empty, and made only of A-Z, a-z, 0-9, '_' and '-'.
+func IsSafe(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		safe := c == '_' || c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		if !safe {
+			return false
+		}
+	}
+	return s != ""
+}

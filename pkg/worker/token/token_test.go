@@ -1,0 +1,117 @@
+package token_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/worker/token"
+)
+
+// tokenPattern is what both a subject token and a part of a KV key may be.
+var tokenPattern = regexp.MustCompile(`^[-_=A-Za-z0-9]{1,428}$`)
+
+func TestEncode(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"ChIJ123":             "ChIJ123",
+		"a-B_9":               "a-B_9",
+		"-":                   "-",
+		"a.b":                 "=YS5i",
+		".":                   "=Lg",
+		"..":                  "=Li4",
+		"*":                   "=Kg",
+		">":                   "=Pg",
+		" ":                   "=IA",
+		"\x00":                "=AA",
+		"/":                   "=Lw",
+		`\`:                   "=XA",
+		"=YS5i":               "=PVlTNWk",
+		"\r\n":                "=DQo",
+		"מסעדה":               "=157Xodei15PXlA",
+		"$SYS":                "=JFNZUw",
+		"\xff\xfe":            "=__4",
+		"https://x.example/?": "=aHR0cHM6Ly94LmV4YW1wbGUvPw",
+	} {
+		encoded, err := token.Encode(id)
+		if err != nil || encoded != want {
+			t.Errorf("Encode(%q) = %q, %v, want %q", id, encoded, err, want)
+		}
+		if !tokenPattern.MatchString(encoded) {
+			t.Errorf("Encode(%q) = %q is no token", id, encoded)
+		}
+		if back, err := token.Decode(encoded); err != nil || back != id {
+			t.Errorf("Decode(%q) = %q, %v, want %q", encoded, back, err, id)
+		}
+	}
+}
+
+func TestEncodeBounds(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		id   string
+		want error
+	}{
+		"empty":         {"", token.ErrEmpty},
+		"longest":       {strings.Repeat("é", token.MaxID/2), nil},
+		"one more":      {strings.Repeat("x", token.MaxID+1), token.ErrTooLong},
+		"ten thousand":  {strings.Repeat("x", 10_000), token.ErrTooLong},
+		"long, encoded": {strings.Repeat("/", token.MaxID+1), token.ErrTooLong},
+	} {
+		encoded, err := token.Encode(test.id)
+		if !errors.Is(err, test.want) || (err == nil) != tokenPattern.MatchString(encoded) {
+			t.Errorf("%s: got %q, %v, want %v", name, encoded, err, test.want)
+		}
+		if err != nil && len(err.Error()) > 100 {
+			t.Errorf("%s: the error repeats the id", name)
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]string{
+		"empty":               "",
+		"only the mark":       "=",
+		"padding":             "=YS5iYw==",
+		"standard alphabet":   "=+/8",
+		"line break inside":   "=YS\n5i",
+		"trailing bits":       "=Lh",
+		"needs no encoding":   "=YWJj",
+		"unsafe, not encoded": "a.b",
+		"mark inside":         "a=b",
+		"too long":            "=" + strings.Repeat("A", 600),
+		"too long, plain":     strings.Repeat("A", 600),
+	} {
+		if id, err := token.Decode(bad); err == nil {
+			t.Errorf("%s: accepted as %q", name, id)
+		}
+	}
+}
+
+// FuzzToken: every id is refused or becomes a valid token that gives the id back; no two ids share a token,
+// which follows from that; and every token that is read is the one that would be written.
+func FuzzToken(f *testing.F) {
+	for _, seed := range []string{"", "a", "a.b", "=YS5i", "מסעדה", "\x00", "*", "=", "=PQ"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		encoded, err := token.Encode(s)
+		if err == nil {
+			if !tokenPattern.MatchString(encoded) {
+				t.Errorf("Encode(%q) = %q is no token", s, encoded)
+			}
+			if back, err := token.Decode(encoded); err != nil || back != s {
+				t.Errorf("Encode(%q) = %q, which decodes to %q, %v", s, encoded, back, err)
+			}
+		} else if s != "" && len(s) <= token.MaxID {
+			t.Errorf("Encode(%q): %v", s, err)
+		}
+		if id, err := token.Decode(s); err == nil {
+			if again, err := token.Encode(id); err != nil || again != s {
+				t.Errorf("Decode(%q) = %q, which encodes to %q, %v", s, id, again, err)
+			}
+		}
+	})
+}
