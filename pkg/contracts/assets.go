@@ -1,6 +1,7 @@
 package contracts
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,8 +41,16 @@ const (
 	BucketJobs = "jobs"
 	// BucketLocks holds the leases.
 	BucketLocks = "locks"
+	// BucketRecipes holds the recipes that imports ended in, and which of them are whose.
+	BucketRecipes = "recipes"
 	// BucketRequests holds what is needed to resume the patches of an enrichment request.
 	BucketRequests = "requests"
+)
+
+// Names of the object buckets.
+const (
+	// ObjectsImportSteps holds what is too large for a message of BucketImportSteps: photos, and long transcripts.
+	ObjectsImportSteps = "import-steps"
 )
 
 const (
@@ -52,6 +61,10 @@ const (
 	// dedupWindow is how long a stream remembers message ids: longer than any client retries one publish.
 	dedupWindow = 2 * time.Minute
 
+	// deadDedupWindow is the same for dead letters: longer than a worker may be away between publishing a letter and
+	// taking its job out of the queue.
+	deadDedupWindow = day
+
 	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
 	// add short-lived ones. It is explicit because servers since 2.15 read -1 as a default of their own.
 	maxConsumers = 128
@@ -61,7 +74,7 @@ const (
 type AssetOptions struct {
 	// MaxBytes is what all assets together may reserve. When their declared sizes add up to more, each is
 	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve,
-	// so give it less than the account's limit. Defaults to 0: the declared sizes, 7.9 GiB in all.
+	// so give it less than the account's limit. Defaults to 0: the declared sizes, 9.4 GiB in all.
 	MaxBytes int64
 	// Replicas is how many servers keep each asset, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -69,9 +82,9 @@ type AssetOptions struct {
 	Storage jetstream.StorageType
 }
 
-// Assets returns the declarations of all streams and, behind them, of the streams under all buckets.
+// Assets returns the declarations of all streams and, behind them, of the streams under all buckets and object buckets.
 func Assets(options AssetOptions) []jetstream.StreamConfig {
-	return scale(append(streams(options), buckets(options)...), options.MaxBytes)
+	return scale(slices.Concat(streams(options), buckets(options), objects(options)), options.MaxBytes)
 }
 
 // Streams returns the declarations of the streams that are not buckets, in alphabetical order.
@@ -82,7 +95,14 @@ func Streams(options AssetOptions) []jetstream.StreamConfig {
 // Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with
 // js.KeyValue, and never change it with UpdateKeyValue, which would rewrite what kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
-	return Assets(options)[len(streams(options)):]
+	from := len(streams(options))
+	return Assets(options)[from : from+len(buckets(options))]
+}
+
+// Objects returns the declarations of the streams under the object buckets, in alphabetical order. Bind one with
+// js.ObjectStore.
+func Objects(options AssetOptions) []jetstream.StreamConfig {
+	return Assets(options)[len(streams(options))+len(buckets(options)):]
 }
 
 // RepublishSubject is the subject on which the server repeats every change of a key of a bucket. key may
@@ -102,8 +122,9 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 				"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
 				"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
 			},
-			MaxAge:   30 * day,
-			MaxBytes: 512 * mib,
+			Duplicates: deadDedupWindow,
+			MaxAge:     30 * day,
+			MaxBytes:   512 * mib,
 		}),
 		// One message per place: while a place is queued, a second job for it is refused, however long the
 		// backlog is and whatever became of the claim. Full means refuse, because the answer can say PENDING.
@@ -161,6 +182,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 		{BucketInbox, "In-app notifications", 1 * gib},
 		{BucketJobs, "Attempts of jobs", 64 * mib},
 		{BucketLocks, "Leases", 64 * mib},
+		{BucketRecipes, "Recipes, and which of them are whose", 512 * mib},
 		{BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
 	}
 	list := make([]jetstream.StreamConfig, 0, len(declared))
@@ -176,13 +198,24 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 	return list
 }
 
+func objects(options AssetOptions) []jetstream.StreamConfig {
+	// Each object goes by itself, with the record that refers to it. Full means refuse: what the importer then cannot keep
+	// for others it fetches again.
+	return []jetstream.StreamConfig{kvlock.OverflowConfig(kvlock.BucketConfig{
+		Bucket: ObjectsImportSteps, Description: "Photos and long transcripts of imports", MaxBytes: 1 * gib,
+		Replicas: options.Replicas, Storage: options.Storage,
+	})}
+}
+
 // declare fills in what all streams share.
 func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.StreamConfig {
 	if config.MaxMsgsPerSubject == 0 {
 		config.MaxMsgsPerSubject = -1
 	}
 	config.AllowDirect = true
-	config.Duplicates = dedupWindow
+	if config.Duplicates == 0 {
+		config.Duplicates = dedupWindow
+	}
 	config.MaxConsumers = maxConsumers
 	config.MaxMsgs = -1
 	config.MaxMsgSize = MaxBody

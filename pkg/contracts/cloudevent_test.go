@@ -240,22 +240,6 @@ func TestCloudEventHeaderRefuses(t *testing.T) {
 	}
 }
 
-func TestTraceCarrier(t *testing.T) {
-	t.Parallel()
-	header := nats.Header{"Traceparent": {"old"}, "Nats-Msg-Id": {"1"}}
-	carrier := contracts.TraceCarrier(header)
-	if got := carrier.Get("traceparent"); got != "old" {
-		t.Errorf("got %q", got)
-	}
-	carrier.Set("TraceParent", "new")
-	if diff := cmp.Diff(nats.Header{"traceparent": {"new"}, "Nats-Msg-Id": {"1"}}, header); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
-	if got := carrier.Keys(); !slices.Equal(got, []string{"Nats-Msg-Id", "traceparent"}) {
-		t.Errorf("got %v", got)
-	}
-}
-
 // FuzzCloudEvent: whatever arrives is refused, or can be written and read back as the same event.
 func FuzzCloudEvent(f *testing.F) {
 	f.Add("jobs.import.high.j", "ce-subject", "%E2%82%AC", "application/json", []byte(`{}`))

@@ -28,6 +28,8 @@
 //	<request>                                           RequestKey          bucket requests
 //	<job>                                               ImportJobKey        bucket import-jobs
 //	<scope>.<step>                                      ImportStepKey       bucket import-steps
+//	recipe.<recipe>                                     RecipeKey           bucket recipes
+//	owner.<owner>.<recipe>                              RecipeOwnerKey      bucket recipes
 //	<event>.<channel>.<type>.<user>                     DeliveryKey         bucket deliveries
 //	<type>.<user>.<event>                               InboxKey            bucket inbox
 //	<type>.<user>                                       DirectoryKey        bucket directory
@@ -36,12 +38,12 @@
 //
 // Messages are CloudEvents 1.0 in binary mode: attributes in headers ce-*, the message as the body. A body without any
 // header works too; [ParseCloudEvent] fills in what is missing from the subject and says so. [CloudEvent.MsgID] and
-// its like name a message for the server's deduplication, and [TraceCarrier] carries trace context.
+// its like name a message for the server's deduplication.
 //
 // # Streams and buckets
 //
 // [Assets] declares them once; [Check] compares a server with the declarations and [Apply] brings it there. The
-// files in deploy/nats/streams and deploy/nats/buckets are generated from the same declarations, for three servers.
+// files in deploy/nats/streams, buckets and objects are generated from the same declarations, for three servers.
 //
 // # Versions
 //

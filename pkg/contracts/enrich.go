@@ -66,9 +66,14 @@ type EnrichResponse struct {
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
 	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
-	// Skipped says why nothing at all was looked up, such as "flag_disabled" or "no_results"; empty otherwise.
+	// Skipped says why the whole request was left alone: "flag_disabled", "no_results", or [SkippedStoreDown]. Empty
+	// otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }
+
+// SkippedStoreDown is EnrichResponse.Skipped when the store did not answer in time: the request is not remembered, and so
+// nobody can follow it. Ask again.
+const SkippedStoreDown = "store_down"
 
 // Validate checks the answer like a request.
 func (r EnrichResponse) Validate() error {

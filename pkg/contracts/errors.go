@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 var (
@@ -15,15 +17,19 @@ var (
 	// The error is a *ValidationError as well; nothing of the body was decoded.
 	ErrTooLarge = errors.New("contracts: body too large")
 
+	// ErrEventMismatch is returned when another event has been published under the same id. That one stands: an event
+	// that differs needs an id of its own.
+	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs an id of its own")
+
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
-	ErrEmptyToken = errors.New("empty id")
+	ErrEmptyToken = token.ErrEmpty
 
 	// ErrTokenTooLong is returned when an id is longer than MaxID bytes.
-	ErrTokenTooLong = errors.New("id too long")
+	ErrTokenTooLong = token.ErrTooLong
 
 	// ErrTokenMalformed is returned when a token was not made by EncodeToken, or when a name that a program
 	// chose (a provider, a channel) is not a short token as it is.
-	ErrTokenMalformed = errors.New("malformed token")
+	ErrTokenMalformed = token.ErrMalformed
 )
 
 // errorFields is how many fields ValidationError.Error spells out; all of them are in Fields.
@@ -77,3 +83,29 @@ func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
 // Unwrap returns the sentinel behind the error, such as ErrTooLarge, or nil.
 func (e *ValidationError) Unwrap() error { return e.cause }
+
+// PublishError is returned for an event that the stream has not acknowledged.
+type PublishError struct {
+	// Attempts is how often it was tried.
+	Attempts int
+	// Cause is why the last try failed. It matches ErrEventMismatch, or the error of the context that has ended.
+	Cause error
+	// EventID is the event.
+	EventID string
+	// Subject is where it was published to.
+	Subject string
+	// Unsure says that the stream may have it nevertheless.
+	Unsure bool
+}
+
+// Error says which event, how often, and why; the id is cut.
+func (e *PublishError) Error() string {
+	text := fmt.Sprintf("contracts: event %.80q was not acknowledged in %d tries", e.EventID, e.Attempts)
+	if e.Unsure {
+		text += ", and may be in the stream all the same"
+	}
+	return text + ": " + e.Cause.Error()
+}
+
+// Unwrap returns the cause.
+func (e *PublishError) Unwrap() error { return e.Cause }

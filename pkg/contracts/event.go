@@ -45,6 +45,8 @@ type Event struct {
 	OccurredAt time.Time `json:"occurred_at,omitzero"`
 	// Payload is any JSON that the rules and templates for the type understand.
 	Payload json.RawMessage `json:"payload,omitempty"`
+	// Recipients are who shall be told, for a source that knows them; otherwise the reader finds them. At most 10,000.
+	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000"`
 }
 
 // Validate checks all fields.
@@ -59,8 +61,24 @@ func (e Event) Validate() error {
 	c.optionalID("/user_id", e.UserID)
 	c.timestamp("/occurred_at", e.OccurredAt)
 	c.opaque("/payload", e.Payload)
+	c.recipients("/recipients", e.Recipients)
 	return c.err("Event")
 }
+
+// Urgency is the priority of a notification. Readers take those that they do not know for normal ones.
+type Urgency string
+
+// The urgencies.
+const (
+	// UrgencyCritical is told in quiet hours too, and to those who opted out.
+	UrgencyCritical Urgency = "critical"
+	// UrgencyHigh is for channels that know urgency.
+	UrgencyHigh Urgency = "high"
+	// UrgencyLow is for channels that know urgency.
+	UrgencyLow Urgency = "low"
+	// UrgencyNormal is the default.
+	UrgencyNormal Urgency = "normal"
+)
 
 // Notification is one row of a plan: one event, one user, one channel.
 type Notification struct {
@@ -76,6 +94,8 @@ type Notification struct {
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
 	// Category groups notifications that a user can switch off together; optional.
 	Category string `json:"category,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Priority is how urgent it is. Defaults to normal.
+	Priority Urgency `json:"priority,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Template names the text. Defaults to the template of the event type.
 	Template string `json:"template,omitempty" jsonschema:"maxLength=1024"`
 	// Locale is a BCP 47 tag; optional.
@@ -84,8 +104,10 @@ type Notification struct {
 	CreatedAt time.Time `json:"created_at"`
 	// NotBefore defers the row; optional.
 	NotBefore time.Time `json:"not_before,omitzero"`
-	// Payload is the event's payload.
+	// Payload is the event's payload; a large one is in the plan only.
 	Payload json.RawMessage `json:"payload,omitempty"`
+	// Recipient is what the plan knows of the user beside the directory; optional.
+	Recipient *Recipient `json:"recipient,omitempty"`
 }
 
 // Validate checks all fields.
@@ -100,11 +122,15 @@ func (n Notification) Validate() error {
 	c.name("/channel", n.Channel)
 	c.id("/event_type", n.EventType)
 	c.optionalName("/category", n.Category)
+	c.optionalName("/priority", string(n.Priority))
 	c.text("/template", n.Template)
 	c.optionalName("/locale", n.Locale)
 	c.requiredTime("/created_at", n.CreatedAt)
 	c.timestamp("/not_before", n.NotBefore)
 	c.opaque("/payload", n.Payload)
+	if n.Recipient != nil {
+		c.nest("/recipient", n.Recipient.Validate())
+	}
 	return c.err("Notification")
 }
 

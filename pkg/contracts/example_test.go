@@ -1,10 +1,12 @@
 package contracts_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -112,13 +114,6 @@ func ExampleParseCloudEvent() {
 	// Output: job1 io.expediter.recipe.import.requested.v1 [id source specversion subject type] <nil>
 }
 
-func ExampleTraceCarrier() {
-	header := nats.Header{}
-	contracts.TraceCarrier(header).Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	fmt.Println(header)
-	// Output: map[traceparent:[00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01]]
-}
-
 func ExampleEvent() {
 	event, err := contracts.Decode[contracts.Event]([]byte(
 		`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","recipientType":"BROADCAST","restaurant_id":5,"payload":{"guests":4}}`))
@@ -154,4 +149,26 @@ func ExampleSchema() {
 	raw, err := contracts.Schema("import-job")
 	fmt.Println(len(raw) > 0, contracts.SchemaURI("import-job"), err)
 	// Output: true https://schemas.expediter.io/v1/import-job.json <nil>
+}
+
+// An event is published until the stream has acknowledged it. Whoever calls again, after a crash or an answer that got
+// lost, publishes the same event once.
+func ExamplePublisher() { //nolint:testableexamples // needs a server
+	var js jetstream.JetStream // of a connection
+	publish := func(ctx context.Context) error {
+		publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "/reservations"})
+		if err != nil {
+			return err
+		}
+		done, err := publisher.Publish(ctx, contracts.Event{
+			EventID: "evt-001", EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT",
+			RecipientType: contracts.RecipientBroadcast, RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
+		})
+		if errors.Is(err, contracts.ErrEventMismatch) {
+			return fmt.Errorf("evt-001 means something else: %w", err)
+		}
+		fmt.Println(done.Sequence, done.Duplicate)
+		return err
+	}
+	_ = publish
 }

@@ -31,6 +31,7 @@ var recoders = map[string]func([]byte) ([]byte, error){
 	"import-status":   recode[contracts.ImportStatus],
 	"notification":    recode[contracts.Notification],
 	"provider-state":  recode[contracts.ProviderState],
+	"recipient":       recode[contracts.Recipient],
 	"restaurant":      recode[contracts.Restaurant],
 	"result-patch":    recode[contracts.ResultPatch],
 }

@@ -2,40 +2,11 @@ package contracts
 
 import (
 	"encoding/hex"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 )
-
-// TraceCarrier reads and writes trace context in the headers of a NATS message: it is a TextMapCarrier of
-// OpenTelemetry over nats.Header. Names are written in lower case, as the W3C has traceparent and tracestate,
-// and read in any; nats.Header itself is case-sensitive.
-type TraceCarrier nats.Header
-
-// Get returns the first value of a header, or "".
-func (c TraceCarrier) Get(key string) string { return one(headerValues(nats.Header(c), key)) }
-
-// Set replaces a header, in whichever case it was written.
-func (c TraceCarrier) Set(key, value string) {
-	for existing := range c {
-		if strings.EqualFold(existing, key) {
-			delete(c, existing)
-		}
-	}
-	c[strings.ToLower(key)] = []string{value}
-}
-
-// Keys returns the names of all headers, in alphabetical order.
-func (c TraceCarrier) Keys() []string {
-	keys := make([]string, 0, len(c))
-	for key := range c {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
 
 // headerValues finds a header in any case: exactly first, because that is the rule and costs one look-up.
 func headerValues(header nats.Header, key string) []string {

@@ -36,8 +36,12 @@ type ImportJob struct {
 	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=320"`
 	// SourceType says how to read the source. Defaults to what the URL looks like.
 	SourceType string `json:"source_type,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
-	// URL is the source, http or https.
+	// URL is the source: http or https, or the name of a file that was handed in, which is made of its content as
+	// RFC 6920 has it: ni:///sha-256;… and optionally ?name=soup.vtt.
 	URL string `json:"url" jsonschema:"format=uri,minLength=1,maxLength=2048"`
+	// Language is the language that is wanted of a source that has several, and that of one that does not say: a BCP 47 tag,
+	// such as "pt-BR". Defaults to what is spoken.
+	Language string `json:"language,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Priority is high, normal or low. Defaults to normal.
 	Priority ImportPriority `json:"priority,omitempty" jsonschema:"enum=high,enum=normal,enum=low"`
 	// RequestedAt is when the job was asked for; optional.
@@ -53,8 +57,9 @@ func (j ImportJob) Validate() error {
 	if j.URL == "" {
 		c.add("/url", "is required")
 	} else {
-		c.url("/url", j.URL)
+		c.source("/url", j.URL)
 	}
+	c.optionalName("/language", j.Language)
 	if j.Priority != "" {
 		c.oneOf("/priority", string(j.Priority), string(PriorityHigh), string(PriorityNormal), string(PriorityLow))
 	}
@@ -98,6 +103,10 @@ const (
 	CodeExtractionFailed ImportCode = "extraction_failed"
 	CodeInvalidRecipe    ImportCode = "invalid_recipe"
 	CodeStoreFailed      ImportCode = "store_failed"
+	// CodeCancelled says that somebody took the job back.
+	CodeCancelled ImportCode = "cancelled"
+	// CodeCrashed says that the workers of the job ended in the middle of it, or failed in a way that has no code.
+	CodeCrashed ImportCode = "crashed"
 )
 
 // ImportStatus is the state of an import job: the value in bucket import-jobs and the body of a status update,
@@ -115,6 +124,8 @@ type ImportStatus struct {
 	Error string `json:"error,omitempty" jsonschema:"maxLength=1024"`
 	// Step is the step that the job is in, or failed in.
 	Step string `json:"step,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
+	// Progress is how much of the step is done, 0 to 1; 0 when that is not known.
+	Progress float64 `json:"progress,omitempty" jsonschema:"minimum=0,maximum=1"`
 	// Attempt counts the attempts from 1.
 	Attempt int `json:"attempt,omitempty" jsonschema:"minimum=0"`
 	// UpdatedAt is when the state was entered.
@@ -138,6 +149,9 @@ func (s ImportStatus) Validate() error {
 	}
 	c.text("/error", s.Error)
 	c.optionalName("/step", s.Step)
+	if !(s.Progress >= 0 && s.Progress <= 1) {
+		c.add("/progress", "must be 0 to 1")
+	}
 	if s.Attempt < 0 {
 		c.add("/attempt", "must not be negative")
 	}

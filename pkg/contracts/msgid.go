@@ -16,6 +16,10 @@ func EventMsgID(source, id string) string {
 	return bounded(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(source) + "|" + id)
 }
 
+// DomainEventMsgID is the Nats-Msg-Id of an Event: its id, whoever publishes it, so that a relay and a publisher that
+// tell the same event tell it once.
+func DomainEventMsgID(eventID string) string { return bounded(eventID) }
+
 // EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim, so that a job published again after an
 // unclear answer is the same, and one for a later claim is not.
 func EnrichJobMsgID(claim string) string { return bounded(claim) }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 //go:generate go -C test run ./cmd/generate
@@ -22,7 +24,7 @@ var schemaFiles embed.FS
 // describes what readers accept, so it allows unknown members. Lengths are in characters there and in bytes
 // in Validate, which also checks what a schema cannot say. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
-	if !isSafeToken(name) {
+	if !token.IsSafe(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)
 	}
 	raw, err := schemaFiles.ReadFile("schemas/" + name + "." + SchemaVersion + ".json")

@@ -2,6 +2,7 @@ package contracts
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -13,7 +14,9 @@ const (
 	EventsSubjects = "events.>"
 	// ImportJobsSubjects selects all import jobs.
 	ImportJobsSubjects = "jobs.import.>"
-	// NotifyPlansSubjects selects the plan record of every event.
+	// NotifyPlanRecordsSubjects selects the plan record of every event, without pages.
+	NotifyPlanRecordsSubjects = "notify.plan.*"
+	// NotifyPlansSubjects selects the plan record of every event, and the pages of large ones.
 	NotifyPlansSubjects = "notify.plan.>"
 	// NotifySendsSubjects selects every row of every plan.
 	NotifySendsSubjects = "notify.send.>"
@@ -40,6 +43,12 @@ func EventSubject(aggregateType, eventType string) (string, error) {
 // NotifyPlanSubject is the subject of the one plan record of an event.
 func NotifyPlanSubject(eventID string) (string, error) {
 	return join("notify.plan", id("event_id", eventID))
+}
+
+// NotifyPageSubject is the subject of one page of a plan that is too large for one message. attempt tells the tries to
+// write the plan apart: only the pages that the plan record names are part of it.
+func NotifyPageSubject(eventID, attempt string, page int) (string, error) {
+	return join("notify.plan", id("event_id", eventID), name("attempt", attempt), name("page", strconv.Itoa(page)))
 }
 
 // NotifySendSubject is the subject of one row of a plan: this event, to this user, on this channel. Publishing
@@ -84,10 +93,26 @@ func ImportStepKey(scope, step string) (string, error) {
 	return join("", id("scope", scope), name("step", step))
 }
 
+// RecipeKey is the key, in bucket recipes, of one recipe.
+func RecipeKey(recipeID string) (string, error) {
+	return join("recipe", id("recipe_id", recipeID))
+}
+
+// RecipeOwnerKey is the key, in bucket recipes, of what says that a recipe is an owner's.
+func RecipeOwnerKey(ownerID, recipeID string) (string, error) {
+	return join("owner", id("owner_id", ownerID), id("recipe_id", recipeID))
+}
+
 // DeliveryKey is the key, in bucket deliveries, of the ledger entry of one row of a plan.
 func DeliveryKey(eventID, channel string, recipient RecipientType, userID string) (string, error) {
 	return join("", id("event_id", eventID), name("channel", channel),
 		name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// EventRecordKey is the key, in bucket deliveries, of what is kept of an event for ever: that it was planned, and of
+// which payload.
+func EventRecordKey(eventID string) (string, error) {
+	return join("", id("event_id", eventID))
 }
 
 // InboxKey is the key, in bucket inbox, of one in-app notification of one user.
@@ -95,9 +120,35 @@ func InboxKey(recipient RecipientType, userID, eventID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID), id("event_id", eventID))
 }
 
+// InboxKeys selects the keys of all in-app notifications of one user.
+func InboxKeys(recipient RecipientType, userID string) (string, error) {
+	prefix, err := join("", name("recipient_type", string(recipient)), id("user_id", userID))
+	return prefix + ".*", err
+}
+
 // DirectoryKey is the key, in bucket directory, of one recipient.
 func DirectoryKey(recipient RecipientType, userID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// DirectoryMemberKey is the key, in bucket directory, that says that an event of an aggregate concerns a recipient. Its
+// value is empty. The type of the aggregate is a name that a program chose, such as RESTAURANT.
+func DirectoryMemberKey(aggregateType, aggregateID string, recipient RecipientType, userID string) (string, error) {
+	return join("member", name("aggregate_type", aggregateType), id("aggregate_id", aggregateID),
+		name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// DirectoryMembersKeys selects the keys of all recipients of a kind that events of an aggregate concern.
+func DirectoryMembersKeys(aggregateType, aggregateID string, recipient RecipientType) (string, error) {
+	prefix, err := join("member", name("aggregate_type", aggregateType), id("aggregate_id", aggregateID),
+		name("recipient_type", string(recipient)))
+	return prefix + ".*", err
+}
+
+// DirectoryKeys selects the keys of all recipients of a kind.
+func DirectoryKeys(recipient RecipientType) (string, error) {
+	prefix, err := join("", name("recipient_type", string(recipient)))
+	return prefix + ".*", err
 }
 
 // part is one token of a subject or a key.

@@ -31,7 +31,12 @@ var builders = map[string]struct {
 	"ImportStepKey":     {func(id string) (string, error) { return contracts.ImportStepKey(id, "transcript") }, "", 2},
 	"DeliveryKey":       {func(id string) (string, error) { return contracts.DeliveryKey(id, "email", "CUSTOMER", id) }, "", 4},
 	"InboxKey":          {func(id string) (string, error) { return contracts.InboxKey("CUSTOMER", id, id) }, "CUSTOMER.", 3},
-	"DirectoryKey":      {func(id string) (string, error) { return contracts.DirectoryKey("CUSTOMER", id) }, "CUSTOMER.", 2},
+	"NotifyPageSubject": {func(id string) (string, error) { return contracts.NotifyPageSubject(id, "attempt", 7) }, "notify.plan.", 5},
+	"EventRecordKey":    {contracts.EventRecordKey, "", 1},
+	"DirectoryMemberKey": {
+		func(id string) (string, error) { return contracts.DirectoryMemberKey("RESTAURANT", id, "CUSTOMER", id) }, "member.RESTAURANT.", 5,
+	},
+	"DirectoryKey": {func(id string) (string, error) { return contracts.DirectoryKey("CUSTOMER", id) }, "CUSTOMER.", 2},
 }
 
 func TestSubjectsAndKeysTakeAnyID(t *testing.T) {

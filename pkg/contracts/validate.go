@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
+	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
 // Bounds of single fields, in bytes of UTF-8.
@@ -106,7 +107,7 @@ func (c *checks) name(path, name string) {
 }
 
 func (c *checks) optionalName(path, name string) {
-	if name != "" && (len(name) > MaxName || !isSafeToken(name)) {
+	if name != "" && (len(name) > MaxName || !token.IsSafe(name)) {
 		c.add(path, fmt.Sprintf("must be 1 to %d of A-Z, a-z, 0-9, '_' and '-'", MaxName))
 	}
 }
@@ -131,6 +132,15 @@ func (c *checks) url(path, raw string) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil ||
 		strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		c.add(path, "must be an absolute http or https URL without user name and password")
+	}
+}
+
+// source checks a URL, or the name of a file by its content.
+func (c *checks) source(path, raw string) {
+	if !strings.HasPrefix(raw, FileScheme+":") || len(raw) > MaxURL {
+		c.url(path, raw)
+	} else if _, err := ParseFileURL(raw); err != nil {
+		c.add(path, "must name a file as ni:///sha-256;… does, with 43 characters of base64url and at most a ?name=")
 	}
 }
 

@@ -79,19 +79,26 @@ func TestValidateNamesEveryField(t *testing.T) {
 			"/job_id /owner_id /source_type /url /priority /requested_at",
 		},
 		"import status": {
-			contracts.ImportStatus{JobID: "a/b", Status: "X", RecipeID: long, Code: "a b", Error: long, Step: "a b", Attempt: -1, UpdatedAt: never},
-			"/job_id /status /recipe_id /recipe_id /code /code /error /step /attempt /updated_at",
+			contracts.ImportStatus{JobID: "a/b", Status: "X", RecipeID: long, Code: "a b", Error: long, Step: "a b", Progress: math.NaN(), Attempt: -1, UpdatedAt: never},
+			"/job_id /status /recipe_id /recipe_id /code /code /error /step /progress /attempt /updated_at",
 		},
 		"ready without recipe": {contracts.ImportStatus{Status: contracts.ImportReady}, "/recipe_id"},
 		"failed without code":  {contracts.ImportStatus{Status: contracts.ImportFailed}, "/code"},
 		"running with recipe":  {contracts.ImportStatus{Status: contracts.ImportRunning, RecipeID: "r"}, "/recipe_id"},
 		"event": {
-			contracts.Event{AggregateID: long, RecipientType: "a b", RestaurantID: json.RawMessage(`1.5`), UserID: long, OccurredAt: never, Payload: raw},
-			"/event_id /event_type /aggregate_type /aggregate_id /recipientType /restaurant_id /user_id /occurred_at /payload/a",
+			contracts.Event{AggregateID: long, RecipientType: "a b", RestaurantID: json.RawMessage(`1.5`), UserID: long, OccurredAt: never, Payload: raw, Recipients: []contracts.Recipient{{UserID: "u"}}},
+			"/event_id /event_type /aggregate_type /aggregate_id /recipientType /restaurant_id /user_id /occurred_at /payload/a /recipients/0/recipient_type",
 		},
 		"notification": {
-			contracts.Notification{RecipientType: contracts.RecipientBroadcast, Category: "a b", Template: long, Locale: "a b", NotBefore: never, Payload: raw},
-			"/event_id /user_id /recipient_type /channel /event_type /category /template /locale /created_at /not_before /payload/a",
+			contracts.Notification{RecipientType: contracts.RecipientBroadcast, Category: "a b", Template: long, Locale: "a b", NotBefore: never, Payload: raw, Priority: "a b", Recipient: &contracts.Recipient{UserID: "u"}},
+			"/event_id /user_id /recipient_type /channel /event_type /category /priority /template /locale /created_at /not_before /payload/a /recipient/recipient_type",
+		},
+		"recipient": {
+			contracts.Recipient{
+				RecipientType: contracts.RecipientBroadcast, Addresses: map[string]string{"a b": "x", "email": "a\nb"}, Locale: "a b",
+				OptOut: map[string][]string{"*": {"*", "a b"}}, QuietHours: &contracts.QuietHours{From: "24:00", To: "7:00"}, TimeZone: "Local",
+			},
+			"/user_id /recipient_type /addresses /addresses/email /locale /opt_out /quiet_hours/from /quiet_hours/to /time_zone",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
