@@ -1,0 +1,254 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
+	e := contracts.Event{
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", RestaurantID: json.RawMessage("5"),
+		Payload: json.RawMessage(`{"guests":4}`),
+	}
+	for _, m := range mutate {
+		m(&e)
+	}
+	return e
+}
+
+func publisher(t *testing.T, js jetstream.JetStream, cfg contracts.PublisherConfig) *contracts.Publisher {
+	t.Helper()
+	p, err := contracts.NewPublisher(js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// events are all that the stream has.
+func events(t *testing.T, js jetstream.JetStream) []*jetstream.RawStreamMsg {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*jetstream.RawStreamMsg
+	for n := range stream.CachedInfo().State.LastSeq {
+		msg, err := stream.GetMsg(t.Context(), n+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, msg)
+	}
+	return all
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{
+		Source: "/reservations", Prepare: func(_ context.Context, msg *nats.Msg) { msg.Header.Set("traceparent", "00-1") },
+	})
+	for n, id := range []string{"evt-001", "אירוע 2", "a\nb"} {
+		done, err := p.Publish(t.Context(), reserved(id))
+		if err != nil || done.Duplicate || done.Sequence != uint64(n+1) {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+	for n, msg := range events(t, js) {
+		if msg.Subject != "events.RESTAURANT.RESERVATION_REQUESTED" || msg.Header.Get("traceparent") == "" {
+			t.Errorf("%s %v", msg.Subject, msg.Header)
+		}
+		envelope, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+		if err != nil || n == 0 && (envelope.Source != "/reservations" || envelope.ID != "evt-001" || len(envelope.Assumed) > 0) {
+			t.Errorf("%+v, %v", envelope, err)
+		}
+		if _, err := contracts.Decode[contracts.Event](envelope.Data); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The stream takes an event once, from however many goroutines and publishers, in whichever order its payload is written.
+func TestPublishAgain(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	var first atomic.Int64
+	var all sync.WaitGroup
+	for n := range 20 {
+		all.Go(func() {
+			payload := []string{`{"a":1,"b":2}`, `{ "b": 2.0, "a": 1 }`}[n%2]
+			done, err := publisher(t, js, contracts.PublisherConfig{Source: fmt.Sprintf("/%d", n)}).Publish(t.Context(), reserved("evt-001", func(e *contracts.Event) {
+				e.Payload = json.RawMessage(payload)
+			}))
+			if err != nil || done.Sequence != 1 {
+				t.Errorf("%+v, %v", done, err)
+			}
+			if !done.Duplicate {
+				first.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	if n := first.Load(); n != 1 || len(events(t, js)) != 1 {
+		t.Errorf("%d are the first, %d stored", n, len(events(t, js)))
+	}
+}
+
+// Another event under the same id is refused, and the first one stands.
+func TestPublishAnotherUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{})
+	if _, err := p.Publish(t.Context(), reserved("evt-001")); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*contracts.Event){
+		"payload": func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
+		"digits":  func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":4.00000000000000001}`) },
+		"type":    func(e *contracts.Event) { e.EventType = "OTHER" }, // another subject
+		"user":    func(e *contracts.Event) { e.UserID = "ada" },
+	} {
+		_, err := p.Publish(t.Context(), reserved("evt-001", change))
+		failed, ok := errors.AsType[*contracts.PublishError](err)
+		if !ok || !errors.Is(err, contracts.ErrEventMismatch) || failed.Unsure || failed.Attempts != 1 || !strings.Contains(err.Error(), "evt-001") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if all := events(t, js); len(all) != 1 || !strings.Contains(string(all[0].Data), `{"guests":4}`) {
+		t.Errorf("%d stored", len(all))
+	}
+}
+
+// lossy loses the answers to the first publishes.
+type lossy struct {
+	jetstream.JetStream
+
+	lose atomic.Int64
+}
+
+func (l *lossy) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := l.JetStream.PublishMsg(ctx, msg, opts...)
+	if err == nil && l.lose.Add(-1) >= 0 {
+		return nil, context.DeadlineExceeded
+	}
+	return ack, err
+}
+
+// An answer that is lost is asked for again under the same id.
+func TestPublishUntilAcknowledged(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	l := &lossy{JetStream: js}
+	l.lose.Store(3)
+	done, err := publisher(t, l, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+	if err != nil || !done.Duplicate || done.Sequence != 1 || len(events(t, js)) != 1 {
+		t.Errorf("%+v, %v, %d stored", done, err, len(events(t, js)))
+	}
+}
+
+// A stream that is not there yet is waited for.
+func TestPublishWaitsForTheStream(t *testing.T) {
+	t.Parallel()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	tried := make(chan struct{}, 100)
+	sub, err := nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan error, 1)
+	go func() {
+		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		answers <- err
+	}()
+	<-tried
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answers; err != nil {
+		t.Error(err)
+	}
+}
+
+// Every publish ends, and says whether the event may be in the stream.
+func TestPublishEnds(t *testing.T) {
+	// Under fake time the deadline passes only when every answer is there: an answer that was late would be an unsure end.
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		nc, js := natstest.Connect(t, srv)
+		fails := func(name string, ctx context.Context, want error, unsure bool) {
+			t.Helper()
+			_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(ctx, reserved("evt-001"))
+			failed, ok := errors.AsType[*contracts.PublishError](err)
+			if !ok || !errors.Is(err, want) || failed.Unsure != unsure || failed.EventID != "evt-001" || failed.Attempts < 1 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		fails("nobody has the stream", t.Context(), context.DeadlineExceeded, false)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		fails("the caller gave up", ended, context.Canceled, true)
+		silent, err := nc.Subscribe("events.>", func(*nats.Msg) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fails("nobody answers", t.Context(), context.DeadlineExceeded, true)
+		if err := silent.Unsubscribe(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}}); err != nil {
+			t.Fatal(err)
+		}
+		var api *jetstream.APIError
+		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !errors.As(err, &api) {
+			t.Errorf("another stream takes it: %v", err)
+		}
+		nc.Close()
+		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
+		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !errors.Is(err, nats.ErrConnectionClosed) {
+			t.Errorf("a closed connection: %v", err)
+		}
+	})
+}
+
+func TestPublishRefusesWhatIsNoEvent(t *testing.T) {
+	t.Parallel()
+	_, js := applied(t)
+	p := publisher(t, js, contracts.PublisherConfig{})
+	for name, e := range map[string]contracts.Event{
+		"nothing":      {},
+		"long id":      reserved(strings.Repeat("x", contracts.MaxID+1)),
+		"a name twice": reserved("a", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"a":1,"a":2}`) }),
+		"too large": reserved("a", func(e *contracts.Event) {
+			e.Payload = json.RawMessage(`"` + strings.Repeat("x", contracts.MaxBody) + `"`)
+		}),
+	} {
+		if _, err := p.Publish(t.Context(), e); !errors.Is(err, contracts.ErrInvalid) || errors.Is(err, contracts.ErrTooLarge) != (name == "too large") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(events(t, js)); n != 0 {
+		t.Errorf("%d stored", n)
+	}
+	_, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: "not a\x00URI", Timeout: time.Hour})
+	if err == nil || !strings.Contains(err.Error(), "Source") || !strings.Contains(err.Error(), "Timeout") {
+		t.Errorf("got %v", err)
+	}
+}
