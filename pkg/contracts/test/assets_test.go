@@ -67,6 +67,11 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %v", bucket.Name, err)
 		}
 	}
+	for _, bucket := range contracts.Objects(contracts.AssetOptions{}) {
+		if _, err := js.ObjectStore(t.Context(), strings.TrimPrefix(bucket.Name, "OBJ_")); err != nil {
+			t.Errorf("%s: %v", bucket.Name, err)
+		}
+	}
 }
 
 func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
@@ -201,7 +206,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	var files []string
-	for _, folder := range []string{"streams", "buckets"} {
+	for _, folder := range []string{"streams", "buckets", "objects"} {
 		found, err := filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json"))
 		if err != nil {
 			t.Fatal(err)

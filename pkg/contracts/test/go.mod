@@ -20,6 +20,7 @@ require (
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect

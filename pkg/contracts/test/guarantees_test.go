@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // TestAPlaceIsQueuedOnce: also with another message id, also after the claim and the window of ids have ended.
@@ -68,6 +71,27 @@ func TestARowIsStoredOnce(t *testing.T) {
 	if _, err := js.Publish(t.Context(), subject, nil); err == nil {
 		t.Error("stored twice by a publisher that expects nothing")
 	}
+}
+
+// TestADeadLetterIsStoredOnce: also when the worker that gives the job up again has been away for most of a day.
+func TestADeadLetterIsStoredOnce(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for _, c := range []struct {
+			at        time.Duration
+			duplicate bool
+		}{{0, false}, {3 * time.Minute, true}, {23 * time.Hour, true}, {25 * time.Hour, false}} {
+			time.Sleep(c.at - time.Since(began)) //nolint:forbidigo // fake time
+			ack, err := js.Publish(t.Context(), "dead.ENRICH_JOBS.jobs.enrich.wolt.x", []byte("{}"), jetstream.WithMsgID("letter"))
+			if err != nil || ack.Duplicate != c.duplicate {
+				t.Errorf("after %s: %+v, %v, want a duplicate: %t", c.at, ack, err, c.duplicate)
+			}
+		}
+	})
 }
 
 func TestAdvisoriesAreKept(t *testing.T) {
@@ -146,6 +170,7 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 		contracts.BucketImportJobs:  func() (string, error) { return contracts.ImportJobKey(id) },
 		contracts.BucketImportSteps: func() (string, error) { return contracts.ImportStepKey(id, "transcript") },
 		contracts.BucketInbox:       func() (string, error) { return contracts.InboxKey("CUSTOMER", id, id) },
+		contracts.BucketRecipes:     func() (string, error) { return contracts.RecipeOwnerKey(id, id) },
 		contracts.BucketRequests:    func() (string, error) { return contracts.RequestKey(id) },
 	}
 	for _, bucket := range slices.Sorted(maps.Keys(keys)) {

@@ -27,6 +27,7 @@ var decoders = map[string]func([]byte) error{
 	"import-status":   decode[contracts.ImportStatus],
 	"notification":    decode[contracts.Notification],
 	"provider-state":  decode[contracts.ProviderState],
+	"recipient":       decode[contracts.Recipient],
 	"restaurant":      decode[contracts.Restaurant],
 	"result-patch":    decode[contracts.ResultPatch],
 }

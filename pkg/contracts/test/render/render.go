@@ -1,5 +1,5 @@
 // Package render makes the files that are generated from package contracts: JSON Schemas, and the configuration of
-// every stream and bucket in the form that `nats stream add --config` takes.
+// every stream, bucket and object bucket in the form that `nats stream add --config` takes.
 package render
 
 import (
@@ -35,7 +35,7 @@ func Files(root string) (map[string][]byte, error) {
 
 // Folders are the folders that hold generated files and nothing else.
 func Folders() []string {
-	return []string{"pkg/contracts/schemas", "deploy/nats/streams", "deploy/nats/buckets"}
+	return []string{"pkg/contracts/schemas", "deploy/nats/streams", "deploy/nats/buckets", "deploy/nats/objects"}
 }
 
 // Write replaces the generated files below root.
@@ -77,6 +77,11 @@ func assets() (map[string][]byte, error) {
 	}
 	for _, config := range contracts.Buckets(options) {
 		if err := add(files, "deploy/nats/buckets/"+config.Name[len("KV_"):]+".json", config); err != nil {
+			return nil, err
+		}
+	}
+	for _, config := range contracts.Objects(options) {
+		if err := add(files, "deploy/nats/objects/"+config.Name[len("OBJ_"):]+".json", config); err != nil {
 			return nil, err
 		}
 	}

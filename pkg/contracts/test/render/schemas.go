@@ -26,6 +26,7 @@ var Types = map[string]any{
 	"import-status":   contracts.ImportStatus{},
 	"notification":    contracts.Notification{},
 	"provider-state":  contracts.ProviderState{},
+	"recipient":       contracts.Recipient{},
 	"restaurant":      Restaurant{},
 	"result-patch":    contracts.ResultPatch{},
 }
@@ -139,7 +140,7 @@ func refine(typeName string, schema *jsonschema.Schema) {
 		schema.AllOf = []*jsonschema.Schema{together("READY", "recipe_id"), together("FAILED", "code")}
 	case "ImportJob":
 		url, _ := schema.Properties.Get("url")
-		url.Pattern = `^https?://`
+		url.Pattern = `^(https?://|ni:///sha-256;[A-Za-z0-9_-]{43}(\?name=[^&#]+)?$)`
 		id, _ := schema.Properties.Get("job_id")
 		id.Pattern = `^[^/\\\x00-\x1f\x7f-\x9f]+$`
 		id.Not = &jsonschema.Schema{Pattern: `\.\.`}
