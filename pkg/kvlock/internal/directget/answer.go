@@ -15,6 +15,7 @@ type Message struct {
 	Time     time.Time
 	Header   nats.Header
 	Data     []byte
+	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
 }
 
 // call collects the answer to one request.
@@ -46,6 +47,7 @@ func (c *call) finish(status string, h nats.Header) {
 	case "204": // the end; with messages left when the answer was bound in bytes
 		pending := h.Get("Nats-Num-Pending")
 		c.more = pending != "" && pending != "0"
+		c.date(h.Get("Nats-UpTo-Sequence"))
 	case "404": // either none of the subjects has a message, or one went away while the server was answering
 		if description == "Message Not Found" {
 			c.err = errGone
@@ -54,6 +56,17 @@ func (c *call) finish(status string, h nats.Header) {
 		c.err = ErrNoReply
 	default:
 		c.err = fmt.Errorf("server answered %s %s", status, description)
+	}
+}
+
+// date tells the messages as of which sequence the replica answered.
+func (c *call) date(sequence string) {
+	asOf, err := strconv.ParseUint(sequence, 10, 64)
+	if err != nil {
+		return // of an old server
+	}
+	for i := range c.messages {
+		c.messages[i].AsOf = max(c.messages[i].AsOf, asOf)
 	}
 }
 
@@ -66,7 +79,9 @@ func parse(m *nats.Msg) (Message, error) {
 	if err != nil {
 		return Message{}, fmt.Errorf("answer without a time: %w", err)
 	}
-	return Message{Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data}, nil
+	return Message{
+		Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence,
+	}, nil
 }
 
 // Pushed reads a message that a stream republished: the same headers as an answer of Last.

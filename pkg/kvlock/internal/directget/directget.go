@@ -9,13 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/backoff"
 )
 
 // MaxSubjects is how many subjects one request asks for. The server refuses more than 1,024 results.
@@ -96,6 +97,9 @@ func (g *Getter) Last(ctx context.Context, subjects []string) ([]Message, error)
 type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 	LastBy    string   `json:"last_by_subj,omitempty"`
+	NextBy    string   `json:"next_by_subj,omitempty"`
+	Batch     int      `json:"batch,omitempty"`
+	MaxBytes  int      `json:"max_bytes,omitempty"`
 	Sequence  uint64   `json:"seq,omitempty"`
 }
 
@@ -106,7 +110,7 @@ func (g *Getter) last(ctx context.Context, subjects []string) ([]Message, error)
 	req := request{MultiLast: subjects}
 	var all []Message
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		c, err := g.ask(ctx, req)
+		c, err := g.ask(ctx, g.stream, req)
 		if c != nil && len(c.messages) > 0 {
 			wait = minWait
 			all = append(all, c.messages...)
@@ -117,7 +121,7 @@ func (g *Getter) last(ctx context.Context, subjects []string) ([]Message, error)
 			return all, nil
 		case err == nil:
 			continue
-		case !isTransient(err) || !pause(ctx, wait):
+		case !isTransient(err) || !backoff.Pause(ctx, wait):
 			return nil, err
 		}
 	}
@@ -128,20 +132,11 @@ func isTransient(err error) bool {
 	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// pause waits about d, ±50 %, and says whether ctx still runs.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads retries, guards nothing
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// ask sends one request to any replica of stream and collects what comes of it. With errIdle it returns what came before.
+func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, error) {
+	if err := context.Cause(ctx); err != nil { // an answer may come as soon as this is looked at again
+		return nil, fmt.Errorf("not sent: %w", err)
 	}
-}
-
-// ask sends one request and collects what comes of it. With errIdle it returns what came before.
-func (g *Getter) ask(ctx context.Context, req request) (*call, error) {
 	if !g.nc.IsConnected() && !g.nc.IsClosed() {
 		return nil, fmt.Errorf("not sent: %w", nats.ErrDisconnected) // the client would keep it, and send it too late
 	}
@@ -155,7 +150,7 @@ func (g *Getter) ask(ctx context.Context, req request) (*call, error) {
 	g.calls[token] = c
 	g.mu.Unlock()
 	defer g.forget(token)
-	if err := g.nc.PublishRequest(g.api+"DIRECT.GET."+g.stream, g.inbox+token, body); err != nil {
+	if err := g.nc.PublishRequest(g.api+"DIRECT.GET."+stream, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
 
@@ -166,13 +161,13 @@ func (g *Getter) ask(ctx context.Context, req request) (*call, error) {
 		case <-c.done:
 			return c, c.err
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the answer of stream %s: %w", g.stream, context.Cause(ctx))
+			return nil, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
 		case <-idle.C:
 		}
 		now := g.received(c)
 		if now == before {
 			g.forget(token)
-			return c, fmt.Errorf("stream %s: %w within %s", g.stream, errIdle, idleTimeout)
+			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, idleTimeout)
 		}
 		before = now
 		idle.Reset(idleTimeout)

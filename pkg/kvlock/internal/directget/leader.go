@@ -14,23 +14,28 @@ import (
 // Leader returns the last message of subject as the stream's leader knows it, or ok false when it has none. One round
 // trip. A leader that was deposed without knowing may still answer.
 func (g *Getter) Leader(ctx context.Context, subject string) (message Message, ok bool, err error) {
+	return g.leader(ctx, g.stream, request{LastBy: subject})
+}
+
+func (g *Getter) leader(ctx context.Context, stream string, req request) (message Message, ok bool, err error) {
 	if !g.nc.IsConnected() {
 		return Message{}, false, fmt.Errorf("not sent: %w", nats.ErrDisconnected)
 	}
-	body, err := json.Marshal(request{LastBy: subject})
+	body, err := json.Marshal(req)
 	if err != nil {
 		return Message{}, false, fmt.Errorf("encode request: %w", err)
 	}
-	reply, err := g.nc.RequestWithContext(ctx, g.api+"STREAM.MSG.GET."+g.stream, body)
+	reply, err := g.nc.RequestWithContext(ctx, g.api+"STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		if errors.Is(err, nats.ErrNoResponders) {
 			err = ErrNoReply
 		}
-		return Message{}, false, fmt.Errorf("ask the leader of stream %s: %w", g.stream, err)
+		return Message{}, false, fmt.Errorf("ask the leader of stream %s: %w", stream, err)
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
+			Subject  string    `json:"subject"`
 			Sequence uint64    `json:"seq"`
 			Time     time.Time `json:"time"`
 			Header   []byte    `json:"hdrs"`
@@ -39,20 +44,21 @@ func (g *Getter) Leader(ctx context.Context, subject string) (message Message, o
 	}
 	switch err := json.Unmarshal(reply.Data, &answer); {
 	case err != nil:
-		return Message{}, false, fmt.Errorf("answer of stream %s is not JSON: %w", g.stream, err)
+		return Message{}, false, fmt.Errorf("answer of stream %s is not JSON: %w", stream, err)
 	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return Message{}, false, nil
 	case answer.Error != nil:
-		return Message{}, false, fmt.Errorf("stream %s: %w", g.stream, answer.Error)
+		return Message{}, false, fmt.Errorf("stream %s: %w", stream, answer.Error)
 	case answer.Message == nil:
-		return Message{}, false, fmt.Errorf("answer of stream %s has no message", g.stream)
+		return Message{}, false, fmt.Errorf("answer of stream %s has no message", stream)
 	}
 	header, err := decodeHeader(answer.Message.Header)
 	if err != nil {
 		return Message{}, false, err
 	}
+	found := answer.Message
 	return Message{
-		Subject: subject, Sequence: answer.Message.Sequence, Time: answer.Message.Time, Header: header, Data: answer.Message.Data,
+		Subject: found.Subject, Sequence: found.Sequence, Time: found.Time, Header: header, Data: found.Data, AsOf: found.Sequence,
 	}, true, nil
 }
 

@@ -1,0 +1,223 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+const patience = time.Minute
+
+// request sends one and returns what came of it.
+func request(ctx context.Context, i *Inbox, within time.Duration) <-chan answer {
+	done := make(chan answer, 1)
+	go func() {
+		m := nats.NewMsg("subject")
+		m.Header.Set("Key", "value")
+		reply, err := i.Request(ctx, m, within)
+		done <- answer{reply, err}
+	}()
+	return done
+}
+
+// underWay is how many calls there are.
+func (i *Inbox) underWay() int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return len(i.calls)
+}
+
+// Each gets its own reply, in whatever order they come.
+func TestRepliesFindTheirCallers(t *testing.T) {
+	t.Parallel()
+	i, s, id := open(t, nats.CustomInboxPrefix("_MINE"))
+	const n = 50
+	var calls []<-chan answer
+	var subjects []string
+	for range n {
+		calls = append(calls, request(t.Context(), i, patience))
+		subjects = append(subjects, <-s.requests)
+	}
+	for k := n - 1; k >= 0; k-- {
+		s.reply(id, subjects[k], strconv.Itoa(k))
+	}
+	for k, done := range calls {
+		a := <-done
+		if a.err != nil || string(a.msg.Data) != strconv.Itoa(k) {
+			t.Errorf("call %d got %+v", k, a)
+		}
+		if !strings.HasPrefix(subjects[k], "_MINE.") {
+			t.Errorf("reply to %s: not below the connection's prefix", subjects[k])
+		}
+	}
+	if n := i.underWay(); n != 0 {
+		t.Errorf("%d calls are kept", n)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reply that comes twice, too late, or to nobody, is not taken for another.
+func TestStrayRepliesAreNobodys(t *testing.T) {
+	t.Parallel()
+	i, s, id := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := request(ctx, i, patience)
+	late := <-s.requests
+	cancel()
+	if a := <-gone; !errors.Is(a.err, context.Canceled) {
+		t.Errorf("got %+v", a)
+	}
+	first := request(t.Context(), i, patience)
+	subject := <-s.requests
+	s.reply(id, late, "late")
+	s.reply(id, subject+"0", "nobody's")
+	s.reply(id, subject, "first")
+	if a := <-first; a.err != nil || string(a.msg.Data) != "first" {
+		t.Errorf("got %+v", a)
+	}
+	second := request(t.Context(), i, patience)
+	next := <-s.requests
+	s.reply(id, subject, "again")
+	s.reply(id, next, "second")
+	if a := <-second; a.err != nil || string(a.msg.Data) != "second" {
+		t.Errorf("got %+v", a)
+	}
+	if err := i.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever ends a request says so, at once, and nothing of it is left.
+func TestEndsOfRequests(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		end  func(i *Inbox, s *server, id, reply string, cancel func())
+		want error
+	}{
+		{"its context", func(_ *Inbox, _ *server, _, _ string, cancel func()) { cancel() }, context.Canceled},
+		{"nobody listens", func(_ *Inbox, s *server, id, reply string, _ func()) { s.noResponders(id, reply) }, nats.ErrNoResponders},
+		{"the connection is lost", func(_ *Inbox, s *server, _, _ string, _ func()) { s.conn.Close() }, nats.ErrDisconnected},
+		{"the connection is closed", func(i *Inbox, _ *server, _, _ string, _ func()) { i.nc.Close() }, nats.ErrConnectionClosed},
+		{"the inbox is closed", func(i *Inbox, _ *server, _, _ string, _ func()) { _ = i.Close() }, ErrClosed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			i, s, id := open(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := request(ctx, i, patience)
+			tt.end(i, s, id, <-s.requests, cancel)
+			if a := <-done; !errors.Is(a.err, tt.want) || a.msg != nil {
+				t.Errorf("got %+v, want %v", a, tt.want)
+			}
+			if n := i.underWay(); n != 0 {
+				t.Errorf("%d calls are kept", n)
+			}
+			if !errors.Is(tt.want, ErrClosed) {
+				_ = i.Close() // the connection is closed, perhaps
+			}
+		})
+	}
+}
+
+// Nothing is kept for later: neither by the connection nor as a call.
+func TestNothingIsSentWhenItCannotBe(t *testing.T) {
+	t.Parallel()
+	i, s, _ := open(t)
+	lost := i.nc.StatusChanged(nats.RECONNECTING)
+	s.conn.Close()
+	<-lost
+	a := <-request(t.Context(), i, patience)
+	if buffered, err := i.nc.Buffered(); !errors.Is(a.err, nats.ErrDisconnected) || err != nil || buffered != 0 {
+		t.Errorf("got %+v; %d bytes are kept, %v", a, buffered, err)
+	}
+	i.nc.Close()
+	<-i.done // nothing of it runs any more, closed or not
+	if a := <-request(t.Context(), i, patience); !errors.Is(a.err, nats.ErrConnectionClosed) {
+		t.Errorf("got %+v", a)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if a := <-request(ctx, i, patience); !errors.Is(a.err, context.Canceled) {
+		t.Errorf("got %+v", a)
+	}
+	if n := i.underWay(); n != 0 {
+		t.Errorf("%d calls are kept", n)
+	}
+	_ = i.Close() // the connection is closed
+	if a := <-request(t.Context(), i, patience); !errors.Is(a.err, ErrClosed) {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// Each ends when its own time has passed, though one timer serves all, and whatever the order in which they came.
+func TestRequestsEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, s, id := open(t)
+		start := time.Now()
+		type end struct {
+			within, took time.Duration
+			err          error
+		}
+		ends := make(chan end)
+		bounds := []time.Duration{time.Second, 250 * time.Millisecond, 2 * time.Second, 250 * time.Millisecond, time.Nanosecond}
+		for _, within := range bounds {
+			go func() {
+				_, err := i.Request(t.Context(), nats.NewMsg("subject"), within)
+				ends <- end{within, time.Since(start), err}
+			}()
+			<-s.requests
+		}
+		answered := request(t.Context(), i, 100*time.Millisecond)
+		s.reply(id, <-s.requests, "")
+		if a := <-answered; a.err != nil {
+			t.Error(a.err)
+		}
+		for range bounds {
+			if e := <-ends; e.took != e.within || !errors.Is(e.err, context.DeadlineExceeded) {
+				t.Errorf("%+v", e)
+			}
+		}
+		time.Sleep(time.Hour) //nolint:forbidigo // costs no real time here
+		start = time.Now()
+		if a := <-request(t.Context(), i, time.Second); !errors.Is(a.err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("after a pause: %+v after %s", a, time.Since(start))
+		}
+		if n := i.underWay(); n != 0 {
+			t.Errorf("%d calls are kept", n)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The one timer does not run while there is nothing to wait for.
+func TestTimerStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, s, id := open(t)
+		done := request(t.Context(), i, time.Second)
+		s.reply(id, <-s.requests, "")
+		<-done
+		time.Sleep(time.Minute) //nolint:forbidigo // costs no real time here
+		i.mu.Lock()
+		rings := i.rings
+		i.mu.Unlock()
+		if !rings.IsZero() {
+			t.Errorf("the timer is set to %s", rings)
+		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

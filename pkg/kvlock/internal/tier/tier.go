@@ -1,0 +1,312 @@
+// Package tier keeps values of a bucket in the memory of a process, none of them older than what the bucket is known to
+// hold.
+//
+// A stream numbers its changes without gaps, pushes them in this order, and says with each answer as of which number it
+// holds. That decides whether an answer may be kept: every change since then has to be known, and to be of other keys. An
+// answer of a replica that lags behind, one that was under way while its key was changed, and one that came while pushes
+// got lost are refused alike, without a look at any clock.
+package tier
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+)
+
+// Config says what a Tier keeps.
+type Config struct {
+	Frequency bool          // evict what is used least often, rather than longest ago
+	MaxAge    time.Duration // how long a value is kept at most
+	MaxBytes  int64         // of keys, values, and what it takes to keep them
+}
+
+// Tier is a map of bounded size, safe for concurrent use. It serves nothing until Extend is called.
+type Tier[V any] struct {
+	cfg    Config
+	seed   maphash.Seed
+	start  time.Time
+	valid  atomic.Int64 // until when values are served
+	shards []shard[V]
+	mask   uint64
+
+	mu      sync.Mutex // taken by all that changes what is kept; before the mutex of a shard
+	all     []*entry[V]
+	bytes   int64
+	closed  bool
+	history history
+	stats   Stats // but for Hits
+}
+
+type shard[V any] struct {
+	mu      sync.RWMutex
+	entries map[string]*entry[V]
+	hits    atomic.Uint64
+	_       [64]byte // has a cache line of its own
+}
+
+type entry[V any] struct {
+	key      string
+	value    V
+	revision uint64
+	size     int64
+	until    int64         // since Tier.start
+	index    int           // in Tier.all
+	used     atomic.Int64  // when it was, about
+	uses     atomic.Uint32 // how often, by its logarithm
+}
+
+// Stats are counted since the Tier was made, but for Bytes and Entries.
+type Stats struct {
+	Bytes         int64
+	Entries       int64
+	Evictions     uint64
+	Flushes       uint64 // of everything
+	Hits          uint64
+	Invalidations uint64
+	Refused       uint64 // what may have been outdated already
+}
+
+// New returns a Tier in which nothing is kept.
+func New[V any](cfg Config) *Tier[V] {
+	n := uint64(1)
+	for n < 4*uint64(runtime.GOMAXPROCS(0)) { //nolint:gosec // positive
+		n *= 2
+	}
+	t := &Tier[V]{cfg: cfg, seed: maphash.MakeSeed(), start: time.Now(), shards: make([]shard[V], n), mask: n - 1}
+	for i := range t.shards {
+		t.shards[i].entries = map[string]*entry[V]{}
+	}
+	return t
+}
+
+func (t *Tier[V]) hash(key string) uint64 { return maphash.String(t.seed, key) | 1 }
+
+func (t *Tier[V]) shard(hash uint64) *shard[V] { return &t.shards[hash>>1&t.mask] }
+
+func (t *Tier[V]) now() int64 { return int64(time.Since(t.start)) }
+
+// Get returns what is kept of key.
+func (t *Tier[V]) Get(key string) (value V, ok bool) {
+	now := t.now()
+	s := t.shard(t.hash(key))
+	s.mu.RLock()
+	e := s.entries[key]
+	s.mu.RUnlock()
+	if e == nil || now >= e.until || now >= t.valid.Load() {
+		return value, false
+	}
+	s.hits.Add(1)
+	e.use(now, t.cfg.Frequency)
+	return e.value, true
+}
+
+// Between two notes of a use, so that an entry that everybody uses is not written to by everybody.
+const noteEvery = int64(time.Millisecond)
+
+func (e *entry[V]) use(now int64, count bool) {
+	if now-e.used.Load() > noteEvery {
+		e.used.Store(now)
+	}
+	if n := e.uses.Load(); count && n < 1<<8 && rand.Uint32N(8*n+1) == 0 { //nolint:gosec // spreads notes, guards nothing
+		e.uses.CompareAndSwap(n, n+1)
+	}
+}
+
+// forgotten is after how long without a use an entry counts as used one step less often.
+const forgotten = int64(30 * time.Second)
+
+// worth orders entries by which is to be evicted first.
+func (e *entry[V]) worth(now int64, count bool) int64 {
+	used := e.used.Load()
+	if !count {
+		return used
+	}
+	return (int64(e.uses.Load())-min((now-used)/forgotten, 1<<10))<<48 + used>>16
+}
+
+// Item is a value as the bucket had it.
+type Item[V any] struct {
+	AsOf     uint64 // the sequence of the bucket at which Revision was the last of the key
+	Key      string
+	Revision uint64
+	Size     int           // of the value
+	TTL      time.Duration // from now; nothing that is not positive is kept
+	Value    V
+}
+
+// Put keeps the item, if it is known to be the last of its key.
+func (t *Tier[V]) Put(item Item[V]) {
+	hash, now := t.hash(item.Key), t.now()
+	until := now + int64(min(item.TTL, t.cfg.MaxAge))
+	e := &entry[V]{key: item.Key, value: item.Value, revision: item.Revision, until: until}
+	e.size = int64(overhead(e) + len(item.Key) + item.Size)
+	e.used.Store(now)
+	e.uses.Store(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history.note(item.Revision, hash)
+	if t.history.changed(hash, max(item.AsOf, item.Revision)) {
+		t.stats.Refused++
+		return
+	}
+	s := t.shard(hash)
+	if old := s.entries[item.Key]; old != nil {
+		e.uses.Store(old.uses.Load())
+		t.remove(s, old)
+	}
+	if t.closed || until <= now || e.size > t.cfg.MaxBytes {
+		return
+	}
+	for t.bytes+e.size > t.cfg.MaxBytes {
+		t.evict(now)
+	}
+	e.index = len(t.all)
+	t.all = append(t.all, e)
+	t.bytes += e.size
+	s.mu.Lock()
+	s.entries[item.Key] = e
+	s.mu.Unlock()
+}
+
+// overhead is what an entry takes beside its key and value: itself, its place in the map, which is between seven
+// sixteenths and seven eighths full, and its place in the list, which is at least three quarters full.
+func overhead[V any](e *entry[V]) int {
+	const inMap, inList = (16 + 8 + 1) * 2, 8 * 2
+	return int(unsafe.Sizeof(*e)) + inMap + inList
+}
+
+// sample is of how many entries the worst is evicted.
+const sample = 8
+
+func (t *Tier[V]) evict(now int64) {
+	worst := t.all[rand.IntN(len(t.all))] //nolint:gosec // as above
+	for range sample - 1 {
+		e := t.all[rand.IntN(len(t.all))] //nolint:gosec // as above
+		if worst.until > now && (e.until <= now || e.worth(now, t.cfg.Frequency) < worst.worth(now, t.cfg.Frequency)) {
+			worst = e
+		}
+	}
+	t.remove(t.shard(t.hash(worst.key)), worst)
+	t.stats.Evictions++
+}
+
+func (t *Tier[V]) remove(s *shard[V], e *entry[V]) {
+	last := t.all[len(t.all)-1]
+	t.all[e.index], last.index = last, e.index
+	t.all[len(t.all)-1] = nil
+	t.all = t.all[:len(t.all)-1]
+	t.bytes -= e.size
+	s.mu.Lock()
+	delete(s.entries, e.key)
+	s.mu.Unlock()
+}
+
+// Pushed takes a change that the bucket pushed, in the order in which it did. When others before it got lost nothing is
+// kept.
+func (t *Tier[V]) Pushed(key string, sequence uint64) {
+	hash := t.hash(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.history.heard(sequence, hash) {
+		t.flush()
+	}
+	t.outdate(key, hash, sequence)
+}
+
+// Changed takes a change that is known from elsewhere, maybe before it is pushed.
+func (t *Tier[V]) Changed(key string, sequence uint64) {
+	hash := t.hash(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history.note(sequence, hash)
+	t.outdate(key, hash, sequence)
+}
+
+func (t *Tier[V]) outdate(key string, hash, sequence uint64) {
+	s := t.shard(hash)
+	if e := s.entries[key]; e != nil && e.revision < sequence {
+		t.remove(s, e)
+		t.stats.Invalidations++
+	}
+}
+
+// Purged takes the change, at sequence, which says that all keys that begin with prefix and have a revision less than
+// before are gone. What the bucket had before it is not kept any more, whatever its key.
+func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history.note(sequence, everything)
+	for _, e := range slices.Backward(t.all) { // remove puts the last in the place of what it removes
+		if e.revision < before && strings.HasPrefix(e.key, prefix) {
+			t.remove(t.shard(t.hash(e.key)), e)
+			t.stats.Invalidations++
+		}
+	}
+}
+
+// Applied is the last change of which, and of all before it, the Tier knows.
+func (t *Tier[V]) Applied() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.history.applied
+}
+
+// Extend serves what is kept until the given time: at an earlier one nothing that the bucket had changed was unknown.
+func (t *Tier[V]) Extend(until time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.valid.Store(int64(until.Sub(t.start)))
+	}
+}
+
+// Suspend serves nothing until Extend is called again.
+func (t *Tier[V]) Suspend() { t.valid.Store(0) }
+
+// Reset drops everything and begins anew behind sequence.
+func (t *Tier[V]) Reset(sequence uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history.reset(sequence)
+	t.flush()
+}
+
+// Close drops everything and keeps nothing any more.
+func (t *Tier[V]) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.valid.Store(0)
+	t.flush()
+}
+
+func (t *Tier[V]) flush() {
+	if len(t.all) > 0 {
+		t.stats.Flushes++
+	}
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		s.entries = map[string]*entry[V]{}
+		s.mu.Unlock()
+	}
+	t.all, t.bytes = nil, 0
+}
+
+// Stats tells what the Tier holds and did.
+func (t *Tier[V]) Stats() Stats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stats := t.stats
+	stats.Bytes, stats.Entries = t.bytes, int64(len(t.all))
+	for i := range t.shards {
+		stats.Hits += t.shards[i].hits.Load()
+	}
+	return stats
+}

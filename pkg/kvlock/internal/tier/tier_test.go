@@ -1,0 +1,344 @@
+package tier_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
+)
+
+func open(cfg tier.Config) *tier.Tier[uint64] {
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = time.Hour
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 1 << 20
+	}
+	t := tier.New[uint64](cfg)
+	t.Reset(0)
+	t.Extend(time.Now().Add(1000 * time.Hour))
+	return t
+}
+
+// put offers the revision itself as the value.
+func put(t *tier.Tier[uint64], key string, revision, asOf uint64) {
+	t.Put(tier.Item[uint64]{AsOf: asOf, Key: key, Revision: revision, Size: 100, TTL: time.Hour, Value: revision})
+}
+
+func want(t *testing.T, tr *tier.Tier[uint64], key string, revision uint64) {
+	t.Helper()
+	got, ok := tr.Get(key)
+	if ok != (revision > 0) || got != revision {
+		t.Errorf("%s: got revision %d, %v; want %d", key, got, ok, revision)
+	}
+}
+
+// Each answer is as of a sequence. It is kept only when all that happened since is known not to be of its key.
+func TestStaleAnswersAreRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		run  func(tr *tier.Tier[uint64])
+		want uint64
+	}{
+		{"read, put", func(tr *tier.Tier[uint64]) { push(tr, "k", "a"); put(tr, "k", 1, 2) }, 1},
+		{"read, changed, put", func(tr *tier.Tier[uint64]) { push(tr, "k", "k"); put(tr, "k", 1, 1) }, 0},
+		{"read, another key changed, put", func(tr *tier.Tier[uint64]) { push(tr, "k", "a", "b"); put(tr, "k", 1, 1) }, 1},
+		{"read, put, changed", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Pushed("k", 2) }, 0},
+		{"put, then the push of itself", func(tr *tier.Tier[uint64]) { put(tr, "k", 1, 1); tr.Pushed("k", 1) }, 1},
+		{"put, then the push of what it replaced", func(tr *tier.Tier[uint64]) { put(tr, "k", 2, 2); tr.Pushed("k", 1); tr.Pushed("k", 2) }, 2},
+		{"a replica lags behind", func(tr *tier.Tier[uint64]) {
+			push(tr, "k", "k", "a")
+			put(tr, "k", 2, 3)
+			tr.Pushed("k", 4)
+			put(tr, "k", 2, 3)
+		}, 0},
+		{"written here, read before", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Changed("k", 2); put(tr, "k", 1, 1) }, 0},
+		{"read later, then earlier", func(tr *tier.Tier[uint64]) { put(tr, "k", 2, 2); put(tr, "k", 1, 1) }, 2},
+		{"read later, evicted, read earlier", func(tr *tier.Tier[uint64]) {
+			put(tr, "k", 2, 2)
+			tr.Pushed("a", 1)
+			tr.Reset(1)
+			put(tr, "k", 2, 2)
+			tr.Purged("k", 9, 9)
+			put(tr, "k", 1, 1)
+		}, 0},
+		{"a push got lost", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Pushed("a", 3) }, 0},
+		{"a push got lost, and the read was before it", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Pushed("a", 3); put(tr, "k", 1, 1) }, 0},
+		{"a push got lost, and the read was after it", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Pushed("a", 3); put(tr, "k", 1, 2) }, 1},
+		{"a push comes late", func(tr *tier.Tier[uint64]) { tr.Reset(5); put(tr, "k", 4, 5); tr.Pushed("k", 3); tr.Pushed("k", 4) }, 4},
+		{"read before a reset", func(tr *tier.Tier[uint64]) { tr.Reset(5); put(tr, "k", 1, 4) }, 0},
+		{"read before a purge", func(tr *tier.Tier[uint64]) {
+			push(tr, "k")
+			tr.Purged("x", 2, 2)
+			tr.Pushed("m", 2)
+			put(tr, "k", 1, 1)
+		}, 0},
+		{"read after a purge", func(tr *tier.Tier[uint64]) {
+			push(tr, "k")
+			tr.Purged("x", 2, 2)
+			tr.Pushed("m", 2)
+			put(tr, "k", 1, 2)
+		}, 1},
+		{"purged", func(tr *tier.Tier[uint64]) { push(tr, "k"); put(tr, "k", 1, 1); tr.Purged("", 2, 2) }, 0},
+		{"written after the purge", func(tr *tier.Tier[uint64]) { push(tr, "a", "k"); put(tr, "k", 2, 2); tr.Purged("", 1, 3) }, 2},
+		{"longer ago than is remembered", func(tr *tier.Tier[uint64]) { push(tr, manyKeys(5000)...); put(tr, "k", 1, 1) }, 0},
+		{"changed longer ago than is remembered", func(tr *tier.Tier[uint64]) { push(tr, manyKeys(5000)...); put(tr, "k", 1, 4999) }, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tr := open(tier.Config{})
+			tt.run(tr)
+			want(t, tr, "k", tt.want)
+		})
+	}
+}
+
+func push(tr *tier.Tier[uint64], keys ...string) {
+	for _, key := range keys {
+		tr.Pushed(key, tr.Applied()+1)
+	}
+}
+
+// pass lets fake time pass: only in a bubble.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
+
+func manyKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("x", i)
+	}
+	return keys
+}
+
+// A bucket, its replicas and its pushes, all late by their own: whatever is served was the last revision of its key at
+// the earliest when its next one was pushed, or got lost.
+func TestNothingOutdatedIsServed(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 0))
+		tr := open(tier.Config{MaxBytes: 1 << 12})
+		type write struct {
+			key   string
+			purge bool
+		}
+		stream := []write{{}}       // by sequence
+		pushed := uint64(0)         // how far pushes were delivered, or lost
+		seen := map[string]uint64{} // the last revision that was got of each key
+		key := func() string { return string('a' + rune(r.IntN(6))) }
+		last := func(key string, asOf uint64) uint64 {
+			for s := asOf; s > 0; s-- {
+				if w := stream[s]; w.purge && w.key == key[:1] {
+					return 0
+				} else if !w.purge && w.key == key {
+					return s
+				}
+			}
+			return 0
+		}
+		for range 2000 {
+			now := uint64(len(stream) - 1)
+			switch r.IntN(8) {
+			case 0, 1:
+				stream = append(stream, write{key: key()})
+			case 2:
+				if r.IntN(10) == 0 {
+					stream = append(stream, write{key: key(), purge: true})
+				}
+			case 3, 4: // a push arrives, in order; the next ones show those that got lost
+				if pushed == now {
+					break
+				}
+				pushed++
+				if r.IntN(40) == 0 && pushed < now {
+					pushed++
+				}
+				if w := stream[pushed]; w.purge {
+					tr.Purged(w.key, pushed, pushed)
+					tr.Pushed("mark", pushed)
+				} else {
+					tr.Pushed(w.key, pushed)
+				}
+			case 5: // the answer of a replica, or one that took long
+				asOf := max(0, now-min(now, uint64(r.IntN(12))))
+				k := key()
+				if revision := last(k, asOf); revision > 0 {
+					put(tr, k, revision, asOf)
+				}
+			default:
+				k := key()
+				if got, ok := tr.Get(k); ok {
+					if newest := last(k, pushed); got < newest || newest == 0 && got <= pushed {
+						t.Fatalf("seed %d: %s is served at %d, but %d was pushed", seed, k, got, newest)
+					}
+					if got < seen[k] {
+						t.Fatalf("seed %d: %s is served at %d, after %d", seed, k, got, seen[k])
+					}
+					seen[k] = got
+				}
+			}
+		}
+	}
+}
+
+// Whatever is put, by however many at once, and whatever is dropped: the bound holds, and what is counted is what is there.
+func TestBoundHolds(t *testing.T) {
+	t.Parallel()
+	for _, frequency := range []bool{false, true} {
+		const limit = 64 << 10
+		tr := tier.New[int](tier.Config{Frequency: frequency, MaxAge: time.Hour, MaxBytes: limit})
+		tr.Extend(time.Now().Add(time.Hour))
+		seed := rand.Uint64()
+		var all sync.WaitGroup
+		for g := range uint64(4) {
+			all.Go(func() {
+				r := rand.New(rand.NewPCG(seed, g))
+				for range 5000 {
+					key := strings.Repeat("k", 1+r.IntN(60)) + fmt.Sprint(r.IntN(200))
+					switch r.IntN(10) {
+					case 0:
+						tr.Changed(key, 1)
+					case 1:
+						tr.Purged(key[:r.IntN(len(key))], 1, 1)
+					case 2:
+						tr.Reset(0)
+					default:
+						tr.Put(tier.Item[int]{Key: key, Size: r.IntN(20 << 10), TTL: time.Hour})
+						tr.Get(key)
+					}
+					if s := tr.Stats(); s.Bytes > limit || s.Bytes < 0 || (s.Bytes == 0) != (s.Entries == 0) {
+						t.Errorf("seed %d: %+v", seed, s)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		tr.Put(tier.Item[int]{Key: "huge", Size: limit, TTL: time.Hour})
+		if _, ok := tr.Get("huge"); ok {
+			t.Error("what is larger than the bound is kept")
+		}
+		tr.Close()
+		tr.Put(tier.Item[int]{Key: "k", TTL: time.Hour})
+		if s := tr.Stats(); s.Bytes != 0 || s.Entries != 0 {
+			t.Errorf("seed %d: closed, and yet %+v", seed, s)
+		}
+	}
+}
+
+func TestAges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tr := tier.New[uint64](tier.Config{MaxAge: time.Minute, MaxBytes: 1 << 20})
+		offer := func(key string, ttl time.Duration) { tr.Put(tier.Item[uint64]{Key: key, TTL: ttl, Value: 7}) }
+		offer("k", time.Hour)
+		want(t, tr, "k", 0) // nothing is confirmed yet
+		tr.Extend(time.Now().Add(time.Hour))
+		want(t, tr, "k", 7)
+		offer("short", time.Second)
+		offer("over", 0)
+		want(t, tr, "over", 0)
+		pass(time.Second - 1)
+		want(t, tr, "short", 7)
+		pass(1)
+		want(t, tr, "short", 0)
+		pass(59*time.Second - 1)
+		want(t, tr, "k", 7)
+		pass(1)
+		want(t, tr, "k", 0)
+		offer("k", time.Hour)
+		tr.Suspend()
+		want(t, tr, "k", 0)
+		tr.Extend(time.Now().Add(time.Second))
+		want(t, tr, "k", 7)
+		pass(time.Second)
+		want(t, tr, "k", 0)
+	})
+}
+
+// Keys that are asked for all the time stay, though many others come and go.
+func TestEvictionKeepsWhatIsUsed(t *testing.T) {
+	t.Parallel()
+	for _, frequency := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := tier.New[uint64](tier.Config{Frequency: frequency, MaxAge: time.Hour, MaxBytes: 500 << 10})
+			tr.Extend(time.Now().Add(time.Hour))
+			hot := manyKeys(50)
+			offer := func(key string) { tr.Put(tier.Item[uint64]{Key: key, Size: 800, TTL: time.Hour, Value: 1}) }
+			missed := 0
+			for i := range 5000 {
+				pass(100 * time.Millisecond)
+				offer(fmt.Sprint("once", i))
+				for _, key := range hot {
+					if _, ok := tr.Get(key); !ok {
+						missed++
+						offer(key)
+					}
+				}
+			}
+			if missed > 50+50 {
+				t.Errorf("frequency %v: what is always used was missed %d times of %d", frequency, missed, 5000*len(hot))
+			}
+		})
+	}
+}
+
+// A burst of keys that are asked for once, between two uses of the others, drives those out by age and not by frequency.
+func TestFrequencyOutlivesABurst(t *testing.T) {
+	t.Parallel()
+	kept := map[bool]int{}
+	for _, frequency := range []bool{false, true} {
+		synctest.Test(t, func(*testing.T) {
+			tr := tier.New[uint64](tier.Config{Frequency: frequency, MaxAge: time.Hour, MaxBytes: 500 << 10})
+			tr.Extend(time.Now().Add(time.Hour))
+			offer := func(key string) { tr.Put(tier.Item[uint64]{Key: key, Size: 800, TTL: time.Hour, Value: 1}) }
+			hot := manyKeys(50)
+			for _, key := range hot {
+				offer(key)
+				for range 500 {
+					tr.Get(key)
+				}
+			}
+			for i := range 5000 {
+				pass(time.Millisecond)
+				offer(fmt.Sprint("once", i))
+			}
+			for _, key := range hot {
+				if _, ok := tr.Get(key); ok {
+					kept[frequency]++
+				}
+			}
+		})
+	}
+	if kept[true] < 45 || kept[false] > 5 {
+		t.Errorf("by frequency %d of 50 were kept, by age %d", kept[true], kept[false])
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			tr := tier.New[[4]string](tier.Config{MaxAge: time.Hour, MaxBytes: 1 << 30})
+			tr.Extend(time.Now().Add(time.Hour))
+			keys := manyKeys(n)
+			for _, key := range keys {
+				tr.Put(tier.Item[[4]string]{Key: key, TTL: time.Hour})
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for i := 0; pb.Next(); i++ {
+					if _, ok := tr.Get(keys[i%n]); !ok {
+						b.Error("missed")
+					}
+				}
+			})
+		})
+	}
+}
