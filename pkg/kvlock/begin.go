@@ -20,9 +20,14 @@ type BeginOptions struct {
 	// Until then anybody who holds the reference of any claim of this key may resume it. Defaults to false.
 	Handoff bool
 
-	// Revision is the key's last revision as the caller read it, from Get or GetMany. A right one saves the round
-	// trips of finding out; a wrong one costs them. Defaults to 0: the key has never been written.
-	Revision uint64
+	// Job names what the key is claimed for, for people who look, and for who gets the result: 128 bytes of it are kept.
+	// Defaults to none.
+	Job string
+
+	// Seen is the key as the caller saw it last: in Get, GetMany, Wait, or from a Watcher. When it was absent, and has not
+	// been written since, that saves the round trips of finding out; otherwise it says nothing. Defaults to the zero Slot:
+	// the key has never been written.
+	Seen Slot
 
 	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
@@ -41,19 +46,23 @@ type ResumeOptions struct {
 	TTL time.Duration
 
 	// Yield leaves the claim to one who resumed it before and has not handed it off since, for as long as that one
-	// renews it: a message may be delivered again although its first receiver is alive. A [TakenError] with the
-	// pending slot then says so. Defaults to false: the claim is taken from whoever has it.
+	// renews it and its process is there: a message may be delivered again although its first receiver is alive. A
+	// [TakenError] with the pending slot then says so, after at most two probes. Defaults to false: the claim is taken
+	// from whoever has it.
 	Yield bool
 }
 
 // Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
 // from the stream's leader.
 //
-// One round trip when opts.Revision is right, at most three otherwise.
+// One round trip when the key is as opts.Seen says, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
-	r := record{State: Pending.String(), Claim: nuid.Next(), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff}
-	return f.take(ctx, key, opts.Revision, r, opts.TTL, func(now Slot) (record, bool) {
-		return r, now.State == Absent
+	r := record{
+		State: Pending.String(), Claim: nuid.Next(), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
+		Job: truncate(opts.Job, maxJobBytes),
+	}
+	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, carried{}, func(now Slot) (record, bool) {
+		return r, now.State == Absent || now.Stale() || now.abandoned()
 	})
 }
 
@@ -62,7 +71,7 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 //
 // When the claim has expired meanwhile, it is taken anew. When the key was claimed again by somebody who hands off, for
 // the same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done,
-// failed, or held by somebody else who works on it, a [TakenError] says so.
+// failed, or held by somebody else who works on it, a [TakenError] says so. A ref that is none is ErrInvalidRef.
 //
 // One round trip when the claim is as it was when Ref was called, at most three otherwise.
 func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
@@ -74,21 +83,39 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	if opts.Attempt > 0 {
 		r.Attempt = opts.Attempt
 	}
-	return f.take(ctx, key, revision, r, opts.TTL, func(now Slot) (record, bool) {
+	return f.take(ctx, key, revision, r, opts.TTL, carried{}, func(now Slot) (record, bool) {
 		next := r
 		if opts.Attempt == 0 && now.Attempt > 0 {
 			next.Attempt = now.Attempt + 1
 		}
-		free := now.Handoff || now.Claim == id && !opts.Yield
+		next.Job = now.Job
+		free := now.Handoff || now.Claim == id && (!opts.Yield || f.alive.gone(ctx, now))
 		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
 		return next, now.State == Absent || ours
 	})
 }
 
-// take writes r as the claim of key over revision expect. When the key holds something else, again decides whether to
-// try over that, and with which record.
+// takeOver takes the claim in slot, of a member that is gone, with the value in it. When that one was there after all and
+// wrote, a [TakenError] says what. One round trip.
+func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
+	return f.takeSlot(ctx, slot, record{Claim: slot.Claim, Attempt: slot.Attempt + 1}, opts)
+}
+
+// replace claims a key to compute its value anew, while readers still get the one in slot. When the key is not as slot
+// shows it, a [TakenError] says what it is. One round trip.
+func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
+	return f.takeSlot(ctx, slot, record{Claim: nuid.Next(), Attempt: 1}, opts)
+}
+
+func (f *Flight) takeSlot(ctx context.Context, slot Slot, r record, opts DoOptions) (*Claim, error) {
+	r.State, r.Fingerprint, r.Job = Pending.String(), slot.Fingerprint, truncate(opts.Job, maxJobBytes)
+	return f.take(ctx, slot.Key, slot.Revision, r, opts.ClaimTTL, slot.carry(), func(Slot) (record, bool) { return r, false })
+}
+
+// take writes r as the claim of key over revision expect, with the value that it carries. When the key holds something
+// else, again decides whether to try over that, and with which record; the value is then left out.
 func (f *Flight) take(
-	ctx context.Context, key string, expect uint64, r record, ttl time.Duration, again func(Slot) (record, bool),
+	ctx context.Context, key string, expect uint64, r record, ttl time.Duration, old carried, again func(Slot) (record, bool),
 ) (*Claim, error) {
 	if ttl == 0 {
 		ttl = f.cfg.ClaimTTL
@@ -96,27 +123,40 @@ func (f *Flight) take(
 	if err := errors.Join(checkKey(key), checkTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
 		return nil, fmt.Errorf("kvlock: claim %q: %w", key, err)
 	}
-	ctx, cancel := f.bound(ctx)
+	bounded, cancel := f.bound(ctx)
 	defer cancel()
 	owner := nuid.Next()
 	for {
-		r.Version, r.Owner, r.Instance, r.TTL = recordVersion, owner, f.cfg.Instance, seconds(ttl)
-		revision, sent, err := f.write(ctx, change{key: key, expect: expect, record: r, ttl: ttl})
+		r.Version, r.Owner, r.Instance, r.TTL = recordVersion, owner, f.instance, seconds(ttl)
+		f.alive.sign(&r)
+		ch := change{key: key, expect: expect, ttl: ttl}
+		old.load(&ch, &r)
+		ch.record = r
+		revision, sent, err := f.write(bounded, ch)
 		var conflict *conflictError
 		switch {
 		case err == nil:
-			return &Claim{
-				flight: f, id: r.Claim, key: key, token: Token{Epoch: f.epoch.Load(), Revision: revision},
+			c := &Claim{
+				flight: f, id: r.Claim, key: key, token: Token{Epoch: f.epoch.Load(), Revision: revision}, taken: sent, old: old,
 				deadline: deadline(sent, ttl), pending: revision, record: r, revision: revision,
-			}, nil
+			}
+			c.tell(ctx, EventAcquired, nil)
+			return c, nil
 		case !errors.As(err, &conflict):
 			return nil, err
 		}
-		next, ok := again(conflict.slot.readable())
-		if !ok {
-			return nil, taken(conflict.slot.readable(), r.Fingerprint)
+		now, err := f.open(ctx, conflict.slot.readable())
+		if err != nil {
+			return nil, err
 		}
-		expect, r = conflict.slot.Revision, next
+		next, ok := again(now)
+		if !ok {
+			if now.State == Pending {
+				f.emit(ctx, now.event(EventHeld))
+			}
+			return nil, taken(now, r.Fingerprint)
+		}
+		expect, r, old = now.Revision, next, carried{}
 	}
 }
 
@@ -142,7 +182,7 @@ func formatRef(id string, revision uint64, attempt int) string {
 	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
 }
 
-// parseRef takes apart what Claim.Ref returned. It comes from outside, in a message.
+// parseRef takes apart what Ref returned. It comes from outside, in a message.
 func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	parts := strings.Split(ref, ".")
 	if len(ref) <= 2*maxClaimBytes && len(parts) == 3 && isClaim(parts[0]) {
@@ -153,7 +193,7 @@ func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 			return parts[0], revision, attempt, nil
 		}
 	}
-	return "", 0, 0, fmt.Errorf("kvlock: %.64q is not the reference of a claim: want what Claim.Ref returned", ref)
+	return "", 0, 0, fmt.Errorf("%w: %.64q: want what Ref of a claim or slot returned", ErrInvalidRef, ref)
 }
 
 // maxAttempt is no bound on attempts, but on what is believed of a reference.

@@ -18,6 +18,9 @@ const (
 	// recheckEvery bounds how long a lost push can go unnoticed: from this long to twice as long.
 	recheckEvery = time.Second
 
+	// restingEvery is the same for keys of which a watcher learns in other ways too.
+	restingEvery = 10 * time.Second
+
 	// expiryStep is how often a key is read whose claim is over: the server removes it up to 350 ms late.
 	expiryStep = 50 * time.Millisecond
 
@@ -31,81 +34,175 @@ const (
 // board feeds all watchers of a Flight: from one subscription, and from one goroutine that reads due keys again. Both
 // start with the first watcher and end with the Flight.
 type board struct {
-	flight *Flight
+	store  *store
 	source source
 	cut    chan struct{} // closed when the connection is closed for good
 	done   chan struct{} // closed when the reading has ended
 	wake   chan struct{}
+	checks *checker
 
 	mu      sync.Mutex
+	coming  *Watcher // and those after it are for the goroutine to place
 	due     dueHeap
 	heard   time.Time // when the bucket was last heard of
 	keys    map[string]*watched
 	reads   uint64 // how many reads have begun
 	started bool
 	stop    func()
+	until   time.Time // until when the reading sleeps, if nobody wakes it; in the past while it does not
+	pushes  pushes
+	regular int // how many keys are looked at regularly
 }
 
 // watched is a key with watchers.
 type watched struct {
 	key      string
-	last     Slot
-	seen     bool
-	next     time.Time           // when to read it again
-	index    int                 // in the heap
-	watchers map[*Watcher]uint64 // with how many reads had begun when they came
+	asOf     uint64    // the change up to which what is known of it is true; 0 when unknown
+	floor    uint64    // up to which it may have missed pushes: it was not watched yet, or one was of no use
+	last     *Slot     // nil when nothing is known; shared by all who are told of it, and never changed
+	next     time.Time // when to read it again
+	since    uint64    // the first read that is not too early: an earlier one may have missed what was pushed
+	index    int       // in the heap
+	put      int8      // how often the read was put off in a row
+	rests    bool      // see resting
+	watchers followers
 }
 
-func newBoard(f *Flight, republish *jetstream.RePublish) *board {
-	return &board{
-		flight: f, source: newSource(f.prefix, republish), keys: map[string]*watched{},
-		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
+// followers are the watchers of a key, with how many reads had begun when they came: mostly there is one, and no map for
+// it.
+type followers struct {
+	one  *Watcher // nil when there is none, or more
+	came uint64   // that one
+	all  map[*Watcher]uint64
+}
+
+func (f *followers) add(w *Watcher, came uint64) {
+	switch {
+	case f.all != nil:
+		f.all[w] = came
+	case f.one == nil || f.one == w:
+		f.one, f.came = w, came
+	default:
+		f.all = map[*Watcher]uint64{f.one: f.came, w: came}
+		f.one = nil
 	}
 }
 
-func (b *board) add(w *Watcher) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := context.Cause(b.flight.ending); err != nil {
-		return err
+func (f *followers) remove(w *Watcher) {
+	delete(f.all, w)
+	if f.one == w {
+		f.one = nil
 	}
-	if !b.started {
-		if err := b.start(); err != nil {
-			return err
+}
+
+func (f *followers) none() bool { return f.one == nil && len(f.all) == 0 }
+
+// each goes over all of them.
+func (f *followers) each(yield func(w *Watcher, came uint64) bool) {
+	if f.one != nil && !yield(f.one, f.came) {
+		return
+	}
+	for w, came := range f.all {
+		if !yield(w, came) {
+			return
 		}
 	}
-	if len(b.keys) == 0 {
+}
+
+func newBoard(s *store, republish *jetstream.RePublish) *board {
+	return &board{
+		store: s, source: newSource(s.prefix, republish), keys: map[string]*watched{},
+		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1), checks: newChecker(s),
+	}
+}
+
+// add has the keys of w watched by the board's goroutine, before it reads them: whoever waits keeps the stack that it takes,
+// and what is pushed before the first read is of no use to it.
+func (b *board) add(w *Watcher) error {
+	b.mu.Lock()
+	err := b.admit()
+	if err == nil {
+		w.after, b.coming = b.coming, w
+	}
+	b.mu.Unlock()
+	b.nudge()
+	return err
+}
+
+// addNow is add for who needs what is pushed from now on.
+func (b *board) addNow(w *Watcher) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.admit()
+	if err == nil {
+		b.place(w)
+	}
+	return err
+}
+
+// admit says whether anybody may come. It is called with mu held.
+func (b *board) admit() error {
+	if err := context.Cause(b.store.ending); err != nil {
+		return err
+	}
+	if err := b.start(); err != nil {
+		return err
+	}
+	if len(b.keys) == 0 && b.coming == nil {
 		b.heard = time.Now() // nothing was asked
+	}
+	return nil
+}
+
+// settle places the watchers that have come. It is called with mu held.
+func (b *board) settle() {
+	for b.coming != nil {
+		w := b.coming
+		b.coming, w.after = w.after, nil
+		if !w.closed {
+			b.place(w)
+		}
+	}
+}
+
+// place is called with mu held.
+func (b *board) place(w *Watcher) {
+	var first time.Time // when the keys are to be read: at once, unless the watcher looks for itself
+	if w.resting {
+		first = time.Now().Add(restingEvery)
 	}
 	for _, key := range w.keys {
 		k := b.keys[key]
 		if k == nil {
-			k = &watched{key: key, watchers: map[*Watcher]uint64{}}
+			k = &watched{key: key, next: first, floor: b.pushes.applied, rests: true}
 			b.keys[key] = k
 			heap.Push(&b.due, k)
-		} else {
-			k.next = time.Time{}
-			heap.Fix(&b.due, k.index)
+		} else if k.next.After(first) {
+			b.readAt(k, first)
 		}
-		k.watchers[w] = b.reads
+		k.watchers.add(w, b.reads)
+		b.count(k)
+		if k.index == 0 {
+			b.nudge()
+		}
 	}
-	b.nudge()
-	return nil
 }
 
 func (b *board) remove(w *Watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	w.closed = true
 	for _, key := range w.keys {
 		k := b.keys[key]
 		if k == nil {
 			continue
 		}
-		delete(k.watchers, w)
-		if len(k.watchers) == 0 {
+		k.watchers.remove(w)
+		if k.watchers.none() {
 			delete(b.keys, key)
 			heap.Remove(&b.due, k.index)
 		}
+		b.count(k)
 	}
 }
 
@@ -116,14 +213,24 @@ func (b *board) nudge() {
 	}
 }
 
-// start subscribes to changes and starts the reading.
+// open starts what add starts otherwise.
+func (b *board) open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.start()
+}
+
+// start subscribes to changes and starts the reading, once.
 func (b *board) start() error {
-	nc := b.flight.nc
+	if b.started {
+		return nil
+	}
+	nc := b.store.nc
 	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	unsubscribe, err := b.subscribe()
 	if err != nil {
 		nc.RemoveStatusListener(status)
-		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", b.flight.cfg.Bucket, ErrUnavailable, err)
+		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", b.store.bucket, ErrUnavailable, err)
 	}
 	b.started = true
 	b.stop = func() {
@@ -142,6 +249,7 @@ func (b *board) close() {
 		return
 	}
 	<-b.done
+	b.checks.close()
 	b.stop()
 }
 
@@ -153,40 +261,42 @@ func (b *board) silence() time.Duration {
 }
 
 // patience is how much silence there is at most when the bucket can be reached.
-func (b *board) patience() time.Duration { return 2*recheckEvery + b.flight.cfg.OpTimeout }
+func (b *board) patience() time.Duration { return 2*recheckEvery + b.store.opTimeout }
 
 // pushed takes a message that the bucket republished. One that cannot be decoded is read from the bucket: nothing is
 // removed because of what somebody sent.
 func (b *board) pushed(m *nats.Msg) {
 	key := strings.TrimPrefix(m.Subject, b.source.trim)
-	if !b.watches(key) {
+	if key == purgeKey {
+		b.purgePushed(m)
+	}
+	b.store.memory.pushed(key, m)
+	if !b.hears(key, m) {
 		return
 	}
 	message, err := directget.Pushed(m)
 	if err == nil {
-		message.Subject = b.flight.prefix + key
+		message.Subject = b.store.prefix + key
 		var slot Slot
-		if slot, err = b.flight.decode(message); err == nil {
+		if slot, err = b.store.decode(message); err == nil {
 			b.tell(slot, 0)
 			return
 		}
 	}
-	b.flight.log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
+	b.store.log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
 	b.readSoon(key)
 }
 
-func (b *board) watches(key string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.keys[key] != nil
-}
-
 // readSoon has the key read at once.
-func (b *board) readSoon(key string) {
+func (b *board) readSoon(key string) { b.readSince(key, 0) }
+
+// readSince is readSoon, and what is known of the key before the given change is not good enough.
+func (b *board) readSince(key string, asOf uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if k := b.keys[key]; k != nil {
-		k.next = time.Time{}
+		k.next, k.since = time.Time{}, b.reads+1
+		k.asOf, k.floor = 0, max(asOf, b.pushes.applied)
 		heap.Fix(&b.due, k.index)
 		b.nudge()
 	}
@@ -202,22 +312,30 @@ func (b *board) tell(slot Slot, read uint64) {
 	if k == nil {
 		return
 	}
-	if !k.seen || slot.follows(k.last) {
-		k.last, k.seen = slot, true
+	if k.last == nil || slot.follows(*k.last) {
+		last := slot
+		last.Key = k.key // the other one keeps all of the message's header
+		k.last = &last
 	}
-	if k.next = k.nextRead(b.heard); !k.served(read) {
-		k.next = time.Time{} // somebody came while it was read
+	early := read > 0 && read < k.since
+	if k.next = k.nextRead(b.heard); early || !k.served(read) {
+		k.next = time.Time{} // somebody came, or something, while it was read
+	}
+	if !early {
+		k.asOf = max(k.asOf, slot.asOf)
 	}
 	heap.Fix(&b.due, k.index)
-	b.nudge()
-	for w, came := range k.watchers {
+	if k.next.Before(b.until) { // mostly it is not: a push puts the next look off
+		b.nudge()
+	}
+	for w, came := range k.watchers.each {
 		w.tell(k.last, came < read)
 	}
 }
 
 // served says that no watcher of k that knows nothing yet waits for a read later than the given one.
 func (k *watched) served(read uint64) bool {
-	for w, came := range k.watchers {
+	for w, came := range k.watchers.each {
 		if came >= read && !w.knows(k.key) {
 			return false
 		}

@@ -47,7 +47,7 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	pending := func(age time.Duration) Slot {
-		return Slot{State: Pending, TTL: time.Minute, Created: now.Add(-age), seen: now, Revision: 1}
+		return Slot{State: Pending, TTL: time.Minute, aged: age, seen: now, Revision: 1}
 	}
 	tests := []struct {
 		name             string
@@ -67,7 +67,7 @@ func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got := (&watched{last: tt.last}).nextRead(now).Sub(now); got < tt.earliest || got > tt.latest {
+			if got := (&watched{last: &tt.last}).nextRead(now).Sub(now); got < tt.earliest || got > tt.latest {
 				t.Errorf("read in %s, want %s to %s", got, tt.earliest, tt.latest)
 			}
 		})
@@ -102,20 +102,20 @@ func TestSourceOfPushes(t *testing.T) {
 func TestWatcherCoalesces(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a", "b"})
-	slot := func(key string, revision uint64, state State) Slot {
-		return Slot{Key: key, Revision: revision, State: state}
+	slot := func(key string, revision uint64, state State) *Slot {
+		return &Slot{Key: key, Revision: revision, State: state}
 	}
 	w.tell(slot("a", 1, Pending), true)
 	w.tell(slot("b", 2, Pending), true)
 	w.tell(slot("a", 3, Done), false)
 	w.tell(slot("a", 1, Pending), true) // late
-	for _, want := range []Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
-		got, ok := w.take()
+	for _, want := range []*Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
+		got, ok := takenBy(w)
 		if !ok || got.Key != want.Key || got.Revision != want.Revision {
 			t.Errorf("got %+v, %v; want %+v", got, ok, want)
 		}
 	}
-	if got, ok := w.take(); ok {
+	if got, ok := takenBy(w); ok {
 		t.Errorf("got %+v after all was told", got)
 	}
 }
@@ -123,13 +123,13 @@ func TestWatcherCoalesces(t *testing.T) {
 func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"})
-	w.tell(Slot{Key: "a", Revision: 1, State: Done}, false)
-	if got, ok := w.take(); ok {
+	w.tell(&Slot{Key: "a", Revision: 1, State: Done}, false)
+	if got, ok := takenBy(w); ok {
 		t.Errorf("was told %+v, which others knew before it came", got)
 	}
-	w.tell(Slot{Key: "a", Revision: 2, State: Pending}, true)
-	w.tell(Slot{Key: "a", Revision: 3, State: Done}, false)
-	if got, ok := w.take(); !ok || got.Revision != 3 {
+	w.tell(&Slot{Key: "a", Revision: 2, State: Pending}, true)
+	w.tell(&Slot{Key: "a", Revision: 3, State: Done}, false)
+	if got, ok := takenBy(w); !ok || got.Revision != 3 {
 		t.Errorf("got %+v, %v; want revision 3", got, ok)
 	}
 }
@@ -137,17 +137,44 @@ func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
 func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a"})
-	w.tell(Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
-	if got, ok := w.take(); !ok || !got.past {
+	w.tell(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	if got, ok := takenBy(w); !ok || !got.past {
 		t.Errorf("got %+v, %v; want a failure that is past", got, ok)
 	}
-	w.tell(Slot{Key: "a"}, false)
-	if got, ok := w.take(); ok {
+	w.tell(&Slot{Key: "a"}, false)
+	if got, ok := takenBy(w); ok {
 		t.Errorf("was told %+v", got)
 	}
-	w.tell(Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
-	w.tell(Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
-	if got, ok := w.take(); !ok || got.past || got.Revision != 6 {
+	w.tell(&Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
+	w.tell(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
+	if got, ok := takenBy(w); !ok || got.past || got.Revision != 6 {
 		t.Errorf("got %+v, %v; want the failure of the claim that was watched", got, ok)
 	}
+}
+
+// A read that began before a push may have missed what the push is about: it does not put off the next one.
+func TestEarlierReadDoesNotSettleAPush(t *testing.T) {
+	t.Parallel()
+	b := newBoard(&store{}, nil)
+	k := &watched{key: "k"}
+	b.keys["k"] = k
+	heap.Push(&b.due, k)
+	b.reads = 7 // the last one is under way
+	b.readSoon("k")
+	b.tell(Slot{Key: "k"}, 7)
+	if !k.next.IsZero() {
+		t.Error("the key is not due any more")
+	}
+	b.tell(Slot{Key: "k"}, 8)
+	if k.next.IsZero() {
+		t.Error("the key is still due")
+	}
+}
+
+func takenBy(w *Watcher) (slot Slot, ok bool) {
+	news := w.take()
+	if news == nil {
+		return Slot{}, false
+	}
+	return *news, true
 }

@@ -43,29 +43,35 @@ const maxConsumers = 256
 // wipe a renewal which it has already acknowledged. MaxMsgsPerSubject is 1, so that an expired value never uncovers an
 // older one. Do not call UpdateKeyValue on such a bucket: it would rewrite these.
 func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
+	sc := cfg.stream(streamName(cfg.Bucket), subjectPrefix(cfg.Bucket)+">")
+	sc.MaxMsgsPerSubject = 1
+	sc.DenyDelete = true
+	if !cfg.NoRepublish {
+		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
+	}
+	return sc
+}
+
+// stream is what the streams of records and of objects have in common.
+func (cfg BucketConfig) stream(name string, subjects ...string) jetstream.StreamConfig {
 	sc := jetstream.StreamConfig{
-		Name:              streamName(cfg.Bucket),
-		Description:       cfg.Description,
-		Subjects:          []string{subjectPrefix(cfg.Bucket) + ">"},
-		MaxMsgsPerSubject: 1,
-		MaxBytes:          -1,
-		MaxMsgs:           -1,
-		MaxMsgSize:        -1,
-		MaxConsumers:      maxConsumers,
-		Discard:           jetstream.DiscardNew,
-		Storage:           cfg.Storage,
-		Replicas:          max(cfg.Replicas, 1),
-		Duplicates:        2 * time.Minute,
-		AllowDirect:       true,
-		AllowMsgTTL:       true,
-		AllowRollup:       true,
-		DenyDelete:        true,
+		Name:         name,
+		Description:  cfg.Description,
+		Subjects:     subjects,
+		MaxBytes:     -1,
+		MaxMsgs:      -1,
+		MaxMsgSize:   -1,
+		MaxConsumers: maxConsumers,
+		Discard:      jetstream.DiscardNew,
+		Storage:      cfg.Storage,
+		Replicas:     max(cfg.Replicas, 1),
+		Duplicates:   2 * time.Minute,
+		AllowDirect:  true,
+		AllowMsgTTL:  true,
+		AllowRollup:  true,
 	}
 	if cfg.MaxBytes > 0 {
 		sc.MaxBytes = cfg.MaxBytes
-	}
-	if !cfg.NoRepublish {
-		sc.RePublish = &jetstream.RePublish{Source: ">", Destination: "rp." + cfg.Bucket + ".>"}
 	}
 	return sc
 }
@@ -73,38 +79,54 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 // CreateBucket makes the bucket when there is none yet; an existing one is left as it is. Tests, demos and embedded
 // servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
-	_, err := js.CreateStream(ctx, StreamConfig(cfg))
+	return createStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), StreamConfig(cfg))
+}
+
+func createStream(ctx context.Context, js jetstream.JetStream, what string, sc jetstream.StreamConfig) error {
+	_, err := js.CreateStream(ctx, sc)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return fmt.Errorf("kvlock: create bucket %q: %w", cfg.Bucket, err)
+		return fmt.Errorf("kvlock: create %s: %w", what, err)
 	}
 	return nil
 }
 
 // checkStream reports all that keeps a stream from being one that Flight is safe on.
 func checkStream(bucket string, sc jetstream.StreamConfig) error {
-	var errs []error
-	bad := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("kvlock: bucket %q: "+format, append([]any{bucket}, args...)...))
-		}
-	}
-	bad(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
-	bad(sc.SubjectDeleteMarkerTTL == 0,
+	s := settings{what: fmt.Sprintf("bucket %q", bucket)}
+	s.wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
+	s.wantf(sc.SubjectDeleteMarkerTTL == 0,
 		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
-	bad(sc.MaxMsgsPerSubject == 1,
+	s.wantf(sc.MaxMsgsPerSubject == 1,
 		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
-	bad(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
-	bad(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
-	bad(sc.PersistMode != jetstream.AsyncPersistMode,
+	s.wantf(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
+	s.wantf(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
+	s.wantf(sc.PersistMode != jetstream.AsyncPersistMode,
 		"PersistMode is async: acknowledged claims are lost when the server is killed")
-	bad(sc.MaxAge == 0, "MaxAge is %s: it would end claims before their TTL; set it to 0", sc.MaxAge)
-	bad(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
-		"Discard is old: a full bucket would evict claims; set it to new")
-	bad(sc.Retention == jetstream.LimitsPolicy,
-		"Retention is %s: records would go when a consumer saw them; set it to limits", sc.Retention)
-	bad(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; bind to the origin")
-	bad(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
-	return errors.Join(errs...)
+	s.wantKept(sc)
+	return errors.Join(s.errs...)
+}
+
+// settings collects what is wrong with those of a stream.
+type settings struct {
+	what string
+	errs []error
+}
+
+func (s *settings) wantf(ok bool, format string, args ...any) {
+	if !ok {
+		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.what}, args...)...))
+	}
+}
+
+// wantKept wants what is stored to stay until its TTL, and to be acknowledged.
+func (s *settings) wantKept(sc jetstream.StreamConfig) {
+	s.wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
+	s.wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
+		"Discard is old: when it is full it would evict what is in use; set it to new")
+	s.wantf(sc.Retention == jetstream.LimitsPolicy,
+		"Retention is %s: messages would go when a consumer saw them; set it to limits", sc.Retention)
+	s.wantf(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; name the origin")
+	s.wantf(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
 }
 
 func streamName(bucket string) string    { return "KV_" + bucket }

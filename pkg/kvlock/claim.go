@@ -1,10 +1,12 @@
 package kvlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
@@ -16,8 +18,11 @@ type Claim struct {
 	id     string
 	key    string
 	token  Token
+	taken  time.Time // when it was asked for, on the monotonic clock
 
-	write sync.Mutex // held while a write is under way
+	old   carried     // the value that it keeps for readers
+	lost  atomic.Bool // the observer knows
+	write sync.Mutex  // held while a write is under way
 
 	mu       sync.Mutex // guards what follows; never held during a write, so that the deadline can be watched
 	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
@@ -69,13 +74,31 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 }
 
 // Complete makes value the result of the key, for ttl, 0 for Config.ResultTTL, and ends the claim. Waiters get the
-// value. It returns ErrLost, and nothing is stored, when the claim is no longer held. One round trip.
+// value. It returns ErrLost, and nothing is stored, when the claim is no longer held, and ErrTooLarge when the value can
+// never be stored. One round trip.
 func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Slot, error) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
 	}
-	return c.apply(ctx, change{value: value, ttl: ttl}, errEnded, func(r *record) {
-		r.State, r.TTL = Done.String(), seconds(ttl)
+	return c.complete(ctx, value, ttl, 0)
+}
+
+// complete is Complete, and keeps the value for stale beyond its TTL.
+func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Slot, error) {
+	all := min(ttl+wholeSeconds(stale), maxTTL)
+	edit := func(r *record) {
+		r.State, r.TTL = Done.String(), seconds(all)
+		if all > ttl {
+			r.Kept.Fresh = ttl.Milliseconds()
+		}
+	}
+	packed, data, err := c.store(ctx, value, all, edit)
+	if err != nil {
+		return Slot{}, err
+	}
+	return c.apply(ctx, change{value: data, opened: value, ttl: all}, errEnded, func(r *record) {
+		edit(r)
+		r.Value = packed
 	})
 }
 
@@ -83,7 +106,10 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 // key is absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and Begin refuses
 // with it. It returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
-	if ttl == 0 {
+	switch {
+	case c.old.left() > 0:
+		return c.putBack(ctx, cmp.Or(ttl, c.old.pause()), c.id, reason)
+	case ttl == 0:
 		return c.remove(ctx, func(r *record) { r.Reason = truncate(reason, maxReasonBytes) })
 	}
 	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *record) {
@@ -95,7 +121,33 @@ func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) erro
 // Release gives the claim back: the key is absent at once, and of those who wait one takes over. It returns ErrLost when
 // the claim is no longer held. One round trip.
 func (c *Claim) Release(ctx context.Context) error {
+	if c.old.left() > 0 {
+		return c.putBack(ctx, 0, "", "")
+	}
 	return c.remove(ctx, func(r *record) { r.Released = true })
+}
+
+// putBack ends the claim with the value that it carries. Nobody computes it anew before the pause is over.
+func (c *Claim) putBack(ctx context.Context, pause time.Duration, tried, reason string) error {
+	left := c.old.left()
+	_, err := c.apply(ctx, change{value: c.old.data, ttl: left}, errEnded, func(r *record) {
+		c.old.restore(r, left, pause, tried)
+		r.Reason = truncate(reason, maxReasonBytes)
+	})
+	return err
+}
+
+// nothing makes it the result that there is nothing, for ttl, or only for those who wait when it is 0.
+func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) error {
+	edit := func(r *record) { r.NotFound, r.Reason = true, truncate(reason, maxReasonBytes) }
+	if ttl == 0 {
+		return c.remove(ctx, edit)
+	}
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *record) {
+		r.State, r.TTL = Done.String(), seconds(ttl)
+		edit(r)
+	})
+	return err
 }
 
 // remove writes a marker: the key is absent to readers, and those who wait find the record in it.
@@ -112,11 +164,23 @@ func (c *Claim) remove(ctx context.Context, edit func(*record)) error {
 
 // apply writes the edited record over the claim's revision. ended is what the claim is after it.
 func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*record)) (Slot, error) {
+	slot, err := c.replace(ctx, ch, ended, edit)
+	switch {
+	case errors.As(err, new(*conflictError)):
+		c.tellLost(ctx, err)
+	case err == nil && ended != nil:
+		c.tellReleased(ctx, slot)
+	}
+	return slot, err
+}
+
+func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*record)) (Slot, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := checkTTL(ch.ttl); err != nil {
 		return Slot{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
 	}
+	holds := ch.ttl
 	next, err := c.prepare(&ch, edit)
 	if err != nil {
 		return Slot{}, err
@@ -133,11 +197,20 @@ func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*re
 	case err != nil:
 		return Slot{}, err
 	}
-	c.record, c.revision, c.deadline, c.ended = next, revision, deadline(sent, ch.ttl), ended
+	c.record, c.revision, c.deadline, c.ended = next, revision, deadline(sent, holds), ended
 	if parseState(next.State) == Pending {
 		c.pending = revision
 	}
-	return next.slot(c.key, ch.value, revision, time.Now()), nil
+	slot := next.slot(c.key, ch.value, revision, time.Now())
+	if slot.sealed {
+		slot.Value, slot.sealed = ch.opened, false
+	}
+	slot.asOf = revision
+	if next.Kept.Since > 0 {
+		slot.earlier = c.flight.clock.since(time.UnixMilli(next.Kept.Since), slot.seen)
+	}
+	c.flight.memory.wrote(slot, sent)
+	return slot, nil
 }
 
 // prepare completes the change with what the claim is now.
@@ -148,8 +221,12 @@ func (c *Claim) prepare(ch *change, edit func(*record)) (next record, err error)
 		return next, fmt.Errorf("%w: claim %s of %q: %w", ErrLost, c.id, c.key, errEnded)
 	}
 	next = c.record
-	next.Handoff = false
+	next.Handoff, next.Kept, next.Value = false, kept{}, packed{}
 	edit(&next)
+	if parseState(next.State) == Pending {
+		c.old.load(ch, &next)
+	}
+	c.flight.alive.sign(&next)
 	ch.key, ch.expect, ch.record, ch.held = c.key, c.revision, next, c.deadline
 	return next, nil
 }

@@ -17,6 +17,19 @@ type call struct {
 	done        chan struct{}
 	result      Result
 	err         error
+
+	busy   chan struct{} // closed when somebody else is waited for; nil if who started it waits, too
+	holder *Slot         // who that is, then
+}
+
+// leaveIt tells who started the computation and does not want to wait that it does.
+func (c *call) leaveIt(holder Slot) {
+	select {
+	case <-c.busy:
+	default:
+		c.holder = &holder
+		close(c.busy)
+	}
 }
 
 // callKey is the context key of the computations that a function runs in, innermost first.
@@ -42,38 +55,47 @@ func within(ctx context.Context, c *call) bool {
 // errNobodyWaits is the cause of a computation's end when all its callers have gone.
 var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
 
-// join finds the computation of key that runs in this process, or starts it.
-func (f *Flight) join(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions) (*call, error) {
+// join finds the computation of key that runs in this process, or starts it with run.
+func (f *Flight) join(
+	ctx context.Context, key string, opts DoOptions, run func(context.Context) (Result, error),
+) (c *call, joined bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := context.Cause(f.ending); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if c := f.local[key]; c != nil {
 		switch {
+		case opts.NoWait:
+			busy := Slot{Key: key, State: Pending, Owner: f.instance, Fingerprint: c.fingerprint}
+			return nil, false, taken(busy, opts.Fingerprint)
 		case within(ctx, c):
-			return nil, fmt.Errorf("%w: %q", ErrRecursive, key)
+			return nil, false, fmt.Errorf("%w: %q", ErrRecursive, key)
 		case c.fingerprint != opts.Fingerprint:
-			return nil, fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q", ErrMismatch, key, c.fingerprint, opts.Fingerprint)
+			return nil, false, fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
+				ErrMismatch, key, c.fingerprint, opts.Fingerprint)
 		}
 		c.callers++
 		c.keep = c.keep || opts.KeepRunning
-		return c, nil
+		return c, true, nil
 	}
-	c := &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
+	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
+	if opts.NoWait {
+		c.busy = make(chan struct{})
+	}
 	outer, _ := ctx.Value(callKey{}).(*nesting)
-	run := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
-	run, c.cancel = context.WithCancelCause(run)
+	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
+	own, c.cancel = context.WithCancelCause(own)
 	stop := context.AfterFunc(f.ending, func() { c.cancel(context.Cause(f.ending)) })
 	f.local[key] = c
 	f.work.Go(func() {
 		defer c.cancel(nil)
 		defer stop()
-		c.result, c.err = f.do(run, key, fn, opts)
+		c.result, c.err = run(own)
 		f.forget(c)
 		close(c.done)
 	})
-	return c, nil
+	return c, false, nil
 }
 
 // leave ends the computation when its last caller has gone; a new caller starts another.
@@ -105,6 +127,9 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	lost := held.Err() != nil && ctx.Err() == nil
 	cause := context.Cause(held)
 	stop()
+	if err != nil && errors.As(err, new(*PanicError)) {
+		claim.tell(ctx, EventPanic, err)
+	}
 	// Ending the claim is not the caller's to cancel: others wait for it.
 	end := context.WithoutCancel(ctx)
 	switch {
@@ -115,19 +140,22 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	case ctx.Err() != nil:
 		f.reportStaying(end, claim, claim.Release(end))
 		return Result{}, err
+	case errors.Is(err, ErrNotFound):
+		f.reportStaying(end, claim, claim.nothing(end, err.Error(), jitter(opts.NegativeTTL, opts.Jitter)))
+		return Result{}, &NotFoundError{Key: claim.key, Reason: err.Error(), Owner: f.instance, err: err}
 	default:
-		f.reportStaying(end, claim, claim.Fail(end, failureReason(err), 0))
+		f.reportStaying(end, claim, claim.Fail(end, failureReason(err), opts.failureTTL(err)))
 		return Result{}, err
 	}
 }
 
 // complete stores the value. One that cannot be stored, ever, is a failure to those who wait for it elsewhere.
 func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
-	result := Result{Key: claim.key, Outcome: Computed, Owner: f.cfg.Instance, Value: value}
-	slot, err := claim.Complete(ctx, value, opts.TTL)
+	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.instance, Value: value}
+	slot, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
 	switch {
 	case err == nil:
-		result.Owner, result.Stored = slot.Owner, true
+		result.Job, result.Owner, result.Stored = slot.Job, slot.Owner, true
 		return result, nil
 	case errors.Is(err, ErrLost):
 		return Result{}, err

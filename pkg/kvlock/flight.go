@@ -4,25 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"os"
 	"regexp"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
-
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/directget"
 )
 
 const (
 	defaultClaimTTL  = time.Minute
 	defaultOpTimeout = 2 * time.Second
 	defaultResultTTL = 7 * 24 * time.Hour
+
+	defaultProbeInterval = 25 * time.Millisecond
 
 	// maxTTL is the longest TTL: far below where seconds would overflow, far above what anybody keeps.
 	maxTTL = 10 * 365 * 24 * time.Hour
@@ -34,8 +32,12 @@ type Config struct {
 	Bucket string
 
 	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. It is how long waiters
-	// wait for an owner that died. Defaults to one minute.
+	// wait for an owner that died, or for one that is cut off. Defaults to one minute.
 	ClaimTTL time.Duration
+
+	// CompressAbove compresses values of more than so many bytes, when that makes them smaller. Whatever it is, values
+	// are read that others compressed. Defaults to 4 KB; -1 compresses none.
+	CompressAbove int
 
 	// Instance names this process in slots, for people who look. Defaults to host name, process id and a random part.
 	Instance string
@@ -43,9 +45,36 @@ type Config struct {
 	// Logger gets what nobody else is told: corrupt records, and renewals that failed. Defaults to slog.Default().
 	Logger *slog.Logger
 
+	// MaxValue bounds a value, in bytes, to 1 GB at most: a larger one is not stored, and one that others stored is not
+	// read. ErrTooLarge says so. Defaults to 64 MB.
+	MaxValue int
+
+	// Memory says how many results are kept in this process beside the bucket. Defaults to none.
+	Memory MemoryConfig
+
+	// Observe is told what happens, for metrics, traces and logs: see [EventKind]. It is called by who does the work, by
+	// many at once, and returns at once: the work waits for it. Its context has the values of the caller's, or of the
+	// first caller's where several share a computation. Defaults to nothing, which costs nothing.
+	Observe func(context.Context, Event)
+
 	// OpTimeout bounds each operation beside its context, so that an unreachable server costs a caller no more than
 	// this. It does not bound Wait, Watch or the function of Do. Defaults to 2 seconds.
 	OpTimeout time.Duration
+
+	// Overflow is the Object Store bucket, made from [OverflowConfig], for values that do not fit into one message of the
+	// server, compressed. Whatever it is, values are read that others put there. Defaults to none: such a value is
+	// ErrTooLarge.
+	Overflow string
+
+	// OverflowAbove puts values of more than so many bytes, compressed, into the Overflow bucket although they fit, so
+	// that they are not pushed to those who watch. Defaults to 0: those that do not fit.
+	OverflowAbove int
+
+	// ProbeInterval is how often the process of an owner is probed while somebody waits for it in Do, so that another
+	// takes over at once when it died, and not after ClaimTTL. Probes go to "kvlock.alive.<bucket>.>", which every
+	// process has to be permitted to publish and to subscribe to; without the permission, claims last until their TTL.
+	// A negative one turns it off. Defaults to 25 milliseconds.
+	ProbeInterval time.Duration
 
 	// ResultTTL is how long a result is kept when Complete is not told otherwise, in whole seconds, at least one.
 	// Defaults to 7 days.
@@ -55,6 +84,12 @@ type Config struct {
 func (cfg Config) withDefaults() Config {
 	if cfg.ClaimTTL == 0 {
 		cfg.ClaimTTL = defaultClaimTTL
+	}
+	if cfg.CompressAbove == 0 {
+		cfg.CompressAbove = defaultCompressAbove
+	}
+	if cfg.MaxValue == 0 {
+		cfg.MaxValue = defaultMaxValue
 	}
 	if cfg.Instance == "" {
 		host, err := os.Hostname()
@@ -68,6 +103,9 @@ func (cfg Config) withDefaults() Config {
 	}
 	if cfg.OpTimeout == 0 {
 		cfg.OpTimeout = defaultOpTimeout
+	}
+	if cfg.ProbeInterval == 0 {
+		cfg.ProbeInterval = defaultProbeInterval
 	}
 	if cfg.ResultTTL == 0 {
 		cfg.ResultTTL = defaultResultTTL
@@ -91,6 +129,10 @@ func (cfg Config) validate() error {
 	if cfg.OpTimeout < 0 {
 		errs = append(errs, fmt.Errorf("kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout))
 	}
+	if err := cfg.Memory.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, cfg.values().validate())
 	if len(cfg.Instance) > maxInstanceBytes {
 		errs = append(errs, fmt.Errorf("kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), maxInstanceBytes))
 	}
@@ -108,100 +150,40 @@ func checkTTL(ttl time.Duration) error {
 // Flight computes each key once at a time, across goroutines, processes and machines, and keeps the results.
 // Make one for each bucket and process with [NewFlight]; it is safe for concurrent use.
 type Flight struct {
-	cfg    Config
-	js     jetstream.JetStream
-	nc     *nats.Conn
-	get    *directget.Getter
-	board  *board
-	log    *slog.Logger
-	prefix string // of the subjects of keys, as read
-	put    string // of the subjects of keys, as written: differs where JetStream has an API prefix of its own
+	*store
 
-	epoch   atomic.Uint64 // of tokens: when the stream was created
-	highest atomic.Uint64 // the highest revision that was acknowledged; a lower one is of a stream that was made anew
-	ending  lifetime      // ends when Close begins: nothing is waited for or computed any more
-	ended   lifetime      // ends when all computations have given their claims back: nothing is sent any more
+	cfg     Config
 	closing sync.Once
+	seed    maphash.Seed // of when to compute what anew
 
-	mu    sync.Mutex
-	local map[string]*call
-	work  sync.WaitGroup // computations of Do
-}
-
-// lifetime is a context with its end.
-type lifetime struct {
-	context.Context //nolint:containedctx // it is the life of the Flight, not of a call
-
-	end context.CancelCauseFunc
-}
-
-func newLifetime() lifetime {
-	ctx, end := context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the Flight, ends with Close
-	return lifetime{ctx, end}
+	mu       sync.Mutex
+	local    map[string]*call
+	renewals map[string]*renewal
+	work     sync.WaitGroup // computations of Do
 }
 
 // NewFlight binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it.
 // It returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
-// OpTimeout. One round trip.
+// OpTimeout. Two round trips.
 func NewFlight(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
-	defer cancel()
-	info, err := streamInfo(ctx, js, cfg.Bucket)
+	s, err := openStore(ctx, js, storeConfig{
+		bucket: cfg.Bucket, instance: cfg.Instance, log: cfg.Logger, observe: cfg.Observe, opTimeout: cfg.OpTimeout,
+		values: cfg.values(),
+		probe:  cfg.ProbeInterval,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := checkStream(cfg.Bucket, info.Config); err != nil {
+	f := &Flight{store: s, cfg: cfg, local: map[string]*call{}, renewals: map[string]*renewal{}, seed: maphash.MakeSeed()}
+	if err := s.openMemory(ctx, cfg.Memory); err != nil {
+		f.Close()
 		return nil, err
 	}
-
-	api := apiPrefix(js.Options())
-	f := &Flight{
-		cfg: cfg, js: js, nc: js.Conn(), log: cfg.Logger.With("bucket", cfg.Bucket),
-		prefix: subjectPrefix(cfg.Bucket), put: subjectPrefix(cfg.Bucket),
-		ending: newLifetime(), ended: newLifetime(), local: map[string]*call{},
-	}
-	f.epoch.Store(epochOf(info))
-	if api != jetstream.DefaultAPIPrefix {
-		f.put = api + f.put
-	}
-	if f.get, err = directget.New(f.nc, api, streamName(cfg.Bucket)); err != nil {
-		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err)
-	}
-	f.board = newBoard(f, info.Config.RePublish)
 	return f, nil
-}
-
-// streamInfo asks until somebody answers: a cluster does not while it elects a leader, as after the stream was made.
-func streamInfo(ctx context.Context, js jetstream.JetStream, bucket string) (*jetstream.StreamInfo, error) {
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		try, cancel := context.WithTimeout(ctx, tryTimeout/2)
-		stream, err := js.Stream(try, streamName(bucket))
-		cancel()
-		switch {
-		case err == nil:
-			return stream.CachedInfo(), nil
-		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName),
-			errors.Is(err, nats.ErrConnectionClosed):
-			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
-		case !pause(ctx, wait):
-			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
-		}
-	}
-}
-
-func apiPrefix(o jetstream.JetStreamOptions) string {
-	switch {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	default:
-		return jetstream.DefaultAPIPrefix
-	}
 }
 
 // Close ends all waits with ErrClosed, cancels the computations of Do, and returns when they have given their claims
@@ -214,16 +196,5 @@ func (f *Flight) close() {
 	f.ending.end(ErrClosed)
 	f.mu.Unlock()
 	f.work.Wait()
-	f.ended.end(ErrClosed)
-	f.board.close()
-	if err := f.get.Close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		f.log.Warn("kvlock: unsubscribe", "error", err)
-	}
-}
-
-// bound limits an operation to OpTimeout, and ends it when the Flight closes.
-func (f *Flight) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.OpTimeout)
-	stop := context.AfterFunc(f.ended, cancel)
-	return ctx, func() { stop(); cancel() }
+	f.store.close()
 }

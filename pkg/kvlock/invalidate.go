@@ -1,9 +1,6 @@
 package kvlock
 
-import (
-	"context"
-	"errors"
-)
+import "context"
 
 // Invalidate makes key absent, whatever it held. A computation under way loses its claim, so that what it computed from
 // the old state of the world is not kept; those who wait for it compute again.
@@ -16,20 +13,11 @@ func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	}
 	ctx, cancel := f.bound(ctx)
 	defer cancel()
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+	return f.persist(ctx, "invalidate", key, func() error {
 		slot, err := f.leader(ctx, key)
 		if err == nil {
-			_, err = f.publish(ctx, f.message(key, slot.Revision, nil, markerTTL(slot.TTL), true))
+			_, err = f.publish(ctx, f.message(key, slot.Revision, nil, markerTTL(slot.TTL), true), tryTimeout)
 		}
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, ErrVersion):
-			return err
-		case isPermanent(err):
-			return f.final("invalidate", key, err)
-		case !pause(ctx, wait):
-			return f.unavailable(ctx, "invalidate", []string{key}, err)
-		}
-	}
+		return err
+	})
 }

@@ -18,11 +18,21 @@ func (c *Claim) Keep(ctx context.Context, ttl time.Duration) (held context.Conte
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
 	}
-	held, cancel := context.WithCancelCause(ctx)
+	inner, cancel := context.WithCancelCause(ctx)
 	var both sync.WaitGroup
-	both.Go(func() { c.renew(held, cancel, ttl) })
-	both.Go(func() { c.guard(held, cancel) })
-	return held, func() {
+	both.Go(func() { c.renew(inner, cancel, ttl) })
+	expire := func() {
+		err := fmt.Errorf("%w: claim %s of %q: no renewal was acknowledged in time", ErrLost, c.id, c.key)
+		cancel(err)
+		c.tellLost(inner, err)
+	}
+	both.Go(func() { c.guard(inner, expire) })
+	late := func() {
+		if until, ended := c.heldUntil(); ended == nil && !time.Now().Before(until) {
+			expire()
+		}
+	}
+	return punctual{inner, late}, func() {
 		cancel(context.Canceled)
 		both.Wait()
 	}
@@ -52,6 +62,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 			return
 		default:
 			c.flight.log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
+			c.tell(ctx, EventRenewalFailed, err)
 			timer.Reset(min(ttl/10, time.Second))
 		}
 	}
@@ -59,7 +70,7 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 
 // guard ends ctx when the claim is no longer ours for sure. It shares nothing with a renewal that is under way, and so
 // is on time when that hangs.
-func (c *Claim) guard(ctx context.Context, lost context.CancelCauseFunc) {
+func (c *Claim) guard(ctx context.Context, expire func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -74,7 +85,7 @@ func (c *Claim) guard(ctx context.Context, lost context.CancelCauseFunc) {
 		case ended != nil:
 			return
 		case left <= 0:
-			lost(fmt.Errorf("%w: claim %s of %q: no renewal was acknowledged in time", ErrLost, c.id, c.key))
+			expire()
 			return
 		}
 		timer.Reset(left)

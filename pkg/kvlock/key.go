@@ -15,6 +15,8 @@ func checkKey(key string) error {
 		return fmt.Errorf("%w: it is empty", ErrInvalidKey)
 	case len(key) > MaxKeyBytes:
 		return fmt.Errorf("%w: %d bytes, the limit is %d: hash it", ErrInvalidKey, len(key), MaxKeyBytes)
+	case strings.HasPrefix(key, reservedPrefix):
+		return fmt.Errorf("%w %q: keys that begin with %q are reserved", ErrInvalidKey, key, reservedPrefix)
 	case key[0] == '.' || key[len(key)-1] == '.' || strings.Contains(key, ".."):
 		return fmt.Errorf("%w %q: a dot separates two parts, none of which is empty", ErrInvalidKey, key)
 	}

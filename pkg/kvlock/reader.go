@@ -2,6 +2,8 @@ package kvlock
 
 import (
 	"container/heap"
+	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -12,8 +14,12 @@ import (
 
 // nextRead is when to look at the key again though nothing was pushed: never so soon that it would be due already.
 func (k *watched) nextRead(now time.Time) time.Time {
-	regular := now.Add(recheckEvery + rand.N(recheckEvery)) //nolint:gosec // spreads reads, guards nothing
-	if k.last.State != Pending {
+	every := recheckEvery
+	if k.resting() {
+		every = restingEvery
+	}
+	regular := now.Add(every + rand.N(every)) //nolint:gosec // spreads reads, guards nothing
+	if k.last == nil || k.last.State != Pending {
 		return regular
 	}
 	switch expiry := k.last.expiry(); {
@@ -30,6 +36,44 @@ func (k *watched) nextRead(now time.Time) time.Time {
 	}
 }
 
+// resting says that no watcher of k waits for something that only a push or a read can tell.
+func (k *watched) resting() bool {
+	for w := range k.watchers.each {
+		if !w.resting {
+			return false
+		}
+	}
+	return !k.watchers.none()
+}
+
+// rest says whether the watcher waits for nothing that only a push or a read can tell.
+func (w *Watcher) rest(resting bool) {
+	b := w.board
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.resting = resting
+	soon := time.Now().Add(recheckEvery)
+	for _, key := range w.keys {
+		k := b.keys[key]
+		if k == nil {
+			continue
+		}
+		b.count(k)
+		if !resting && k.next.After(soon) {
+			b.readAt(k, soon)
+		}
+	}
+}
+
+// readAt changes when k is read. It is called with mu held.
+func (b *board) readAt(k *watched, at time.Time) {
+	k.next = at
+	heap.Fix(&b.due, k.index)
+	if k.index == 0 {
+		b.nudge()
+	}
+}
+
 // run reads keys when they are due, until the Flight closes.
 func (b *board) run(status <-chan nats.Status) {
 	defer close(b.done)
@@ -37,15 +81,18 @@ func (b *board) run(status <-chan nats.Status) {
 	defer timer.Stop()
 	for {
 		select {
-		case <-b.flight.ending.Done():
+		case <-b.store.ending.Done():
+			b.wakeAll()
 			return
 		case now := <-status:
 			if now == nats.CLOSED {
 				close(b.cut)
-				<-b.flight.ending.Done()
+				b.wakeAll()
+				<-b.store.ending.Done()
+				b.wakeAll()
 				return
 			}
-			b.allDue()
+			b.restart()
 		case <-b.wake:
 		case <-timer.C:
 		}
@@ -56,12 +103,28 @@ func (b *board) run(status <-chan nats.Status) {
 	}
 }
 
-// allDue makes every key due: while the connection was down pushes were lost.
-func (b *board) allDue() {
+// over says why nothing is told any more, if that is so.
+func (b *board) over() error {
+	if b.store.ending.Err() != nil {
+		return context.Cause(b.store.ending)
+	}
+	select {
+	case <-b.cut:
+		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", b.store.bucket, ErrUnavailable, nats.ErrConnectionClosed)
+	default:
+		return nil
+	}
+}
+
+// wakeAll has all watchers look whether it is over.
+func (b *board) wakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle()
 	for _, k := range b.due {
-		k.next = time.Time{}
+		for w := range k.watchers.each {
+			w.wake()
+		}
 	}
 }
 
@@ -69,12 +132,21 @@ func (b *board) allDue() {
 func (b *board) takeDue() (keys []string, read uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.settle()
 	now := time.Now()
-	for len(keys) < directget.MaxSubjects && len(b.due) > 0 && b.due[0].next.Before(now.Add(together)) {
+	until := now.Add(together)
+	if len(b.due) > directget.MaxSubjects && b.due[0].next.Before(until) {
+		until = now.Add(recheckEvery / 4) // a read costs the server more for the keys there are than for those it returns
+	}
+	for len(keys) < directget.MaxSubjects && len(b.due) > 0 && b.due[0].next.Before(until) {
 		k := b.due[0]
-		k.next = k.nextRead(now)
+		if !b.putsOff(k, now) {
+			keys = append(keys, k.key)
+		}
+		if k.next = k.nextRead(now); k.next.Before(until) {
+			until = k.next // as its claim ends, and not before
+		}
 		heap.Fix(&b.due, 0)
-		keys = append(keys, k.key)
 	}
 	if len(keys) > 0 {
 		b.reads++
@@ -85,20 +157,20 @@ func (b *board) takeDue() (keys []string, read uint64) {
 // readAgain reads keys and tells what it finds. What is older than what was pushed comes from a replica that lags
 // behind, unless the leader says the same.
 func (b *board) readAgain(keys []string, read uint64) {
-	ctx, cancel := b.flight.bound(b.flight.ending)
+	ctx, cancel := b.store.bound(b.store.ending)
 	defer cancel()
-	slots, err := b.flight.read(ctx, keys)
+	slots, err := b.store.read(ctx, keys)
 	for i := 0; err == nil && i < len(slots); i++ {
 		slot := slots[i]
 		if b.doubts(slot) {
-			if slot, err = b.flight.leader(ctx, slot.Key); err != nil {
+			if slot, err = b.store.leader(ctx, slot.Key); err != nil {
 				break
 			}
 		}
 		b.tell(slot, read)
 	}
 	if err != nil {
-		b.flight.log.DebugContext(ctx, "kvlock: watched keys could not be read, trying again", "keys", len(keys), "error", err)
+		b.store.log.DebugContext(ctx, "kvlock: watched keys could not be read, trying again", "keys", len(keys), "error", err)
 		b.unread(keys)
 	}
 }
@@ -120,16 +192,18 @@ func (b *board) doubts(slot Slot) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := b.keys[slot.Key]
-	return k != nil && k.seen && slot.Revision < k.last.Revision && !(slot.Revision == 0 && k.last.over(time.Now()))
+	return k != nil && k.last != nil && slot.Revision < k.last.Revision && !(slot.Revision == 0 && k.last.over(time.Now()))
 }
 
 func (b *board) untilDue() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.due) == 0 {
-		return recheckEvery
+	now := time.Now()
+	b.until = now.Add(recheckEvery)
+	if len(b.due) > 0 {
+		b.until = b.due[0].next
 	}
-	return max(0, time.Until(b.due[0].next))
+	return max(0, b.until.Sub(now))
 }
 
 // dueHeap orders keys by when they are to be read.

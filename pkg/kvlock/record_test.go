@@ -3,6 +3,7 @@ package kvlock
 import (
 	"bytes"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ func TestRecordRoundTrips(t *testing.T) {
 	t.Parallel()
 	full := record{
 		Version: 1, State: "failed", Claim: "C", Owner: "O", Instance: "i", Attempt: 3, Fingerprint: "f", Handoff: true,
-		Reason: "no \"venue\"\n<b>\u2028", Released: true, TTL: 60,
+		Reason: "no \"venue\"\n<b>\u2028", Released: true, TTL: 60, Member: "m", Server: "s", NotFound: true,
+		Kept: kept{Claim: "c", Instance: "j", Since: 1, Fresh: 2, Holds: 3, Pause: 4, Tried: "t"},
 	}
 	for _, value := range [][]byte{nil, {}, []byte("\n"), []byte("{}\n{}"), make([]byte, 1<<20)} {
 		data, err := full.encode(value)
@@ -45,6 +47,9 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 		{name: "no owner", data: `{"v":1,"state":"done","claim":"c"}` + "\n", want: "without claim or owner"},
 		{name: "negative TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":-1}` + "\n", want: "out of range"},
 		{name: "endless TTL", data: `{"v":1,"state":"done","claim":"c","owner":"o","ttl":9223372036854775807}` + "\n", want: "out of range"},
+		{name: "value of before all time", data: `{"v":1,"state":"done","claim":"c","owner":"o","kept":{"since":-1}}` + "\n", want: "stored at"},
+		{name: "fresh for ever", data: `{"v":1,"state":"done","claim":"c","owner":"o","kept":{"fresh":9223372036854775807}}` + "\n", want: "fresh of"},
+		{name: "claim for ever", data: `{"v":1,"state":"pending","claim":"c","owner":"o","kept":{"holds":-5}}` + "\n", want: "holds of"},
 		{name: "newer", data: `{"v":2,"state":"cooking"}` + "\n", want: "version 2", newer: true},
 		{name: "newer with other types", data: `{"state":{"is":"done"},"v":2}` + "\n", want: "version 2", newer: true},
 	}
@@ -63,11 +68,16 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 func TestRecordOfTheWorstTextFits(t *testing.T) {
 	t.Parallel()
 	for _, worst := range []string{"\x00", "<", "\u2028", "\xff", `"`, "é"} {
+		id := strings.Repeat("x", maxClaimBytes)
 		fill := func(n int) string { return truncate(strings.Repeat(worst, n), n) }
 		r := record{
 			Version: recordVersion, State: "pending", Claim: fill(maxClaimBytes), Owner: "0123456789012345678901", Instance: fill(maxInstanceBytes),
 			Attempt: maxAttempt, Fingerprint: fill(maxFingerprintBytes), Handoff: true, Reason: fill(maxReasonBytes), Released: true,
-			TTL: seconds(maxTTL),
+			TTL: seconds(maxTTL), Member: id, Server: id, NotFound: true,
+			Kept: kept{
+				Claim: id, Instance: fill(maxInstanceBytes), Since: math.MaxInt64, Fresh: maxTTL.Milliseconds(),
+				Holds: seconds(maxTTL), Pause: maxTTL.Milliseconds(), Tried: id,
+			},
 		}
 		if err := checkFingerprint(r.Fingerprint); err != nil {
 			t.Fatal(err)
@@ -88,6 +98,7 @@ func TestRecordOfTheWorstTextFits(t *testing.T) {
 
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"done","claim":"c","owner":"o","ttl":5}` + "\nvalue"))
+	f.Add([]byte(`{"v":1,"state":"pending","claim":"c","owner":"o","ttl":9,"kept":{"since":1,"fresh":5,"holds":3}}` + "\nvalue"))
 	f.Add([]byte(`{"v":2}` + "\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -103,7 +114,15 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil || r2 != r || !bytes.Equal(value, value2) {
 			t.Errorf("%q decoded to %+v, and encoded again to %+v, %v", data, r, r2, err)
 		}
-		r.slot("k", value, 1, time.Now()).readable()
+		s := r.slot("k", value, 1, time.Now()).readable()
+		if !s.hasValue() && s.Value != nil {
+			t.Errorf("%s has a value: %+v", s.State, s)
+		}
+		s.Stale()
+		if c := s.carry(); c.kept.Since > 0 {
+			ch, next := change{ttl: time.Minute}, record{State: "pending"}
+			c.load(&ch, &next)
+		}
 	})
 }
 

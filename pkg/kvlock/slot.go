@@ -18,6 +18,10 @@ const (
 	Done
 	// Failed: the computation failed, and the failure is kept for a while.
 	Failed
+
+	// held: the key is a lock, and fenced: it belongs to a Guard. A slot never shows them.
+	held
+	fenced
 )
 
 // String returns the state in lower case.
@@ -31,6 +35,10 @@ func (s State) String() string {
 		return "done"
 	case Failed:
 		return "failed"
+	case held:
+		return "held"
+	case fenced:
+		return "fenced"
 	default:
 		return fmt.Sprintf("State(%d)", uint8(s))
 	}
@@ -41,7 +49,7 @@ func (s State) String() string {
 type Slot struct {
 	Key      string
 	State    State
-	Value    []byte // the result when Done
+	Value    []byte // the result when Done, and the earlier one while a result is computed anew
 	Reason   string // why it failed, when Failed
 	Revision uint64 // the last sequence of the key in the stream; 0 when the server has none
 
@@ -50,23 +58,82 @@ type Slot struct {
 	Created     time.Time // when the server stored this revision, by the server's clock
 	Fingerprint string    // what Begin was given
 	Handoff     bool      // Pending, and waiting for whoever resumes it
+	Job         string    // what Begin was given, or Do
 	Owner       string    // who wrote this revision: the instance of the Flight
 	TTL         time.Duration
+	NotFound    bool // Done or Failed with the answer that there is nothing
 
-	err      error     // why it cannot be read: ErrVersion
-	marker   bool      // stored as a purge marker: absent to readers, a failure to those who waited for its claim
-	past     bool      // a marker of a claim that the watcher has not seen
-	released bool      // a marker of a claim that was given back: absent to those who waited, too
-	seen     time.Time // when this process learnt of it, monotonic
-	writer   string    // the claim holder that wrote it
+	marker   bool          // stored as a purge marker: absent to readers, a failure to those who waited for its claim
+	past     bool          // a marker of a claim that the watcher has not seen
+	released bool          // a marker of a claim that was given back: absent to those who waited, too
+	sealed   bool          // the Value is to be made of its origin by open, before a caller gets the slot
+	aged     time.Duration // how old it was when it was seen, by the server's clock
+	asOf     uint64        // the sequence of the stream at which Revision was still the last
+	earlier  time.Duration // how long before it the value in it was stored
+	inner    *inner        // nil when there is nothing in it
+	lock     *lockRecord   // of a lock
+	seen     time.Time     // when this process learnt of it, monotonic
 }
 
-// Age is how long ago the server stored the slot, never negative. It compares the server's clock with this process's.
-func (s Slot) Age() time.Duration {
-	if s.Created.IsZero() {
-		return 0
+// inner is the part of a slot that few look at: slots are on the stacks of all who wait. Copies of the slot share it, so
+// it is replaced, and never changed.
+type inner struct {
+	err    error    // why it cannot be read: ErrVersion, or ErrMismatch when it is of the other kind
+	fence  Token    // of a guarded value
+	kept   *kept    // nil when there is nothing in it
+	member string   // whose process holds the claim; "" when nobody can find out whether it is there
+	origin *content // what the Value was made of; nil when it is stored as it is
+	server string   // to which the member was connected
+	writer string   // the claim holder that wrote it
+}
+
+var (
+	noInner inner
+	noKept  kept
+)
+
+// in is for reading only.
+func (s *Slot) in() *inner {
+	if s.inner == nil {
+		return &noInner
 	}
-	return max(0, time.Since(s.Created))
+	return s.inner
+}
+
+// kept is for reading only.
+func (s *Slot) kept() *kept {
+	if in := s.in(); in.kept != nil {
+		return in.kept
+	}
+	return &noKept
+}
+
+// replace changes this copy of the slot.
+func (s *Slot) replace(change func(*inner)) {
+	in := *s.in()
+	change(&in)
+	s.inner = &in
+}
+
+// Age is how long ago the server stored the slot, by the server's clock, never negative.
+func (s Slot) Age() time.Duration {
+	switch {
+	case s.Created.IsZero():
+		return 0
+	case s.seen.IsZero():
+		return max(0, time.Since(s.Created))
+	default:
+		return s.aged + time.Since(s.seen)
+	}
+}
+
+// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does: whoever reads a slot
+// that waits to be resumed can send the work on its way again. It is empty when the key is not pending.
+func (s Slot) Ref() string {
+	if s.State != Pending {
+		return ""
+	}
+	return formatRef(s.Claim, s.Revision, s.Attempt)
 }
 
 // readable is the slot as callers of reads see it: a failure that is gone at once is absence, and nothing of it is left.
@@ -75,6 +142,14 @@ func (s Slot) readable() Slot {
 		return Slot{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
 	}
 	return s
+}
+
+// freeAt is the revision over which the key may be claimed: 0 when s is not of an absent key, and says nothing.
+func (s Slot) freeAt() uint64 {
+	if s.readable().State != Absent {
+		return 0
+	}
+	return s.Revision
 }
 
 // awaited is the slot as those see it who waited for claim: its failure is theirs, unless it was given back.
@@ -112,14 +187,13 @@ func (s Slot) mismatch(fingerprint string) error {
 	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", ErrMismatch, s.Key, s.Fingerprint, fingerprint)
 }
 
-// expiry is when a pending slot ends if nobody renews it, on this process's monotonic clock. Clocks may differ, so the
-// time that passed before this process saw the slot is only believed while it is within the TTL.
+// expiry is when the server removes the slot if nobody writes it, on this process's monotonic clock: never before it was
+// seen.
 func (s Slot) expiry() time.Time {
 	if s.TTL <= 0 {
 		return time.Time{}
 	}
-	age := s.seen.Sub(s.Created)
-	return s.seen.Add(s.TTL - min(max(age, 0), s.TTL))
+	return s.seen.Add(s.TTL - min(s.aged, s.TTL))
 }
 
 // Token orders the holders of one key: a later claim has a greater token. Writers pass it to what they write to, which

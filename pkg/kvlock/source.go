@@ -35,7 +35,7 @@ func (b *board) subscribe() (unsubscribe func(), err error) {
 	if b.source.subject == "" {
 		return b.subscribeWatcher()
 	}
-	sub, err := b.flight.nc.Subscribe(b.source.subject, b.pushed)
+	sub, err := b.store.nc.Subscribe(b.source.subject, b.pushed)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
@@ -43,13 +43,13 @@ func (b *board) subscribe() (unsubscribe func(), err error) {
 }
 
 func (b *board) subscribeWatcher() (unsubscribe func(), err error) {
-	ctx, cancel := b.flight.bound(b.flight.ending)
+	ctx, cancel := b.store.bound(b.store.ending)
 	defer cancel()
-	kv, err := b.flight.js.KeyValue(ctx, b.flight.cfg.Bucket)
+	kv, err := b.store.js.KeyValue(ctx, b.store.bucket)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
-	watcher, err := kv.WatchAll(b.flight.ending, jetstream.UpdatesOnly(), jetstream.MetaOnly())
+	watcher, err := kv.WatchAll(b.store.ending, jetstream.UpdatesOnly(), jetstream.MetaOnly())
 	if err != nil {
 		return nil, err //nolint:wrapcheck // wrapped by start
 	}
@@ -57,7 +57,11 @@ func (b *board) subscribeWatcher() (unsubscribe func(), err error) {
 	go func() {
 		defer close(ended)
 		for entry := range watcher.Updates() {
-			if entry != nil {
+			switch {
+			case entry == nil:
+			case entry.Key() == purgeKey:
+				b.readPrefixSoon("", 0)
+			default:
 				b.readSoon(entry.Key())
 			}
 		}

@@ -1,24 +1,36 @@
 package kvlock
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Watcher tells how keys change, from [Flight.Watch]. It is used by one goroutine, and closed.
 type Watcher struct {
 	board *board
 	keys  []string
+	heard func(Slot) // takes all that is told instead of what follows; called with the board locked
+
+	after   *Watcher // guarded by the board's mu, as the next two are: see board.coming
+	closed  bool
+	resting bool // see rest
 
 	mu    sync.Mutex
 	queue []string        // keys with news, oldest first
-	news  map[string]Slot // the latest of each
-	last  map[string]Slot
-	ready chan struct{} // has an element while the queue may not be empty
+	only  told            // of the key, where there is one: there may be very many such watchers
+	told  map[string]told // of each, where there are more
+	ready chan struct{}   // has an element while the queue may not be empty
+	seen  *Slot           // the claim that Wait saw last; its own
+}
+
+// told is what a watcher knows of a key.
+type told struct {
+	last *Slot // nil when it knows nothing
+	news *Slot // what it has not been asked for yet; nil when there is none
 }
 
 // Watch starts to watch keys. The first Next of each key tells its state as it is; the later ones tell changes. Changes
@@ -26,23 +38,53 @@ type Watcher struct {
 // states of all keys one for each 512.
 //
 // All watchers of a Flight share one subscription to what the bucket republishes, and one timer: pushes can be lost, so
-// every key is also read again after one to two seconds, when a claim that it saw expires, and after a reconnect. The
-// values that it tells come from those pushes, so nobody but the server may be permitted to publish them.
-func (f *Flight) Watch(keys ...string) (*Watcher, error) {
+// every key is also read again after one to two seconds, when a claim that it saw expires, and after a reconnect. Where
+// there are more than 16 keys the leader is asked each second instead whether a push is missing: while none is, keys are
+// read every 10 to 20 seconds. The values that it tells come from those pushes, so nobody but the server may be permitted
+// to publish them.
+func (f *Flight) Watch(keys ...string) (*Watcher, error) { return f.watch(keys) }
+
+func (s *store) watch(keys []string) (*Watcher, error) {
 	for _, key := range keys {
 		if err := checkKey(key); err != nil {
 			return nil, err
 		}
 	}
-	w := newWatcher(f.board, keys)
-	if err := f.board.add(w); err != nil {
+	w := newWatcher(s.board, keys)
+	if err := s.board.add(w); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
+// listen calls heard with whatever is told of key from now on, by push and by regular reads. The watcher rests at first.
+func (s *store) listen(key string, heard func(Slot)) (*Watcher, error) {
+	w := &Watcher{board: s.board, keys: []string{key}, heard: heard, resting: true}
+	return w, s.board.addNow(w)
+}
+
 func newWatcher(b *board, keys []string) *Watcher {
-	return &Watcher{board: b, keys: keys, news: map[string]Slot{}, last: map[string]Slot{}, ready: make(chan struct{}, 1)}
+	w := &Watcher{board: b, keys: keys, ready: make(chan struct{}, 1)}
+	if len(keys) != 1 {
+		w.told = make(map[string]told, len(keys))
+	}
+	return w
+}
+
+// of is what the watcher knows of key, and know changes it. They are called with mu held.
+func (w *Watcher) of(key string) told {
+	if w.told == nil {
+		return w.only
+	}
+	return w.told[key]
+}
+
+func (w *Watcher) know(key string, t told) {
+	if w.told == nil {
+		w.only = t
+		return
+	}
+	w.told[key] = t
 }
 
 // Close ends the watching.
@@ -53,17 +95,40 @@ func (w *Watcher) Close() { w.board.remove(w) }
 // revision 0.
 //
 // It returns the context's cause when that ends first, ErrClosed when the Flight closes, ErrUnavailable when the
-// connection is closed for good, and ErrVersion for a record of a newer version.
+// connection is closed for good or a value cannot be had, which the next call then tells, ErrTooLarge for a value that
+// is not read, and ErrVersion for a record of a newer version.
 func (w *Watcher) Next(ctx context.Context) (Slot, error) {
-	slot, err := w.next(ctx, false)
+	news, err := w.next(ctx, false, nil)
+	if err != nil {
+		if news == nil {
+			news = &Slot{}
+		}
+		return *news, err
+	}
+	slot := *news
 	if slot.past {
 		slot = slot.readable()
 	}
-	return slot, err
+	opened, err := w.board.store.open(ctx, slot)
+	if err != nil && !errors.Is(err, ErrTooLarge) {
+		w.again(&slot)
+	}
+	return opened, err
 }
 
-// next is Next, and with a bound also ends when nothing was heard of the bucket for long.
-func (w *Watcher) next(ctx context.Context, bounded bool) (Slot, error) {
+// errGone says that the owner's process is gone.
+var errGone = errors.New("owner is gone")
+
+// next is Next, and with a bound also ends when nothing was heard of the bucket for long, and with errGone when the owner
+// of v is gone. What it returns is shared.
+func (w *Watcher) next(ctx context.Context, bounded bool, v *vigil) (*Slot, error) {
+	if !bounded && v == nil {
+		return w.sleep(ctx)
+	}
+	var gone <-chan struct{}
+	if v != nil {
+		gone = v.gone
+	}
 	var check <-chan time.Time
 	if bounded {
 		ticker := time.NewTicker(recheckEvery)
@@ -71,58 +136,105 @@ func (w *Watcher) next(ctx context.Context, bounded bool) (Slot, error) {
 		check = ticker.C
 	}
 	for {
-		if slot, ok := w.take(); ok {
-			return slot, slot.err
+		if slot, err := w.news(); slot != nil || err != nil {
+			return slot, err
 		}
 		select {
 		case <-w.ready:
+		case <-gone:
+			return nil, errGone
 		case <-check:
 			if silence := w.board.silence(); silence > w.board.patience() {
-				return Slot{}, fmt.Errorf("kvlock: wait for %d keys: %w: nothing heard for %s", len(w.keys), ErrUnavailable, silence)
+				return nil, fmt.Errorf("kvlock: wait for %d keys: %w: nothing heard for %s", len(w.keys), ErrUnavailable, silence)
 			}
 		case <-ctx.Done():
-			return Slot{}, context.Cause(ctx)
-		case <-w.board.flight.ending.Done():
-			return Slot{}, context.Cause(w.board.flight.ending)
-		case <-w.board.cut:
-			return Slot{}, fmt.Errorf("kvlock: wait for %d keys: %w: %w", len(w.keys), ErrUnavailable, nats.ErrConnectionClosed)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-func (w *Watcher) take() (Slot, bool) {
+// sleep is next without a bound and a vigil. Thousands of goroutines may be in here at once, and each keeps what is on its
+// stack.
+func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
+	for {
+		if slot, err := w.news(); slot != nil || err != nil {
+			return slot, err
+		}
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// news is what there is to say without waiting, or why nothing will come any more.
+func (w *Watcher) news() (*Slot, error) {
+	if slot := w.take(); slot != nil {
+		return slot, slot.in().err
+	}
+	return nil, w.board.over()
+}
+
+// take returns the oldest news, or nil.
+func (w *Watcher) take() *Slot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) == 0 {
-		return Slot{}, false
+		return nil
 	}
 	key := w.queue[0]
-	w.queue = w.queue[1:]
-	slot := w.news[key]
-	delete(w.news, key)
-	return slot, true
+	if w.queue = w.queue[1:]; len(w.queue) == 0 {
+		w.queue = nil
+	}
+	t := w.of(key)
+	w.know(key, told{last: t.last})
+	return t.news
+}
+
+// again puts back what was taken, for the next call, unless there is something later.
+func (w *Watcher) again(slot *Slot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.of(slot.Key)
+	if t.news != nil {
+		return
+	}
+	w.know(slot.Key, told{last: t.last, news: slot})
+	w.queue = append(w.queue, slot.Key)
 }
 
 // tell queues slot when it is news: newer than what the watcher knows, or gone. A watcher that knows nothing yet is only
 // told what was read after it came (first): what others know may be older than what its caller has just written.
-func (w *Watcher) tell(slot Slot, first bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last, known := w.last[slot.Key]
-	if !known && !first || known && !slot.follows(last) {
+func (w *Watcher) tell(slot *Slot, first bool) {
+	if w.heard != nil {
+		w.heard(*slot)
 		return
 	}
-	slot.past = slot.marker && (slot.released || !known || last.Claim != slot.Claim)
-	w.last[slot.Key] = slot
-	_, queued := w.news[slot.Key]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.of(slot.Key)
+	if t.last == nil && !first || t.last != nil && !slot.follows(*t.last) {
+		return
+	}
+	if slot.marker && (slot.released || t.last == nil || t.last.Claim != slot.Claim) {
+		past := *slot
+		past.past = true
+		slot = &past
+	}
 	switch {
-	case queued:
-	case known && last.readable().State == Absent && slot.readable().State == Absent:
-		return // only the marker has gone
+	case t.news != nil:
+	case t.last != nil && t.last.readable().State == Absent && slot.readable().State == Absent:
+		w.know(slot.Key, told{last: slot}) // only the marker has gone
+		return
 	default:
 		w.queue = append(w.queue, slot.Key)
 	}
-	w.news[slot.Key] = slot
+	w.know(slot.Key, told{last: slot, news: slot})
+	w.wake()
+}
+
+func (w *Watcher) wake() {
 	select {
 	case w.ready <- struct{}{}:
 	default:
@@ -130,35 +242,122 @@ func (w *Watcher) tell(slot Slot, first bool) {
 }
 
 func (w *Watcher) knows(key string) bool {
+	if w.heard != nil {
+		return true
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, known := w.last[key]
-	return known
+	return w.of(key).last != nil
 }
 
 // Wait waits until nobody computes key any more and returns what became of it: Done with the value, Failed with the
 // reason, or Absent when the claim expired or was given back, or the key is free. It is woken by a push, and polls
 // nothing. One round trip for the first look, which all waiters of a Flight share when they come together.
 func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
-	return f.await(ctx, Slot{Key: key}, false)
-}
-
-// await is Wait for somebody who saw the key as seen. With a bound it gives up when nothing was heard for long of the
-// bucket, and so not of the key.
-func (f *Flight) await(ctx context.Context, seen Slot, bounded bool) (Slot, error) {
-	w, err := f.Watch(seen.Key)
+	w, err := f.Watch(key)
 	if err != nil {
 		return Slot{}, err
 	}
-	defer w.Close()
-	for {
-		slot, err := w.next(ctx, bounded)
-		if err != nil {
-			return Slot{}, err
+	for w.idle() {
+		select { // no deeper: there may be thousands of these stacks, and a little more on each would double it
+		case <-w.ready:
+		case <-ctx.Done():
+			w.Close()
+			return Slot{}, context.Cause(ctx)
 		}
-		if slot.State != Pending {
-			return slot.awaited(seen.Claim), nil // a failure that was over before we came is not ours
-		}
-		seen = slot
 	}
+	slot, err := f.waited(ctx, w)
+	if err != nil {
+		return Slot{}, err
+	}
+	return *slot, nil
+}
+
+// waited is what remains of Wait when there is something to say.
+func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
+	defer w.Close()
+	return f.follow(ctx, w, cmp.Or(w.seen, &unseen), false, false)
+}
+
+// idle says that there is nothing but to wait: nothing is known, or that somebody computes. It takes what says so. The
+// watcher is of one key.
+func (w *Watcher) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch news := w.only.news; {
+	case len(w.queue) == 0:
+		return w.board.over() == nil
+	case news.in().err != nil || news.State != Pending || !news.claimEnd().IsZero():
+		return false
+	default:
+		w.queue, w.seen, w.only.news = nil, news, nil
+		return true
+	}
+}
+
+// await is Wait for somebody who saw the key as seen. With a bound it gives up when nothing was heard for long of the
+// bucket, and so not of the key. With probing it returns errGone, and the slot, when the owner's process is gone.
+func (f *Flight) await(ctx context.Context, seen Slot, bounded, probing bool) (Slot, error) {
+	slot, err := f.wait(ctx, seen.Key, &seen, bounded, probing)
+	if err != nil && !errors.Is(err, errGone) {
+		return Slot{}, err
+	}
+	return *slot, err
+}
+
+// unseen is what nobody has seen yet. It is not written to.
+var unseen Slot
+
+// wait is await. What was seen and what is found are pointed to, and shared: thousands of goroutines may be in here at
+// once, and each keeps what is on its stack.
+func (f *Flight) wait(ctx context.Context, key string, slot *Slot, bounded, probing bool) (*Slot, error) {
+	w, err := f.Watch(key)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return f.follow(ctx, w, slot, bounded, probing)
+}
+
+// follow is wait with a watcher of the key.
+func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, probing bool) (*Slot, error) {
+	var v *vigil
+	if probing {
+		v = f.alive.watch(slot)
+	}
+	defer func() { f.alive.unwatch(v) }()
+	for {
+		switch now, err := w.during(ctx, slot, bounded, v); {
+		case errors.Is(err, errGone) && ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return slot, err
+		case now.State != Pending:
+			return f.found(ctx, now, slot.Claim)
+		default:
+			slot = now
+		}
+		if probing && (v == nil || slot.in().member != v.member || slot.in().server != v.server) {
+			f.alive.unwatch(v)
+			v = f.alive.watch(slot)
+		}
+	}
+}
+
+// found makes of slot what it is to those who waited for claim. A failure that was over before they came is not theirs.
+func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, error) {
+	opened, err := f.open(ctx, slot.awaited(claim))
+	f.memory.remember(opened)
+	return &opened, err
+}
+
+// during is next, and returns errGone when the claim that was seen is over although the server still shows it.
+func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *vigil) (*Slot, error) {
+	end := slot.claimEnd()
+	if end.IsZero() {
+		return w.next(ctx, bounded, v)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, errGone)
+	defer cancel()
+	return w.next(ctx, bounded, v)
 }
