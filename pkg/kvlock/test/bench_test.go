@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -115,6 +117,60 @@ func BenchmarkDo(b *testing.B) {
 			}
 		})
 	})
+}
+
+// BenchmarkCompleteGet stores a value and has another process read it.
+func BenchmarkCompleteGet(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		value []byte
+		cfg   kvlock.Config
+	}{
+		{"1kB", document(1 << 10), kvlock.Config{}},
+		{"1kB-compressed", document(1 << 10), kvlock.Config{CompressAbove: 1}},
+		{"100kB-raw", document(100 << 10), kvlock.Config{CompressAbove: -1}},
+		{"100kB-compressed", document(100 << 10), kvlock.Config{}},
+		{"5MB-object", noise(5 << 20), overflowing},
+		{"5MB-JSON", document(5 << 20), overflowing},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			srv := natstest.Server(b, func(c *natsrun.Config) { c.Listen, c.Memory = true, true })
+			bed := bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
+			_, js := natstest.ConnectURL(b, srv.URL())
+			_, other := natstest.ConnectURL(b, srv.URL())
+			if err := kvlock.CreateOverflow(b.Context(), js, kvlock.BucketConfig{
+				Bucket: attic, MaxBytes: 256 << 20, Storage: jetstream.MemoryStorage,
+			}); err != nil {
+				b.Fatal(err)
+			}
+			f, g := flightOn(b, js, bb.cfg), flightOn(b, other, kvlock.Config{})
+			ctx := b.Context()
+			b.ReportAllocs()
+			b.SetBytes(int64(len(bb.value)))
+			for b.Loop() {
+				c, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Complete(ctx, bb.value, time.Hour); err != nil {
+					b.Fatal(err)
+				}
+				if s, err := g.Get(ctx, "k"); err != nil || len(s.Value) != len(bb.value) {
+					b.Fatal(s.State, err)
+				}
+				b.StopTimer()
+				if err := f.Invalidate(ctx, "k"); err != nil {
+					b.Fatal(err)
+				}
+				if bb.cfg.Overflow != "" {
+					if err := bed.atticStream(b).Purge(ctx); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StartTimer()
+			}
+		})
+	}
 }
 
 // BenchmarkWake measures from before Complete is called in one process until a waiter in another has the value.

@@ -95,9 +95,9 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 				{Username: "admin", Password: "x"},
 				{Username: "service", Password: "x", Permissions: &server.Permissions{
 					Publish: &server.SubjectPermission{Allow: []string{
-						"$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>",
+						"$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>",
 					}},
-					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>"}},
+					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
 				}},
 			}
 		}
@@ -167,7 +167,6 @@ func TestJetStreamDomain(t *testing.T) {
 // A server that is killed finds again, in the file, what was hidden behind a marker. What it finds must not be believed,
 // whichever way the key went after it was invalidated.
 func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
-	t.Parallel()
 	dir, crashed := "", t.TempDir()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})

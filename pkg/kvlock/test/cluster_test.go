@@ -182,7 +182,7 @@ func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int6
 		if err != nil || slot.State != kvlock.Absent {
 			return kvlock.ErrTaken // nothing was tried
 		}
-		if c, err = f.Begin(ctx, key, kvlock.BeginOptions{Revision: slot.Revision}); err == nil {
+		if c, err = f.Begin(ctx, key, kvlock.BeginOptions{Seen: slot}); err == nil {
 			o.claim = c.ID()
 		}
 		return err

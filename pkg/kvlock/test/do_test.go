@@ -55,7 +55,6 @@ func TestDoComputesOnce(t *testing.T) {
 
 // However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
 func TestDoOfAFunctionThatFails(t *testing.T) {
-	t.Parallel()
 	errOven := errors.New("oven is cold")
 	for name, tt := range map[string]struct {
 		fn     func(context.Context) ([]byte, error)
@@ -68,11 +67,10 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 			return errors.As(err, &p) && p.Value == "fire" && strings.Contains(string(p.Stack), "do_test.go") && p.Key == "k"
 		}, "panic: fire"},
 		"Goexit":      {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, func(err error) bool { return err != nil }, "Goexit"},
-		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 2<<20), nil }, func(err error) bool { return err != nil }, "maximum payload"},
+		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
 		"binary text": {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T, b *bed) {
 				f, g := b.flight(t, kvlock.Config{Instance: "f"}), b.flight(t, kvlock.Config{})
 				started, end := make(chan struct{}), make(chan struct{})
@@ -139,7 +137,6 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 }
 
 func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.flight(t, kvlock.Config{})
 		if err := begin(t, f, "k", kvlock.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute); err != nil {
@@ -161,7 +158,6 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 // A caller that leaves does not end what others wait for, here; the last one does, and the claim is given back: who
 // waits elsewhere takes over, and gets no failure.
 func TestDoWhenCallersGo(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
 		cancelled := make(chan error, 1)
@@ -207,7 +203,6 @@ func TestDoWhenCallersGo(t *testing.T) {
 }
 
 func TestDoThatKeepsRunning(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.flight(t, kvlock.Config{})
 		fn := func(ctx context.Context) ([]byte, error) {
@@ -222,12 +217,14 @@ func TestDoThatKeepsRunning(t *testing.T) {
 		defer cancel()
 		other, cancelOther := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancelOther()
-		go func() { // the last to leave, and does not care
+		var last sync.WaitGroup
+		last.Go(func() { // to leave, and does not care
 			_, err := f.Do(other, "k", fn, kvlock.DoOptions{})
 			wantErr(t, err, context.DeadlineExceeded)
-		}()
+		})
 		_, err := f.Do(ctx, "k", fn, kvlock.DoOptions{KeepRunning: true})
 		wantErr(t, err, context.DeadlineExceeded)
+		last.Wait()
 		pass(2 * time.Minute)
 		wantSlot(t, f, "k", kvlock.Done, "v")
 	})
@@ -271,7 +268,6 @@ func TestDoOfAnotherInput(t *testing.T) {
 }
 
 func TestDoIsInvalidatedInFlight(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.flight(t, kvlock.Config{ClaimTTL: 6 * time.Second}), b.flight(t, kvlock.Config{})
 		var runs atomic.Int64
@@ -300,7 +296,6 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 }
 
 func TestCloseEndsComputationsAndWaits(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
 		begin(t, g, "theirs", kvlock.BeginOptions{})

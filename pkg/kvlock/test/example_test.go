@@ -14,8 +14,23 @@ import (
 )
 
 // open runs a server with a bucket, for one example.
-func open() (f *kvlock.Flight, end func()) {
-	ctx := context.Background()
+func open() (f *kvlock.Flight, end func()) { return openWith(kvlock.Config{}) }
+
+func openWith(cfg kvlock.Config) (f *kvlock.Flight, end func()) {
+	js, stop := serve("menus")
+	cfg.Bucket, cfg.Instance = "menus", "kitchen-1"
+	f, err := kvlock.NewFlight(context.Background(), js, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return f, func() {
+		f.Close()
+		stop()
+	}
+}
+
+// serve runs a server with a bucket.
+func serve(bucket string) (js jetstream.JetStream, stop func()) {
 	srv, err := natsrun.Start(natsrun.Config{})
 	if err != nil {
 		log.Fatal(err)
@@ -24,19 +39,13 @@ func open() (f *kvlock.Flight, end func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
+	if js, err = jetstream.New(nc); err != nil {
 		log.Fatal(err)
 	}
-	if err := kvlock.CreateBucket(ctx, js, kvlock.BucketConfig{Bucket: "menus"}); err != nil {
+	if err := kvlock.CreateBucket(context.Background(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
 		log.Fatal(err)
 	}
-	f, err = kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: "menus", Instance: "kitchen-1"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	return f, func() {
-		f.Close()
+	return js, func() {
 		nc.Close()
 		srv.Stop()
 	}
@@ -104,7 +113,7 @@ func Example_takenError() {
 	// Output: today is pending by kitchen-1
 }
 
-// Many keys are read in one round trip; those that are absent can be claimed at the revision that was read.
+// Many keys are read in one round trip; those that are absent can be claimed as they were read.
 func Example_slot() {
 	f, end := open()
 	defer end()
@@ -117,7 +126,7 @@ func Example_slot() {
 		if slot.State != kvlock.Absent {
 			continue
 		}
-		claim, err := f.Begin(ctx, slot.Key, kvlock.BeginOptions{Revision: slot.Revision})
+		claim, err := f.Begin(ctx, slot.Key, kvlock.BeginOptions{Seen: slot})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -7,19 +7,18 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // With FailOpen a caller gets its value whenever the server goes away: before it reads, while somebody else computes,
 // and between its own claim and the result.
 func TestFailOpen(t *testing.T) {
-	t.Parallel()
 	open := kvlock.DoOptions{FailOpen: true}
 	t.Run("before", func(t *testing.T) {
-		t.Parallel()
 		inBubble(t, func(t *testing.T, b *bed) {
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.through())
-			p.cut()
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.Through())
+			p.Cut()
 			var runs atomic.Int64
 			start := time.Now()
 			r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
@@ -34,13 +33,12 @@ func TestFailOpen(t *testing.T) {
 		})
 	})
 	t.Run("while somebody else computes", func(t *testing.T) {
-		t.Parallel()
 		inBubble(t, func(t *testing.T, b *bed) {
 			begin(t, b.flight(t, kvlock.Config{}), "k", kvlock.BeginOptions{TTL: 24 * time.Hour})
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.through())
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.Through())
 			start := time.Now()
-			time.AfterFunc(time.Minute, p.partition)
+			time.AfterFunc(time.Minute, p.Partition)
 			var runs atomic.Int64
 			r, err := f.Do(t.Context(), "k", value(&runs, "v"), open)
 			if err != nil || string(r.Value) != "v" || r.Stored {
@@ -52,12 +50,11 @@ func TestFailOpen(t *testing.T) {
 		})
 	})
 	t.Run("between claim and result", func(t *testing.T) {
-		t.Parallel()
 		inBubble(t, func(t *testing.T, b *bed) {
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.through())
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.Through())
 			fn := func(context.Context) ([]byte, error) {
-				p.partition()
+				p.Partition()
 				return []byte("v"), nil
 			}
 			r, err := f.Do(t.Context(), "k", fn, open)
@@ -67,15 +64,11 @@ func TestFailOpen(t *testing.T) {
 		})
 	})
 	t.Run("the bucket is full", func(t *testing.T) {
-		t.Parallel()
-		srv := setup(t).srv
-		_, js := connect(t, srv)
-		if err := js.DeleteStream(t.Context(), "KV_"+bucket); err != nil {
-			t.Fatal(err)
-		}
-		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
+		b := setup(t)
+		b.deleteBucket(t)
+		b = bedOn(t, b.srv, kvlock.BucketConfig{Bucket: bucket, MaxBytes: 2000})
 		f := b.flight(t, kvlock.Config{})
-		big := func(context.Context) ([]byte, error) { return make([]byte, 5000), nil }
+		big := func(context.Context) ([]byte, error) { return noise(5000), nil }
 		_, err := f.Do(t.Context(), "k", big, kvlock.DoOptions{})
 		wantErr(t, err, kvlock.ErrUnavailable)
 		r, err := f.Do(t.Context(), "l", big, open)

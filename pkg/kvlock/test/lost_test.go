@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // Whatever happens to a write or to its answer, what is reported is what happened. Each arrow is tried through each
 // fault, once and twice in a row, on a connection of its own.
 func TestLostAcknowledgements(t *testing.T) {
-	t.Parallel()
 	ops := map[string]struct {
 		want  kvlock.State
 		value string
@@ -39,22 +39,21 @@ func TestLostAcknowledgements(t *testing.T) {
 		"Invalidate": {kvlock.Absent, "", func(ctx context.Context, f *kvlock.Flight, _ *kvlock.Claim) error { return f.Invalidate(ctx, "k") }},
 	}
 	for name, op := range ops {
-		for _, how := range []fault{replyLost, writeLost, refusedApplied} {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
 				t.Run(name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T) {
-					t.Parallel()
 					inBubble(t, func(t *testing.T, b *bed) {
-						p := newProxy(t, b.srv)
-						f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through())
+						p := natstest.NewProxy(t, b.srv)
+						f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.Through())
 						var c *kvlock.Claim
 						if name != "Begin" {
 							c = begin(t, f, "k", kvlock.BeginOptions{})
 						}
-						p.hit("k", how, times)
+						p.Hit(writes("k"), how, times)
 						if err := op.do(t.Context(), f, c); err != nil {
 							t.Errorf("reported %v for what was written in the end", err)
 						}
-						p.set(nil)
+						p.Filter(nil)
 						wantSlot(t, b.flight(t, kvlock.Config{}), "k", op.want, op.value)
 					})
 				})
@@ -88,14 +87,14 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.through())
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.Through())
 			c := begin(t, f, "k", kvlock.BeginOptions{})
-			p.hit("k", replyLost, 1)
+			p.Hit(writes("k"), natstest.ReplyLost, 1)
 			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
-			p.set(nil)
+			p.Filter(nil)
 			if err := after.do(t.Context(), c); err != nil {
 				t.Errorf("got %v", err)
 			}
@@ -108,36 +107,35 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := newProxy(t, b.srv)
-	f := b.flight(t, kvlock.Config{}, p.through())
+	p := natstest.NewProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{}, p.Through())
 	c := begin(t, f, "k", kvlock.BeginOptions{})
-	p.hit("k", replyLost, 1)
+	p.Hit(writes("k"), natstest.ReplyLost, 1)
 	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := c.Complete(hasty, []byte("v"), 0)
 	wantErr(t, err, kvlock.ErrUnavailable)
-	p.set(nil)
+	p.Filter(nil)
 	wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
 	wantSlot(t, f, "k", kvlock.Done, "v")
 }
 
 // Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
 func TestOwnershipIsNeverDoubled(t *testing.T) {
-	t.Parallel()
 	inBubble(t, testOwnership)
 }
 
 func testOwnership(t *testing.T, b *bed) {
 	t.Helper()
-	for _, how := range []fault{replyLost, refusedApplied} {
+	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
 		const n = 6
-		key := map[fault]string{replyLost: "a", refusedApplied: "b"}[how]
+		key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
 		claims := make([]*kvlock.Claim, n)
 		var all sync.WaitGroup
 		for i := range n {
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through())
-			p.hit(key, how, 1)
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.Through())
+			p.Hit(writes(key), how, 1)
 			all.Go(func() {
 				c, err := f.Begin(t.Context(), key, kvlock.BeginOptions{})
 				if err != nil && !errors.Is(err, kvlock.ErrTaken) {
@@ -166,16 +164,16 @@ func testOwnership(t *testing.T, b *bed) {
 
 // Nothing is sent while the connection is down, and the error says so.
 func TestUnreachableServer(t *testing.T) {
-	t.Parallel()
 	inBubble(t, testUnreachable)
 }
 
 func testUnreachable(t *testing.T, b *bed) {
 	t.Helper()
-	p := newProxy(t, b.srv)
-	f := b.flight(t, kvlock.Config{OpTimeout: 100 * time.Millisecond}, p.through())
+	p := natstest.NewProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{OpTimeout: 100 * time.Millisecond}, p.Through())
 	c := begin(t, f, "held", kvlock.BeginOptions{})
-	p.cut()
+	p.Cut()
+	pass(time.Millisecond) // the client notices
 	ctx := t.Context()
 	for name, do := range map[string]func() error{
 		"Begin":      func() error { _, err := f.Begin(ctx, "k", kvlock.BeginOptions{}); return err },
@@ -193,7 +191,7 @@ func testUnreachable(t *testing.T, b *bed) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	p.heal()
+	p.Heal()
 	pass(10 * time.Second)
 	wantSlot(t, b.flight(t, kvlock.Config{}), "held", kvlock.Pending, "")
 	if m := b.last(t, "k"); m != nil {
@@ -201,28 +199,44 @@ func testUnreachable(t *testing.T, b *bed) {
 	}
 }
 
-// A caller that gives up gets its own reason, and no claim that the server was unreachable.
+// A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an answer
+// might come before anybody looks at the context again.
 func TestCancelledOperation(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	f := b.flight(t, kvlock.Config{})
+	p := natstest.NewProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{}, p.Through())
+	requests := make(chan string, 100)
+	p.Filter(func(m natstest.Frame) natstest.Verdict {
+		if m.FromClient && m.Reply != "" {
+			requests <- m.Subject
+		}
+		return natstest.Relay
+	})
 	cause := errors.New("bored")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	_, err := f.Begin(ctx, "k", kvlock.BeginOptions{})
-	wantErr(t, err, cause)
-	if errors.Is(err, kvlock.ErrUnavailable) {
-		t.Errorf("got %v", err)
+	for name, do := range map[string]func() error{
+		"Begin":   func() error { _, err := f.Begin(ctx, "k", kvlock.BeginOptions{}); return err },
+		"Get":     func() error { _, err := f.Get(ctx, "k"); return err },
+		"GetMany": func() error { _, err := f.GetMany(ctx, []string{"k", "l"}); return err },
+	} {
+		err := do()
+		wantErr(t, err, cause)
+		if errors.Is(err, kvlock.ErrUnavailable) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
-	_, err = f.Get(ctx, "k")
-	wantErr(t, err, cause)
+	get(t, f, "k") // whatever was sent before has arrived before it
+	if n := len(requests); n != 1 {
+		t.Errorf("%d requests were sent, want that of the last read only", n)
+	}
 }
 
 // The write is unknown, and who is asked about it was deposed long ago. What it says is not taken for a loss.
 func TestDeposedLeaderIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	for name, before := range map[string]func(t *testing.T, f, g *kvlock.Flight) (revision uint64){
-		"it knows somebody else's claim": func(t *testing.T, f, g *kvlock.Flight) uint64 {
+	for name, before := range map[string]func(t *testing.T, f, g *kvlock.Flight) kvlock.Slot{
+		"it knows somebody else's claim": func(t *testing.T, f, g *kvlock.Flight) kvlock.Slot {
 			t.Helper()
 			c := begin(t, g, "k", kvlock.BeginOptions{})
 			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{})
@@ -230,34 +244,32 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			if err := c.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			return get(t, g, "k").Revision
+			return get(t, g, "k")
 		},
-		"it knows nothing": func(t *testing.T, f, _ *kvlock.Flight) uint64 {
+		"it knows nothing": func(t *testing.T, f, _ *kvlock.Flight) kvlock.Slot {
 			t.Helper()
-			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{Revision: 7}) // asks, and begins
+			_, err := f.Begin(t.Context(), "k", kvlock.BeginOptions{Seen: kvlock.Slot{Revision: 7}}) // asks, and begins
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := f.Invalidate(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
-			return get(t, f, "k").Revision
+			return get(t, f, "k")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			inBubble(t, func(t *testing.T, b *bed) {
-				p := newProxy(t, b.srv)
-				f, g := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.through()), b.flight(t, kvlock.Config{})
-				deposed := p.answerAsBefore(3)
-				revision := before(t, f, g)
-				c := begin(t, f, "k", kvlock.BeginOptions{Revision: revision})
+				p := natstest.NewProxy(t, b.srv)
+				f, g := b.flight(t, kvlock.Config{OpTimeout: 10 * time.Second}, p.Through()), b.flight(t, kvlock.Config{})
+				deposed := answerAsBefore(p, 3)
+				c := begin(t, f, "k", kvlock.BeginOptions{Seen: before(t, f, g)})
 				deposed()
-				p.hit("k", refusedApplied, 1)
+				p.Hit(writes("k"), natstest.RefusedApplied, 1)
 				if err := c.Renew(t.Context(), 0); err != nil {
 					t.Errorf("got %v, though the claim is held", err)
 				}
-				p.set(nil)
+				p.Filter(nil)
 				complete(t, c, "v")
 			})
 		})
@@ -266,14 +278,13 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 
 // Somebody else answers the write: a service that listens to the same subjects. It is not taken for the bucket.
 func TestAcknowledgementOfAnotherStream(t *testing.T) {
-	t.Parallel()
 	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
 		inBubble(t, func(t *testing.T, b *bed) {
-			p := newProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.through())
-			p.answerWrites("k", answer)
+			p := natstest.NewProxy(t, b.srv)
+			f := b.flight(t, kvlock.Config{}, p.Through())
+			answerWrites(p, "k", answer)
 			c := begin(t, f, "k", kvlock.BeginOptions{})
-			if last := b.last(t, "k"); c.Token().Revision != last.Sequence {
+			if last := b.present(t, "k"); c.Token().Revision != last.Sequence {
 				t.Errorf("%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
 			}
 		})

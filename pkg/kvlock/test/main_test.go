@@ -16,5 +16,6 @@ var long = flag.Bool("long", false, "run the long form of tests that have one")
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	holderMain()
+	callerMain()
 	goleak.VerifyTestMain(m)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type machine struct {
 	flights []*kvlock.Flight
 	claims  []*kvlock.Claim // all there ever were, most of them zombies
 	refs    []string
+	seen    []kvlock.Slot // what was ever read, in whatever state
 	now     model
 	token   kvlock.Token
 	writes  int
@@ -76,8 +78,9 @@ func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
 
 func (m *machine) begin(t *rapid.T) {
 	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
-	revision := rapid.Uint64Range(0, 3).Draw(t, "revision") // mostly wrong
-	c, err := m.flight(t).Begin(m.ctx, m.key, kvlock.BeginOptions{TTL: ttl, Handoff: handoff, Revision: revision})
+	back := rapid.IntRange(0, min(3, len(m.seen))).Draw(t, "seen so many reads ago")
+	seen := append(slices.Clone(m.seen), kvlock.Slot{})[len(m.seen)-back]
+	c, err := m.flight(t).Begin(m.ctx, m.key, kvlock.BeginOptions{TTL: ttl, Handoff: handoff, Seen: seen})
 	if m.expect(t, "Begin", err, m.taken(m.now.state == kvlock.Absent)) {
 		m.took(t, c, handoff, ttl)
 	}
@@ -137,6 +140,7 @@ func (m *machine) check(t *rapid.T) {
 		if err != nil || s.State != m.now.state || string(s.Value) != m.now.value || s.State == kvlock.Pending && s.Claim != m.now.claim {
 			t.Fatalf("flight %d reads %+v, %v; want %+v", i, s, err, m.now)
 		}
+		m.seen = append(m.seen, s)
 	}
 }
 
@@ -145,7 +149,6 @@ type bubbled struct{ *testing.T }
 
 // Random sequences over every arrow, from several processes, with time passing between them.
 func TestRandomSequences(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		flights := []*kvlock.Flight{b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})}
 		ctx, run, writes := t.Context(), 0, 0

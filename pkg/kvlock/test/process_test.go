@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,8 +22,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// holderEnv makes the test binary a process that holds a claim: the address of its server.
-const holderEnv = "KVLOCK_TEST_HOLDER"
+// holderEnv makes the test binary a process that holds a claim: the address of its server, and the TTL.
+const (
+	holderEnv = "KVLOCK_TEST_HOLDER"
+	ttlEnv    = "KVLOCK_TEST_TTL"
+)
 
 // holderMain is the life of such a process. It says "holds", and when its context has ended, how, and what came of its
 // Complete.
@@ -30,14 +35,16 @@ func holderMain() {
 	if url == "" {
 		return
 	}
-	if err := hold(url, os.Stdout); err != nil {
+	err := live(url, func(ctx context.Context, js jetstream.JetStream) error { return hold(ctx, js, os.Stdout) })
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "holder:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func hold(url string, out io.Writer) error {
+// live runs f with a connection of its own, for a minute at most.
+func live(url string, f func(ctx context.Context, js jetstream.JetStream) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
@@ -49,7 +56,18 @@ func hold(url string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: bucket, ClaimTTL: time.Second})
+	return f(ctx, js)
+}
+
+func hold(ctx context.Context, js jetstream.JetStream, out io.Writer) error {
+	ttl, err := time.ParseDuration(os.Getenv(ttlEnv))
+	if err != nil {
+		return err
+	}
+	if os.Getenv(lockEnv) != "" {
+		return holdLock(ctx, js, ttl, out)
+	}
+	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: bucket, ClaimTTL: ttl})
 	if err != nil {
 		return err
 	}
@@ -76,10 +94,10 @@ type holder struct {
 	lines *bufio.Scanner
 }
 
-func startHolder(t *testing.T, url string) *holder {
+func startHolder(t *testing.T, url string, ttl time.Duration, env ...string) *holder {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), holderEnv+"="+url)
+	cmd.Env = append(append(os.Environ(), holderEnv+"="+url, ttlEnv+"="+ttl.String()), env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -118,17 +136,50 @@ func takeOver(t *testing.T, b *bed) *kvlock.Flight {
 	return f
 }
 
+// A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get what it
+// computes.
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := startHolder(t, b.srv.URL())
-	if _, err := b.flight(t, kvlock.Config{}).Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
-		t.Fatalf("got %v while it is held", err)
+	h := startHolder(t, b.srv.URL(), time.Hour)
+	var all sync.WaitGroup
+	var runs atomic.Int64
+	var took time.Time
+	fn := func(context.Context) ([]byte, error) {
+		took = time.Now()
+		runs.Add(1)
+		return []byte("ours"), nil
 	}
+	waiting := make(chan struct{}, 100)
+	for range 3 {
+		f := b.flight(t, kvlock.Config{Observe: func(_ context.Context, e kvlock.Event) {
+			if e.Kind == kvlock.EventWaiting {
+				waiting <- struct{}{}
+			}
+		}})
+		for range 10 {
+			all.Go(func() {
+				if r, err := f.Do(within(t), "k", fn, kvlock.DoOptions{}); err != nil || string(r.Value) != "ours" {
+					t.Errorf("got %+v, %v", r, err)
+				}
+			})
+		}
+	}
+	for range 30 {
+		await(t, waiting, "all wait")
+	}
+	if n := runs.Load(); n != 0 {
+		t.Fatalf("computed %d times while it was held", n)
+	}
+	start := time.Now()
 	if err := h.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	takeOver(t, b)
+	all.Wait()
+	if n := runs.Load(); n != 1 {
+		t.Errorf("computed %d times", n)
+	}
+	t.Logf("taken over %s after kill -9", took.Sub(start))
 }
 
 // A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and what it
@@ -136,7 +187,7 @@ func TestHolderIsKilled(t *testing.T) {
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := startHolder(t, b.srv.URL())
+	h := startHolder(t, b.srv.URL(), time.Second)
 	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -42,16 +42,16 @@ func fill(t testing.TB, f *kvlock.Flight, n int) []string {
 }
 
 // requests counts what a client sends, but for the commands of the connection itself.
-func requests(p *proxy) (count func() map[string]int) {
+func requests(p *natstest.Proxy) (count func() map[string]int) {
 	var mu sync.Mutex
 	n := map[string]int{}
-	p.set(func(f frame) verdict {
-		if f.fromClient {
+	p.Filter(func(f natstest.Frame) natstest.Verdict {
+		if f.FromClient {
 			mu.Lock()
 			defer mu.Unlock()
-			n[f.subject]++
+			n[f.Subject]++
 		}
-		return relay
+		return natstest.Relay
 	})
 	return func() map[string]int {
 		mu.Lock()
@@ -65,8 +65,8 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 	b := setup(t)
 	all := fill(t, b.flight(t, kvlock.Config{}), 1500)
 	for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
-		p := newProxy(t, b.srv)
-		f := b.flight(t, kvlock.Config{}, p.through())
+		p := natstest.NewProxy(t, b.srv)
+		f := b.flight(t, kvlock.Config{}, p.Through())
 		sent := requests(p)
 		keys := append([]string(nil), all[:n]...)
 		if n == 600 {
@@ -104,8 +104,8 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := newProxy(t, b.srv)
-	f := b.flight(t, kvlock.Config{}, p.through())
+	p := natstest.NewProxy(t, b.srv)
+	f := b.flight(t, kvlock.Config{}, p.Through())
 	ctx := t.Context()
 	var c *kvlock.Claim
 	steps := []struct {
@@ -260,6 +260,6 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := wantSlot(t, f, name, kvlock.Absent, "")
-		begin(t, f, name, kvlock.BeginOptions{Revision: s.Revision})
+		begin(t, f, name, kvlock.BeginOptions{Seen: s})
 	}
 }

@@ -1,6 +1,7 @@
 package kvlock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -51,6 +52,31 @@ func bedOn(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *bed {
 	return &bed{srv: srv, js: js}
 }
 
+// deleteBucket removes the bucket, and leaves another stream in its place: when the last stream has gone the server removes
+// their folder, too, beside whatever it is asked next. That fails if it is to make a stream.
+func (b *bed) deleteBucket(t testing.TB) {
+	t.Helper()
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})
+	if err == nil {
+		err = b.js.DeleteStream(t.Context(), "KV_"+bucket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeBucketAnew is deleteBucket and makes the bucket again, after a while in which there is none.
+func (b *bed) makeBucketAnew(t testing.TB, after time.Duration) {
+	t.Helper()
+	b.deleteBucket(t)
+	if after > 0 {
+		pass(after)
+	}
+	if err := kvlock.CreateBucket(t.Context(), b.js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // flight is a Flight with a connection of its own, as another process has it.
 func (b *bed) flight(t testing.TB, cfg kvlock.Config, opts ...nats.Option) *kvlock.Flight {
 	t.Helper()
@@ -65,19 +91,34 @@ func connect(t testing.TB, srv *natsrun.Server, opts ...nats.Option) (*nats.Conn
 
 func flightOn(t testing.TB, js jetstream.JetStream, cfg kvlock.Config) *kvlock.Flight {
 	t.Helper()
-	cfg.Bucket = bucket
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Bucket, cfg.Logger = bucket, quiet(cfg.Logger)
 	f, err := kvlock.NewFlight(t.Context(), js, cfg)
+	return closed(t, f, err)
+}
+
+func quiet(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.DiscardHandler)) }
+
+// closed has what was opened closed when the test ends.
+func closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.Close)
-	return f
+	t.Cleanup(opened.Close)
+	return opened
 }
 
-// messages counts the stored messages of the bucket, without reading through a Flight.
+// present is last of a key that is there.
+func (b *bed) present(t testing.TB, key string) *jetstream.RawStreamMsg {
+	t.Helper()
+	m := b.last(t, key)
+	if m == nil {
+		t.Fatalf("%s is not stored", key)
+	}
+	return m
+}
+
+// last is what the bucket has of a key, without reading through a Flight; nil when it has nothing.
 func (b *bed) last(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
 	stream, err := b.js.Stream(t.Context(), "KV_"+bucket)

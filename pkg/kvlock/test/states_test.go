@@ -75,7 +75,7 @@ var reached = map[string]func(t *testing.T, f *kvlock.Flight) *kvlock.Claim{
 		if err := f.Invalidate(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		begin(t, f, "k", kvlock.BeginOptions{Revision: get(t, f, "k").Revision})
+		begin(t, f, "k", kvlock.BeginOptions{Seen: get(t, f, "k")})
 		return c
 	},
 	"begun by another to hand off": func(t *testing.T, f *kvlock.Flight) *kvlock.Claim {
@@ -232,12 +232,7 @@ func TestTokensGrow(t *testing.T) {
 	next("begun after an invalidation", c, err)
 
 	// The bucket is made anew, under the running process and for one that comes.
-	if err := b.js.DeleteStream(ctx, "KV_"+bucket); err != nil {
-		t.Fatal(err)
-	}
-	if err := kvlock.CreateBucket(ctx, b.js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-		t.Fatal(err)
-	}
+	b.makeBucketAnew(t, 0)
 	c, err = f.Begin(ctx, "k", kvlock.BeginOptions{})
 	c = next("begun in a bucket made anew", c, err)
 	c, err = b.flight(t, kvlock.Config{}).Resume(ctx, "k", c.Ref(), kvlock.ResumeOptions{})
@@ -290,6 +285,30 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestReferenceInASlot: whoever reads a pending slot has the reference that the claim's holder has, so that the work can
+// be sent on its way by somebody else. Any other slot has none.
+func TestReferenceInASlot(t *testing.T) {
+	t.Parallel()
+	for name, reach := range reached {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t).flight(t, kvlock.Config{})
+			c := reach(t, f)
+			slot := get(t, f, "k")
+			switch ref := slot.Ref(); {
+			case slot.State != kvlock.Pending && ref != "":
+				t.Errorf("reference of the %s slot is %q, want none", slot.State, ref)
+			case slot.State == kvlock.Pending && slot.Claim == c.ID() && slot.Attempt == 1 && ref != c.Ref(): // nobody resumed it
+				t.Errorf("reference is %q, want the holder's %q", ref, c.Ref())
+			case slot.State == kvlock.Pending:
+				if _, err := f.Resume(t.Context(), "k", ref, kvlock.ResumeOptions{Yield: slot.Handoff}); err != nil {
+					t.Errorf("reference %q: %v", ref, err)
+				}
+			}
+		})
+	}
+}
+
 func TestBadArgumentsWriteNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -317,6 +336,8 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 			t.Errorf("%s: was taken", name)
 		}
 	}
+	_, err := f.Resume(ctx, "k", "../../etc", kvlock.ResumeOptions{})
+	wantErr(t, err, kvlock.ErrInvalidRef)
 	if m := b.last(t, "k"); m != nil {
 		t.Errorf("wrote %q", m.Data)
 	}

@@ -51,7 +51,7 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	if s := next(); s.State != kvlock.Failed || s.Reason != "r" {
 		t.Errorf("got %+v, want the failure", s)
 	}
-	c = begin(t, g, "new", kvlock.BeginOptions{Revision: 4})
+	c = begin(t, g, "new", kvlock.BeginOptions{Seen: kvlock.Slot{Revision: 4}})
 	if s := next(); s.State != kvlock.Pending {
 		t.Errorf("got %+v, want the second claim", s)
 	}
@@ -70,7 +70,6 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 }
 
 func TestSlowWatcherGetsTheLatest(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.flight(t, kvlock.Config{})
 		w, err := f.Watch("k")
@@ -96,13 +95,13 @@ func TestSlowWatcherGetsTheLatest(t *testing.T) {
 func TestTenThousandWaiters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := newProxy(t, b.srv)
-	f, g := b.flight(t, kvlock.Config{}, p.through()), b.flight(t, kvlock.Config{})
+	p := natstest.NewProxy(t, b.srv)
+	f, g := b.flight(t, kvlock.Config{}, p.Through()), b.flight(t, kvlock.Config{})
 	claims := make([]*kvlock.Claim, 500)
 	for i := range claims {
 		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), kvlock.BeginOptions{})
 	}
-	before := p.subscriptions()
+	before := p.Subscriptions()
 	var ready, all sync.WaitGroup
 	for i := range 10_000 {
 		ready.Add(1)
@@ -125,7 +124,7 @@ func TestTenThousandWaiters(t *testing.T) {
 		})
 	}
 	ready.Wait()
-	if n := p.subscriptions() - before; n != 1 || consumers(t, b) != 0 {
+	if n := p.Subscriptions() - before; n != 1 || consumers(t, b) != 0 {
 		t.Errorf("%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
 	}
 	for _, c := range claims {
@@ -136,15 +135,14 @@ func TestTenThousandWaiters(t *testing.T) {
 
 // Pushes are lost. Every waiter learns of the end by a re-check, in at most twice its period.
 func TestWaitersSurviveLostPushes(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := newProxy(t, b.srv)
-		f, g := b.flight(t, kvlock.Config{}, p.through()), b.flight(t, kvlock.Config{})
-		p.set(func(f frame) verdict {
-			if strings.HasPrefix(f.subject, "rp.") {
-				return lose
+		p := natstest.NewProxy(t, b.srv)
+		f, g := b.flight(t, kvlock.Config{}, p.Through()), b.flight(t, kvlock.Config{})
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if strings.HasPrefix(f.Subject, "rp.") {
+				return natstest.Lose
 			}
-			return relay
+			return natstest.Relay
 		})
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
@@ -171,10 +169,9 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 
 // A replica lags behind what was pushed. Its absence is not news, neither to a watcher nor to a waiter.
 func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := newProxy(t, b.srv)
-		f, g := b.flight(t, kvlock.Config{}, p.through()), b.flight(t, kvlock.Config{})
+		p := natstest.NewProxy(t, b.srv)
+		f, g := b.flight(t, kvlock.Config{}, p.Through()), b.flight(t, kvlock.Config{})
 		c := begin(t, g, "k", kvlock.BeginOptions{})
 		w, err := f.Watch("k")
 		if err != nil {
@@ -184,7 +181,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Pending {
 			t.Fatal(s, err)
 		}
-		stop := p.lag()
+		stop := lag(p)
 		pass(10 * time.Second)
 		stop()
 		complete(t, c, "v")
@@ -196,7 +193,6 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 
 // What is pushed by somebody who may do that, and is nonsense, removes nothing.
 func TestForgedPushRemovesNothing(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.flight(t, kvlock.Config{})
 		nc, _ := connect(t, b.srv)
@@ -232,7 +228,6 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 }
 
 func TestBucketWithoutRepublish(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
 	})
@@ -291,7 +286,6 @@ func TestWaitOnAClosedConnection(t *testing.T) {
 
 // A bucket is deleted and made anew under a waiter.
 func TestWaiterOnABucketMadeAnew(t *testing.T) {
-	t.Parallel()
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
 		for range 5 {
@@ -307,12 +301,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 		if s, err := w.Next(t.Context()); err != nil || s.State != kvlock.Pending {
 			t.Errorf("got %+v, %v", s, err)
 		}
-		if err := b.js.DeleteStream(t.Context(), "KV_"+bucket); err != nil {
-			t.Fatal(err)
-		}
-		if err := kvlock.CreateBucket(t.Context(), b.js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-			t.Fatal(err)
-		}
+		b.makeBucketAnew(t, 0)
 		pass(5 * time.Second)
 		complete(t, begin(t, g, "k", kvlock.BeginOptions{}), "v")
 		start := time.Now()

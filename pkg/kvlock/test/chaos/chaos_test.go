@@ -1,0 +1,142 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func (s *stage) anyWorker(r *rand.Rand) *child { return s.workers[r.IntN(len(s.workers))] }
+
+// between is a time from least to twice that.
+func between(r *rand.Rand, least time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(least)))
+}
+
+// clientFaults happen to workers and to their connections.
+var clientFaults = []fault{
+	{"a process is killed", func(_ context.Context, s *stage, r *rand.Rand) {
+		c := s.anyWorker(r)
+		c.kill()
+		s.launch(c)
+	}},
+	{"a process is stopped for longer than its TTL", func(ctx context.Context, s *stage, r *rand.Rand) {
+		c := s.anyWorker(r)
+		c.signal(s.t, syscall.SIGSTOP)
+		sleep(ctx, between(r, s.settings.TTL))
+		c.signal(s.t, syscall.SIGCONT)
+	}},
+	{"nothing reaches a process", cutOff(toClient)},
+	{"nothing comes from a process", cutOff(toServer)},
+	{"a process is cut off", cutOff(toServer, toClient)},
+}
+
+func cutOff(directions ...int) func(context.Context, *stage, *rand.Rand) {
+	return func(ctx context.Context, s *stage, r *rand.Rand) {
+		p := s.anyWorker(r).proxy
+		p.cut(directions...)
+		sleep(ctx, between(r, s.settings.TTL))
+		p.heal()
+	}
+}
+
+// serverFaults happen to a single server.
+func serverFaults(srv *single) []fault {
+	return []fault{
+		{"the server pauses", func(ctx context.Context, s *stage, r *rand.Rand) {
+			err := srv.signal(syscall.SIGSTOP)
+			sleep(ctx, between(r, 60*time.Millisecond))
+			if err := errors.Join(err, srv.signal(syscall.SIGCONT)); err != nil {
+				s.t.Error(err)
+			}
+		}},
+		{"the server pauses for longer than the TTL", func(ctx context.Context, s *stage, r *rand.Rand) {
+			err := srv.signal(syscall.SIGSTOP)
+			sleep(ctx, between(r, s.settings.TTL))
+			if err := errors.Join(err, srv.signal(syscall.SIGCONT)); err != nil {
+				s.t.Error(err)
+			}
+		}},
+		{"the server is killed and restarted", func(ctx context.Context, s *stage, r *rand.Rand) {
+			srv.kill()
+			sleep(ctx, between(r, 100*time.Millisecond))
+			if err := srv.start(); err != nil {
+				s.t.Error(err)
+			}
+		}},
+	}
+}
+
+// clusterFaults happen to the leader of one of the buckets.
+func clusterFaults(cluster *natsrun.Cluster) []fault {
+	leader := func(ctx context.Context, s *stage, r *rand.Rand) *natsrun.Node {
+		n, err := cluster.StreamLeader(ctx, "KV_"+[]string{lockBucket, resultBucket}[r.IntN(2)])
+		if err != nil {
+			s.t.Error(err)
+			return cluster.Nodes[r.IntN(len(cluster.Nodes))]
+		}
+		return n
+	}
+	return []fault{
+		{"the leader is killed and restarted", func(ctx context.Context, s *stage, r *rand.Rand) {
+			n := leader(ctx, s, r)
+			err := n.Kill()
+			sleep(ctx, between(r, time.Second))
+			if err := errors.Join(err, n.Start(ctx)); err != nil {
+				s.t.Error(err)
+			}
+		}},
+		{"the leader is frozen and comes back", func(ctx context.Context, s *stage, r *rand.Rand) {
+			n := leader(ctx, s, r)
+			err := n.Pause()
+			sleep(ctx, between(r, 1500*time.Millisecond))
+			if err := errors.Join(err, n.Continue()); err != nil {
+				s.t.Error(err)
+			}
+		}},
+		{"the leader steps down", func(ctx context.Context, s *stage, _ *rand.Rand) {
+			if err := cluster.StepDown(ctx, "KV_"+lockBucket); err != nil {
+				s.t.Error(err)
+			}
+		}},
+	}
+}
+
+// Of one server that pauses, and is killed and restarted.
+func TestSingleServer(t *testing.T) {
+	t.Parallel()
+	srv := startSingle(t)
+	chaos(t, srv.url, 1, time.Second, serverFaults(srv))
+}
+
+// Of three servers whose leader is killed, frozen and deposed.
+func TestThreeServers(t *testing.T) {
+	t.Parallel()
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	chaos(t, cluster.URLs(), 3, time.Second, clusterFaults(cluster))
+}
+
+func chaos(t *testing.T, urls string, replicas int, ttl time.Duration, server []fault) {
+	t.Helper()
+	rounds := 1
+	if *long {
+		rounds = 20
+	}
+	of := choices(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	defer cancel()
+	s := newStage(t, urls, replicas, workerTask{Seed: of(0).Uint64() >> 16, TTL: ttl, Tasks: 2}, 3)
+	sleep(ctx, 300*time.Millisecond)
+	var lanes sync.WaitGroup
+	lanes.Go(func() { s.run(ctx, of(1), rounds, clientFaults) })
+	lanes.Go(func() { s.run(ctx, of(2), rounds, server) })
+	lanes.Wait()
+	s.finish()
+}

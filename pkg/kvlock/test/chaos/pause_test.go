@@ -1,0 +1,102 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// The server pauses for 60 ms while somebody takes a free lock, or gives one back that another waits for. Nobody hangs.
+func TestFreeLockAfterServerPause(t *testing.T) {
+	t.Parallel()
+	const pause = 60 * time.Millisecond
+	times := 30
+	if *long {
+		times = 1000
+	}
+	srv := startSingle(t)
+	r := choices(t)(0)
+	var lockers []*kvlock.Locker
+	for range 2 {
+		js := connect(t, srv.url)
+		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: lockBucket}); err != nil {
+			t.Fatal(err)
+		}
+		l, err := kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{
+			Bucket: lockBucket, Logger: slog.New(slog.DiscardHandler), OpTimeout: opTimeout,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.Close)
+		lockers = append(lockers, l)
+	}
+	var took []time.Duration
+	for i := range times {
+		took = append(took, takeThroughPause(t, srv, lockers[i%2], lockers[r.IntN(2)], r, pause))
+	}
+	slices.Sort(took)
+	t.Logf("%d pauses of %s: the lock was got %s after the server went on at the median, %s at the most",
+		times, pause, took[times/2].Round(time.Microsecond), took[times-1].Round(time.Microsecond))
+}
+
+// opTimeout is for how long nobody is answered before he is told so.
+const opTimeout = 2 * time.Second
+
+// takeThroughPause has first take the lock and give it back, and then take it, around a pause of the server. It returns how
+// long after the pause that took.
+func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *rand.Rand, pause time.Duration) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	lease, err := first.Acquire(ctx, "l", kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := r.IntN(2) == 0 // or comes when it is free
+	if !waits {
+		err = lease.Release(ctx)
+	}
+	type result struct {
+		at  time.Time
+		err error
+	}
+	done := make(chan result, 1)
+	take := func() {
+		lease, err := then.Acquire(ctx, "l", kvlock.AcquireOptions{})
+		at := time.Now()
+		if err == nil {
+			err = lease.Release(ctx)
+		}
+		done <- result{at, err}
+	}
+	go take()
+	if waits {
+		sleep(ctx, time.Duration(r.Int64N(int64(2*time.Millisecond))))
+	}
+	stopped := time.Now()
+	err = errors.Join(err, srv.signal(syscall.SIGSTOP))
+	var released sync.WaitGroup
+	defer released.Wait()
+	if waits {
+		released.Go(func() {
+			_ = lease.Release(ctx) //nolint:errcheck // who waits tells
+		})
+	}
+	sleep(ctx, pause)
+	err = errors.Join(err, srv.signal(syscall.SIGCONT))
+	on := time.Now()
+	got := <-done
+	if err := errors.Join(err, got.err); err != nil {
+		t.Fatalf("nobody got a free lock, %s after the server went on, which was stopped for %s: %v", time.Since(on), on.Sub(stopped), err)
+	}
+	return max(0, got.at.Sub(on))
+}

@@ -1,0 +1,259 @@
+package chaos_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// stage is the processes of a run, and what they write down.
+type stage struct {
+	t        *testing.T
+	servers  string // URLs
+	settings workerTask
+	start    int64
+	workers  []*child
+
+	mu      sync.Mutex
+	history history
+	latest  map[string]int64 // when each task was last done with something
+	leases  int              // that TestStoppedHolder has dealt with
+}
+
+// child is a worker as its parent sees it.
+type child struct {
+	name  string
+	proxy *proxy
+	cmd   *exec.Cmd
+	in    io.Closer
+	life  int           // how often it was started
+	heard chan struct{} // closed when all that it said was taken down
+}
+
+// newStage makes the buckets and starts the workers.
+func newStage(t *testing.T, servers string, replicas int, settings workerTask, workers int) *stage {
+	t.Helper()
+	s := &stage{t: t, servers: servers, settings: settings, start: now(), latest: map[string]int64{}}
+	s.history.start = s.start
+	js := connect(s.t, s.servers)
+	for _, name := range []string{lockBucket, resultBucket, valueBucket} {
+		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: name, Replicas: replicas}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, c := range s.workers {
+			c.kill()
+		}
+	})
+	for i := range workers {
+		c := &child{name: fmt.Sprintf("w%d", i), proxy: newProxy(t, servers)}
+		s.workers = append(s.workers, c)
+		s.launch(c)
+	}
+	return s
+}
+
+func connect(t *testing.T, servers string) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(servers, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.IgnoreDiscoveredServers())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// launch starts a worker, again if it was killed.
+func (s *stage) launch(c *child) {
+	s.t.Helper()
+	c.life++
+	task := s.settings
+	task.Name, task.URLs = fmt.Sprintf("%s-%d", c.name, c.life), c.proxy.urls
+	task.Seed += uint64(slices.Index(s.workers, c)*1000 + c.life)
+	spec, err := json.Marshal(task)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c.cmd = exec.Command(os.Args[0])
+	c.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec))
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	c.heard = heard
+	go func() {
+		defer close(heard)
+		s.listen(out)
+	}()
+}
+
+// listen takes down what a worker says. A line that a kill cut short is left out.
+func (s *stage) listen(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			continue
+		}
+		s.mu.Lock()
+		s.history.events = append(s.history.events, e)
+		if e.Kind == released || e.Kind == got {
+			s.latest[e.By] = e.From
+		}
+		s.mu.Unlock()
+	}
+}
+
+// kill ends the process as a crash does, also when it is frozen. What it wrote is read to the end.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.in.Close()
+	<-c.heard
+	_ = c.cmd.Wait()
+}
+
+func (c *child) signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := c.cmd.Process.Signal(sig); err != nil {
+		t.Errorf("signal %s to %s: %v", sig, c.name, err)
+	}
+}
+
+// tasks are those that must come to an end with something, when nothing is in their way.
+func (s *stage) tasks() (names []string) {
+	for _, c := range s.workers {
+		for i := range s.settings.Tasks {
+			for j := range 2 { // locks and computations
+				names = append(names, fmt.Sprintf("%s-%d.%d.%d", c.name, c.life, i, j))
+			}
+		}
+	}
+	return names
+}
+
+// finish waits until every task has got a lock, or a value, after all faults were over, stops the workers and reads what
+// is there.
+func (s *stage) finish() {
+	s.t.Helper()
+	healed := now()
+	patience, cancel := context.WithTimeout(s.t.Context(), 4*s.settings.TTL+20*time.Second)
+	defer cancel()
+	for left := s.tasks(); len(left) > 0; {
+		s.mu.Lock()
+		left = slices.DeleteFunc(left, func(by string) bool { return s.latest[by] > healed })
+		s.mu.Unlock()
+		if patience.Err() != nil {
+			s.t.Errorf("left behind %s after the last fault: %v", time.Duration(now()-healed), left)
+			break
+		}
+		sleep(patience, 20*time.Millisecond)
+	}
+	s.t.Logf("everybody had a turn %s after the last fault", time.Duration(now()-healed).Round(time.Millisecond))
+	for _, c := range s.workers {
+		_ = c.in.Close()
+	}
+	for _, c := range s.workers {
+		<-c.heard
+		if err := c.cmd.Wait(); err != nil {
+			s.t.Errorf("worker %s: %v", c.name, err)
+		}
+	}
+	s.readAll()
+	s.report()
+	s.history.check(s.t)
+}
+
+// readAll reads what the locks guard, and what was claimed.
+func (s *stage) readAll() {
+	s.t.Helper()
+	js := connect(s.t, s.servers)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	defer cancel()
+	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	for _, e := range s.history.events {
+		if e.Kind != completed || e.Answer != accepted {
+			continue
+		}
+		from := now()
+		slot, err := f.Get(ctx, e.Name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(slot.Value), From: from, To: now()})
+	}
+	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer g.Close()
+	for _, name := range lockNames {
+		from := now()
+		last, err := g.Get(ctx, name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.history.events = append(s.history.events, event{Kind: read, Name: name, Value: string(last.Value), From: from, To: now()})
+	}
+}
+
+func (s *stage) report() {
+	s.t.Helper()
+	count := map[string]int{}
+	for _, e := range s.history.events {
+		count[string(e.Kind)+string(e.Answer)]++
+	}
+	s.t.Logf("%d events in %s: %v", len(s.history.events), sinceStart(now(), s.start), count)
+}
+
+// faults is a lane of faults, one after the other, until enough was done.
+type fault struct {
+	name string
+	do   func(ctx context.Context, s *stage, r *rand.Rand)
+}
+
+// run does each fault in an order of its own, rounds times.
+func (s *stage) run(ctx context.Context, r *rand.Rand, rounds int, faults []fault) {
+	for range rounds {
+		for _, i := range r.Perm(len(faults)) {
+			sleep(ctx, 200*time.Millisecond+rand.N(300*time.Millisecond))
+			if ctx.Err() != nil {
+				return
+			}
+			from := now()
+			faults[i].do(ctx, s, r)
+			s.t.Logf("%s to %s: %s", sinceStart(from, s.start), sinceStart(now(), s.start), faults[i].name)
+		}
+	}
+}

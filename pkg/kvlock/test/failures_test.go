@@ -1,0 +1,137 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that says in its name
+// what has to hold: here TestOwnerPanics, TestHolderPanics, TestRenewalKeepsTheTTL and TestIntegersAbove53Bits; beside the
+// other tests of locks TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a
+// server that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
+
+// soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass
+// while anybody computes: any timer, TTL or polling in between is longer.
+const soon = 5 * time.Millisecond
+
+// A function that panics, and whose caller goes on, leaves no claim: the next computes at once, and nobody waits for it
+// to expire.
+func TestOwnerPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		owner, other := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
+		computing, die := make(chan struct{}), make(chan struct{})
+		var died time.Time
+		var panics sync.WaitGroup
+		panics.Go(func() {
+			_, err := owner.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
+				close(computing)
+				<-die
+				died = time.Now()
+				panic("no")
+			}, kvlock.DoOptions{})
+			if _, ok := errors.AsType[*kvlock.PanicError](err); !ok {
+				t.Errorf("the owner got %v", err)
+			}
+		})
+		<-computing
+		waits := make(chan error, 1)
+		go func() {
+			_, err := other.Do(t.Context(), "k", nil, kvlock.DoOptions{}) // waits: it computes nothing
+			waits <- err
+		}()
+		pass(time.Second)
+		close(die)
+		if err := <-waits; !errors.Is(err, kvlock.ErrFailed) {
+			t.Errorf("who waited got %v", err)
+		}
+		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, kvlock.DoOptions{})
+		if took := time.Since(died); err != nil || r.Outcome != kvlock.Computed || took > soon {
+			t.Errorf("got %+v, %v after %s", r, err, took)
+		}
+		panics.Wait()
+	})
+}
+
+// A lock whose holder panics goes to the next in the queue at once.
+func TestHolderPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		holds, die := make(chan struct{}), make(chan struct{})
+		var died time.Time
+		var panics sync.WaitGroup
+		panics.Go(func() {
+			defer func() { _ = recover() }()
+			err := holder.Do(t.Context(), "l", func(context.Context, kvlock.Token) error {
+				close(holds)
+				<-die
+				died = time.Now()
+				panic("no")
+			})
+			t.Errorf("returned %v instead of panicking", err)
+		})
+		<-holds
+		next := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		pass(time.Second)
+		close(die)
+		lease := patiently(t, next)
+		if took := time.Since(died); took > soon {
+			t.Errorf("the next had the lock after %s", took)
+		}
+		release(t, lease)
+		panics.Wait()
+	})
+}
+
+// A renewal does not take the TTL away: whatever was renewed, by a process that then died, is gone some time.
+func TestRenewalKeepsTheTTL(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		f := b.flight(t, kvlock.Config{ClaimTTL: 5 * time.Second}, p.Through())
+		_, stop := begin(t, f, "claim", kvlock.BeginOptions{}).Keep(t.Context(), 0)
+		defer stop()
+		acquire(t, b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "lock")
+		before := map[string]uint64{}
+		for _, key := range []string{"claim", "lock"} {
+			before[key] = b.present(t, key).Sequence
+		}
+		pass(time.Minute)
+		p.Partition()
+		for _, key := range []string{"claim", "lock"} {
+			m := b.last(t, key)
+			if m == nil || m.Sequence == before[key] || m.Header.Get("Nats-TTL") == "" {
+				t.Errorf("%s was not renewed with a TTL: %+v", key, m)
+			}
+		}
+		pass(2 * time.Minute)
+		for _, key := range []string{"claim", "lock"} {
+			if m := b.last(t, key); m != nil {
+				t.Errorf("%s is still there two minutes after its holder died: %+v", key, m)
+			}
+		}
+	})
+}
+
+// Two inputs that a float64 cannot tell apart are two computations, and nobody gets the other's result.
+func TestIntegersAbove53Bits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.flight(t, kvlock.Config{})
+	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
+		key, err := kvlock.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprint("result of ", n)
+		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, kvlock.DoOptions{})
+		if err != nil || string(r.Value) != want || r.Outcome != kvlock.Computed {
+			t.Errorf("%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
+		}
+	}
+}

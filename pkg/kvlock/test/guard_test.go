@@ -1,0 +1,192 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func (b *bed) guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
+	t.Helper()
+	_, js := connect(t, b.srv, opts...)
+	cfg.Bucket = bucket
+	g, err := kvlock.NewGuard(t.Context(), js, cfg)
+	return closed(t, g, err)
+}
+
+func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revision: revision} }
+
+func guarded(t testing.TB, g *kvlock.Guard, key string) string {
+	t.Helper()
+	v, err := g.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s by %s", v.Value, v.Token)
+}
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	g, other := b.guard(t, kvlock.GuardConfig{}), b.guard(t, kvlock.GuardConfig{})
+	if v, err := g.Get(t.Context(), "k"); err != nil || v.Value != nil || v.Revision != 0 || v.Token != (kvlock.Token{}) {
+		t.Errorf("got %+v, %v", v, err)
+	}
+	put := func(g *kvlock.Guard, token kvlock.Token, value string, want error) {
+		t.Helper()
+		wantErr(t, g.Put(t.Context(), "k", token, []byte(value)), want)
+	}
+	put(g, token(5), "a", nil)
+	put(other, token(5), "b\nwith lines\n", nil)
+	put(other, token(9), "c", nil)
+	put(g, token(8), "d", kvlock.ErrFenced)
+	err := g.Put(t.Context(), "k", token(5), nil)
+	if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || fenced.Key != "k" || fenced.Token != token(5) || fenced.Stored != token(9) {
+		t.Errorf("got %v", err)
+	}
+	if got := guarded(t, other, "k"); got != "c by 7-9" {
+		t.Errorf("got %s", got)
+	}
+	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "e", nil)
+	put(g, kvlock.Token{Epoch: 7, Revision: 100}, "f", kvlock.ErrFenced)
+	put(g, kvlock.Token{Epoch: 8, Revision: 1}, "", nil)
+	if got := guarded(t, g, "k"); got != " by 8-1" {
+		t.Errorf("got %s", got)
+	}
+	if g.Put(t.Context(), "k", kvlock.Token{}, nil) == nil {
+		t.Error("a zero token was accepted")
+	}
+	wantErr(t, g.Put(t.Context(), "a b", token(1), nil), kvlock.ErrInvalidKey)
+	_, err = g.Get(t.Context(), "a b")
+	wantErr(t, err, kvlock.ErrInvalidKey)
+	g.Close()
+	wantErr(t, g.Put(t.Context(), "k", token(1), nil), kvlock.ErrClosed)
+}
+
+func TestGuardArguments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if _, err := kvlock.NewGuard(t.Context(), b.js, kvlock.GuardConfig{}); err == nil {
+		t.Error("no bucket was accepted")
+	}
+	_, err := kvlock.NewGuard(t.Context(), b.js, kvlock.GuardConfig{Bucket: "none"})
+	wantErr(t, err, jetstream.ErrStreamNotFound)
+	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
+		if token, err := kvlock.ParseToken(s); err == nil {
+			t.Errorf("%q is the token %s", s, token)
+		}
+	}
+}
+
+// Whatever is no guarded value is left as it is: without its token anybody could write.
+func TestGuardOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kv, err := b.js.KeyValue(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := b.guard(t, kvlock.GuardConfig{})
+	for name, value := range map[string]string{
+		"garbage": "garbage", "no-token": `{"v":1,"state":"fenced","claim":"c","owner":"o"}` + "\n",
+		"newer": `{"v":2}` + "\n", "slot": `{"v":1,"state":"done","claim":"c","owner":"o"}` + "\n",
+	} {
+		revision, err := kv.PutString(t.Context(), name, value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Put(t.Context(), name, token(1), nil); err == nil {
+			t.Errorf("%s was replaced", name)
+		}
+		if _, err := g.Get(t.Context(), name); err == nil {
+			t.Errorf("%s was read", name)
+		}
+		if now := b.present(t, name).Sequence; now != revision {
+			t.Errorf("%s was written", name)
+		}
+	}
+}
+
+// Of many that write at once, through connections that lose answers, none is accepted after one with a greater token,
+// and what is said to be stored is.
+func TestGuardUnderFaults(t *testing.T) {
+	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
+		t.Run(string(how), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				seed := rand.Uint64()
+				t.Logf("seed %d", seed)
+				const writers, rounds = 6, 20
+				var greatest [rounds]uint64
+				var mu sync.Mutex
+				var all sync.WaitGroup
+				for w := range writers {
+					p := natstest.NewProxy(t, b.srv)
+					g := b.guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
+					r := rand.New(rand.NewPCG(seed, uint64(w)))
+					all.Go(func() {
+						for round := range rounds {
+							revision := uint64(1 + r.IntN(1000))
+							key := fmt.Sprintf("k%d", round)
+							if r.IntN(2) == 0 {
+								p.Hit(writes(key), how, 1+r.IntN(2))
+							}
+							err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
+							if err != nil && !errors.Is(err, kvlock.ErrFenced) {
+								t.Error(err)
+							}
+							if err == nil {
+								mu.Lock()
+								greatest[round] = max(greatest[round], revision)
+								mu.Unlock()
+							}
+						}
+					})
+				}
+				all.Wait()
+				g := b.guard(t, kvlock.GuardConfig{})
+				for round := range rounds {
+					want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
+					if got := guarded(t, g, fmt.Sprintf("k%d", round)); got != want {
+						t.Errorf("k%d: got %s, want %s", round, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A holder that is paused past its TTL wakes up in the middle of its work: what it writes is refused.
+func TestGuardRefusesAZombie(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		paused, other := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), b.locker(t, kvlock.LockerConfig{})
+		mine, theirs := b.guard(t, kvlock.GuardConfig{}), b.guard(t, kvlock.GuardConfig{})
+		zombie := acquire(t, paused, "l")
+		if err := mine.Put(t.Context(), "k", zombie.Token(), []byte("first")); err != nil {
+			t.Fatal(err)
+		}
+		p.Partition()
+		lease, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := theirs.Put(t.Context(), "k", lease.Token(), []byte("second")); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, mine.Put(context.WithoutCancel(t.Context()), "k", zombie.Token(), []byte("zombie's")), kvlock.ErrFenced)
+		if v, err := mine.Get(t.Context(), "k"); err != nil || string(v.Value) != "second" {
+			t.Errorf("got %q, %v", v.Value, err)
+		}
+		release(t, lease)
+	})
+}

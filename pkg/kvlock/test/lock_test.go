@@ -1,0 +1,342 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// locker is a Locker with a connection of its own, as another process has it.
+func (b *bed) locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option) *kvlock.Locker {
+	t.Helper()
+	_, js := connect(t, b.srv, opts...)
+	return lockerOn(t, js, cfg)
+}
+
+func lockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
+	t.Helper()
+	cfg.Bucket, cfg.Logger = bucket, quiet(cfg.Logger)
+	l, err := kvlock.NewLocker(t.Context(), js, cfg)
+	return closed(t, l, err)
+}
+
+func acquire(t testing.TB, l *kvlock.Locker, name string) *kvlock.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), name, kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatalf("acquire %s: %v", name, err)
+	}
+	return lease
+}
+
+func release(t testing.TB, l *kvlock.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatalf("release %s: %v", l.Name(), err)
+	}
+}
+
+// waiting is an Acquire that runs.
+type waiting struct {
+	lease *kvlock.Lease
+	err   error
+	done  chan struct{}
+}
+
+// acquiring starts an Acquire, which the test does not outlive.
+func acquiring(t *testing.T, l *kvlock.Locker, name string, opts kvlock.AcquireOptions) *waiting {
+	t.Helper()
+	w := &waiting{done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = l.Acquire(t.Context(), name, opts)
+	}()
+	t.Cleanup(func() { <-w.done }) // at the latest because the test's context has ended
+	return w
+}
+
+// queue starts an Acquire and returns when its place is in the record: n places in all.
+func queue(t *testing.T, l *kvlock.Locker, name string, n int, opts kvlock.AcquireOptions) *waiting {
+	t.Helper()
+	w := acquiring(t, l, name, opts)
+	for places(inspect(t, l, name)) != n {
+		select {
+		case <-w.done:
+			t.Fatalf("acquired %v, %v instead of waiting", w.lease, w.err)
+		case <-within(t).Done():
+			t.Fatalf("%d places in the queue, want %d", places(inspect(t, l, name)), n)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return w
+}
+
+func (w *waiting) got(t testing.TB) *kvlock.Lease {
+	t.Helper()
+	await(t, w.done, "a waiter")
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	return w.lease
+}
+
+func inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
+	t.Helper()
+	lock, err := l.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+func places(l kvlock.Lock) (n int) {
+	for _, w := range l.Queue {
+		n += w.Waiters
+	}
+	return n
+}
+
+func TestTryAcquire(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+	lease, err := one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, l := range map[string]*kvlock.Locker{"in the same process": one, "in another": two} {
+		_, err = l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+		held, ok := errors.AsType[*kvlock.HeldError](err)
+		if !ok || !errors.Is(err, kvlock.ErrHeld) || held.Lock.Holder != "one" || held.Lock.Metadata["job"] != "7" || held.Lock.Token != lease.Token() {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	release(t, lease)
+	again, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Token().Compare(lease.Token()) <= 0 {
+		t.Errorf("token %s after %s", again.Token(), lease.Token())
+	}
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
+	if err := again.Context().Err(); err != nil {
+		t.Error(err)
+	}
+	release(t, lease) // once more does nothing
+	if !inspect(t, one, "l").Held {
+		t.Error("a second Release took the lock away from its next holder")
+	}
+}
+
+// Those who wait get the lock in the order in which they came, whatever process they are in.
+func TestFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lockers := []*kvlock.Locker{b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})}
+	lease := acquire(t, lockers[0], "l")
+	var order []*waiting
+	for i := range 12 {
+		order = append(order, queue(t, lockers[[]int{0, 1, 1, 2, 0, 0}[i%6]], "l", i+1, kvlock.AcquireOptions{}))
+	}
+	for i, w := range order {
+		token := lease.Token()
+		release(t, lease)
+		lease = w.got(t)
+		if lease.Token().Compare(token) <= 0 {
+			t.Errorf("token %s after %s", lease.Token(), token)
+		}
+		for j := i + 1; j < len(order); j++ {
+			select {
+			case <-order[j].done:
+				t.Fatalf("waiter %d was served with %d", j, i)
+			default:
+			}
+		}
+	}
+	release(t, lease)
+	if l := inspect(t, lockers[0], "l"); l.Held || len(l.Queue) != 0 {
+		t.Errorf("left behind: %+v", l)
+	}
+}
+
+func TestContention(t *testing.T) {
+	t.Parallel()
+	const clients, rounds = 8, 20
+	b := setup(t)
+	ctx := within(t)
+	var inside sync.Mutex
+	var tokens []kvlock.Token
+	var all sync.WaitGroup
+	for i := range clients {
+		l := b.locker(t, kvlock.LockerConfig{Instance: fmt.Sprint(i)})
+		for range 1 + i%2 {
+			all.Go(func() {
+				for range rounds {
+					err := l.Do(ctx, "l", func(_ context.Context, token kvlock.Token) error {
+						if !inside.TryLock() {
+							t.Error("two hold the lock")
+							return nil
+						}
+						defer inside.Unlock()
+						tokens = append(tokens, token)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if want := clients * 3 / 2 * rounds; len(tokens) != want || !slices.IsSortedFunc(tokens, kvlock.Token.Compare) {
+		t.Errorf("%d acquisitions, want %d, in the order of their tokens", len(tokens), want)
+	}
+}
+
+// sequence is the last of the stream: how many writes there were.
+func (b *bed) sequence(t testing.TB) uint64 {
+	t.Helper()
+	stream, err := b.js.Stream(t.Context(), "KV_"+bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.LastSeq
+}
+
+// What a lock costs: one write to take it and one to release it, one to queue, one to hand it over and one to confirm.
+func TestWritesOfALock(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		last := uint64(0)
+		wrote := func(what string, want uint64) {
+			t.Helper()
+			now := b.sequence(t)
+			if now-last != want {
+				t.Errorf("%s: %d writes, want %d", what, now-last, want)
+			}
+			last = now
+		}
+		for i := range 3 {
+			lease := acquire(t, one, "l")
+			wrote("acquire", 1)
+			release(t, lease)
+			wrote("release", 1)
+			if i == 1 {
+				pass(30 * time.Second) // its gate has gone, its marker has not
+			}
+		}
+		lease := acquire(t, one, "l")
+		wrote("acquire", 1)
+		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
+		wrote("queue", 1)
+		release(t, lease)
+		lease = patiently(t, w)
+		wrote("hand over", 1)
+		pass(time.Second)
+		wrote("confirm", 1)
+
+		var here []*waiting
+		for range 100 {
+			here = append(here, acquiring(t, one, "l", kvlock.AcquireOptions{}))
+		}
+		pass(time.Second)
+		if n := places(inspect(t, one, "l")); n != 100 {
+			t.Errorf("%d wait", n)
+		}
+		if n := b.sequence(t) - last; n > 50 {
+			t.Errorf("100 waiters that came together queued with %d writes", n)
+		}
+		last = b.sequence(t)
+		release(t, lease)
+		served := map[*kvlock.Lease]bool{}
+		for len(served) < 100 {
+			for _, w := range here {
+				select {
+				case <-w.done:
+					if w.err != nil {
+						t.Fatal(w.err)
+					}
+					if !served[w.lease] {
+						served[w.lease] = true
+						release(t, w.lease)
+					}
+				default:
+				}
+			}
+			pass(time.Millisecond)
+		}
+		wrote("hand over to a process, within it 99 times, and release", 1+1+99+1)
+	})
+}
+
+// Who releases the lock and wants it again at once comes after those who wait.
+func TestNoBarging(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	greedy, patient := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	lease := acquire(t, greedy, "l")
+	for range 50 {
+		w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
+		release(t, lease)
+		_, err := greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+		wantErr(t, err, kvlock.ErrHeld)
+		again := acquiring(t, greedy, "l", kvlock.AcquireOptions{})
+		got := w.got(t)
+		select {
+		case <-again.done:
+			t.Fatalf("who had released the lock got %v, %v before who waited", again.lease, again.err)
+		default:
+		}
+		release(t, got)
+		lease = again.got(t)
+	}
+	release(t, lease)
+}
+
+// However greedy the others are, each gets as many turns as they do.
+func TestNobodyStarves(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const clients, turns = 16, 24
+		counts := make([]int, clients)
+		var mu sync.Mutex
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range clients {
+			l := b.locker(t, kvlock.LockerConfig{})
+			all.Go(func() {
+				for ctx.Err() == nil {
+					err := l.Do(ctx, "l", func(context.Context, kvlock.Token) error {
+						mu.Lock()
+						defer mu.Unlock()
+						counts[i]++
+						if counts[i] == turns {
+							cancel()
+						}
+						pass(time.Millisecond)
+						return nil
+					})
+					if err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if least, most := slices.Min(counts), slices.Max(counts); float64(least) < 0.95*float64(most) {
+			t.Errorf("between %d and %d turns", least, most)
+		}
+	})
+}

@@ -1,0 +1,367 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// alone checks that no two leases of a lock have contexts that are alive at once, and that tokens grow.
+type alone struct {
+	mu    sync.Mutex
+	lease *kvlock.Lease
+	n     int
+}
+
+func (a *alone) took(t testing.TB, l *kvlock.Lease) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l.Context().Err() == nil && a.lease != nil {
+		if a.lease.Context().Err() == nil {
+			t.Errorf("two hold the lock: %s and %s", a.lease.Token(), l.Token())
+		}
+		if l.Token().Compare(a.lease.Token()) <= 0 {
+			t.Errorf("token %s after %s", l.Token(), a.lease.Token())
+		}
+	}
+	a.lease = l
+	a.n++
+}
+
+// Whatever happens to a write about a lock or to its answer, the lock works on: each kind of write is tried through each
+// fault, once and twice in a row.
+func TestLockWithLostAcknowledgements(t *testing.T) {
+	ops := map[string]func(t *testing.T, b *bed, p *natstest.Proxy, l *kvlock.Locker, hit func()){
+		"acquire": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			hit()
+			release(t, acquire(t, l, "l"))
+		},
+		"try": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			hit()
+			lease, err := l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release(t, lease)
+		},
+		"renew": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, l, "l")
+			hit()
+			pass(time.Minute)
+			if lease.Context().Err() != nil {
+				t.Errorf("lost: %v", context.Cause(lease.Context()))
+			}
+			release(t, lease)
+			release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+		},
+		"queue, and be handed it": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			hit()
+			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+			pass(10 * time.Second)
+			hit()
+			release(t, lease)
+			release(t, patiently(t, w))
+		},
+		"release": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, l, "l")
+			hit()
+			release(t, lease)
+			release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+		},
+		"hand over": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, l, "l")
+			other := b.locker(t, kvlock.LockerConfig{})
+			w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+			hit()
+			release(t, lease)
+			release(t, patiently(t, w))
+		},
+		"give up": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			time.AfterFunc(time.Second, hit)
+			_, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})
+			wantErr(t, err, kvlock.ErrHeld)
+			pass(10 * time.Second)
+			if n := places(inspect(t, l, "l")); n != 0 {
+				t.Errorf("%d places are left in the queue", n)
+			}
+			release(t, lease)
+		},
+		"steal": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
+			t.Helper()
+			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			hit()
+			stolen, err := l.Steal(t.Context(), "l", kvlock.AcquireOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-lease.Context().Done()
+			wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+			wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
+			if stolen.Context().Err() != nil {
+				t.Error("Release of who lost it ended the lease of who stole it")
+			}
+			release(t, stolen)
+		},
+	}
+	for name, op := range ops {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
+			for _, times := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, b *bed) {
+						p := natstest.NewProxy(t, b.srv)
+						l := b.locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
+						op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
+						p.Filter(nil)
+						pass(time.Minute)
+						if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
+							t.Errorf("left behind: %+v", lock)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// No push ever arrives: everybody is served all the same, each a few seconds later at most.
+func TestLockWithoutPushes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var all sync.WaitGroup
+		var only alone
+		start := time.Now()
+		for range 5 {
+			p := natstest.NewProxy(t, b.srv)
+			p.Filter(losePushes)
+			l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+			all.Go(func() {
+				lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				only.took(t, lease)
+				pass(time.Second)
+				release(t, lease)
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 5*5*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+// The server pauses while a free lock is asked for: nothing hangs, whenever that is.
+func TestFreeLockAfterAPause(t *testing.T) {
+	n := 100
+	if *long {
+		n = 1000
+	}
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		for i := range n {
+			until := time.Now().Add(60 * time.Millisecond)
+			side := i % 3 // what is lost: what is asked, what is answered, or both
+			p.Filter(func(f natstest.Frame) natstest.Verdict {
+				if time.Now().Before(until) && (side == 2 || f.FromClient == (side == 0)) {
+					return natstest.Lose
+				}
+				return natstest.Relay
+			})
+			start := time.Now()
+			lease := acquire(t, l, fmt.Sprintf("l%d", i%7))
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("acquired after %s", took)
+			}
+			release(t, lease)
+			pass(time.Duration(rand.IntN(5000)) * time.Millisecond)
+		}
+	})
+}
+
+// The holder is cut off, in either direction or both, and does not know. Its context ends before anybody else has the
+// lock: always, whatever the others do, and however the acknowledgements before it were lost.
+func TestOneSidedPartition(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 30 * time.Second} {
+		for name, cut := range map[string]func(natstest.Frame) bool{
+			"what it sends is lost":        func(f natstest.Frame) bool { return f.FromClient },
+			"what it is sent is lost":      func(f natstest.Frame) bool { return !f.FromClient },
+			"answers are lost, not pushes": func(f natstest.Frame) bool { return !f.FromClient && !isPush(f) },
+			"everything is lost":           func(natstest.Frame) bool { return true },
+		} {
+			t.Run(fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bed) {
+					for range 10 {
+						testPartition(t, b, ttl, cut)
+					}
+				})
+			})
+		}
+	}
+}
+
+func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.srv)
+	holder := b.locker(t, kvlock.LockerConfig{TTL: ttl}, p.Through())
+	other := b.locker(t, kvlock.LockerConfig{TTL: ttl})
+	var only alone
+	lease := acquire(t, holder, "l")
+	only.took(t, lease)
+	if rand.IntN(2) == 0 {
+		p.Hit(writes("l"), natstest.ReplyLost, 2) // before it is cut off, renewals go through of which nobody learns
+	}
+	w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+	pass(time.Duration(rand.Int64N(int64(2 * ttl))))
+	start := time.Now()
+	p.Filter(losing(cut))
+	next := patiently(t, w)
+	only.took(t, next)
+	if took := time.Since(start); took > 2*ttl+time.Second {
+		t.Errorf("took over after %s", took)
+	}
+	p.Filter(nil)
+	pass(time.Second)
+	wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
+	if next.Context().Err() != nil {
+		t.Errorf("who took over lost it: %v", context.Cause(next.Context()))
+	}
+	release(t, next)
+	holder.Close()
+	other.Close()
+}
+
+// Random clients with random lives: cut off, healed, dead, closing, giving up, stealing nothing. Never do two hold the
+// lock, and nobody is left behind.
+func TestLockHistories(t *testing.T) {
+	runs := 3
+	if *long {
+		runs = 100
+	}
+	for range runs {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) { testHistory(t, b, rand.New(rand.NewPCG(seed, seed))) })
+		})
+	}
+}
+
+func testHistory(t *testing.T, b *bed, random *rand.Rand) {
+	t.Helper()
+	const clients = 6
+	var only alone
+	var all sync.WaitGroup
+	end := time.Now().Add(10 * time.Minute)
+	for range clients {
+		r := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second}, p.Through())
+		faults := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+		all.Go(func() { // what happens to its connection
+			for time.Now().Before(end) {
+				pass(time.Duration(faults.IntN(20_000)) * time.Millisecond)
+				switch faults.IntN(5) {
+				case 0:
+					p.Partition()
+				case 1:
+					p.Cut()
+				case 2:
+					p.Hit(writes("l"), []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied}[faults.IntN(3)], 1+faults.IntN(3))
+				case 3:
+					p.Slow(time.Duration(faults.IntN(300)) * time.Millisecond)
+				}
+				pass(time.Duration(faults.IntN(8_000)) * time.Millisecond)
+				p.Filter(nil)
+				p.Slow(0)
+				p.Heal()
+			}
+		})
+		for range 1 + r.IntN(3) {
+			hold, bound := time.Duration(r.IntN(2_000))*time.Millisecond, time.Duration(r.IntN(30_000))*time.Millisecond
+			all.Go(func() {
+				for time.Now().Before(end) {
+					lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: bound})
+					if err != nil {
+						if !errors.Is(err, kvlock.ErrHeld) && !errors.Is(err, kvlock.ErrUnavailable) {
+							t.Error(err)
+						}
+						pass(100 * time.Millisecond)
+						continue
+					}
+					only.took(t, lease)
+					select {
+					case <-lease.Context().Done():
+						wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+					case <-time.After(hold):
+					}
+					_ = lease.Release(t.Context()) //nolint:errcheck // lost, perhaps
+				}
+			})
+		}
+	}
+	all.Wait()
+	pass(time.Minute)
+	l := b.locker(t, kvlock.LockerConfig{})
+	if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
+		t.Errorf("left behind: %+v", lock)
+	}
+	if only.n < 100 {
+		t.Errorf("only %d acquisitions", only.n)
+	}
+}
+
+// The server restarts under waiters of several processes: all are served.
+func TestRestartsWithWaiters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const clients, rounds, restarts = 6, 30, 3
+	var only alone
+	var all sync.WaitGroup
+	ctx := within(t)
+	for range clients {
+		l := b.locker(t, kvlock.LockerConfig{OpTimeout: 20 * time.Second})
+		all.Go(func() {
+			for range rounds {
+				lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				only.took(t, lease)
+				if err := lease.Release(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range restarts {
+		if err := b.srv.Restart(ctx); err != nil {
+			t.Error(err)
+		}
+		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
+	}
+	all.Wait()
+	if only.n != clients*rounds {
+		t.Errorf("%d acquisitions, want %d", only.n, clients*rounds)
+	}
+}

@@ -1,0 +1,133 @@
+package kvlock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// A process that knew the bucket before it was made anew goes on with it.
+func TestBucketMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		one, two := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		for range 50 {
+			release(t, acquire(t, one, "l"))
+		}
+		before := acquire(t, one, "l")
+		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
+		b.makeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
+		lease := patiently(t, w)
+		if lease.Token().Compare(before.Token()) <= 0 {
+			t.Errorf("token %s after %s", lease.Token(), before.Token())
+		}
+		if before.Context().Err() == nil {
+			t.Error("two hold the lock")
+		}
+		release(t, lease)
+		release(t, acquire(t, one, "l"))
+	})
+}
+
+// The server cannot be reached: whoever comes is told so in time, and who waits already goes on waiting.
+func TestLockWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through())
+		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+		mine := acquire(t, l, "mine")
+		p.Partition()
+		pass(time.Second)
+		wantErr(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
+		for name, try := range map[string]func() error{
+			"Acquire":    func() error { _, err := l.Acquire(t.Context(), "new", kvlock.AcquireOptions{}); return err },
+			"TryAcquire": func() error { _, err := l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{}); return err },
+			"Steal":      func() error { _, err := l.Steal(t.Context(), "new", kvlock.AcquireOptions{}); return err },
+			"Inspect":    func() error { _, err := l.Inspect(t.Context(), "new"); return err },
+			"List": func() error {
+				for _, err := range l.List(t.Context(), "") {
+					return err
+				}
+				return nil
+			},
+		} {
+			start := time.Now()
+			wantErr(t, try(), kvlock.ErrUnavailable)
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("%s took %s", name, took)
+			}
+		}
+		if mine.Context().Err() == nil || mine.Remaining() != 0 {
+			t.Error("the lease has not ended")
+		}
+		pass(time.Minute)
+		p.Heal()
+		release(t, lease)
+		release(t, patiently(t, w))
+		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "mine"))
+	})
+}
+
+// A Locker that closes while nobody answers does not hang.
+func TestLockerClosesWithoutServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		lease := acquire(t, l, "l")
+		p.Partition()
+		start := time.Now()
+		l.Close()
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("took %s", took)
+		}
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+		wantErr(t, lease.Release(t.Context()), kvlock.ErrUnavailable)
+	})
+}
+
+// What is handed to who has given up goes on to the next at once.
+func TestHandedToWhoHasGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+		p := natstest.NewProxy(t, b.srv)
+		leaves := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
+		next := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+		p.Hit(writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
+		<-w.done
+		wantErr(t, w.err, kvlock.ErrHeld)
+		pass(500 * time.Millisecond)
+		start := time.Now()
+		release(t, lease)
+		release(t, patiently(t, next))
+		if took := time.Since(start); took > 900*time.Millisecond {
+			t.Errorf("handed on after %s", took)
+		}
+	})
+}
+
+// A record that is gone though nobody released the lock does not make it free before its holder knows.
+func TestRecordIsGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
+		lease := acquire(t, holder, "l")
+		other := b.locker(t, kvlock.LockerConfig{})
+		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
+		gone()
+		stream, err := b.js.Stream(t.Context(), "KV_"+bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		next := patiently(t, w)
+		if lease.Context().Err() == nil {
+			t.Error("two hold the lock")
+		}
+		release(t, next)
+	})
+}

@@ -1,0 +1,199 @@
+package kvlock_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// What tells a waiter that the lock is his may come late, however late: never does he hold it when it has gone on to the
+// next, also when all that he sends is lost from then on.
+func TestHandedLate(t *testing.T) {
+	for late := time.Duration(0); late < 1500*time.Millisecond; late += 50 * time.Millisecond {
+		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
+			t.Run(fmt.Sprintf("%s after %s", late, waits), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
+			})
+		}
+	}
+}
+
+func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.srv)
+	lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+	told := queue(t, b.locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
+	next := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+	pass(waits)
+	p.Slow(late)
+	p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+	healed := make(chan struct{})
+	var only alone
+	var all sync.WaitGroup
+	for _, w := range []*waiting{told, next} {
+		all.Go(func() {
+			lease := patiently(t, w)
+			only.took(t, lease)
+			if w == told { // he does not let go
+				select {
+				case <-lease.Context().Done():
+					return
+				case <-healed:
+				}
+			}
+			release(t, lease)
+		})
+	}
+	release(t, lease)
+	<-next.done
+	pass(5 * time.Second)
+	p.Slow(0)
+	p.Filter(nil)
+	close(healed)
+	all.Wait()
+}
+
+// Who has not waited for long holds a lock that is handed to him without a write of his own, and it is confirmed soon
+// after, with all that is said of it.
+func TestHandedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+		lease := acquire(t, one, "l")
+		opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
+		w := queue(t, two, "l", 1, opts)
+		before := b.sequence(t)
+		release(t, lease)
+		lease = patiently(t, w)
+		lock := inspect(t, one, "l")
+		if n := b.sequence(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
+			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
+		}
+		if left := lease.Remaining(); left <= 0 || left > time.Second {
+			t.Errorf("holds for %s though nobody has confirmed it", left)
+		}
+		pass(time.Second)
+		lock = inspect(t, one, "l")
+		if n := b.sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
+			lock.Metadata["job"] != "7" || lock.TTL != opts.TTL {
+			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
+		}
+		pass(time.Minute)
+		if lease.Context().Err() != nil || lease.Remaining() < opts.TTL/2 {
+			t.Errorf("lost, or holds for %s only: %v", lease.Remaining(), context.Cause(lease.Context()))
+		}
+		release(t, lease)
+	})
+}
+
+// Who has waited for long confirms it first.
+func TestHandedAfterLong(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		lease := acquire(t, one, "l")
+		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
+		pass(time.Second)
+		before := b.sequence(t)
+		release(t, lease)
+		lease = patiently(t, w)
+		lock := inspect(t, one, "l")
+		if n := b.sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
+			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
+		}
+		release(t, lease)
+	})
+}
+
+// Who takes a lock, or gives it up, sends that himself: and waits for an answer no longer than his context lets him.
+func TestNoAnswerToWhoSendsHimself(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		lease := acquire(t, l, "mine")
+		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
+		const patience = 100 * time.Millisecond
+		for name, op := range map[string]func(context.Context) error{
+			"acquire": func(ctx context.Context) error { _, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{}); return err },
+			"release": lease.Release,
+		} {
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			wantErr(t, op(ctx), context.DeadlineExceeded)
+			cancel()
+			if took := time.Since(start); took != patience {
+				t.Errorf("%s took %s, want %s", name, took, patience)
+			}
+		}
+		p.Filter(nil)
+		pass(time.Minute)
+		for _, name := range []string{"l", "mine"} {
+			if lock := inspect(t, l, name); lock.Held {
+				t.Errorf("left behind: %+v", lock)
+			}
+		}
+	})
+}
+
+// Whatever is lost of its confirmation, or of the answer to it, a lock that was handed over stays with who has it at
+// once: there is time for another try.
+func TestHandedAndConfirmationLost(t *testing.T) {
+	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
+		t.Run(string(how), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.srv)
+				lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+				l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+				w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+				pass(200 * time.Millisecond)
+				p.Hit(writes("l"), how, 1)
+				release(t, lease)
+				lease = patiently(t, w)
+				if lock := inspect(t, l, "l"); !lock.Granted {
+					t.Fatalf("it was confirmed first: %+v", lock)
+				}
+				pass(time.Minute)
+				if lease.Context().Err() != nil {
+					t.Fatalf("lost: %v", context.Cause(lease.Context()))
+				}
+				release(t, lease)
+			})
+		})
+	}
+}
+
+// However many wait for an answer about other locks, who holds one is not kept from confirming and renewing it.
+func TestHoldersBeforeOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		l := b.locker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second}, p.Through())
+		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+		p.Filter(losing(func(f natstest.Frame) bool {
+			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+bucket+".other.")
+		}))
+		var others []*waiting
+		for i := range 300 {
+			others = append(others, acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
+		}
+		pass(100 * time.Millisecond)
+		release(t, lease)
+		lease = patiently(t, w)
+		pass(4 * time.Second)
+		if lease.Context().Err() != nil {
+			t.Errorf("lost: %v", context.Cause(lease.Context()))
+		}
+		p.Filter(nil)
+		release(t, lease)
+		for _, w := range others {
+			<-w.done
+			if w.err == nil {
+				release(t, w.lease)
+			}
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// lockEnv makes the process that holds something hold a lock.
+const lockEnv = "KVLOCK_TEST_LOCK"
+
+func holdLock(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: ttl})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: bucket})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, "holds"); err != nil {
+		return err
+	}
+	<-lease.Context().Done()
+	cause := context.Cause(lease.Context())
+	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
+	err = lease.Release(ctx)
+	_, err = fmt.Fprintf(out, "ended lost: %v, fenced: %v, released lost: %v\n",
+		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
+	return err
+}
+
+func TestLockHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := startHolder(t, b.srv.URL(), 2*time.Second, lockEnv+"=1")
+	l := b.locker(t, kvlock.LockerConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	if err := h.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	release(t, w.got(t))
+}
+
+// A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, what it writes
+// under its token is refused, and what it releases is not somebody else's.
+func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := startHolder(t, b.srv.URL(), 2*time.Second, lockEnv+"=1")
+	l, g := b.locker(t, kvlock.LockerConfig{}), b.guard(t, kvlock.GuardConfig{})
+	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	lease := w.got(t)
+	if err := g.Put(t.Context(), "value", lease.Token(), []byte("ours")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	h.says(t, "ended lost: true, fenced: true, released lost: true")
+	if lease.Context().Err() != nil {
+		t.Errorf("lost: %v", context.Cause(lease.Context()))
+	}
+	if v, err := g.Get(t.Context(), "value"); err != nil || string(v.Value) != "ours" {
+		t.Errorf("got %q, %v", v.Value, err)
+	}
+	release(t, lease)
+}
+
+// Ten thousand wait for one lock in one process, and others for a lock each: with one subscription, and little memory
+// for each. All are served.
+func TestTenThousandWaitForALock(t *testing.T) {
+	for _, names := range []int{1, 2000} {
+		t.Run(fmt.Sprint(names), func(t *testing.T) {
+			waiters := 10_000
+			if names > 1 {
+				waiters = names
+			}
+			b := setup(t)
+			holder := b.locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
+			p := natstest.NewProxy(t, b.srv)
+			l := b.locker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute}, p.Through())
+			leases := make([]*kvlock.Lease, names)
+			for i := range leases {
+				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
+			}
+			subscriptions := p.Subscriptions()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			before := heap()
+			var all sync.WaitGroup
+			var served atomic.Int64
+			for i := range waiters {
+				all.Go(func() {
+					lease, err := l.Acquire(ctx, fmt.Sprint("l", i%names), kvlock.AcquireOptions{})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					served.Add(1)
+					if err := lease.Release(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for i := range names {
+				for places(inspect(t, l, fmt.Sprint("l", i))) != waiters/names {
+					if ctx.Err() != nil {
+						t.Fatal("not all wait")
+					}
+					runtime.Gosched()
+				}
+			}
+			if used := heap() - before; used > 60<<20 {
+				t.Errorf("%d MB for the waiters", used>>20)
+			} else {
+				t.Logf("%d MB for the waiters", used>>20)
+			}
+			if n := p.Subscriptions() - subscriptions; n > 1 {
+				t.Errorf("%d subscriptions for the waiters", n)
+			}
+			for _, lease := range leases {
+				release(t, lease)
+			}
+			all.Wait()
+			if n := served.Load(); n != int64(waiters) {
+				t.Errorf("%d were served", n)
+			}
+		})
+	}
+}
+
+// heap is what this process uses: what is on the heap, and its goroutines' stacks.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}

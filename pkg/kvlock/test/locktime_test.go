@@ -1,0 +1,286 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// died makes a Locker that is never heard of again once gone is called: it is cut off, and its process does not know.
+func died(t *testing.T, b *bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.srv)
+	l = b.locker(t, cfg, p.Through())
+	return l, p.Partition
+}
+
+// Who waits takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
+func TestDeadHolder(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+				first := acquire(t, dead, "l")
+				one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+				head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+				second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
+				pass(ttl) // while it is renewed
+				gone()
+				start := time.Now()
+				lease := patiently(t, head)
+				took := time.Since(start)
+				if took < ttl*2/3-10*time.Millisecond || took > ttl+100*time.Millisecond {
+					t.Errorf("took over after %s, want %s to %s", took, ttl*2/3, ttl)
+				}
+				if first.Context().Err() == nil {
+					t.Error("the dead holder's context has not ended")
+				}
+				release(t, lease)
+				release(t, patiently(t, second))
+			})
+		})
+	}
+}
+
+func patiently(t *testing.T, w *waiting) *kvlock.Lease {
+	t.Helper()
+	<-w.done
+	if w.err != nil {
+		t.Fatal(w.err)
+	}
+	return w.lease
+}
+
+// A lease is renewed for as long as its holder lives, whoever queues meanwhile.
+func TestLeaseHolds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		lease := acquire(t, l, "l")
+		other := b.locker(t, kvlock.LockerConfig{})
+		for range 600 { // ten minutes
+			pass(time.Second)
+			if _, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}); !errors.Is(err, kvlock.ErrHeld) {
+				t.Fatalf("got %v while it was held", err)
+			}
+			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 100 * time.Millisecond}); !errors.Is(err, kvlock.ErrHeld) {
+				t.Fatalf("got %v while it was held", err)
+			}
+		}
+		if lease.Context().Err() != nil || lease.Remaining() < 2*time.Second {
+			t.Errorf("ended: %v, %s left", context.Cause(lease.Context()), lease.Remaining())
+		}
+		release(t, lease)
+	})
+}
+
+// A process that died while it waited costs those behind it a second, however many places it had.
+func TestDeadWaiter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		holder := b.locker(t, kvlock.LockerConfig{})
+		lease := acquire(t, holder, "l")
+		dead, gone := died(t, b, kvlock.LockerConfig{})
+		for i := range 5 {
+			queue(t, dead, "l", i+1, kvlock.AcquireOptions{})
+		}
+		head := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 6, kvlock.AcquireOptions{})
+		second := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 7, kvlock.AcquireOptions{})
+		gone()
+		start := time.Now()
+		release(t, lease)
+		release(t, patiently(t, head))
+		release(t, patiently(t, second)) // at once
+		if took := time.Since(start); took < 900*time.Millisecond || took > 1100*time.Millisecond {
+			t.Errorf("took over after %s, want a second", took)
+		}
+	})
+}
+
+// Who gives up leaves the queue, and what was handed to it goes to the next.
+func TestWaiterGivesUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		lease := acquire(t, l, "l")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := other.Acquire(ctx, "l", kvlock.AcquireOptions{})
+			done <- err
+		}()
+		pass(time.Second)
+		if n := places(inspect(t, l, "l")); n != 1 {
+			t.Fatalf("%d wait", n)
+		}
+		bored := errors.New("bored")
+		cancel(bored)
+		wantErr(t, <-done, bored)
+		pass(time.Second)
+		if n := places(inspect(t, l, "l")); n != 0 {
+			t.Fatalf("%d wait", n)
+		}
+		release(t, lease)
+	})
+}
+
+// The process that held the lock died, and so did those first in the queue. The first that lives takes over, a moment
+// later for each of them.
+func TestDeadHolderAndDeadHead(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const ttl = 10 * time.Second
+		holder, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+		acquire(t, holder, "l")
+		one, oneGone := died(t, b, kvlock.LockerConfig{})
+		two, twoGone := died(t, b, kvlock.LockerConfig{})
+		queue(t, one, "l", 1, kvlock.AcquireOptions{})
+		queue(t, two, "l", 2, kvlock.AcquireOptions{})
+		queue(t, two, "l", 3, kvlock.AcquireOptions{})
+		lives := b.locker(t, kvlock.LockerConfig{})
+		w := queue(t, lives, "l", 4, kvlock.AcquireOptions{})
+		gone()
+		oneGone()
+		twoGone()
+		start := time.Now()
+		lease := patiently(t, w)
+		if took := time.Since(start); took > ttl+300*time.Millisecond {
+			t.Errorf("took over after %s", took)
+		}
+		behind := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
+		start = time.Now()
+		release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
+		release(t, patiently(t, behind))
+		if took := time.Since(start); took > 2500*time.Millisecond {
+			t.Errorf("handed on after %s", took)
+		}
+	})
+}
+
+// Whoever asks now and then for a lock whose holder died gets it when the TTL has passed, also one who has not seen the
+// holder alive.
+func TestTryAcquireOfADeadHolder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		every, within time.Duration
+		anew          bool // each time by a process that has seen nothing
+	}{
+		"often, by one":      {100 * time.Millisecond, 20*time.Second + 200*time.Millisecond, false},
+		"seldom, by one":     {7 * time.Second, 28 * time.Second, false},
+		"each by another":    {3 * time.Second, 20*time.Second + 6*time.Second + 3*time.Second, true},
+		"once in a while":    {time.Minute, time.Minute, true},
+		"seldom, by another": {15 * time.Second, 45 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				dead, gone := died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
+				lease := acquire(t, dead, "l")
+				gone()
+				start := time.Now()
+				other := b.locker(t, kvlock.LockerConfig{})
+				for {
+					pass(tt.every)
+					if tt.anew {
+						other.Close()
+						other = b.locker(t, kvlock.LockerConfig{})
+					}
+					got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+					if err == nil {
+						if lease.Context().Err() == nil {
+							t.Error("the holder's context has not ended")
+						}
+						release(t, got)
+						break
+					}
+					wantErr(t, err, kvlock.ErrHeld)
+					if took := time.Since(start); took > tt.within {
+						t.Fatalf("still held after %s", took)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A process that comes when the holder has been dead for long does not wait for another TTL: the server's times prove
+// how long ago it was heard of.
+func TestLateWaiterOfADeadHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		dead, gone := died(t, b, kvlock.LockerConfig{TTL: 40 * time.Second}) // 11 s of skew
+		acquire(t, dead, "l")
+		gone()
+		pass(39 * time.Second)
+		start := time.Now()
+		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+		if took := time.Since(start); took < time.Second || took > 13*time.Second {
+			t.Errorf("took over after %s, want 12 s", took)
+		}
+	})
+}
+
+// Neither a renewal nor a change of the queue makes a lock one that stays for ever.
+func TestLocksExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l, gone := died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
+		other := b.locker(t, kvlock.LockerConfig{})
+		acquire(t, l, "l")
+		for range 20 {
+			pass(7 * time.Second)
+			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second}); !errors.Is(err, kvlock.ErrHeld) {
+				t.Fatal(err)
+			}
+			if ttl := b.present(t, "l").Header.Get("Nats-TTL"); ttl != "60s" {
+				t.Fatalf("the record's TTL is %q", ttl)
+			}
+		}
+		release(t, acquire(t, other, "free"))
+		gone()
+		pass(5 * time.Minute)
+		for _, key := range []string{"l", "free"} {
+			if m := b.last(t, key); m != nil {
+				t.Errorf("%s is left: %q", key, m.Data)
+			}
+		}
+	})
+}
+
+// Tokens grow whatever happens to the record: it is released, expires, is deleted, or goes with its bucket.
+func TestLockTokensGrow(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		l := b.locker(t, kvlock.LockerConfig{TTL: time.Second})
+		var last kvlock.Token
+		took := func(l *kvlock.Locker, what string) *kvlock.Lease {
+			t.Helper()
+			lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if lease.Token().Compare(last) <= 0 {
+				t.Errorf("%s: token %s after %s", what, lease.Token(), last)
+			}
+			last = lease.Token()
+			return lease
+		}
+		for range 20 {
+			release(t, took(l, "released"))
+		}
+		dead, gone := died(t, b, kvlock.LockerConfig{TTL: time.Second})
+		took(dead, "another process")
+		gone()
+		pass(10 * time.Minute)
+		lease := took(l, "expired")
+		kv, err := b.js.KeyValue(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := kv.Purge(t.Context(), "l"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		lease = took(l, "purged")
+		b.makeBucketAnew(t, time.Second)
+		pass(5 * time.Second)
+		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+		took(b.locker(t, kvlock.LockerConfig{}), "bucket made anew, by a new process")
+	})
+}

@@ -1,0 +1,364 @@
+package kvlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+func TestSteal(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+	first := acquire(t, one, "l")
+	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+	stolen, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, first.Context().Done(), "the end of the first lease")
+	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
+	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
+	lock := inspect(t, two, "l")
+	if lock.Holder != "two" || lock.Stolen != "one" || places(lock) != 1 || lock.Token != stolen.Token() || stolen.Token().Compare(first.Token()) <= 0 {
+		t.Errorf("got %+v", lock)
+	}
+	release(t, stolen)
+	lease := w.got(t)
+	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, lease.Context().Done(), "the end of the lease")
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	release(t, again)
+	free, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release(t, free)
+}
+
+func TestDoUnderLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	failure := errors.New("failure")
+	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
+		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
+		wantErr(t, err, kvlock.ErrHeld)
+		return failure
+	})
+	wantErr(t, err, failure)
+
+	// A panic goes on to the caller, and the lock is free at once: it is not left to its TTL.
+	func() {
+		defer func() {
+			if p := recover(); p != "oops" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		err := l.Do(t.Context(), "l", func(context.Context, kvlock.Token) error { panic("oops") })
+		t.Errorf("returned %v after a panic", err)
+	}()
+	free, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatalf("after a panic: %v", err)
+	}
+	release(t, free)
+
+	// The function's context ends with the caller's, and with the lease.
+	bored := errors.New("bored")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err = l.Do(ctx, "l", func(ctx context.Context, _ kvlock.Token) error {
+		cancel(bored)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	wantErr(t, err, bored)
+	err = l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
+		stolen, err := other.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // ctx may end before it returns
+		if err != nil {
+			t.Error(err)
+			return err
+		}
+		await(t, ctx.Done(), "the end of the function's context")
+		wantErr(t, context.Cause(ctx), kvlock.ErrLost)
+		release(t, stolen)
+		return nil
+	})
+	wantErr(t, err, kvlock.ErrLost)
+}
+
+func TestInspectAndList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
+	if lock := inspect(t, one, "jobs.a"); lock.Held || lock.Name != "jobs.a" || lock.Age() != 0 {
+		t.Errorf("got %+v", lock)
+	}
+	lease, err := one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
+	}
+	acquire(t, two, "jobs.b")
+	acquire(t, two, "job")
+	release(t, acquire(t, one, "jobs.free"))
+	lock := inspect(t, two, "jobs.a")
+	if lock.Holder != "one" || lock.Metadata["why"] != "import" || lock.TTL != time.Minute || lock.Token != lease.Token() ||
+		lock.Granted || lock.Since.IsZero() || lock.Age() > time.Minute || lock.Written.IsZero() {
+		t.Errorf("got %+v", lock)
+	}
+	want := []kvlock.Waiting{{Instance: "two, with \"quotes\"\nand lines", Waiters: 2}, {Instance: "one", Waiters: 1}}
+	if !slices.Equal(lock.Queue, want) {
+		t.Errorf("queue is %+v", lock.Queue)
+	}
+	for prefix, want := range map[string][]string{
+		"": {"jobs.a", "jobs.b", "job"}, "jobs": {"jobs.a", "jobs.b"}, "jobs.a": nil, "x": nil,
+	} {
+		var names []string
+		for lock, err := range one.List(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, lock.Name)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%q: got %q, want %q", prefix, names, want)
+		}
+	}
+	for _, err := range one.List(t.Context(), "") {
+		wantErr(t, err, nil)
+		break
+	}
+	for _, err := range one.List(t.Context(), "jobs.") {
+		wantErr(t, err, kvlock.ErrInvalidKey)
+	}
+}
+
+// More locks than are fetched ahead, with what is no lock between them, and what cannot be read: that hides nothing.
+func TestListOfManyLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	l := b.locker(t, kvlock.LockerConfig{})
+	complete(t, begin(t, b.flight(t, kvlock.Config{}), "slot", kvlock.BeginOptions{}), "v")
+	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
+		if _, err := b.js.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const n = 1200
+	for i := range n {
+		acquire(t, l, fmt.Sprint("l.", i))
+	}
+	held, errs := 0, map[string]error{}
+	for lock, err := range l.List(t.Context(), "") {
+		switch {
+		case err != nil:
+			errs[lock.Name] = err
+		case !lock.Held || lock.Name != fmt.Sprint("l.", held):
+			t.Fatalf("got %+v, want lock %d", lock, held)
+		default:
+			held++
+		}
+	}
+	if held != n || len(errs) != 2 || errs["corrupt"] == nil || !errors.Is(errs["newer"], kvlock.ErrVersion) {
+		t.Errorf("%d locks and %v", held, errs)
+	}
+	if b.last(t, "corrupt") == nil {
+		t.Error("looking at it removed it")
+	}
+}
+
+func TestLockArguments(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, cfg := range map[string]kvlock.LockerConfig{
+		"no bucket":     {},
+		"a fraction":    {Bucket: bucket, TTL: 1500 * time.Millisecond},
+		"too short":     {Bucket: bucket, TTL: time.Millisecond},
+		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
+	} {
+		if _, err := kvlock.NewLocker(t.Context(), b.js, cfg); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	_, err := kvlock.NewLocker(t.Context(), b.js, kvlock.LockerConfig{Bucket: "none"})
+	wantErr(t, err, jetstream.ErrStreamNotFound)
+
+	l := b.locker(t, kvlock.LockerConfig{})
+	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
+		_, err = try(t.Context(), "a b", kvlock.AcquireOptions{})
+		wantErr(t, err, kvlock.ErrInvalidKey)
+		if _, err = try(t.Context(), "l", kvlock.AcquireOptions{TTL: time.Millisecond}); err == nil {
+			t.Error("a TTL of a millisecond was accepted")
+		}
+		if _, err = try(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"x": string(make([]byte, 5000))}}); err == nil {
+			t.Error("metadata of 5,000 bytes were accepted")
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = try(gone, "l", kvlock.AcquireOptions{})
+		wantErr(t, err, context.Canceled)
+	}
+	full := map[string]string{"x": string(make([]byte, 4095))} // each takes six bytes in JSON
+	lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: full})
+	if err != nil || inspect(t, l, "l").Metadata["x"] != full["x"] {
+		t.Fatal(err)
+	}
+	release(t, lease)
+	if b.sequence(t) != 2 {
+		t.Errorf("%d writes", b.sequence(t))
+	}
+}
+
+// A Locker that closes gives back what it holds, and nobody waits on.
+func TestLockerCloses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	closing, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	lease := acquire(t, closing, "l")
+	mine := queue(t, closing, "l", 1, kvlock.AcquireOptions{})
+	theirs := queue(t, other, "l", 2, kvlock.AcquireOptions{})
+	blocked := acquire(t, other, "m")
+	there := queue(t, closing, "m", 1, kvlock.AcquireOptions{})
+	closing.Close()
+	for _, w := range []*waiting{mine, there} {
+		await(t, w.done, "a waiter")
+		wantErr(t, w.err, kvlock.ErrClosed)
+	}
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
+	release(t, theirs.got(t))
+	if n := places(inspect(t, other, "m")); n != 0 {
+		t.Errorf("%d places are left in the queue", n)
+	}
+	release(t, blocked)
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err := closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
+	wantErr(t, err, kvlock.ErrClosed)
+	closing.Close()
+}
+
+// What cannot be read as a lock: garbage is removed and reported once, and what somebody else's program may read stays.
+func TestUnreadableLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	kv, err := b.js.KeyValue(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(key, value string) {
+		t.Helper()
+		if _, err := kv.PutString(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log logged
+	var corrupt []string
+	l := b.locker(t, kvlock.LockerConfig{Logger: log.logger()})
+	head := `{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n"
+	for key, value := range map[string]string{
+		"garbage": "garbage", "nothing": "", "line": head, "no-member": head + "{}\n", "member": head + `{"member":"a b"}` + "\n",
+		"queue": head + `{"member":"a"}` + "\nb 0 \"x\"\n", "ttl": `{"v":1,"state":"held","claim":"c","owner":"o"}` + "\n" + `{"member":"a"}` + "\n",
+	} {
+		put(key, value)
+		if _, err := l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{}); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		corrupt = append(corrupt, key)
+	}
+	f := b.flight(t, kvlock.Config{})
+	begin(t, f, "slot", kvlock.BeginOptions{})
+	put("newer", `{"v":2}`+"\n")
+	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
+		before := b.present(t, key).Sequence
+		_, err := l.Acquire(t.Context(), key, kvlock.AcquireOptions{})
+		wantErr(t, err, want)
+		_, err = l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})
+		wantErr(t, err, want)
+		_, err = l.Inspect(t.Context(), key)
+		wantErr(t, err, want)
+		if after := b.present(t, key).Sequence; after != before {
+			t.Errorf("%s was written", key)
+		}
+	}
+	_, err = f.Get(t.Context(), "garbage") // a lock, now
+	wantErr(t, err, kvlock.ErrMismatch)
+	_, err = f.Begin(t.Context(), "garbage", kvlock.BeginOptions{})
+	wantErr(t, err, kvlock.ErrMismatch)
+	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
+	if !inspect(t, l, "garbage").Held {
+		t.Error("a Flight removed a lock")
+	}
+
+	// A lock that turns into garbage is lost, and free.
+	lease := acquire(t, l, "turns")
+	put("turns", "garbage")
+	await(t, lease.Context().Done(), "the end of the lease")
+	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
+	release(t, acquire(t, l, "turns"))
+
+	l.Close() // nothing is read any more
+	for _, key := range append(corrupt, "turns") {
+		if n := log.count("key=" + key + " "); n != 1 {
+			t.Errorf("%s was reported %d times", key, n)
+		}
+	}
+}
+
+func TestLockEvents(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var mu sync.Mutex
+		var told []string
+		observe := func(who string) func(context.Context, kvlock.Event) {
+			return func(_ context.Context, e kvlock.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				if e.Key != "l" || e.Claim == "" && e.Kind != kvlock.EventWaitTimeout {
+					t.Errorf("got %+v", e)
+				}
+				told = append(told, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Owner))
+			}
+		}
+		dead, gone := died(t, b, kvlock.LockerConfig{Instance: "one", TTL: 5 * time.Second, Observe: observe("one")})
+		two := b.locker(t, kvlock.LockerConfig{Instance: "two", TTL: 5 * time.Second, Observe: observe("two")})
+		acquire(t, dead, "l")
+		_, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+		wantErr(t, err, kvlock.ErrHeld)
+		_, err = two.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second})
+		wantErr(t, err, kvlock.ErrHeld)
+		gone()
+		lease := acquire(t, two, "l")
+		pass(time.Second)
+		release(t, lease)
+		mu.Lock()
+		defer mu.Unlock()
+		var renewals int
+		told = slices.DeleteFunc(told, func(s string) bool {
+			if s == "one: renewal failed one" {
+				renewals++
+			}
+			return s == "one: renewal failed one"
+		})
+		want := []string{
+			"one: acquired one", "two: held one", "two: waiting one", "two: wait timeout two", "two: waiting one",
+			"one: lost one", "two: take-over one", "two: released two",
+		}
+		if !slices.Equal(told, want) || renewals == 0 {
+			t.Errorf("got %q, and %d failed renewals", told, renewals)
+		}
+	})
+}
