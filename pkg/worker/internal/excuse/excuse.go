@@ -11,18 +11,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 )
 
 // keep is how long a record outlives the moment it was last needed.
 const keep = 7 * 24 * time.Hour
-
-// codeNoMessage is the server's error code for "no message found".
-const codeNoMessage = 10037
 
 // Message identifies a message of a consumer. Stored tells a message from one with the
 // same sequence in a stream that was deleted and made again.
@@ -54,19 +52,7 @@ type record struct {
 
 // New returns the store of a bucket. It makes no request.
 func New(js jetstream.JetStream, bucket string) *Store {
-	return &Store{bucket: bucket, js: js, prefix: APIPrefix(js)}
-}
-
-// APIPrefix is what a JetStream context puts before its requests, with the last dot.
-func APIPrefix(js jetstream.JetStream) string {
-	switch opts := js.Options(); {
-	case opts.Domain != "":
-		return "$JS." + opts.Domain + ".API."
-	case opts.APIPrefix != "":
-		return strings.TrimSuffix(opts.APIPrefix, ".") + "."
-	default:
-		return jetstream.DefaultAPIPrefix
-	}
+	return &Store{bucket: bucket, js: js, prefix: api.Prefix(js)}
 }
 
 // Count returns how many deliveries of a message are excused, zero when none is known.
@@ -80,8 +66,15 @@ func (s *Store) Count(ctx context.Context, msg Message) (int, error) {
 
 // Add excuses n deliveries of a message, the latest of which is the given one. Repeating
 // it changes nothing. The record outlives the delay before the next delivery by a week.
-// Two round trips.
+// One round trip when it excuses all deliveries so far, else two.
 func (s *Store) Add(ctx context.Context, msg Message, delivery, n int, delay time.Duration) error {
+	if delivery == n { // so nothing was recorded before, but by this very call
+		err := s.write(ctx, msg, record{Excused: n, Last: delivery, Stored: msg.Stored.UnixNano()}, 0, delay)
+		if err == nil {
+			return nil
+		}
+	}
+
 	for {
 		rec, revision, err := s.read(ctx, msg)
 		if err != nil {
@@ -99,7 +92,7 @@ func (s *Store) Add(ctx context.Context, msg Message, delivery, n int, delay tim
 
 		// A refusal may be another writer or this very write, applied before a leader
 		// change: reading again tells.
-		if !errors.Is(err, jetstream.ErrKeyExists) && !conflict(err) {
+		if !errors.Is(err, jetstream.ErrKeyExists) && !api.Conflict(err) {
 			return err
 		}
 
@@ -113,44 +106,22 @@ func (s *Store) subject(msg Message) string {
 	return "$KV." + s.bucket + ".excused." + msg.Stream + "." + msg.Consumer + "." + strconv.FormatUint(msg.Sequence, 10)
 }
 
-func (s *Store) read(ctx context.Context, msg Message) (record, uint64, error) {
-	subject := s.subject(msg)
-
-	query, err := json.Marshal(map[string]string{"last_by_subj": subject})
+func (s *Store) read(ctx context.Context, of Message) (record, uint64, error) {
+	msg, found, err := api.Last(ctx, s.js, "KV_"+s.bucket, s.subject(of))
 	if err != nil {
 		return record{}, 0, fmt.Errorf("excuse: %w", err)
 	}
 
-	reply, err := s.js.Conn().RequestWithContext(ctx, s.prefix+"STREAM.MSG.GET.KV_"+s.bucket, query)
-	if err != nil {
-		return record{}, 0, fmt.Errorf("excuse: read %s: %w", subject, err)
-	}
-
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Data []byte `json:"data"`
-			Seq  uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return record{}, 0, fmt.Errorf("excuse: answer about %s: %w", subject, err)
-	}
-
-	if answer.Error != nil {
-		if answer.Error.ErrorCode == codeNoMessage {
-			return record{}, 0, nil
-		}
-
-		return record{}, 0, fmt.Errorf("excuse: read %s: %w", subject, answer.Error)
+	if !found {
+		return record{}, 0, nil
 	}
 
 	var rec record
-	if json.Unmarshal(answer.Message.Data, &rec) != nil || rec.Stored != msg.Stored.UnixNano() {
+	if json.Unmarshal(msg.Data, &rec) != nil || rec.Stored != of.Stored.UnixNano() {
 		rec = record{} // unreadable, or about an older message with this sequence
 	}
 
-	return rec, answer.Message.Seq, nil
+	return rec, msg.Sequence, nil
 }
 
 func (s *Store) write(ctx context.Context, to Message, rec record, revision uint64, delay time.Duration) error {
@@ -173,14 +144,4 @@ func (s *Store) write(ctx context.Context, to Message, rec record, revision uint
 	}
 
 	return nil
-}
-
-// conflict reports whether the server refused a write because of its revision. The second
-// code is what a cluster answers while another write to the subject is under way.
-func conflict(err error) bool {
-	const wrongLast, wrongLastConstant = 10071, 10164
-
-	var api *jetstream.APIError
-
-	return errors.As(err, &api) && (api.ErrorCode == wrongLast || api.ErrorCode == wrongLastConstant)
 }

@@ -1,11 +1,12 @@
-// Package pull feeds messages of a JetStream consumer to a worker, never more than it has
+// Package pull feeds messages of JetStream consumers to a worker, never more than it has
 // room for.
 //
-// It keeps one long-lived subscription and at most one outstanding pull request. A request
-// asks for as many messages as there are free slots at that moment, and the next one is
-// sent when all of them have come or it has expired: so no message waits in a buffer while
-// its AckWait runs, an idle worker has a request waiting at the server, and a busy one asks
-// once per many jobs. The clients of nats.go either make a subscription per request (Fetch) or ask
+// It keeps one long-lived subscription for each consumer and at most one outstanding pull
+// request. With one consumer, a request asks for as many messages as there are free slots at
+// that moment, and the next one is sent when all of them have come or it has expired: so no
+// message waits in a buffer while its AckWait runs, an idle worker has a request waiting at
+// the server, and a busy one asks once per many jobs. Several consumers share the slots, see
+// share.go. The clients of nats.go either make a subscription per request (Fetch) or ask
 // ahead of need (Consume, Messages).
 package pull
 
@@ -13,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -41,8 +43,9 @@ type Config struct {
 	// Conn is the connection.
 	Conn *nats.Conn
 
-	// Deliver takes a message. It must not block.
-	Deliver func(msg *nats.Msg)
+	// Deliver takes a message and returns how many more wait behind it, by what it says
+	// itself. It must not block.
+	Deliver func(msg *nats.Msg) (waiting uint64)
 
 	// Free returns the number of free slots.
 	Free func() int
@@ -50,49 +53,57 @@ type Config struct {
 	// Down is called when the connection is lost.
 	Down func(reason error)
 
-	// Lost is called on a goroutine of its own when the consumer cannot be pulled from. It
-	// returns when it can again, or when ctx ends.
+	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It
+	// returns when it can again, or when ctx ends. The others are pulled from meanwhile.
 	Lost func(ctx context.Context, reason error)
 
-	// Slots is the largest number Free returns.
-	Slots int
-
-	// Subject is the subject of the consumer's pull requests.
-	Subject string
+	// Sources are the consumers, the most important first.
+	Sources []Source
 
 	// Up is called when pulling begins, at the start and after each Down and Lost. After
 	// Lost it waits for the server's first sign of life.
 	Up func()
 }
 
-// Puller pulls. The atomic fields and wake are shared with the subscription's callback and
+// Source is a consumer.
+type Source struct {
+	// Subject is the subject of its pull requests.
+	Subject string
+
+	// Weight is its share of the slots, against those of the others that have messages.
+	Weight int
+}
+
+// Puller pulls. The atomic fields and wake are shared with the subscriptions' callbacks and
 // with Freed, the others belong to the goroutine in Run.
 type Puller struct {
 	Config
 
-	alive   atomic.Bool   // the server has been heard of since the latest request
-	left    atomic.Int64  // messages that the outstanding request may still bring
 	starved atomic.Bool   // no request is out for want of a slot
 	wake    chan struct{} // look again
-	wary    atomic.Bool   // Up waits for a sign of life
 
-	give    func()         // ends the ctx of Lost
-	closed  chan struct{}  // the subscription has ended and its callback returned
-	inbox   string         // prefix of the reply subjects, with the last dot
-	lost    bool           // Lost has been called and not returned
-	notices chan *nats.Msg // what the server says about requests
-	number  uint64         // of the latest request
-	offline bool           // the connection is down
-	sub     *nats.Subscription
-	timer   *time.Timer // until the outstanding request counts as unanswered
+	clock   float64     // of the shares, see share
+	give    func()      // ends the ctx of Lost
+	notices chan notice // what the server says about requests
+	now     time.Time   // of the latest look at the shares
+	offline bool        // the connection is down
+	pulling bool        // a request has been sent on this connection
+	seeking bool        // Lost has been called and not returned
+	sources []*source
+	timer   *time.Timer // until an outstanding request may count as unanswered
 	up      bool        // Up has been called since the last Down or Lost
 }
 
 // New returns a Puller. Nothing happens before Run.
 func New(cfg Config) *Puller {
-	return &Puller{
-		Config: cfg, closed: make(chan struct{}), notices: make(chan *nats.Msg, 64), wake: make(chan struct{}, 1),
+	const room = 64 // for notices
+
+	p := &Puller{Config: cfg, notices: make(chan notice, room), wake: make(chan struct{}, 1)}
+	for _, s := range cfg.Sources {
+		p.sources = append(p.sources, &source{Source: s, ended: make(chan struct{})})
 	}
+
+	return p
 }
 
 // Freed tells the Puller that Free may have grown. It never blocks and costs one atomic
@@ -110,16 +121,20 @@ func (p *Puller) look() {
 	}
 }
 
-// Run pulls until ctx ends, then waits for the end of the outstanding request, a second
-// unless the server is away, delivers what it brings and returns nil. It returns
+// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second
+// unless the server is away, delivers what they bring and returns nil. It returns
 // nats.ErrConnectionClosed when the connection was closed for good. After it has returned
 // nothing is delivered.
 func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
 
-	if err := p.subscribe(); err != nil {
-		return err
+	defer p.unsubscribe()
+
+	for _, s := range p.sources {
+		if err := p.subscribe(s); err != nil {
+			return err
+		}
 	}
 
 	p.timer = time.NewTimer(expires + silence)
@@ -137,17 +152,20 @@ func (p *Puller) Run(ctx context.Context) error {
 
 	cancel()
 
-	for err == nil && p.left.Load() > 0 && !p.offline && !p.lost {
+	for err == nil && !p.offline && p.isWaiting() {
 		err = p.step(ctx, nil, status, found)
 	}
 
-	p.unsubscribe()
-
-	if p.lost {
+	if p.seeking {
 		<-found // Lost returns since its context has ended
 	}
 
 	return err
+}
+
+// isWaiting reports whether a request may still bring something.
+func (p *Puller) isWaiting() bool {
+	return slices.ContainsFunc(p.sources, func(s *source) bool { return s.isOut() && !s.lost })
 }
 
 // step waits for one event.
@@ -156,8 +174,8 @@ func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan n
 	case <-done:
 	case <-p.wake:
 		p.noteAlive()
-	case msg := <-p.notices:
-		p.noticed(ctx, msg, found)
+	case n := <-p.notices:
+		p.noticed(ctx, n, found)
 	case s, open := <-status:
 		if !open {
 			s = nats.CLOSED
@@ -167,56 +185,37 @@ func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan n
 	case <-p.timer.C:
 		return p.overdue(ctx, found)
 	case <-found:
-		p.lost = false
-		p.alive.Store(false)
-		p.left.Store(0)
-	}
+		p.seeking = false
 
-	return nil
-}
-
-func (p *Puller) subscribe() error {
-	p.inbox = p.Conn.NewInbox() + "."
-
-	sub, err := p.Conn.Subscribe(p.inbox+"*", p.receive)
-	if err != nil {
-		return fmt.Errorf("pull: subscribe: %w", err)
-	}
-
-	p.sub = sub
-	sub.SetClosedHandler(func(string) { close(p.closed) })
-
-	// The requests are the limit. That of the client would drop large messages.
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return fmt.Errorf("pull: subscribe: %w", err)
-	}
-
-	return nil
-}
-
-// receive is the subscription's callback. Jobs are delivered from here.
-func (p *Puller) receive(msg *nats.Msg) {
-	p.alive.Store(true)
-
-	if !isJob(msg) {
-		select {
-		case p.notices <- msg:
-		default: // so many can only be left from a server that comes and goes
+		for _, s := range p.sources {
+			if s.lost {
+				s.lost = false
+				s.alive.Store(false)
+				p.drop(s)
+			}
 		}
-
-		return
 	}
 
-	p.Deliver(msg)
-
-	if p.left.Add(-1) <= 0 || p.wary.Load() {
-		p.look()
-	}
+	return nil
 }
 
-// request sends the next pull request if none is out and there is room.
+// request sends the pull requests for which there is room.
 func (p *Puller) request() {
-	if p.left.Load() > 0 || p.lost || p.offline {
+	switch {
+	case p.offline:
+		return
+	case len(p.sources) > 1:
+		p.share()
+	default:
+		p.fill(p.sources[0])
+	}
+
+	p.isUp()
+}
+
+// fill asks the only source for as many messages as there are free slots.
+func (p *Puller) fill(s *source) {
+	if s.isOut() || s.lost {
 		return
 	}
 
@@ -231,66 +230,68 @@ func (p *Puller) request() {
 	}
 
 	p.starved.Store(false)
-	p.left.Store(int64(free))
-
-	p.timer.Reset(expires + silence)
-
-	p.number++
-	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, free, expires)
-
-	if err := p.Conn.PublishRequest(p.Subject, p.inbox+strconv.FormatUint(p.number, 10), body); err != nil {
-		p.left.Store(0)
-
-		return // disconnected: a status change or the timer brings the next try
-	}
-
-	if !p.wary.Load() {
-		p.isUp()
-	}
+	p.send(s, standing, free)
 }
 
+// isUp calls Up when pulling has begun and the sources that were lost have given a sign of
+// life.
 func (p *Puller) isUp() {
-	if !p.up {
-		p.up = true
-		p.wary.Store(false)
-		p.Up()
+	if p.up || p.offline || !p.pulling {
+		return
 	}
+
+	for _, s := range p.sources {
+		if s.lost || s.wary.Load() {
+			return
+		}
+	}
+
+	p.up = true
+	p.Up()
 }
 
 // noteAlive ends the wait for a sign of life.
 func (p *Puller) noteAlive() {
-	if p.alive.Load() && !p.lost && !p.offline {
-		p.isUp()
+	for _, s := range p.sources {
+		if s.alive.Load() && !s.lost {
+			s.wary.Store(false)
+		}
 	}
+
+	p.isUp()
 }
 
 // noticed takes what the server says about a request.
-func (p *Puller) noticed(ctx context.Context, msg *nats.Msg, found chan<- struct{}) {
-	if msg.Subject != p.inbox+strconv.FormatUint(p.number, 10) {
+func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
+	s := n.about
+	if n.msg.Subject != s.inbox+strconv.FormatUint(s.number, 10) {
 		return // about an earlier request
 	}
 
-	switch code := msg.Header.Get("Status"); code {
-	case "404", "408": // the request has expired
-		p.isUp()
-		p.left.Store(0)
+	switch code := n.msg.Header.Get("Status"); code {
+	case "404", "408": // there is nothing, or the request has expired
+		p.noteAlive()
+		p.returned(s)
 	default:
-		p.seek(ctx, found, fmt.Errorf("pull: server answered %s %s", code, msg.Header.Get("Description")))
+		p.seek(ctx, s, found, fmt.Errorf("pull: server answered %s %s", code, n.msg.Header.Get("Description")))
 	}
 }
 
-// isJob tells messages of the stream, which can be acknowledged, from the server's notices.
-func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
-
-// seek calls Lost and pulls no more until it has returned.
-func (p *Puller) seek(ctx context.Context, found chan<- struct{}, reason error) {
-	if p.lost {
+// seek calls Lost and pulls no more from the source until it has returned.
+func (p *Puller) seek(ctx context.Context, s *source, found chan<- struct{}, reason error) {
+	if s.lost {
 		return
 	}
 
-	p.lost, p.up = true, false
-	p.alive.Store(false)
-	p.wary.Store(true)
+	s.lost, p.up = true, false
+	s.alive.Store(false)
+	s.wary.Store(true)
+
+	if p.seeking {
+		return // what it finds will be tried with this source, too
+	}
+
+	p.seeking = true
 
 	ctx, give := context.WithCancel(ctx)
 	p.give = give
@@ -308,10 +309,13 @@ func (p *Puller) changed(status nats.Status) error {
 	switch status {
 	case nats.CONNECTED:
 		p.offline = false
-		p.wary.Store(false)
-		p.left.Store(0) // the request went with the old connection
 
-		if p.lost {
+		for _, s := range p.sources {
+			s.wary.Store(false)
+			p.drop(s) // the request went with the old connection
+		}
+
+		if p.seeking {
 			p.give() // it may wait for an answer that went with it, too
 		}
 
@@ -320,7 +324,7 @@ func (p *Puller) changed(status nats.Status) error {
 		return errClosed
 	default:
 		if !p.offline {
-			p.offline, p.up = true, false
+			p.offline, p.pulling, p.up = true, false, false
 			p.Down(nats.ErrDisconnected)
 		}
 
@@ -330,23 +334,31 @@ func (p *Puller) changed(status nats.Status) error {
 
 // overdue notices what nobody reports: a silent server, and a missed status change.
 func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
-	p.timer.Reset(expires + silence)
+	next := expires + silence
+	defer func() { p.timer.Reset(next) }()
 
 	switch {
 	case p.Conn.IsClosed():
 		return errClosed
 	case p.offline && p.Conn.IsConnected():
 		return p.changed(nats.CONNECTED)
-	case p.left.Load() > 0 && !p.offline:
-		p.seek(ctx, found, ErrSilent)
+	case p.offline:
+		return nil
+	}
+
+	for _, s := range p.sources {
+		if !s.isOut() || s.lost {
+			continue
+		}
+
+		if waits := expires + silence - time.Since(s.sent); waits > 0 {
+			next = min(next, waits)
+
+			continue
+		}
+
+		p.seek(ctx, s, found, ErrSilent)
 	}
 
 	return nil
-}
-
-// unsubscribe ends the subscription and waits for its callback to return.
-func (p *Puller) unsubscribe() {
-	_ = p.sub.Unsubscribe() //nolint:errcheck // with the connection gone there is nothing to unsubscribe
-
-	<-p.closed
 }

@@ -1,0 +1,63 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrFenced is what every FencedError is.
+	ErrFenced = errors.New("step: another attempt has taken over")
+
+	// ErrMisuse is returned when the code of a handler uses steps in a way that cannot work.
+	ErrMisuse = errors.New("step: misuse")
+
+	// ErrNotRecorded is returned when the result of a step could not be recorded, or nobody
+	// knows whether it was.
+	ErrNotRecorded = errors.New("step: result not recorded")
+
+	// ErrTooLarge is returned for a result of more than MaxResult bytes.
+	ErrTooLarge = errors.New("step: result is too large")
+)
+
+// FencedError says that a later attempt has taken the job's journal over.
+type FencedError struct {
+	// Deliveries is how often the job had been delivered when that attempt began.
+	Deliveries int
+
+	// Job is the ID of the job.
+	Job string
+}
+
+// Error names the job.
+func (e *FencedError) Error() string {
+	return fmt.Sprintf("step: another attempt (delivery %d) has taken over job %s", e.Deliveries, e.Job)
+}
+
+// Is makes errors.Is(err, ErrFenced) true.
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+
+// RecordError says that what is recorded cannot be read.
+type RecordError struct {
+	// Cause is why.
+	Cause error
+
+	// Job is the ID of the job.
+	Job string
+
+	// Step is the name of the step, empty when all of the record is unreadable.
+	Step string
+}
+
+// Error names the step and says what to do.
+func (e *RecordError) Error() string {
+	if e.Step == "" {
+		return fmt.Sprintf("step: the journal of job %s cannot be read: %v (remove its key to start the job over)", e.Job, e.Cause)
+	}
+
+	return fmt.Sprintf("step: the recorded result of %q of job %s cannot be read: %v (a step whose result has a new type needs a new name)",
+		e.Step, e.Job, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *RecordError) Unwrap() error { return e.Cause }

@@ -1,0 +1,356 @@
+// Package journal records what the steps of a job returned, so that a later attempt at the
+// job has it.
+//
+// All steps of a job are in one record, and every write replaces the revision that the
+// writer knows: who takes the record over, by writing it, has seen every step that was
+// ever acknowledged, and from then on whoever had it before is refused. So one record is
+// the results, their order and the fence at once, and a read that was stale shows by the
+// write after it.
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/span"
+)
+
+// MaxSteps is how many steps a job may have. All are named in one record.
+const MaxSteps = 256
+
+// Attempt is one attempt at one job.
+type Attempt struct {
+	// Consumer is the durable name of the consumer.
+	Consumer string
+
+	// Created is when the consumer was made, in Unix nanoseconds: it counts deliveries.
+	Created int64
+
+	// Deliveries is how often the job's message was delivered, this time included.
+	Deliveries int
+
+	// Job is the job's ID, for messages.
+	Job string
+
+	// Lost is called once when another attempt has taken the journal over.
+	Lost func(error)
+
+	// Resume is the key of the journal to go on with, empty for the message's own.
+	Resume string
+
+	// Sequence is the position of the job's message in its stream.
+	Sequence uint64
+
+	// Stored is when the stream stored the message.
+	Stored time.Time
+
+	// Stream is the stream.
+	Stream string
+
+	// Unsure says that the server may have forgotten an attempt before this one.
+	Unsure bool
+}
+
+// fresh says that no attempt was before this one, so there is no journal yet.
+func (a Attempt) fresh() bool { return a.Deliveries <= 1 && a.Resume == "" }
+
+// origin is equal for attempts whose deliveries can be compared.
+func (a Attempt) origin() string {
+	return strconv.FormatInt(a.Created, 36) + "-" + strconv.FormatUint(a.Sequence, 10)
+}
+
+// Journal is the journal of one job in the hands of one attempt. Its methods may be called
+// by many at once.
+type Journal struct {
+	attempt Attempt
+	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
+	limits  limits
+	server  *Store     // makes store, when a step needs it
+	span    *span.Span // of requests that end with base
+	store   backend
+	turn    chan struct{} // holds an element while somebody uses what follows
+
+	acked    bool // a write of this attempt was acknowledged
+	broken   error
+	head     []byte // of the records that this attempt writes
+	opened   bool
+	revision uint64
+	steps    []entry
+	taken    bool            // over from an earlier attempt
+	used     map[string]bool // of this attempt: false while it runs
+	writer   string          // unique to this attempt: what settles a write whose outcome is unknown
+}
+
+// backend stores the record and the parts of one journal.
+type backend interface {
+	drop(subject string)
+	fetch(ctx context.Context, subject string) ([]byte, error)
+	forget(data []byte, expect uint64)
+	load(ctx context.Context) (data []byte, revision uint64, err error)
+	put(ctx context.Context, subject string, data []byte) error
+	save(ctx context.Context, data []byte, expect uint64) (revision uint64, err error)
+}
+
+// limits say how long a write is tried and how records are kept.
+type limits struct {
+	codec   *codec
+	part    int // bytes of a message
+	settle  time.Duration
+	timeout time.Duration // of one request
+	ttl     time.Duration
+}
+
+// Do returns what the step recorded, or else runs it and records what it returns. An error
+// of run is returned as it is, and nothing is recorded. With ErrTooLarge it returns the
+// result as well.
+func (j *Journal) Do(ctx context.Context, name string, run func(context.Context) ([]byte, error)) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+
+	data, done, err := j.begin(ctx, name)
+	if err != nil || done {
+		return data, err
+	}
+
+	recorded := false
+
+	defer func() {
+		if !recorded { // also when run panics
+			j.abort(name)
+		}
+	}()
+
+	if data, err = run(ctx); err != nil {
+		return nil, err
+	}
+
+	result, err := j.record(name, data)
+	if err != nil {
+		if errors.Is(err, ErrTooLarge) {
+			return data, err
+		}
+
+		return nil, err
+	}
+
+	recorded = true
+
+	return result, nil
+}
+
+// Fenced returns the error with which another attempt's take-over was noticed, or nil.
+func (j *Journal) Fenced() error {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+
+	if errors.Is(j.broken, ErrFenced) {
+		return j.broken
+	}
+
+	return nil
+}
+
+// Close ends the attempt: from now on no step begins.
+func (j *Journal) Close() {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+
+	j.span.End()
+
+	if j.broken == nil {
+		j.broken = fmt.Errorf("%w: the attempt at job %s has ended", ErrMisuse, j.attempt.Job)
+	}
+}
+
+// Forget is called when the job is completed, which the server has confirmed. The journal
+// of a job that was delivered once is kept for another minute, for a delivery that is on
+// its way already. After more deliveries it is kept as long as any, since an earlier
+// attempt may still run somewhere. Nothing is waited for.
+func (j *Journal) Forget() {
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
+
+	if !j.acked || !j.attempt.fresh() || j.taken || errors.Is(j.broken, ErrFenced) || errors.Is(j.broken, ErrNotRecorded) {
+		return
+	}
+
+	kept := slices.DeleteFunc(slices.Clone(j.steps), func(e entry) bool { return e.Object != nil })
+
+	data, err := encode(j.head, kept)
+	if err != nil {
+		return // it goes by its TTL
+	}
+
+	j.store.forget(data, j.revision)
+
+	for _, e := range j.steps {
+		for part := range e.parts() {
+			j.store.drop(e.Object.subject(part))
+		}
+	}
+}
+
+// begin looks the step up. done says that data is its result; otherwise the caller runs it.
+func (j *Journal) begin(ctx context.Context, name string) (data []byte, done bool, err error) {
+	if err := j.enter(ctx); err != nil {
+		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
+	}
+	defer j.leave()
+
+	if j.broken != nil {
+		return nil, false, fmt.Errorf("step: %q was not started: %w", name, j.broken)
+	}
+
+	if err := j.open(ctx); err != nil {
+		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
+	}
+
+	if _, used := j.used[name]; used {
+		return nil, false, fmt.Errorf("%w: step %q comes twice in one attempt: number the steps of a loop", ErrMisuse, name)
+	}
+
+	if data, done, err = j.recall(ctx, name); done || err != nil {
+		return data, done, err
+	}
+
+	if len(j.steps)+j.running() >= MaxSteps {
+		return nil, false, fmt.Errorf("%w: step %q is one too many: a job may have %d", ErrMisuse, name, MaxSteps)
+	}
+
+	j.used[name] = false
+
+	return nil, false, nil
+}
+
+// enter waits for its turn. A context that has ended starts nothing.
+func (j *Journal) enter(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+
+	select {
+	case j.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+func (j *Journal) leave() { <-j.turn }
+
+// ended says that a context has ended, and why.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return errors.Join(ctx.Err(), cause)
+	}
+
+	return context.Cause(ctx)
+}
+
+func (j *Journal) abort(name string) {
+	j.turn <- struct{}{}
+	defer j.leave()
+
+	delete(j.used, name)
+}
+
+// recall returns the recorded result of a step. One that has messages of its own is written
+// again when half their time is over, since writing the record does not prolong it.
+func (j *Journal) recall(ctx context.Context, name string) (data []byte, found bool, err error) {
+	i := slices.IndexFunc(j.steps, func(e entry) bool { return e.Name == name })
+	if i < 0 {
+		return nil, false, nil
+	}
+
+	e, until := j.steps[i], j.until()
+
+	data, err = j.result(ctx, until, e)
+	if errors.Is(err, errMissing) {
+		j.steps = slices.Delete(slices.Clone(j.steps), i, i+1) // its time is over: it was never recorded
+
+		return nil, false, nil
+	}
+
+	if err != nil {
+		return nil, false, err
+	}
+
+	if e.Object != nil && time.Since(time.UnixMilli(e.At)) > j.limits.ttl/2 {
+		if err := j.renew(ctx, until, i, data); err != nil {
+			return nil, false, err
+		}
+	}
+
+	j.used[name] = true
+
+	return data, true, nil
+}
+
+func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte) error {
+	again, err := j.pack(ctx, until, j.steps[i].Name, data)
+	if err != nil {
+		return err
+	}
+
+	steps := slices.Clone(j.steps)
+	steps[i] = again
+
+	return j.write(ctx, until, steps)
+}
+
+func (j *Journal) running() int {
+	n := 0
+
+	for _, done := range j.used {
+		if !done {
+			n++
+		}
+	}
+
+	return n
+}
+
+// record writes the result of a step and returns it, or what an earlier attempt recorded of
+// which this one could not know. It does not end with the handler's context: what was done
+// is worth recording, above all when there is no more time to do it again.
+func (j *Journal) record(name string, data []byte) ([]byte, error) {
+	j.turn <- struct{}{}
+	defer j.leave()
+
+	if j.broken != nil {
+		return nil, fmt.Errorf("step: %q was not recorded: %w", name, j.broken)
+	}
+
+	ctx, until := j.base, j.until()
+
+	added, err := j.pack(ctx, until, name, data)
+	if err != nil {
+		return nil, err
+	}
+
+	err = j.write(ctx, until, append(j.steps, added))
+	if errors.Is(err, errOutrun) {
+		err = j.takeOver(ctx, until)
+		if err == nil {
+			if earlier, found, rerr := j.recall(ctx, name); found || rerr != nil {
+				return earlier, rerr
+			}
+
+			err = j.write(ctx, until, append(j.steps, added))
+		}
+	}
+
+	if err != nil {
+		return nil, fmt.Errorf("step: %q was not recorded: %w", name, err)
+	}
+
+	j.used[name] = true
+
+	return bytes.Clone(data), nil
+}

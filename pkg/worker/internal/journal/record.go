@@ -1,0 +1,208 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	version = 1
+
+	// maxName bounds the name of a step, in bytes.
+	maxName = 100
+)
+
+// record is the first line of a journal: JSON that says what follows it. The results come
+// after the line feed, one after the other, byte for byte.
+type record struct {
+	Version    int     `json:"v"`
+	Writer     string  `json:"writer"`
+	Origin     string  `json:"origin"`
+	Deliveries int     `json:"deliveries"`
+	Job        string  `json:"job,omitempty"`
+	Steps      []entry `json:"steps,omitempty"` // always present, and last
+}
+
+// entry is one step.
+type entry struct {
+	Name   string  `json:"name"`
+	At     int64   `json:"at"`               // Unix milliseconds, by the worker's clock
+	Size   int     `json:"size"`             // bytes in this record
+	Codec  string  `json:"codec,omitempty"`  // of the bytes as they are stored
+	Length int     `json:"length,omitempty"` // of the result, when they are not it
+	Object *object `json:"object,omitempty"` // where they are, when they are not in this record
+
+	data []byte
+	line []byte // the JSON of the fields above, once it was made
+}
+
+// object is a result in messages of its own.
+type object struct {
+	ID    string `json:"id"`
+	Parts int    `json:"parts"`
+	Size  int    `json:"size"`
+}
+
+func (o *object) subject(part int) string { return o.ID + "." + strconv.Itoa(part) }
+
+// parts yields the numbers of the messages that hold the result besides the record.
+func (e entry) parts() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		if e.Object == nil {
+			return
+		}
+
+		for part := range e.Object.Parts {
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}
+
+// head is the JSON of a record without steps, for encode.
+func (rec record) head() ([]byte, error) {
+	head, err := json.Marshal(rec)
+	if err != nil {
+		return nil, fmt.Errorf("step: encode the journal: %w", err)
+	}
+
+	return append(head[:len(head)-1], `,"steps":[`...), nil
+}
+
+// encode writes a record that has the given steps. It keeps the JSON of each in steps, since
+// the record is written again with the next.
+func encode(head []byte, steps []entry) ([]byte, error) {
+	const closing = "]}\n"
+
+	size := len(head) + len(closing)
+
+	for i := range steps {
+		if err := steps[i].marshal(); err != nil {
+			return nil, err
+		}
+
+		size += len(steps[i].line) + 1 + len(steps[i].data)
+	}
+
+	data := append(make([]byte, 0, size), head...)
+
+	for i, e := range steps {
+		if i > 0 {
+			data = append(data, ',')
+		}
+
+		data = append(data, e.line...)
+	}
+
+	data = append(data, closing...)
+
+	for _, e := range steps {
+		data = append(data, e.data...)
+	}
+
+	return data, nil
+}
+
+// marshal makes the line. The plain form is by hand: it is most of what a step costs here.
+func (e *entry) marshal() error {
+	if e.line != nil {
+		return nil
+	}
+
+	var err error
+
+	if e.Codec != "" || e.Object != nil || strings.ContainsFunc(e.Name, needsEscape) {
+		if e.line, err = json.Marshal(e); err != nil {
+			return fmt.Errorf("step: encode step %q: %w", e.Name, err)
+		}
+
+		return nil
+	}
+
+	const room = 64
+
+	line := append(make([]byte, 0, len(e.Name)+room), `{"name":"`...)
+	line = append(line, e.Name...)
+	line = append(line, `","at":`...)
+	line = strconv.AppendInt(line, e.At, 10)
+	line = append(line, `,"size":`...)
+	line = strconv.AppendInt(line, int64(e.Size), 10)
+	line = append(line, '}')
+	e.line = line
+
+	return nil
+}
+
+func needsEscape(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r >= utf8.RuneSelf }
+
+// decode is the inverse of encode. The results share memory with data.
+func decode(data []byte) (record, error) {
+	var rec record
+
+	line, rest, found := bytes.Cut(data, []byte{'\n'})
+	if !found {
+		return record{}, errors.New("the first line has no end")
+	}
+
+	err := json.Unmarshal(line, &rec)
+
+	switch {
+	case rec.Version > version: // first: its fields may be of other types
+		return record{}, fmt.Errorf("a newer program wrote it: version %d, this one knows %d", rec.Version, version)
+	case err != nil:
+		return record{}, fmt.Errorf("the first line is not JSON: %w", err)
+	case rec.Version < 1 || rec.Writer == "":
+		return record{}, fmt.Errorf("version %d, writer %q", rec.Version, rec.Writer)
+	}
+
+	for i := range rec.Steps {
+		e := &rec.Steps[i]
+		if err := e.check(len(rest)); err != nil {
+			return record{}, err
+		}
+
+		e.data, rest = rest[:e.Size:e.Size], rest[e.Size:]
+	}
+
+	if len(rest) > 0 {
+		return record{}, fmt.Errorf("%d bytes too many", len(rest))
+	}
+
+	return rec, nil
+}
+
+// check refuses what this package does not write. left is how many bytes there are.
+func (e *entry) check(left int) error {
+	switch {
+	case e.Size < 0 || e.Size > left:
+		return fmt.Errorf("step %q has %d bytes of %d", e.Name, e.Size, left)
+	case e.Codec != "" && e.Codec != codecZstd:
+		return fmt.Errorf("step %q has the unknown codec %.32q", e.Name, e.Codec)
+	case e.Length < 0 || e.Length > MaxResult || e.Length > 0 && e.Codec == "":
+		return fmt.Errorf("step %q is of %d bytes, codec %q (the limit is %d)", e.Name, e.Length, e.Codec, MaxResult)
+	case e.Object == nil:
+		return nil
+	case e.Size != 0 || e.Object.Parts < 1 || e.Object.Parts > maxParts || e.Object.Size < 0 || e.Object.Size > MaxResult ||
+		strings.ContainsAny(e.Object.ID, ".*> ") || e.Object.ID == "":
+		return fmt.Errorf("step %q is in the impossible object %+v", e.Name, *e.Object)
+	}
+
+	return nil
+}
+
+// checkName refuses names that nobody could read in a log.
+func checkName(name string) error {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return fmt.Errorf("%w: the name %.120q: use 1 to %d bytes of text", ErrMisuse, name, maxName)
+	}
+
+	return nil
+}

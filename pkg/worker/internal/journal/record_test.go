@@ -1,0 +1,136 @@
+package journal
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// sample is a record with every kind of entry.
+func sample() record {
+	return record{
+		Version: version, Writer: "w", Origin: "1-2", Deliveries: 3, Job: "id", Steps: []entry{
+			{Name: `quo"ted \ and <b> שלום`, At: 1, data: []byte{}},
+			{Name: "plain", At: 1, Size: 4, data: []byte("soup")},
+			{Name: "empty", At: 2, data: []byte{}},
+			{Name: "packed", At: 3, Size: 2, Codec: codecZstd, Length: 5000, data: []byte{0, '\n'}},
+			{Name: "large", At: 4, Codec: codecZstd, Length: 9000, Object: &object{ID: "x", Parts: 2, Size: 700}, data: []byte{}},
+		},
+	}
+}
+
+func encoded(t testing.TB, rec record, steps []entry) []byte {
+	t.Helper()
+
+	head, err := rec.head()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	data, err := encode(head, steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return data
+}
+
+func TestRecordIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+
+	data := encoded(t, record{Version: version, Writer: "w", Origin: "1-2", Deliveries: 3, Job: "id"}, sample().Steps)
+
+	got, err := decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if diff := cmp.Diff(sample(), got, cmp.AllowUnexported(entry{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUnreadableRecordsAreRefused(t *testing.T) {
+	t.Parallel()
+
+	for name, data := range map[string]string{
+		"empty":             "",
+		"no line":           `{"v":1,"writer":"w"}`,
+		"no JSON":           "soup\n",
+		"newer":             `{"v":2,"writer":["of another type"]}` + "\n",
+		"no version":        `{"writer":"w"}` + "\n",
+		"no writer":         `{"v":1}` + "\n",
+		"too short":         `{"v":1,"writer":"w","steps":[{"name":"a","size":5}]}` + "\nsoup",
+		"too long":          `{"v":1,"writer":"w","steps":[{"name":"a","size":3}]}` + "\nsoup",
+		"negative":          `{"v":1,"writer":"w","steps":[{"name":"a","size":-1}]}` + "\n",
+		"unknown codec":     `{"v":1,"writer":"w","steps":[{"name":"a","codec":"lzw"}]}` + "\n",
+		"bomb":              `{"v":1,"writer":"w","steps":[{"name":"a","codec":"zstd","length":99999999999}]}` + "\n",
+		"length of nothing": `{"v":1,"writer":"w","steps":[{"name":"a","length":1}]}` + "\n",
+		"object's wildcard": `{"v":1,"writer":"w","steps":[{"name":"a","object":{"id":"*","parts":1,"size":1}}]}` + "\n",
+		"endless object":    `{"v":1,"writer":"w","steps":[{"name":"a","object":{"id":"x","parts":1000000,"size":1}}]}` + "\n",
+		"object and bytes":  `{"v":1,"writer":"w","steps":[{"name":"a","size":4,"object":{"id":"x","parts":1,"size":1}}]}` + "\nsoup",
+	} {
+		if rec, err := decode([]byte(data)); err == nil {
+			t.Errorf("%s: read as %+v", name, rec)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(encoded(f, record{Version: version, Writer: "w"}, sample().Steps))
+	f.Add([]byte(`{"v":1,"writer":"w","steps":[{"name":"a","size":4}]}` + "\nsoup"))
+
+	f.Add([]byte(`{"v":1,"writer":"w"}` + "\n"))
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec, err := decode(data)
+		if err != nil {
+			return
+		}
+
+		head := rec
+		head.Steps = nil
+
+		again := encoded(t, head, slices.Clone(rec.Steps))
+
+		second, err := decode(again)
+		if err != nil {
+			t.Fatalf("%q was read, and is not when written as %q: %v", data, again, err)
+		}
+
+		if diff := cmp.Diff(rec, second, cmp.AllowUnexported(entry{}), cmpopts.IgnoreFields(entry{}, "line"), cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestUnreadableJournalIsNamed(t *testing.T) {
+	t.Parallel()
+
+	m := NewMemory()
+	m.data, m.revision, m.deliveries = []byte("soup\n"), 1, 1
+
+	_, err := m.Open(t.Context(), nil).Do(t.Context(), "a", nil)
+	if unreadable, ok := errors.AsType[*RecordError](err); !ok || unreadable.Step != "" || !strings.Contains(err.Error(), "remove its key") {
+		t.Errorf("%v, want a RecordError that says what to do", err)
+	}
+}
+
+func TestKeysAreTokens(t *testing.T) {
+	t.Parallel()
+
+	if key := Key(7, time.Unix(1, 5)); key != "7-1000000005" || !ValidKey(key) {
+		t.Errorf("key %q", key)
+	}
+
+	for _, key := range []string{"", "*", ">", "7", "7-", "-1", "7-1.x", "7-1 ", "7--1", strings.Repeat("1", 21) + "-1"} {
+		if ValidKey(key) {
+			t.Errorf("%q is taken for a key", key)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/span"
+)
+
+// Between two tries of a write whose outcome is unknown. A leader change takes seconds, a
+// lost answer costs one try.
+const (
+	minWait = 5 * time.Millisecond
+	maxWait = 250 * time.Millisecond
+)
+
+// errOutrun says that a journal of which this attempt knew nothing was there.
+var errOutrun = errors.New("the journal has changed")
+
+// open makes the journal this attempt's. The first attempt at a job need not look.
+func (j *Journal) open(ctx context.Context) error {
+	if j.opened {
+		return nil
+	}
+
+	j.used, j.writer = make(map[string]bool), nuid.Next()
+
+	head, err := record{
+		Version: version, Writer: j.writer, Origin: j.attempt.origin(), Deliveries: j.attempt.Deliveries, Job: j.attempt.Job,
+	}.head()
+	if err != nil {
+		return err
+	}
+
+	j.head = head
+
+	if j.store == nil {
+		j.store = j.server.journal(j.attempt)
+	}
+
+	if !j.attempt.fresh() || j.attempt.Unsure {
+		if err := j.takeOver(ctx, j.until()); err != nil {
+			return err
+		}
+	}
+
+	j.opened = true
+
+	return nil
+}
+
+// takeOver reads the journal and writes it again under this attempt's name. The write is
+// accepted only at the revision that was read, so nothing was missed, and nobody who had
+// the journal before can write any more.
+func (j *Journal) takeOver(ctx context.Context, until time.Time) error {
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		now, revision, err := j.load(ctx)
+		if err == nil {
+			if now.Origin == j.attempt.origin() && now.Deliveries > j.attempt.Deliveries {
+				return j.fenced(now) // a later attempt is at work
+			}
+
+			if j.attempt.fresh() && revision == 0 {
+				return nil // nothing was forgotten
+			}
+
+			j.taken, j.revision, j.steps = true, revision, now.Steps
+
+			if err = j.write(ctx, until, j.steps); err == nil || !errors.Is(err, errOutrun) {
+				return err
+			}
+		}
+
+		if isPermanent(err) || !pause(ctx, wait, until) {
+			return fmt.Errorf("read the journal of job %s: %w", j.attempt.Job, err)
+		}
+	}
+}
+
+// load reads the record as the stream's leader has it.
+func (j *Journal) load(ctx context.Context) (record, uint64, error) {
+	once, cancel := context.WithTimeout(ctx, j.limits.timeout)
+	defer cancel()
+
+	data, revision, err := j.store.load(once)
+	if err != nil || len(data) == 0 {
+		return record{}, revision, err
+	}
+
+	rec, err := decode(data)
+	if err != nil {
+		return record{}, 0, &RecordError{Cause: err, Job: j.attempt.Job}
+	}
+
+	return rec, revision, nil
+}
+
+// write replaces the record by one with the given steps.
+//
+// A refusal proves no more than a time-out does: around a change of leader both have been
+// seen for writes that were applied. So after either the record is read back. If this
+// attempt wrote it, it is this write, since there is one at a time. If it is as it was, or
+// older because whoever answered was deposed, the same is sent again. A later record of
+// somebody else ends the attempt, or shows one that began without looking what there was.
+func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) error {
+	data, err := encode(j.head, steps)
+	if err != nil {
+		return err
+	}
+
+	var last error
+
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		revision, err := j.save(ctx, data)
+		if err == nil {
+			j.acked, j.revision, j.steps = true, revision, steps
+
+			return nil
+		}
+
+		if isPermanent(err) {
+			return fmt.Errorf("%w: %w", ErrNotRecorded, err)
+		}
+
+		now, revision, rerr := j.load(ctx)
+
+		switch {
+		case rerr != nil:
+			last = errors.Join(err, rerr)
+		case revision <= j.revision:
+			last = err
+		case now.Writer == j.writer:
+			j.acked, j.revision, j.steps = true, revision, steps
+
+			return nil
+		case j.acked:
+			return j.fenced(now)
+		default:
+			return errOutrun
+		}
+
+		if isPermanent(rerr) || !pause(ctx, wait, until) {
+			j.broken = fmt.Errorf("%w: job %s: %w", ErrNotRecorded, j.attempt.Job, last)
+
+			return j.broken
+		}
+	}
+}
+
+// save sends a write once. Those of results, which all have the same base, share a context.
+func (j *Journal) save(ctx context.Context, data []byte) (uint64, error) {
+	if ctx != j.base {
+		once, cancel := context.WithTimeout(ctx, j.limits.timeout)
+		defer cancel()
+
+		return j.store.save(once, data, j.revision)
+	}
+
+	if j.span == nil {
+		j.span = span.New(j.base, j.limits.timeout)
+	}
+
+	defer j.span.Pause()
+
+	return j.store.save(j.span.Begin(), data, j.revision)
+}
+
+// fenced ends the attempt because of what the record says.
+func (j *Journal) fenced(now record) error {
+	err := &FencedError{Deliveries: now.Deliveries, Job: j.attempt.Job}
+	j.broken = err
+
+	if j.attempt.Lost != nil {
+		j.attempt.Lost(err)
+	}
+
+	return err
+}
+
+// until is when what begins now is given up.
+func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
+
+// pause waits about d, ±50 %, and says whether there is time for another try.
+func pause(ctx context.Context, d time.Duration, until time.Time) bool {
+	left := time.Until(until)
+	if left <= 0 {
+		return false
+	}
+
+	d = d/2 + rand.N(d) //nolint:gosec // spreads retries, guards nothing
+	t := time.NewTimer(min(d, left))
+	defer t.Stop()
+
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

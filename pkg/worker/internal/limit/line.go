@@ -1,0 +1,145 @@
+package limit
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// arrange has those sit who may get a permit now, and the others wait without a seat, or
+// not at all. It returns how many sit.
+func (g *gate) arrange(now time.Time) int {
+	room, sit := g.room(now), 0
+	g.starving = false
+
+	for _, w := range slices.Clone(g.waiters) {
+		switch {
+		case w.done: // sent away for another
+		case sit < room && !g.starving && (!w.parked || w.seat.Take()):
+			g.unpark(w)
+
+			sit++
+		case sit < room && w.parked:
+			g.starving = true
+		case w.parked:
+		case w.try && !g.soon(now, w):
+			g.answer(w, grant{err: errRefused})
+		default:
+			g.park(now, w)
+		}
+	}
+
+	if g.starving {
+		g.set.starve(g)
+	}
+
+	return sit
+}
+
+// park has a waiter wait without a seat. When too many do, the last in line is sent away.
+func (g *gate) park(now time.Time, w *waiter) {
+	parked, last := 0, w
+
+	for _, other := range g.waiters {
+		if other.parked {
+			parked++
+		}
+
+		if other.parked && other.sequence > last.sequence && !other.try {
+			last = other
+		}
+	}
+
+	// No key takes more than half of the room, nor more than what it leaves.
+	if room := g.set.cfg.Waiting - int(g.set.parked.Load()); parked > 0 && parked >= room || room <= 0 {
+		err := errRefused
+		if !last.try {
+			err = &FullError{Delay: g.delay(now)}
+		}
+
+		g.answer(last, grant{err: err})
+	}
+
+	if w.done {
+		return
+	}
+
+	w.parked = true
+	g.set.parked.Add(1)
+	w.seat.Give()
+}
+
+// soon reports whether a job that has other permits waits for its start with them.
+func (g *gate) soon(now time.Time, w *waiter) bool {
+	if g.spec.Rate == 0 || g.spec.Concurrency > 0 {
+		return false
+	}
+
+	before := slices.Index(g.waiters, w)
+
+	return g.rec.next(g.spec, now).Add(time.Duration(before) * g.spec.gap()).Before(now.Add(patience))
+}
+
+// room returns how many can be let in now, as far as is known.
+func (g *gate) room(now time.Time) int {
+	room := len(g.waiters)
+
+	if g.spec.Concurrency > 0 {
+		rec := g.rec.clone()
+		rec.without(g.set.isGone)
+		rec.set(g.owner, g.held, 0)
+		room = min(room, rec.most(g.spec.Concurrency, g.owner, g.owes(now))-g.used)
+	}
+
+	if g.spec.Rate > 0 {
+		rec := g.rec
+		room = min(room, len(rec.take(g.spec, now, max(room, 0))))
+	}
+
+	return max(room, 0)
+}
+
+// owes reports whether permits are to be left to those in line: not when they left a free
+// one lying, and not at once when they go from job to job here.
+func (g *gate) owes(now time.Time) bool {
+	lying := g.rec.total() < g.spec.Concurrency && !now.Before(g.seen.Add(grace))
+
+	return !lying && (g.held == 0 || !now.Before(g.turn))
+}
+
+// pace measures how often jobs start here while some wait.
+func (g *gate) pace(now time.Time) {
+	const weight = 8
+
+	since := now.Sub(g.began)
+	g.every = cmp.Or(g.every, since)
+	g.every += (since - g.every) / weight
+	g.began = now
+}
+
+// delay is when a job that is sent away should be back: a little before those ahead of it,
+// here and away, will have started, so that there is always one to start. It goes by the
+// pace of late, or by how long nothing has started, and trusts that no further than it has
+// been seen.
+func (g *gate) delay(now time.Time) time.Duration {
+	const shortest, longest = 100 * time.Millisecond, time.Minute
+
+	trusted := min(2*shortest+2*now.Sub(g.busy), longest)
+
+	gap := max(g.every, now.Sub(g.began)) / 2
+	if g.spec.Rate > 0 {
+		gap = max(gap, g.spec.gap())
+	}
+
+	g.away = laterOf(g.away, now.Add(gap*time.Duration(len(g.waiters)/2))).Add(gap)
+
+	wait := g.away.Sub(now)
+	if wait < trusted {
+		return max(wait, shortest)
+	}
+
+	g.away = now.Add(trusted)
+
+	return trusted/2 + rand.N(trusted/2) //nolint:gosec // spreads, guards nothing
+}

@@ -1,0 +1,346 @@
+package limit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nuid"
+)
+
+const (
+	// beats is how often a lease is renewed in its time.
+	beats = 3
+
+	// margin is the part of a lease's time by which it ends early for who has it: clocks may
+	// differ in speed.
+	margin = 10
+
+	// forgetAfter is how long it is known of a worker whether it lives.
+	forgetAfter = time.Hour
+)
+
+// member is what is stored of a worker.
+type member struct {
+	// Ended says that its permits are void.
+	Ended bool `json:"ended,omitempty"`
+
+	// TTL is that of its lease.
+	TTL time.Duration `json:"ttl"`
+}
+
+// watched is another worker.
+type watched struct {
+	next     time.Time // when to look again
+	revision uint64
+	seen     bool
+	since    time.Time // when that revision was first seen
+	ttl      time.Duration
+	wanted   time.Time // when somebody last asked
+}
+
+// name is the name under which permits are held now.
+func (s *Set) name() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.id
+}
+
+// live reports whether there is a lease. It is called with mu held.
+func (s *Set) live(now time.Time) bool { return now.Before(s.until) }
+
+func (s *Set) isLive(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return id == s.id && s.live(time.Now())
+}
+
+// ensure sees to it that there is a lease.
+func (s *Set) ensure() bool {
+	if s.isLive(s.name()) {
+		return true
+	}
+
+	s.renew()
+
+	return s.isLive(s.name())
+}
+
+// isDue reports whether the lease is to be renewed.
+func (s *Set) isDue() bool { return s.untilDue() <= 0 }
+
+func (s *Set) untilDue() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.renewed.IsZero() {
+		return s.cfg.Lease / beats // nobody has needed one
+	}
+
+	return time.Until(s.renewed.Add(s.cfg.Lease / beats))
+}
+
+// renew makes the lease last, or begins one. It counts from when the write was sent that the
+// server acknowledged.
+func (s *Set) renew() {
+	s.renewing.Lock()
+	defer s.renewing.Unlock()
+
+	for range 2 {
+		s.mu.Lock()
+		id, expect := s.id, s.revision
+		s.mu.Unlock()
+
+		sent := time.Now()
+
+		revision, err := s.put(s.member(id), member{TTL: s.cfg.Lease}, expect, s.memberFor())
+		if err == nil {
+			s.extend(id, revision, sent)
+
+			return
+		}
+
+		if s.ctx.Err() != nil {
+			return
+		}
+
+		s.report(err)
+
+		if !s.reread(id, expect) {
+			break
+		}
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	// Sooner than a renewal that succeeded.
+	s.renewed = time.Now().Add(-s.cfg.Lease/beats + s.cfg.Lease/20)
+	s.again()
+}
+
+// extend takes an acknowledgement.
+func (s *Set) extend(id string, revision uint64, sent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if id != s.id || s.closed {
+		return
+	}
+
+	until := sent.Add(s.cfg.Lease - s.cfg.Lease/margin)
+	s.renewed, s.revision, s.until = sent, revision, until
+
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+
+	s.timer = time.AfterFunc(time.Until(until), func() { s.lapse(id, until) })
+	s.again()
+}
+
+// reread finds out what became of a renewal that was not acknowledged, and reports whether
+// another can be tried.
+func (s *Set) reread(id string, expect uint64) bool {
+	data, revision, err := s.get(s.member(id))
+	if err != nil {
+		return false
+	}
+
+	var m member
+	if revision == 0 && expect > 0 || json.Unmarshal(data, &m) == nil && m.Ended {
+		s.lose(id, fmt.Errorf("%w: it was ended by another worker, or deleted", ErrLost))
+
+		return true // under another name
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if id == s.id {
+		s.revision = max(revision, expect)
+	}
+
+	return revision > expect
+}
+
+// lapse is called when a lease should be over.
+func (s *Set) lapse(id string, until time.Time) {
+	s.mu.Lock()
+	over := s.until.Equal(until)
+	s.mu.Unlock()
+
+	if over {
+		s.lose(id, fmt.Errorf("%w: it could not be renewed", ErrLost))
+	}
+}
+
+// lose ends all that is done under permits of a lease that is over. From here on permits are
+// held under another name.
+func (s *Set) lose(id string, err error) {
+	s.mu.Lock()
+
+	if id != s.id {
+		s.mu.Unlock()
+
+		return
+	}
+
+	s.gone[id] = true
+	s.id, s.revision, s.until = nuid.Next(), 0, time.Time{}
+
+	var lost []*Pass
+
+	for p := range s.passes {
+		for _, held := range p.held {
+			if held.gate.spec.Concurrency > 0 && held.owner == id {
+				lost = append(lost, p)
+
+				break
+			}
+		}
+	}
+	s.mu.Unlock()
+
+	for _, p := range lost {
+		p.lost(err)
+	}
+
+	if len(lost) > 0 && s.cfg.Lost != nil {
+		s.cfg.Lost(err)
+	}
+
+	s.pokeAll()
+}
+
+// resign ends the lease, so that nobody waits for its end.
+func (s *Set) resign() {
+	s.mu.Lock()
+	id, expect := s.id, s.revision
+	s.mu.Unlock()
+
+	if expect > 0 {
+		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, expect, s.memberFor()) //nolint:errcheck // it ends by itself
+	}
+}
+
+func (s *Set) memberFor() time.Duration { return max(forgetAfter, 4*s.cfg.Lease) }
+
+func (s *Set) member(id string) string { return s.subject("workers." + id) }
+
+// isGone reports whether a worker's permits are void.
+func (s *Set) isGone(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.gone[id]
+}
+
+// watch asks whether a worker lives.
+func (s *Set) watch(id string, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	now := time.Now()
+
+	w := s.watched[id]
+	if w == nil {
+		w = &watched{ttl: ttl}
+		s.watched[id] = w
+	}
+
+	if now.Sub(w.wanted) > recheck {
+		s.again()
+	}
+
+	w.ttl, w.wanted = max(w.ttl, ttl), now
+}
+
+// lookAtOthers looks at those who are waited for, and returns when to do so again.
+func (s *Set) lookAtOthers() time.Duration {
+	next := time.Hour
+
+	for {
+		now := time.Now()
+		id := ""
+
+		s.mu.Lock()
+		for other, w := range s.watched {
+			switch {
+			case s.gone[other] || now.Sub(w.wanted) > 2*recheck:
+			case w.next.After(now):
+				next = min(next, w.next.Sub(now))
+			default:
+				id = other
+				w.next = now.Add(w.ttl/beats/2 + rand.N(w.ttl/beats/2+1)) //nolint:gosec // spreads
+			}
+		}
+		s.mu.Unlock()
+
+		if id == "" || s.ctx.Err() != nil {
+			return next
+		}
+
+		s.lookAt(id)
+	}
+}
+
+// lookAt looks whether a worker lives. One that has not renewed its lease for the whole of
+// its time is ended, if it does not do so in this very moment.
+func (s *Set) lookAt(id string) {
+	data, revision, err := s.get(s.member(id))
+	if err != nil {
+		s.report(err)
+
+		return
+	}
+
+	now := time.Now() // it was written before
+
+	var m member
+	if json.Unmarshal(data, &m) != nil {
+		m = member{}
+	}
+
+	s.mu.Lock()
+
+	w := s.watched[id]
+	if w == nil {
+		s.mu.Unlock()
+
+		return
+	}
+
+	if !w.seen || w.revision != revision {
+		w.seen, w.revision, w.since = true, revision, now
+		w.ttl = min(max(w.ttl, m.TTL), maxLease)
+	}
+
+	over := now.Sub(w.since) >= w.ttl
+	if end := w.since.Add(w.ttl); end.Before(w.next) && !over {
+		w.next = end
+	}
+	ttl := w.ttl
+	s.mu.Unlock()
+
+	if !m.Ended && over {
+		_, err = s.put(s.member(id), member{Ended: true, TTL: ttl}, revision, max(forgetAfter, 4*ttl))
+		m.Ended = err == nil
+
+		if err != nil && !errors.Is(err, errConflict) {
+			s.report(err)
+		}
+	}
+
+	if m.Ended {
+		s.mu.Lock()
+		s.gone[id] = true
+		s.mu.Unlock()
+
+		s.pokeAll()
+	}
+}

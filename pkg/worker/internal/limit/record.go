@@ -1,0 +1,252 @@
+package limit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	version = 1
+
+	// maxLease is the longest lease of a worker.
+	maxLease = 24 * time.Hour
+
+	// maxQueue is how many workers can stand in line. Others look from time to time.
+	maxQueue = 64
+
+	// horizon is how far ahead starts are given out, so that those who write at the moment
+	// when one is due do not fall behind.
+	horizon = 10 * time.Millisecond
+
+	// apart is by how much clocks may differ. What is further ahead was written by one that
+	// was wrong.
+	apart = time.Minute
+)
+
+// record is what is stored of a key.
+type record struct {
+	// Holders are the workers with permits.
+	Holders []holder `json:"holders,omitempty"`
+
+	// Next is when the next start would be due if none was early, in Unix nanoseconds: the
+	// theoretical arrival time.
+	Next int64 `json:"next,omitempty"`
+
+	// Queue are the workers who want permits, the first in line first.
+	Queue []string `json:"queue,omitempty"`
+
+	// Version is that of the form.
+	Version int `json:"v"`
+}
+
+// holder is a worker with permits.
+type holder struct {
+	ID string `json:"id"`
+	N  int    `json:"n"`
+
+	// TTL is that of its lease, in nanoseconds.
+	TTL time.Duration `json:"ttl"`
+}
+
+var (
+	errHolder  = errors.New("a holder without permits, name or lease")
+	errQueue   = fmt.Errorf("more than %d in line", maxQueue)
+	errVersion = errors.New("a version that is not known here")
+)
+
+// decode reads a record. No data is an empty one.
+func decode(data []byte) (record, error) {
+	if len(data) == 0 {
+		return record{Version: version}, nil
+	}
+
+	var rec record
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return record{}, err //nolint:wrapcheck // the caller says of what
+	}
+
+	if rec.Version != version {
+		return record{}, fmt.Errorf("%w: %d", errVersion, rec.Version)
+	}
+
+	for _, h := range rec.Holders {
+		if h.ID == "" || h.N < 1 || h.TTL <= 0 || h.TTL > maxLease {
+			return record{}, errHolder
+		}
+	}
+
+	if len(rec.Queue) > maxQueue {
+		return record{}, errQueue
+	}
+
+	return rec, nil
+}
+
+func (r record) clone() record {
+	r.Holders, r.Queue = slices.Clone(r.Holders), slices.Clone(r.Queue)
+
+	return r
+}
+
+// of returns how many permits a worker has.
+func (r record) of(id string) int {
+	for _, h := range r.Holders {
+		if h.ID == id {
+			return h.N
+		}
+	}
+
+	return 0
+}
+
+// total returns how many permits are taken.
+func (r record) total() int {
+	n := 0
+	for _, h := range r.Holders {
+		n += h.N
+	}
+
+	return n
+}
+
+// set gives a worker permits.
+func (r *record) set(id string, n int, ttl time.Duration) {
+	at := slices.IndexFunc(r.Holders, func(h holder) bool { return h.ID == id })
+
+	switch {
+	case n == 0 && at >= 0:
+		r.Holders = slices.Delete(r.Holders, at, at+1)
+	case n == 0:
+	case at >= 0:
+		r.Holders[at] = holder{ID: id, N: n, TTL: ttl}
+	default:
+		r.Holders = append(r.Holders, holder{ID: id, N: n, TTL: ttl})
+	}
+}
+
+// without takes out the workers that are gone, and says whether there were any.
+func (r *record) without(gone func(id string) bool) bool {
+	before := len(r.Holders) + len(r.Queue)
+	r.Holders = slices.DeleteFunc(r.Holders, func(h holder) bool { return gone(h.ID) })
+	r.Queue = slices.DeleteFunc(r.Queue, gone)
+
+	return len(r.Holders)+len(r.Queue) < before
+}
+
+// share returns how many permits each of those who have or want some may keep.
+func (r record) share(limit int, id string) int {
+	n := len(r.Holders)
+	if r.of(id) == 0 {
+		n++
+	}
+
+	for _, other := range r.Queue {
+		if other != id && r.of(other) == 0 {
+			n++
+		}
+	}
+
+	return limit / n
+}
+
+// owed returns how many permits are to be left to others in line: one to each who has less
+// than its share, or stands before.
+func (r record) owed(limit int, id string) int {
+	share, n := r.share(limit, id), 0
+	before := true
+
+	for _, other := range r.Queue {
+		switch {
+		case other == id:
+			before = false
+		case before, r.of(other) < share:
+			n++
+		}
+	}
+
+	return n
+}
+
+// most returns how many permits a worker may have. What it owes to others reduces only what
+// is above its share.
+func (r record) most(limit int, id string, owes bool) int {
+	there := limit - r.total() + r.of(id)
+	if !owes {
+		return there
+	}
+
+	return max(min(there, r.share(limit, id)), there-r.owed(limit, id))
+}
+
+// stand puts a worker in line, or out of it. Who has got something goes to the end.
+func (r *record) stand(id string, wants, got bool) bool {
+	at := slices.Index(r.Queue, id)
+
+	switch {
+	case !wants && at >= 0:
+		r.Queue = slices.Delete(r.Queue, at, at+1)
+	case wants && at < 0 && len(r.Queue) < maxQueue:
+		r.Queue = append(r.Queue, id)
+	case wants && at >= 0 && got:
+		r.Queue = append(slices.Delete(r.Queue, at, at+1), id)
+
+		return false // no reason to write
+	default:
+		return false
+	}
+
+	return true
+}
+
+// due returns when the next start is due if none is early.
+func (r record) due(spec Spec, now time.Time) time.Time {
+	due := time.Unix(0, r.Next)
+	if due.After(now.Add(spec.Per*time.Duration(1+spec.Burst) + apart)) {
+		return now // its writer's clock was wrong
+	}
+
+	return due
+}
+
+// next returns when the next start may be.
+func (r record) next(spec Spec, now time.Time) time.Time {
+	return laterOf(r.due(spec, now).Add(-time.Duration(spec.Burst-1)*spec.gap()), now)
+}
+
+// take takes at most n starts that are due soon.
+func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
+	var starts []time.Time
+
+	for len(starts) < n {
+		start := r.next(spec, now)
+		if start.After(now.Add(horizon)) {
+			break
+		}
+
+		r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
+
+		starts = append(starts, start)
+	}
+
+	return starts
+}
+
+// kept returns how long a record has to be kept.
+func (r record) kept(now time.Time) time.Duration {
+	if len(r.Holders)+len(r.Queue) > 0 {
+		return heldFor
+	}
+
+	return max(time.Unix(0, r.Next).Sub(now), 0).Truncate(time.Second) + emptyFor
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+
+	return b
+}

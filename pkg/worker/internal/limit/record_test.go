@@ -1,0 +1,99 @@
+package limit
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+func TestPermitsAreShared(t *testing.T) {
+	t.Parallel()
+
+	two := func(a, b int, queue ...string) record {
+		rec := record{Queue: queue, Version: version}
+		rec.set("a", a, time.Second)
+		rec.set("b", b, time.Second)
+
+		return rec
+	}
+
+	for _, tt := range []struct {
+		name  string
+		rec   record
+		limit int
+		id    string
+		owes  bool
+		want  int
+	}{
+		{"nobody else", two(3, 0), 10, "a", true, 10},
+		{"the other has some", two(3, 4), 10, "a", true, 6},
+		{"all is taken", two(3, 7), 10, "a", true, 3},
+		{"the other wants some", two(10, 0, "b"), 10, "a", true, 9},
+		{"the other has its share, and stands behind", two(5, 5, "a", "b"), 10, "a", true, 5},
+		{"below its share", two(2, 8, "a", "b"), 10, "b", true, 7},
+		{"one for two, the other first", two(1, 0, "b", "a"), 1, "a", true, 0},
+		{"one for two, first", two(0, 0, "b", "a"), 1, "b", true, 1},
+		{"left lying", two(0, 0, "b", "a"), 1, "a", false, 1},
+	} {
+		if got := tt.rec.most(tt.limit, tt.id, tt.owes); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestStartsAreSpaced(t *testing.T) {
+	t.Parallel()
+
+	now := time.Now()
+	spec := Spec{Burst: 3, Per: time.Second, Rate: 4}
+	rec := record{Version: version}
+
+	if starts := rec.take(spec, now, 10); len(starts) != 3 || !starts[2].Equal(now) {
+		t.Errorf("%d starts at once, want 3", len(starts))
+	}
+
+	if next := rec.next(spec, now); next.Sub(now) != spec.gap() {
+		t.Errorf("the next start in %s, want %s", next.Sub(now), spec.gap())
+	}
+
+	// Just before it is due it is given out, for its time.
+	early := now.Add(spec.gap() - horizon)
+	if starts := rec.take(spec, early, 10); len(starts) != 1 || starts[0].Sub(now) != spec.gap() {
+		t.Errorf("starts %v, want one in %s", starts, spec.gap())
+	}
+
+	// A record of a clock that was an hour ahead stops nobody for an hour.
+	rec.Next = now.Add(time.Hour).UnixNano()
+	if next := rec.next(spec, now); next.After(now) {
+		t.Errorf("the next start in %s, want now", next.Sub(now))
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{``, `{"v":1}`, `{"v":2}`, `{"v":1,"holders":[{"id":"a","n":1,"ttl":1}]}`, `{"v":1,"holders":[{"n":-1}]}`, `[`} {
+		f.Add([]byte(seed))
+	}
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec, err := decode(data)
+		if err != nil {
+			return
+		}
+
+		spec := Spec{Burst: 1, Concurrency: 2, Per: time.Second, Rate: 1}
+		_ = rec.most(spec.Concurrency, "me", true)
+
+		if starts := rec.take(spec, time.Now(), 3); len(starts) > 3 {
+			t.Errorf("%d starts of 3", len(starts))
+		}
+
+		again, err := json.Marshal(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := decode(again); err != nil {
+			t.Errorf("%s does not survive: %v", again, err)
+		}
+	})
+}

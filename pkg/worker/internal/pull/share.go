@@ -1,0 +1,175 @@
+package pull
+
+import "time"
+
+const (
+	// trusted is how long a source that had nothing counts as empty while others take every
+	// slot. It bounds what asking in vain costs them.
+	trusted = 5 * time.Millisecond
+
+	// maxStanding is the largest standing request, and so the most jobs that can come from
+	// one source while there is no slot for them.
+	maxStanding = 16
+
+	// standingShare is which part of the free slots all standing requests ask for together.
+	standingShare = 4
+)
+
+// share gives the free slots to several sources. A source that may have messages is asked
+// for them with a request that the server answers at once, so that an empty one holds a
+// slot for a round trip only. One that is known to have none gets a small standing request,
+// beside the slots, so that a message that comes starts at once.
+//
+// Whose turn it is follows from a virtual time, as in start-time fair queueing: each message
+// moves its source's finish on by 1/Weight, and the next slot goes to the source with the
+// least. The clock is the least of those that have messages. One that had none for a while
+// starts there, so it neither waits behind the others nor catches up on what it did not need.
+func (p *Puller) share() {
+	held := 0
+	p.now = time.Now()
+
+	for _, s := range p.sources {
+		p.account(s)
+
+		if s.asked == taking {
+			held += int(s.left.Load())
+		}
+	}
+
+	p.starved.Store(false)
+
+	free := p.Free() - held
+	if free <= 0 {
+		if held > 0 {
+			return // its end is the next look
+		}
+
+		// Look again after saying so: a slot freed in between would not be reported.
+		p.starved.Store(true)
+
+		if free = p.Free(); free <= 0 {
+			return
+		}
+
+		p.starved.Store(false)
+	}
+
+	p.stand(p.take(free))
+}
+
+// account charges a source for what came of its standing request, and notes the end of any.
+func (p *Puller) account(s *source) {
+	if s.asked == none {
+		return
+	}
+
+	left := s.left.Load()
+	if s.asked == standing {
+		p.charge(s, s.batch-max(left, 0)-s.charged)
+	}
+
+	if left > 0 {
+		return
+	}
+
+	s.asked, s.emptied = none, time.Time{}
+	if !s.more.Load() {
+		s.emptied = p.now
+	}
+}
+
+// charge moves a source on in its share, and the clock to the least of those that may have
+// messages.
+func (p *Puller) charge(s *source, n int64) {
+	if n <= 0 {
+		return
+	}
+
+	s.finish = max(p.clock, s.finish) + float64(n)/float64(s.Weight)
+	s.charged += n
+
+	least := s.finish
+
+	for _, other := range p.sources {
+		if other.asked == taking || p.mayHave(other) {
+			least = min(least, other.finish)
+		}
+	}
+
+	p.clock = max(p.clock, least)
+}
+
+// returned ends a request that the server has nothing more for.
+func (p *Puller) returned(s *source) {
+	switch left := max(s.left.Swap(0), 0); s.asked {
+	case standing:
+		p.charge(s, s.batch-left-s.charged)
+	case taking:
+		s.finish -= float64(left) / float64(s.Weight)
+	case none:
+	}
+
+	s.asked, s.emptied = none, time.Now()
+}
+
+// mayHave reports whether a source has to be asked to know that it has nothing.
+func (p *Puller) mayHave(s *source) bool {
+	return s.asked == none && !s.lost && p.now.Sub(s.emptied) >= trusted
+}
+
+// drop ends a request that will not be answered.
+func (p *Puller) drop(s *source) {
+	p.returned(s)
+	s.emptied = time.Time{}
+}
+
+// take asks the sources that may have messages for as many as there are free slots, and
+// returns how many slots none of them was asked for.
+func (p *Puller) take(free int) int {
+	for ; free > 0; free-- {
+		next := p.next()
+		if next == nil {
+			break
+		}
+
+		p.charge(next, 1)
+		next.granted++
+	}
+
+	for _, s := range p.sources {
+		if s.granted > 0 {
+			p.send(s, taking, s.granted)
+			s.granted = 0
+		}
+	}
+
+	return free
+}
+
+// next returns the source whose turn it is, nil when none may have anything.
+func (p *Puller) next() *source {
+	var next *source
+
+	for _, s := range p.sources { // the most important first: it gets what is equal
+		if p.mayHave(s) && (next == nil || max(p.clock, s.finish) < max(p.clock, next.finish)) {
+			next = s
+		}
+	}
+
+	return next
+}
+
+// stand leaves a request at the server for each source that has none.
+func (p *Puller) stand(free int) {
+	if free <= 0 {
+		return
+	}
+
+	n := min(max(free/len(p.sources)/standingShare, 1), maxStanding)
+
+	for _, s := range p.sources {
+		if s.asked == none && !s.lost {
+			p.send(s, standing, n)
+		}
+	}
+}

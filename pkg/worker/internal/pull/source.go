@@ -1,0 +1,130 @@
+package pull
+
+import (
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// request is the kind of an outstanding pull request.
+type request int
+
+const (
+	none request = iota
+
+	// taking asks for what is there, and holds slots for it until the server has answered.
+	taking
+
+	// standing waits at the server for what may come, and holds no slot.
+	standing
+)
+
+// source is one consumer: its subscription and its outstanding request. The atomic fields
+// are shared with the subscription's callback, the others belong to the goroutine in Run.
+type source struct {
+	Source
+
+	alive atomic.Bool   // the server has been heard of since the latest request
+	left  atomic.Int64  // messages that the outstanding request may still bring
+	more  atomic.Bool   // the latest message said that others wait
+	wary  atomic.Bool   // Up waits for a sign of life
+	ended chan struct{} // the subscription has ended and its callback returned
+
+	asked   request   // what is out
+	batch   int64     // of the outstanding request
+	charged int64     // of the batch, in finish
+	emptied time.Time // when there was last known to be nothing
+	finish  float64   // where it stands in its share, see share
+	granted int       // slots, while they are being given
+	inbox   string    // prefix of the reply subjects, with the last dot
+	lost    bool      // it could not be pulled from, and Lost has not returned
+	number  uint64    // of the latest request
+	sent    time.Time // the latest request
+	sub     *nats.Subscription
+}
+
+// notice is what the server says about a request.
+type notice struct {
+	about *source
+	msg   *nats.Msg
+}
+
+func (p *Puller) subscribe(s *source) error {
+	s.inbox = p.Conn.NewInbox() + "."
+
+	sub, err := p.Conn.Subscribe(s.inbox+"*", func(msg *nats.Msg) { p.receive(s, msg) })
+	if err != nil {
+		return fmt.Errorf("pull: subscribe: %w", err)
+	}
+
+	s.sub = sub
+	sub.SetClosedHandler(func(string) { close(s.ended) })
+
+	// The requests are the limit. That of the client would drop large messages.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return fmt.Errorf("pull: subscribe: %w", err)
+	}
+
+	return nil
+}
+
+// receive is the subscription's callback. Jobs are delivered from here.
+func (p *Puller) receive(s *source, msg *nats.Msg) {
+	s.alive.Store(true)
+
+	if !isJob(msg) {
+		select {
+		case p.notices <- notice{about: s, msg: msg}:
+		default: // so many can only be left from a server that comes and goes
+		}
+
+		return
+	}
+
+	s.more.Store(p.Deliver(msg) > 0)
+
+	if s.left.Add(-1) <= 0 || s.wary.Load() {
+		p.look()
+	}
+}
+
+// isJob tells messages of the stream, which can be acknowledged, from the server's notices.
+func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
+
+// send sends a request for n messages, which is what limits it.
+func (p *Puller) send(s *source, kind request, n int) {
+	s.asked, s.batch, s.charged, s.sent = kind, int64(n), 0, time.Now()
+	s.left.Store(s.batch)
+
+	body := fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, expires)
+	if kind == taking {
+		body = fmt.Appendf(nil, `{"batch":%d,"no_wait":true}`, n)
+	}
+
+	s.number++
+
+	if err := p.Conn.PublishRequest(s.Subject, s.inbox+strconv.FormatUint(s.number, 10), body); err != nil {
+		s.left.Store(0) // disconnected: a status change or the timer brings the next try
+
+		return
+	}
+
+	p.pulling = true
+}
+
+// isOut reports whether the server may still answer a request.
+func (s *source) isOut() bool { return s.left.Load() > 0 }
+
+// unsubscribe ends the subscriptions and waits for their callbacks to return.
+func (p *Puller) unsubscribe() {
+	for _, s := range p.sources {
+		if s.sub != nil {
+			_ = s.sub.Unsubscribe() //nolint:errcheck // with the connection gone there is nothing to unsubscribe
+
+			<-s.ended
+		}
+	}
+}
