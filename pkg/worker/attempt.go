@@ -9,6 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/excuse"
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
+	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
 // unhandledDelay is how long a message without a handler is put off. It happens while
@@ -21,13 +24,14 @@ var (
 	errUnhandled  = errors.New("worker: no handler for this subject")
 )
 
-// deliver takes a message from the puller. It does not block.
-func (w *Worker) deliver(msg *nats.Msg) {
+// deliver takes a message from the puller and returns how many wait behind it. It does not
+// block.
+func (w *Worker) deliver(msg *nats.Msg) uint64 {
 	meta, err := msg.Metadata()
 	if err != nil {
 		w.log.Error(EventJobUnknown, "subject", msg.Subject, "error", err)
 
-		return
+		return 0
 	}
 
 	d := &delivery{
@@ -38,20 +42,27 @@ func (w *Worker) deliver(msg *nats.Msg) {
 			Stream: meta.Stream, Subject: msg.Subject,
 		},
 	}
-	if !w.table.add(d) {
-		return
+
+	switch w.table.add(d, time.Now()) {
+	case fresh:
+		w.running.Add(1)
+
+		go w.process(d)
+	case late:
+		w.running.Add(1)
+
+		go w.again(d)
+	case copied:
 	}
 
-	w.running.Add(1)
-
-	go w.process(d)
+	return meta.NumPending
 }
 
 // process takes a delivery to its end. The handler runs on this goroutine: when it calls
 // runtime.Goexit, the deferred part still settles the job and frees the slot.
 func (w *Worker) process(d *delivery) {
 	defer func() {
-		abandoned := w.table.remove(d)
+		abandoned := w.table.remove(d, time.Now())
 		w.puller.Freed()
 
 		if !abandoned {
@@ -59,13 +70,14 @@ func (w *Worker) process(d *delivery) {
 		}
 	}()
 
-	if !w.takeSlot() {
+	if !w.takeSlot(d) {
 		w.finish(d, errNotStarted)
 
 		return
 	}
 
-	defer func() { <-w.slots }()
+	d.seated = true
+	defer func() { w.leaveSlot(d) }()
 
 	err := ErrGoexit
 	defer func() { w.finish(d, err) }()
@@ -74,18 +86,23 @@ func (w *Worker) process(d *delivery) {
 }
 
 // takeSlot waits for a free slot. There is one, unless a request that was given up for
-// lost brought messages after all. It reports false when the worker stops first, but only
-// after the last request has ended: a job handed back before could come here again.
-func (w *Worker) takeSlot() bool {
-	if w.stopping.Err() == nil {
-		select {
-		case w.slots <- struct{}{}:
-			return true
-		case <-w.stopping.Done():
-		}
+// lost brought messages after all, or jobs that had waited for their priority or a limit took
+// the slots. It reports false when the worker stops first, but only after the last request
+// has ended: a job handed back before could come here again. With several priorities, or
+// limits, it does so after heldFor, too: no request of this one is left then.
+func (w *Worker) takeSlot(d *delivery) bool {
+	var longest time.Duration
+	if len(w.classes) > 1 || w.limited {
+		longest = heldFor
 	}
 
-	<-w.drained
+	if w.stopping.Err() == nil && w.slots.Take(int(w.classOf(d.info.Consumer).priority), w.stopping.Done(), longest) {
+		return true
+	}
+
+	if w.stopping.Err() != nil {
+		<-w.drained
+	}
 
 	return false
 }
@@ -97,21 +114,43 @@ func (w *Worker) attempt(d *delivery) error {
 		return errUnhandled
 	}
 
-	d.policy, d.info.MaxAttempts = route.policy, route.policy.MaxAttempts
-	d.info.Attempt = w.countAttempt(d)
+	d.policy, d.info.MaxAttempts, d.info.Pattern = route.policy, route.policy.MaxAttempts, route.pattern
 
-	if d.info.Attempt > d.info.MaxAttempts {
-		return errExhausted
+	ctx, cancel := context.WithCancelCause(w.jobs)
+	defer cancel(nil)
+
+	pass, err := w.admit(d, cancel)
+	defer pass.Leave()
+
+	if err != nil {
+		return err
 	}
 
-	ctx, cancel := context.WithCancel(w.jobs)
-	defer cancel()
+	if _, unique := keepOf(d.msg.Header); unique {
+		d.cancel = cancel
+	}
 
+	if route.batches != nil {
+		if err := w.gather(ctx, d, route.batches); err != nil {
+			return err
+		}
+		defer d.seat.Leave()
+	}
+
+	return w.begin(ctx, cancel, route, d)
+}
+
+// begin runs the handler of d, for which everything is there.
+func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, route *route, d *delivery) error {
 	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
+	}
+
+	if d.seat == nil {
+		d.mark = stacks.New()
 	}
 
 	if !w.table.begin(d, time.Now()) {
@@ -122,31 +161,65 @@ func (w *Worker) attempt(d *delivery) error {
 		w.cfg.Hooks.Started(d.info)
 	}
 
-	return explain(ctx, call(ctx, route, d))
+	d.journal = w.openJournal(d, cancel)
+	defer d.journal.Close()
+
+	ctx = context.WithValue(ctx, reporterKey{}, &reporter{delivery: d, worker: w})
+
+	return explain(ctx, w.call(journal.With(ctx, d.journal), route, d))
 }
 
-// call runs the handler and turns a panic into an error.
-func call(ctx context.Context, r *route, d *delivery) (err error) {
+// admit finds out whether the job may run, and counts the attempt. What it returns may be
+// nil.
+func (w *Worker) admit(d *delivery, cancel context.CancelCauseFunc) (pass *limit.Pass, err error) {
+	if len(d.policy.Limits) > 0 {
+		if pass, err = w.enter(d, cancel); err != nil {
+			return nil, err
+		}
+	}
+
+	if err := w.recall(d); err != nil {
+		return pass, err
+	}
+
+	d.info.Attempt = w.countAttempt(d)
+
+	if d.info.Attempt > d.info.MaxAttempts {
+		return pass, errExhausted
+	}
+
+	return pass, w.mark(d)
+}
+
+// call runs the handler inside the middleware and turns a panic into an error.
+func (w *Worker) call(ctx context.Context, r *route, d *delivery) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = &PanicError{Stack: debug.Stack(), Value: value}
 		}
 	}()
 
-	return r.work(ctx, d.info, d.msg)
+	work := func(ctx context.Context) error { return r.work(ctx, d.info, d.msg) }
+	work = wrap(w.cfg.Middleware, d.info, d.msg.Header, work)
+
+	stacks.Do(ctx, d.mark, r.labels, func(ctx context.Context) { err = work(ctx) })
+
+	return err
 }
 
-// explain adds why the context ended to an error that came of it.
+// explain adds why the context ended to an error that came of it. Whatever a handler says
+// whose job has been cancelled comes of that.
 func explain(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
 
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
-		return errors.Join(err, cause)
+	cause := context.Cause(ctx)
+	if errors.Is(err, cause) || !errors.Is(err, ctx.Err()) && !errors.Is(cause, ErrCancelled) {
+		return err
 	}
 
-	return err
+	return errors.Join(err, cause)
 }
 
 // countAttempt is the number of this attempt: deliveries that are not excused. The first
@@ -163,7 +236,7 @@ func (w *Worker) countAttempt(d *delivery) int {
 
 	excused, err := w.excuses.Count(ctx, d.key())
 	if err != nil {
-		w.log.Warn(EventExcuseFailed, append(d.attrs(), "error", err)...)
+		w.log.Warn(EventExcuseFailed, append(d.attrs(), "error", w.denial(err))...)
 
 		return min(d.first, d.info.MaxAttempts)
 	}

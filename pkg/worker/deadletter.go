@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Headers of the message that carries a dead letter, so that a consumer of headers only
@@ -28,6 +26,16 @@ const maxPayload = 64 << 20
 
 // encodingGzip marks a payload that is packed on the wire.
 const encodingGzip = "gzip"
+
+// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are no dead
+// letters themselves. No subject of a job begins with a '$'.
+const (
+	// TokenPart stands before the parts of a large letter: <job's sequence>.<number>.
+	TokenPart = "$part"
+
+	// TokenReplay stands before what is known of a replay: <letter's sequence>.
+	TokenReplay = "$replay"
+)
 
 // ErrDeadLetter is returned when bytes are not a dead letter.
 var ErrDeadLetter = errors.New("worker: not a dead letter")
@@ -76,6 +84,12 @@ type DeadLetter struct {
 
 	// MaxAttempts is how many attempts the policy allowed.
 	MaxAttempts int `json:"maxAttempts"`
+
+	// Parts is set when the letter was too large for one message: its whole JSON is then
+	// the bodies of the messages with these sequences in the dead letter stream, in this
+	// order, and this letter has neither payload nor headers. [ParseDeadLetter] of them all
+	// together gives the letter.
+	Parts []uint64 `json:"parts,omitempty"`
 
 	// Payload is the job's payload, byte for byte (base64 in JSON).
 	Payload []byte `json:"payload"`
@@ -135,7 +149,8 @@ func ParseDeadLetter(data []byte) (DeadLetter, error) {
 	return letter, nil
 }
 
-// encode returns the letter's JSON, packed when it is longer than limit (0 for none).
+// encode returns the letter's JSON, packed when it is longer than limit and that helps (0
+// for none).
 func (l DeadLetter) encode(limit int) ([]byte, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -155,14 +170,14 @@ func (l DeadLetter) encode(limit int) ([]byte, error) {
 		return nil, fmt.Errorf("worker: pack dead letter: %w", err)
 	}
 
+	if packed.Len() >= len(l.Payload) {
+		return data, nil
+	}
+
 	l.Payload, l.PayloadEncoding = packed.Bytes(), encodingGzip
 
 	if data, err = json.Marshal(l); err != nil {
 		return nil, fmt.Errorf("worker: encode dead letter: %w", err)
-	}
-
-	if len(data) > limit {
-		return nil, fmt.Errorf("worker: dead letter of %d bytes, packed, is over the limit of %d: %w", len(data), limit, nats.ErrMaxPayload)
 	}
 
 	return data, nil

@@ -11,6 +11,77 @@
 //	...
 //	err = w.Run(ctx) // until ctx ends, then gracefully
 //
+// Jobs are inserted by any publisher, or by a [Client]:
+//
+//	receipt, err := client.Insert(ctx, worker.NewJob{
+//		Args: Mail{To: "ada"}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "ada", Keep: time.Hour},
+//	})
+//	fmt.Println(receipt.Duplicate, receipt.State)
+//
+// [Type] lets those who insert jobs and those who handle them share one definition.
+//
+// Beside it are the packages step (results within a job that survive a crash), deadletter
+// (jobs that were given up, looked at and run again), workertest (one job in a test, and a
+// conformance suite for services) and token (ids in subjects).
+//
+// # Unique, delayed and periodic jobs
+//
+// A unique job is refused by the server, in the write itself, while anything of its key is
+// scheduled, queued, running, or recorded as done and kept. The key is what follows the
+// first token of the subject. The worker records the end of a unique job before it
+// acknowledges it, so the key is never free in between, and looks for that record before it
+// runs such a job again. A dead job holds its key only with Unique.HoldDead; Client.Free
+// lets go of a done or dead one in one call, Client.Cancel takes away a live one, and
+// Client.Replace puts another in its place.
+//
+// Delayed jobs are schedules of the server: never early, p50 130 ms and at most 250 ms
+// late. So are periodic ones ([Client.Schedule]): no process has to be there for them.
+//
+// # Priorities
+//
+// Policy.Priority divides the slots of a worker when jobs wait for them: each priority gets
+// four times the starts of the one below it, so nothing starves, and a priority without jobs
+// leaves its slots to the others. A server tells the jobs of one stream apart by consumers
+// alone, so each priority has one ([ConsumerOf]), and jobs of two priorities need subjects
+// of their own; that of the normal priority has the name it has without priorities. An idle
+// worker starts a job of any priority at once. When the jobs of others take every slot, the
+// next one is looked for in 5 ms or when a slot becomes free, whichever is later. A job that
+// a worker was given in the moment when its last slot was taken waits there for 250 ms at
+// most, and is handed back, which uses no attempt.
+//
+// # Batches
+//
+// [HandleBatch] works many jobs in one call. It starts when BatchPolicy.Size jobs are there or
+// the first has waited for BatchPolicy.Wait. Each job keeps its own slot, heartbeats,
+// attempts, policy and dead letter; nil completes all, an error fails all, and a
+// [*BatchError] gives each an outcome of its own. A job that waits for its batch is handed
+// back when the worker stops. Jobs that fail come again in other batches: nothing of a batch
+// is recorded at the server.
+//
+// # Limits
+//
+// Policy.Limits hold over all workers that share a bucket: how many jobs run at once and how
+// many start in a time, for all jobs or for each key. See [Limit] for what waits where. Jobs
+// that wait use no slot and no attempt, and a flood of one key holds up no other.
+//
+// Handlers whose contexts are live are never more than Limit.Concurrency, whatever is
+// killed, frozen, cut off or restarted: a permit's lease ends for its holder, by its own
+// clock, before others may take it, and they take it by ending the lease with a write that
+// the server accepts only if it was not renewed. That leans on clocks that run at the same
+// speed, within a tenth, on a server that does not lose what it has confirmed, and on
+// nobody deleting the records (limits.> in the bucket); a handler that goes on after its
+// context has ended is not counted. The permits of a worker that died are free an AckWait
+// after somebody who waits has looked for it, within about two AckWaits.
+//
+// A worker that cannot reach the server for most of an AckWait loses its permits, and its
+// limited jobs their contexts, with a [*LimitLostError]; they are handed back. A record that
+// cannot be decoded stops the jobs of its key: each is put off for 5 seconds again and again,
+// without using an attempt, and reported as EventLimitUnreadable, until the record is deleted.
+//
+// Jobs that are given back wait in the consumer's ack-pending set, like retries, so there
+// must be no MaxAckPending; the server keeps each in memory, and brings it back after a
+// minute at most.
+//
 // # Guarantees
 //
 // Delivery is at least once. A job leaves the stream only after its handler returned nil,
@@ -18,8 +89,8 @@
 // again after a crash between the handler's last effect and that confirmation, so handlers
 // must be idempotent. Job.ID is the same in every attempt and is what to dedupe on.
 //
-// A worker never holds more jobs than it has slots, and tells the server every AckWait/3
-// that they are being worked. So a job of any length is not started twice, and the job of
+// A worker never holds more jobs than it has slots, beside Config.MaxWaiting that wait for
+// a limit, and tells the server every AckWait/3 that they are being worked. So a job of any length is not started twice, and the job of
 // a killed worker starts elsewhere within two AckWaits (of 5 s by default), as a rule
 // after two thirds of one to one.
 //
@@ -39,6 +110,9 @@
 //
 // A message that cannot be decoded goes to the dead letters by itself and holds up nobody.
 //
+// What a job did can be kept in steps, see package step: their results survive the process,
+// and an attempt that was overtaken cannot record any.
+//
 // Run survives restarts of the server, changes of leader, lost connections and a consumer
 // that is deleted, by itself and with bounded backoff.
 //
@@ -56,18 +130,24 @@
 // away, uses an attempt after all; it is logged. So does a message that was on its way to
 // a worker when their connection broke.
 //
+// The acknowledgement of a job whose consumer was deleted and made again is confirmed only
+// once the new consumer has delivered it; until then its outcome is unknown and it may run
+// again.
+//
 // Durability beyond what the server is set to: by default it syncs every two minutes.
 //
 // # On the server
 //
-// Run needs a durable pull consumer (explicit acks, Config.AckWait, no BackOff, unlimited
-// MaxDeliver and MaxAckPending, the handlers' patterns as its filters), the bucket, and a
+// Run needs a durable pull consumer for each priority that has a handler (explicit acks, Config.AckWait, no BackOff, unlimited
+// MaxDeliver and MaxAckPending, the patterns of its handlers as filters), the bucket, and a
 // stream that takes <DeadSubject>.<stream>.>. It checks them, and makes them only with
 // Config.AutoCreate. BackOff is refused since it distorts delayed retries, a limit on
 // MaxDeliver since it would strand messages in a work queue, one on MaxAckPending since
-// jobs that wait for a retry would block new ones.
+// jobs that wait for a retry would block new ones. A work queue refuses two consumers for
+// one subject, so when the priority of a handler changes, its former consumer has to give up
+// the pattern first. AutoCreate does that, but deletes no consumer that is left over.
 //
-// The permissions it needs, to publish:
+// The permissions it needs, to publish, <consumer> being each of them:
 //
 //	$JS.API.CONSUMER.INFO.<stream>.<consumer>       check
 //	$JS.API.STREAM.INFO.KV_<bucket>                 check
@@ -76,15 +156,41 @@
 //	$JS.ACK.<stream>.<consumer>.>                   acknowledge, heartbeat
 //	$JS.API.STREAM.MSG.GET.KV_<bucket>              attempts of a redelivered job
 //	$KV.<bucket>.excused.>                          snooze, hand back
+//	$KV.<limit bucket>.limits.>                     limits; to subscribe as well
+//	$JS.API.STREAM.MSG.GET.KV_<limit bucket>        limits
+//	$JS.API.STREAM.INFO.KV_<limit bucket>           check, with limits
 //	<dead subject>.<stream>.>                       dead letters
+//	$JS.API.STREAM.MSG.GET.<stream>                 unique jobs
+//	$JS.API.STREAM.MSG.DELETE.<stream>              jobs that Client.Replace inserted
+//	<first token>-done.>                            unique jobs
+//	$KV.<bucket>.progress.<stream>.>                jobs that run for long, Job.Progress
+//	$KV.<step bucket>.steps.>                       steps
+//	$JS.API.STREAM.MSG.GET.KV_<step bucket>         steps of later attempts
+//	$JS.API.STREAM.INFO.KV_<step bucket>            check, when Config.StepBucket is set
 //
-// and to subscribe to its inbox.
+// and to subscribe to its inbox. A [Client] needs to publish to <first token>.>, and to
+// <first token>-later.> and <first token>-done.> for delayed and unique jobs, with
+// $JS.API.STREAM.INFO, $JS.API.STREAM.MSG.GET and $JS.API.STREAM.MSG.DELETE of the stream.
 //
 // # Costs
 //
 // A job that completes costs its delivery, one confirmed acknowledgement and a share of a
-// pull request. With insertion and server it takes about a fifth more processor time than
-// the same done with nats.go alone (70 to 80 µs against 60 to 65, see BenchmarkJobs in the
-// test module). A redelivered job costs one read more, a snooze or a hand-back a read and
-// a write. An idle worker asks once a second, and stops within that time.
+// pull request. With insertion and server that takes 65 to 67 µs of processor time where
+// nats.go alone takes 55 to 65 for the same; a unique job that a Client inserted takes 74 to
+// 80, one whose completion is kept 96 to 112, where nats.go alone takes 89 to 91 for the same
+// writes (BenchmarkJobs in the test module, and bench/jobs; two CPUs).
+// A redelivered job costs one read more, a snooze or a hand-back a read and a write. An
+// idle worker asks once a second for each priority, and stops within that time. With three
+// priorities a job costs what it costs with one.
+//
+// A job with limits shares its writes with others of its key in the worker: two where it is
+// alone, a third of one where hundreds wait for the same key (BenchmarkLimits). One that is
+// given back costs another delivery and a write.
+//
+// An insert is one round trip, a duplicate one more. Unique.Keep costs a write for each
+// job, Replace a write at the start of a job and one at its end. A job that runs for longer
+// than AckWait/3 is recorded as running, in one write; a unique one then costs a read at
+// each heartbeat. A step is one write. A unique job, or one with steps, that was stored
+// before the worker connected costs one read more, since a server that crashed may have
+// forgotten that it was delivered. A replayed job costs one round trip more.
 package worker

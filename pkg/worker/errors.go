@@ -46,12 +46,14 @@ type DriftError struct {
 
 	// Differences has one line per setting: what it is and what it must be.
 	Differences []string
+
+	mends bool // Config.AutoCreate does
 }
 
 // Error implements error.
 func (e *DriftError) Error() string {
-	return fmt.Sprintf("worker: %s is not set as needed: %s (apply the declared settings, or set Config.AutoCreate)",
-		e.Asset, strings.Join(e.Differences, "; "))
+	return fmt.Sprintf("worker: %s is not set as needed: %s (apply the declared settings%s)",
+		e.Asset, strings.Join(e.Differences, "; "), orAutoCreate(e.mends))
 }
 
 // MissingError is returned when something on the server that the worker needs is absent.
@@ -61,15 +63,26 @@ type MissingError struct {
 
 	// Cause is the server's answer.
 	Cause error
+
+	mends bool // Config.AutoCreate does
 }
 
 // Error implements error.
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("worker: %s is missing: %v (create it, or set Config.AutoCreate)", e.Asset, e.Cause)
+	return fmt.Sprintf("worker: %s is missing: %v (create it%s)", e.Asset, e.Cause, orAutoCreate(e.mends))
 }
 
 // Unwrap returns the cause.
 func (e *MissingError) Unwrap() error { return e.Cause }
+
+// orAutoCreate is the advice to let a worker mend what it can, which is not everything.
+func orAutoCreate(mends bool) string {
+	if !mends {
+		return ""
+	}
+
+	return ", or set Config.AutoCreate"
+}
 
 // PanicError is the error of an attempt whose handler panicked.
 type PanicError struct {

@@ -86,3 +86,19 @@ func ExampleTimeoutError() {
 	}
 	// Output: out of time after 1m0s
 }
+
+func ExampleStreamConfig() {
+	cfg := worker.StreamConfig("JOBS", "jobs.>")
+	cfg.Replicas = 3
+	fmt.Println(cfg.Name, cfg.Subjects, cfg.Replicas)
+	// Output: JOBS [jobs.> jobs-later.> jobs-done.>] 3
+}
+
+func ExampleInsertError() {
+	var err error = &worker.InsertError{Cause: context.DeadlineExceeded, ID: "a1", Index: 3, Subject: "jobs.mail.7", Unknown: true}
+
+	if failed, ok := errors.AsType[*worker.InsertError](err); ok && failed.Unknown {
+		fmt.Println(err) // insert it again, with the same ID or key
+	}
+	// Output: worker: job 3 ("a1" on "jobs.mail.7") perhaps inserted: context deadline exceeded
+}

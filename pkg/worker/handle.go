@@ -12,6 +12,8 @@ import (
 
 // route ties a pattern to a handler. Past this point nothing is generic.
 type route struct {
+	batches *batches // nil for a handler of one job at a time
+	labels  []string // of CPU profiles
 	pattern string
 	policy  Policy
 	work    func(ctx context.Context, info Info, msg *nats.Msg) error
@@ -34,7 +36,7 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 	}
 
 	return w.register(&route{
-		pattern: pattern, policy: policy,
+		labels: w.labels(pattern, policy), pattern: pattern, policy: policy,
 		work: func(ctx context.Context, info Info, msg *nats.Msg) error {
 			job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
 			if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
@@ -44,6 +46,11 @@ func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T])
 			return handler(ctx, job)
 		},
 	})
+}
+
+// labels are those of the CPU profiles of a handler.
+func (w *Worker) labels(pattern string, policy Policy) []string {
+	return []string{"worker_consumer", ConsumerOf(w.cfg.Consumer, policy.Priority), "worker_pattern", pattern}
 }
 
 func (w *Worker) register(added *route) error {
@@ -56,11 +63,30 @@ func (w *Worker) register(added *route) error {
 	}
 
 	for _, other := range w.routes {
-		if subject.Overlap(other.pattern, added.pattern) {
-			return fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
+		if !subject.Overlap(other.pattern, added.pattern) {
+			continue
 		}
+
+		err := fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
+		if other.policy.Priority != added.policy.Priority {
+			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under a subject of their own, "+
+				"such as jobs.urgent.> and jobs.bulk.>", err)
+		}
+
+		return err
 	}
 
+	if err := w.checkSame(added); err != nil {
+		return err
+	}
+
+	c := w.classFor(added.policy.Priority)
+	if len(c.consumer) > maxName {
+		return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer", added.pattern, c.consumer)
+	}
+
+	c.patterns = append(c.patterns, added.pattern)
+	w.limited = w.limited || len(added.policy.Limits) > 0
 	w.routes = append(w.routes, added)
 
 	return nil

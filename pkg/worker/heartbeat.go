@@ -3,16 +3,28 @@ package worker
 import (
 	"context"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
+
+// beatsPerAckWait leaves room for two heartbeats to be lost.
+const beatsPerAckWait = 3
 
 // heartbeat tells the server, for all running jobs together, that they are being worked.
 // One goroutine and one ticker serve every job. It also finds handlers that ignore their
 // context.
 func (w *Worker) heartbeat(ctx context.Context) {
-	const perAckWait = 3 // two may be lost
-
-	ticker := time.NewTicker(w.cfg.AckWait / perAckWait)
+	ticker := time.NewTicker(w.cfg.AckWait / beatsPerAckWait)
 	defer ticker.Stop()
+
+	looks, looked := make(chan time.Time, 1), make(chan struct{})
+
+	go func() {
+		defer close(looked)
+		w.lookForCancelled(looks)
+	}()
+
+	defer func() { close(looks); <-looked }()
 
 	for {
 		select {
@@ -21,6 +33,11 @@ func (w *Worker) heartbeat(ctx context.Context) {
 		case now := <-ticker.C:
 			w.beat()
 			w.reportStuck(now)
+
+			select {
+			case looks <- now:
+			default: // still looking
+			}
 		}
 	}
 }
@@ -63,11 +80,25 @@ func (w *Worker) reportStuck(now time.Time) {
 		}
 	})
 
+	dumps := dump(stuck)
+
 	for _, d := range stuck {
-		w.log.Error(EventJobStuck, append(d.attrs(), "ran", now.Sub(d.started))...)
+		report := StuckHandler{Info: d.info, Ran: now.Sub(d.started), Stacks: dumps[d.mark]}
+
+		w.log.Error(EventJobStuck, append(d.attrs(), "ran", report.Ran, "stacks", report.Stacks)...)
 
 		if w.cfg.Hooks.Stuck != nil {
-			w.cfg.Hooks.Stuck(d.info)
+			w.cfg.Hooks.Stuck(report)
 		}
 	}
+}
+
+// dump returns the stacks of handlers, by their marks.
+func dump(all []*delivery) map[stacks.Mark]string {
+	marks := make([]stacks.Mark, 0, len(all))
+	for _, d := range all {
+		marks = append(marks, d.mark)
+	}
+
+	return stacks.Of(maxStackText, marks...)
 }

@@ -18,7 +18,23 @@ type Hooks struct {
 
 	// Stuck is called once for a handler that ignores its ended context, see
 	// Config.StuckAfter.
-	Stuck func(Info)
+	Stuck func(StuckHandler)
+
+	// Waiting is called with true when a job begins to wait here for a limit, and with false
+	// when it does so no more.
+	Waiting func(info Info, waits bool)
+}
+
+// StuckHandler is a handler that ignores its ended context.
+type StuckHandler struct {
+	Info
+
+	// Ran is how long it has been running.
+	Ran time.Duration
+
+	// Stacks are the stacks of its goroutine and of those that it started, where they are
+	// now, at most 8 KiB.
+	Stacks string
 }
 
 // Settlement is how an attempt ended.
@@ -46,14 +62,31 @@ type Settlement struct {
 type Outcome string
 
 const (
+	// OutcomeCancelled means: Client.Cancel took the job away, before it ran or while it did.
+	OutcomeCancelled Outcome = "cancelled"
+
 	// OutcomeCompleted means: the handler returned nil and the server confirmed it.
 	OutcomeCompleted Outcome = "completed"
 
 	// OutcomeDead means: the job is in the dead letters.
 	OutcomeDead Outcome = "dead"
 
-	// OutcomeHandedBack means: a shutdown interrupted the attempt, which does not count.
+	// OutcomeFenced means: another attempt at the job has taken over its steps, and with
+	// them the job. This one was neither acknowledged nor given back, see package step.
+	OutcomeFenced Outcome = "fenced"
+
+	// OutcomeHandedBack means: a shutdown interrupted the attempt, or its permit was lost (see
+	// [LimitLostError]), and it does not count. Or the job came when the slots were taken by
+	// those of other priorities, or that had waited for a limit, and did not start.
 	OutcomeHandedBack Outcome = "handed_back"
+
+	// OutcomeLimited means: the job was put off before it began, since a limit was reached and
+	// no more could wait here. That uses no attempt.
+	OutcomeLimited Outcome = "limited"
+
+	// OutcomeReplaced means: Client.Replace had put another job in its place before it
+	// started, so it did not run.
+	OutcomeReplaced Outcome = "replaced"
 
 	// OutcomeRetried means: the attempt failed and another will follow.
 	OutcomeRetried Outcome = "retried"

@@ -8,6 +8,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// HeaderID is the header that names a job. Without it the Nats-Msg-Id does, which must
+// differ between two publications of one job, and which a schedule drops when it fires.
+const HeaderID = "Job-Id"
+
 // Job is one job as its handler sees it. Handlers must not change Data or Header.
 type Job[T any] struct {
 	Info
@@ -37,12 +41,16 @@ type Info struct {
 	// EnqueuedAt is when the stream stored the message, by the server's clock.
 	EnqueuedAt time.Time
 
-	// ID is the Nats-Msg-Id of the message, or "<stream>:<sequence>" when it has none.
-	// It is the same in every attempt.
+	// ID is the header Job-Id of the message, else its Nats-Msg-Id, else
+	// "<stream>:<sequence>". It is the same in every attempt and after a replay.
 	ID string
 
 	// MaxAttempts is the policy's: at Attempt == MaxAttempts an error is final.
 	MaxAttempts int
+
+	// Pattern is what its handler was registered for: a label for metrics, where subjects
+	// would be without number. Empty when the job has no handler here.
+	Pattern string
 
 	// Sequence is the position in the stream.
 	Sequence uint64
@@ -64,8 +72,10 @@ type Info struct {
 type Handler[T any] func(ctx context.Context, job *Job[T]) error
 
 func jobID(header nats.Header, stream string, sequence uint64) string {
-	if id := header.Get(nats.MsgIdHdr); id != "" {
-		return id
+	for _, name := range []string{HeaderID, nats.MsgIdHdr} {
+		if id := header.Get(name); id != "" {
+			return id
+		}
 	}
 
 	return stream + ":" + strconv.FormatUint(sequence, 10)

@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,10 +32,21 @@ type Policy struct {
 	// Defaults to 0.2 (plus or minus 20 %); -1 is none.
 	Jitter float64
 
+	// Limits are counted over all workers: how many of the jobs run at once, and how often
+	// they start. At most 8. Defaults to none.
+	Limits []Limit
+
 	// MaxAttempts is how many attempts a job has before it goes to the dead letters. An
 	// attempt is used by an error, a panic, a timeout and a crash of the worker; none is
 	// used by Snooze and by a shutdown. Defaults to 10.
 	MaxAttempts int
+
+	// Priority says which jobs start first when the worker has not slots for all that wait.
+	// The handlers of one priority share a consumer of the server, named by [ConsumerOf], so
+	// a worker with several priorities pulls from several. A job that a consumer has
+	// delivered counts its attempts there: they start over when the priority of its handler
+	// is changed. Defaults to PriorityNormal.
+	Priority Priority
 
 	// Timeout ends the context of a handler that has run this long, with a [*TimeoutError]
 	// as its cause. Defaults to 1 hour; -1 is no limit.
@@ -69,6 +82,11 @@ func (p Policy) withDefaults() Policy {
 		p.Jitter = 0.2
 	}
 
+	p.Limits = slices.Clone(p.Limits)
+	for i := range p.Limits {
+		p.Limits[i].Burst = cmp.Or(p.Limits[i].Burst, 1)
+	}
+
 	if p.MaxAttempts == 0 {
 		p.MaxAttempts = 10
 	}
@@ -87,8 +105,16 @@ func (p Policy) validate() error {
 		errs = append(errs, fmt.Errorf("worker: Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter))
 	}
 
+	if err := checkLimits(p.Limits); err != nil {
+		errs = append(errs, err)
+	}
+
 	if p.MaxAttempts < 1 {
 		errs = append(errs, fmt.Errorf("worker: Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts))
+	}
+
+	if err := p.Priority.validate(); err != nil {
+		errs = append(errs, err)
 	}
 
 	if p.Timeout < 0 && p.Timeout != -1 {

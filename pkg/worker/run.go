@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/excuse"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 )
 
@@ -54,13 +53,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endPull()
 
 	w.down.Store(true)
+	w.watch.lose()
 
 	w.stopping, w.jobs, w.settling = stopping, jobs, settling
 	w.puller = pull.New(pull.Config{
 		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Free: func() int { return w.cfg.Concurrency - w.table.size() },
-		Lost: w.recover, Slots: w.cfg.Concurrency, Up: w.isUp,
-		Subject: excuse.APIPrefix(w.js) + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + w.cfg.Consumer,
+		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
+
+	w.openLimits()
 
 	beating := make(chan struct{})
 	beats, endBeats := context.WithCancel(root)
@@ -76,10 +77,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 
 	endPull()
+	w.watching.Wait()
 	close(w.drained)
 
 	err = errors.Join(err, w.stop(cancelJobs, endSettle))
-
+	w.limits.Close()
 	endBeats()
 	<-beating
 	w.log.InfoContext(ctx, EventStopped)
@@ -129,6 +131,7 @@ func (w *Worker) abandon() []Info {
 	var group sync.WaitGroup
 
 	running := w.table.close()
+	dumps := dump(running)
 	stuck := make([]Info, 0, len(running))
 
 	for _, d := range running {
@@ -137,10 +140,12 @@ func (w *Worker) abandon() []Info {
 		group.Go(func() {
 			defer w.running.Done()
 
-			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started))...)
+			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.mark])...)
 
 			v := verdict{excuse: true, outcome: OutcomeHandedBack}
 			v.outcome = w.release(d, v)
+
+			d.asking.End()
 			w.report(d, v, ErrShutdown, time.Now())
 		})
 	}
@@ -192,12 +197,25 @@ func (w *Worker) recover(ctx context.Context, reason error) {
 	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
 }
 
+// denial adds to silence what the server last refused this connection: a request that is
+// not permitted gets no answer, and the refusal comes by another way.
+func (w *Worker) denial(err error) error {
+	last := w.nc.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) ||
+		!errors.Is(err, pull.ErrSilent) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+		return err
+	}
+
+	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
+}
+
 // isDown and isUp report a change of state, once.
 func (w *Worker) isDown(reason error) {
 	if !w.down.CompareAndSwap(false, true) {
 		return
 	}
 
+	reason = w.denial(reason)
 	w.log.Warn(EventLost, "error", reason)
 
 	if w.cfg.Hooks.Ready != nil {
@@ -211,6 +229,9 @@ func (w *Worker) isUp() {
 	if !w.down.CompareAndSwap(true, false) {
 		return
 	}
+
+	begin := w.watch.begin()
+	w.watching.Go(func() { w.lookAt(w.stopping, begin) })
 
 	w.log.Info(EventReady)
 

@@ -7,7 +7,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 )
+
+// errOrphan is why a job is not answered for whose consumer was deleted meanwhile.
+var errOrphan = errors.New("worker: the consumer that delivered the job was deleted, and made again")
 
 // verdict is what to do with a job after an attempt.
 type verdict struct {
@@ -15,6 +20,7 @@ type verdict struct {
 	excuse  bool // the delivery uses no attempt
 	outcome Outcome
 	reason  Reason // why it is dead
+	settled bool   // an earlier delivery came this far, only its acknowledgement is missing
 }
 
 // judge decides from the error of an attempt. interrupted says that the worker had ended
@@ -23,6 +29,8 @@ func judge(info Info, err error, interrupted bool, backoff func(attempt int) tim
 	var (
 		cancel *CancelError
 		decode *DecodeError
+		ended  *endedError
+		full   *limit.FullError
 		fatal  *PanicError
 		retry  *RetryError
 		snooze *SnoozeError
@@ -31,6 +39,18 @@ func judge(info Info, err error, interrupted bool, backoff func(attempt int) tim
 	switch {
 	case err == nil:
 		return verdict{outcome: OutcomeCompleted}
+	case errors.Is(err, ErrCancelled):
+		return verdict{outcome: OutcomeCancelled, settled: true}
+	case errors.As(err, &ended):
+		return verdict{outcome: ended.outcome, settled: true}
+	case errors.Is(err, errReplaced):
+		return verdict{outcome: OutcomeReplaced, settled: true}
+	case errors.As(err, &full):
+		return verdict{outcome: OutcomeLimited, delay: full.Delay, excuse: true}
+	case errors.Is(err, errUnreadable):
+		return verdict{outcome: OutcomeLimited, delay: unhandledDelay, excuse: true}
+	case errors.Is(err, errForgetful):
+		return verdict{outcome: OutcomeSnoozed, delay: unhandledDelay, excuse: true}
 	case errors.As(err, &decode):
 		return verdict{outcome: OutcomeDead, reason: ReasonUndecodable}
 	case errors.As(err, &cancel):
@@ -62,7 +82,17 @@ func (w *Worker) finish(d *delivery, err error) {
 		return
 	}
 
-	v := judge(d.info, err, w.jobs.Err() != nil, d.policy.nextDelay)
+	defer func() { d.asking.End() }()
+
+	v := judge(d.info, err, w.jobs.Err() != nil || d.dispossessed(), d.policy.nextDelay)
+	if v.settled && v.outcome != OutcomeDead {
+		err = nil
+	}
+
+	if fenced := d.fenced(); fenced != nil { // whatever the handler made of it
+		v, err = verdict{outcome: OutcomeFenced}, fenced
+	}
+
 	v.outcome = w.settle(d, v, err)
 
 	w.report(d, v, err, ended)
@@ -70,14 +100,22 @@ func (w *Worker) finish(d *delivery, err error) {
 
 // settle carries out a verdict and returns what came of it.
 func (w *Worker) settle(d *delivery, v verdict, err error) Outcome {
-	switch v.outcome {
-	case OutcomeCompleted:
+	switch {
+	case v.settled:
 		return w.confirm(d, v.outcome)
-	case OutcomeDead:
+	case v.outcome == OutcomeCompleted:
+		return w.complete(d)
+	case v.outcome == OutcomeFenced:
+		return w.leave(d, v)
+	case v.outcome == OutcomeDead:
 		if failed := w.bury(d, v.reason, err); failed != nil {
-			w.log.Error(EventDeadFailed, append(d.attrs(), "error", failed)...)
+			w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
 			w.release(d, verdict{delay: unhandledDelay})
 
+			return OutcomeUnknown
+		}
+
+		if !w.record(d, StateDead) {
 			return OutcomeUnknown
 		}
 
@@ -87,24 +125,59 @@ func (w *Worker) settle(d *delivery, v verdict, err error) Outcome {
 	}
 }
 
+// complete records that a job is done, acknowledges it and forgets its steps.
+func (w *Worker) complete(d *delivery) Outcome {
+	if !w.record(d, StateDone) {
+		return OutcomeUnknown
+	}
+
+	outcome := w.confirm(d, OutcomeCompleted)
+	if outcome == OutcomeCompleted && d.journal != nil {
+		d.journal.Forget()
+	}
+
+	return outcome
+}
+
 // confirm acknowledges a job until the server confirms it. That can be repeated without
 // harm, under whichever delivery is the newest. Heartbeats go on meanwhile, so the job is
 // not started elsewhere while the server can be reached. A dead letter's job is
 // acknowledged as well, not terminated: its letter says more than the server's advisory.
 func (w *Worker) confirm(d *delivery, outcome Outcome) Outcome {
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.SettleTimeout)
-	defer cancel()
+	w.markWorked(d)
+
+	if !w.acknowledge(d, outcome) {
+		return OutcomeUnknown
+	}
+
+	d.acked = true
+
+	return outcome
+}
+
+// again acknowledges a copy of a job that this worker has acknowledged before.
+func (w *Worker) again(d *delivery) {
+	defer w.running.Done()
+	defer func() { d.asking.End() }()
+
+	w.log.Info(EventJobCopied, append(d.attrs(), "deliveries", d.info.Deliveries)...)
+	w.acknowledge(d, OutcomeUnknown)
+}
+
+// acknowledge reports whether the server has confirmed it.
+func (w *Worker) acknowledge(d *delivery, outcome Outcome) bool {
+	until := time.Now().Add(w.cfg.SettleTimeout)
 
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := w.answer(w.table.answer(d), ackDone)
+		err := w.answer(d, w.table.answer(d), ackDone)
 		if err == nil {
-			return outcome
+			return true
 		}
 
-		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
-			w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", outcome, "error", err)...)
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) {
+			w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", outcome, "error", w.denial(err))...)
 
-			return OutcomeUnknown
+			return false
 		}
 	}
 }
@@ -115,6 +188,9 @@ func (w *Worker) confirm(d *delivery, outcome Outcome) Outcome {
 // The answer is sent once only. One that is repeated could hit the job's next delivery,
 // running on another worker. When it was lost the job comes back after AckWait instead.
 func (w *Worker) release(d *delivery, v verdict) Outcome {
+	w.showWaiting(d)
+	w.unmark(d) // while it waits it may be replaced
+
 	reply, extra := w.table.release(d)
 
 	excused := extra // copies that were dropped here because the job was running
@@ -131,8 +207,8 @@ func (w *Worker) release(d *delivery, v verdict) Outcome {
 		answer = fmt.Sprintf("%s {\"delay\": %d}", ackLater, v.delay.Nanoseconds())
 	}
 
-	if err := w.answer(reply, answer); err != nil {
-		w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", v.outcome, "error", err)...)
+	if err := w.answer(d, reply, answer); err != nil {
+		w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", v.outcome, "error", w.denial(err))...)
 
 		return OutcomeUnknown
 	}
@@ -141,13 +217,17 @@ func (w *Worker) release(d *delivery, v verdict) Outcome {
 }
 
 // answer sends an answer to a delivery and waits for the server to confirm it.
-func (w *Worker) answer(reply, answer string) error {
+func (w *Worker) answer(d *delivery, reply, answer string) error {
 	// Not Conn.Request: its timers come from a pool of the process, which cannot be used
 	// under fake time.
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-	defer cancel()
+	if reply == "" {
+		return errOrphan
+	}
 
-	if _, err := w.nc.RequestWithContext(ctx, reply, []byte(answer)); err != nil {
+	requests := d.requests(w)
+	defer requests.Pause()
+
+	if _, err := w.nc.RequestWithContext(requests.Begin(), reply, []byte(answer)); err != nil {
 		return fmt.Errorf("worker: %s: %w", answer, err)
 	}
 
@@ -175,7 +255,7 @@ func (w *Worker) excuse(d *delivery, n, extra int, delay time.Duration) {
 		}
 	}
 
-	w.log.Warn(EventExcuseFailed, append(d.attrs(), "error", err)...)
+	w.log.Warn(EventExcuseFailed, append(d.attrs(), "error", w.denial(err))...)
 }
 
 // report logs an outcome and calls the hook.
@@ -183,8 +263,12 @@ func (w *Worker) report(d *delivery, v verdict, err error, ended time.Time) {
 	switch {
 	case errors.Is(err, errUnhandled):
 		w.log.Error(EventJobUnhandled, append(d.attrs(), "delay", v.delay)...)
+	case errors.Is(err, errUnreadable):
+		w.log.Error(EventLimitUnreadable, append(d.attrs(), "error", err)...)
 	case v.outcome == OutcomeDead:
 		w.log.Error(EventJobDead, append(d.attrs(), "error", err, "reason", v.reason)...)
+	case v.outcome == OutcomeFenced:
+		w.log.Warn(EventJobFenced, append(d.attrs(), "error", err)...)
 	case v.outcome == OutcomeRetried:
 		w.log.Warn(EventJobRetried, append(d.attrs(), "error", err, "delay", v.delay)...)
 	case v.outcome == OutcomeHandedBack:

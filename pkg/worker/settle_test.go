@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 func TestJudgeDecidesFromTheError(t *testing.T) {
@@ -64,16 +68,23 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 	}
 
 	for err, want := range map[error]string{
-		Retry(-time.Second, nil):          "worker: retry after 0s",
-		Retry(time.Second, io.EOF):        "worker: retry after 1s: EOF",
-		Snooze(-1):                        "worker: snooze for 0s",
-		Cancel(nil):                       "worker: cancelled",
-		Cancel(io.EOF):                    "worker: cancelled: EOF",
-		&PanicError{Value: 3}:             "worker: handler panicked: 3",
-		&TimeoutError{Timeout: 1}:         "worker: handler ran longer than its timeout of 1ns",
-		errors.Unwrap(&PanicError{}):      "",
-		&DecodeError{io.EOF, "jobs.1"}:    `worker: payload of "jobs.1" cannot be decoded: EOF`,
-		&MissingError{"bucket b", io.EOF}: "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
+		Retry(-time.Second, nil):                        "worker: retry after 0s",
+		Retry(time.Second, io.EOF):                      "worker: retry after 1s: EOF",
+		Snooze(-1):                                      "worker: snooze for 0s",
+		Cancel(nil):                                     "worker: cancelled",
+		Cancel(io.EOF):                                  "worker: cancelled: EOF",
+		&PanicError{Value: 3}:                           "worker: handler panicked: 3",
+		&TimeoutError{Timeout: 1}:                       "worker: handler ran longer than its timeout of 1ns",
+		errors.Unwrap(&PanicError{}):                    "",
+		&DecodeError{io.EOF, "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
+		&MissingError{Asset: "stream s", Cause: io.EOF}: "worker: stream s is missing: EOF (create it)",
+
+		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}: "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
+
+		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}: "worker: bucket b is not set as needed: x; y (apply the declared settings)",
+
+		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
+			"(apply the declared settings, or set Config.AutoCreate)",
 	} {
 		if err != nil && err.Error() != want {
 			t.Errorf("%T: %q, want %q", err, err, want)
@@ -84,13 +95,15 @@ func TestControlErrorsCarryTheirCause(t *testing.T) {
 func TestTableFollowsTheNewestDelivery(t *testing.T) {
 	t.Parallel()
 
-	table := table{jobs: make(map[uint64]*delivery)}
+	table := table{ended: newEndings(), jobs: make(map[uint64]*delivery)}
 	copyOf := func(n int) *delivery {
 		return &delivery{beating: true, deliveries: n, first: n, info: Info{Sequence: 7}, reply: fmt.Sprint("r", n)}
 	}
 	first := copyOf(1)
 
-	if !table.add(first) || table.add(copyOf(3)) || table.add(copyOf(2)) || table.size() != 1 {
+	now := time.Now()
+
+	if table.add(first, now) != fresh || table.add(copyOf(3), now) != copied || table.add(copyOf(2), now) != copied || table.size() != 1 {
 		t.Fatal("a message that is here was taken in again")
 	}
 
@@ -103,11 +116,11 @@ func TestTableFollowsTheNewestDelivery(t *testing.T) {
 	}
 
 	next := copyOf(4)
-	if !table.add(next) {
+	if table.add(next, now) != fresh {
 		t.Error("a message that was given back is not taken in")
 	}
 
-	table.remove(first)
+	table.remove(first, now)
 
 	if table.jobs[7] != next {
 		t.Error("removing the old delivery removed the new one")
@@ -119,5 +132,101 @@ func TestTableFollowsTheNewestDelivery(t *testing.T) {
 
 	if table.begin(copyOf(5), time.Now()) {
 		t.Error("a handler started after the table was closed")
+	}
+}
+
+// TestCopiesOfAnAcknowledgedJob is what tells a copy from a job with the same sequence in a
+// stream that was made again, and from one that an operator has delivered again.
+func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
+	t.Parallel()
+
+	var (
+		stored = time.Now()
+		now    = stored.Add(time.Hour)
+		table  = table{ended: newEndings(), jobs: make(map[uint64]*delivery)}
+		made   = func(sequence uint64, stored time.Time) *delivery {
+			return &delivery{info: Info{EnqueuedAt: stored, Sequence: sequence}}
+		}
+		end = func(d *delivery, acked bool) {
+			table.add(d, now)
+			d.acked = acked
+			table.remove(d, now)
+		}
+	)
+
+	end(made(7, stored), true)
+	end(made(8, stored), false)
+
+	for name, c := range map[string]struct {
+		d    *delivery
+		at   time.Time
+		want arrival
+	}{
+		"at once":          {made(7, stored), now, late},
+		"after a while":    {made(7, stored), now.Add(copiesCome - 1), late},
+		"asked for":        {made(7, stored), now.Add(copiesCome), fresh},
+		"another stream":   {made(7, stored.Add(1)), now, fresh},
+		"another job":      {made(7+endedKept, stored), now, fresh},
+		"not acknowledged": {made(8, stored), now, fresh},
+	} {
+		got := table.add(c.d, c.at)
+		delete(table.jobs, c.d.info.Sequence)
+
+		if got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+
+	table.orphan("cook")
+
+	if got := table.add(made(7, stored), now); got != fresh {
+		t.Errorf("from a consumer that was made again: %d, want %d", got, fresh)
+	}
+}
+
+// watched is a context that counts what is to happen at its end.
+type watched struct {
+	context.Context //nolint:containedctx // is what it derives
+
+	done    chan struct{}
+	waiting atomic.Int32
+}
+
+// Done is not that of the context below, which package context would know to be one of its own.
+func (c *watched) Done() <-chan struct{} { return c.done }
+
+// AfterFunc is what package context calls for a child, and its result when the child ends.
+func (c *watched) AfterFunc(func()) func() bool {
+	c.waiting.Add(1)
+
+	return func() bool { c.waiting.Add(-1); return true }
+}
+
+// TestSettledJobsLeaveNothingBehind guards against a child of the worker's context for each
+// job that is never taken off it, which would fill the memory of a busy worker in a day.
+func TestSettledJobsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+
+	settling := &watched{Context: t.Context(), done: make(chan struct{})}
+	w := &Worker{
+		cfg: Config{RequestTimeout: time.Minute}, jobs: t.Context(), log: slog.New(slog.DiscardHandler), settling: settling,
+		table: table{ended: newEndings(), jobs: make(map[uint64]*delivery)},
+	}
+
+	for name, settle := range map[string]func(*delivery){
+		"completed": func(d *delivery) { w.finish(d, nil) },
+		"retried":   func(d *delivery) { w.finish(d, Retry(0, io.ErrUnexpectedEOF)) },
+		"copied": func(d *delivery) {
+			w.running.Add(1)
+			w.again(d)
+		},
+	} {
+		d := &delivery{info: Info{MaxAttempts: 1}, msg: nats.NewMsg("jobs.a"), reply: "$JS.ACK"}
+		w.table.add(d, time.Now())
+		settle(d)
+
+		if d.asking == nil || settling.waiting.Load() != 0 {
+			t.Errorf("%s: %d children left, asking %v", name, settling.waiting.Load(), d.asking)
+		}
 	}
 }
