@@ -1,0 +1,89 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+)
+
+// Config says where the dead letters are. The zero value is ready to use.
+type Config struct {
+	// DeadSubject is the first part of the subjects of dead letters, see
+	// worker.Config.DeadSubject. Defaults to "dead".
+	DeadSubject string
+
+	// RequestTimeout is how long one request to the server may take before its outcome
+	// counts as unknown. Defaults to 5 seconds.
+	RequestTimeout time.Duration
+
+	// Stream is the dead letter stream. Defaults to "DEAD".
+	Stream string
+}
+
+var safeName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,255}$`)
+
+func (c Config) withDefaults() Config {
+	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 5*time.Second)
+	c.Stream = cmp.Or(c.Stream, "DEAD")
+
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("deadletter: "+format, args...)) }
+
+	if err := subject.CheckLiteral(c.DeadSubject); err != nil {
+		bad("Config.DeadSubject is %q: not a literal subject: %w", c.DeadSubject, err)
+	}
+
+	if c.RequestTimeout < 0 {
+		bad("Config.RequestTimeout is %s: use a positive duration", c.RequestTimeout)
+	}
+
+	if !safeName.MatchString(c.Stream) {
+		bad("Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream)
+	}
+
+	return errors.Join(errs...)
+}
+
+// Store is a dead letter stream. It is safe for concurrent use and holds nothing that has
+// to be closed.
+type Store struct {
+	cfg    Config
+	js     jetstream.JetStream
+	prefix string // of API requests, with the last dot
+}
+
+// Open returns the store of a dead letter stream. It makes one request, to see that the
+// stream is there; the error wraps [ErrNoStream] when it is not.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+
+	err := cfg.validate()
+	if js == nil {
+		err = errors.Join(errors.New("deadletter: Open needs a JetStream context, got nil"), err)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Store{cfg: cfg, js: js, prefix: api.Prefix(js)}
+	if _, err := s.lastSequence(ctx, cfg.Stream); err != nil {
+		return nil, err
+	}
+
+	return s, nil
+}

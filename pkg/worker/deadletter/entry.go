@@ -1,0 +1,259 @@
+package deadletter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Kind says what a message of the dead letter stream is.
+type Kind string
+
+const (
+	// KindLetter is the dead letter of a job that a worker gave up.
+	KindLetter Kind = "letter"
+
+	// KindStranded is an advisory of the server: a consumer that is not a worker's gave a
+	// message up, which may lie in its stream still.
+	KindStranded Kind = "stranded"
+
+	// KindUnreadable is anything else, such as somebody else's message.
+	KindUnreadable Kind = "unreadable"
+)
+
+// Reasons of stranded entries, beside those of worker.Reason.
+const (
+	// ReasonMaxDeliveries means: the server delivered the message as often as the consumer
+	// allows (MaxDeliver), and does so no more.
+	ReasonMaxDeliveries worker.Reason = "max_deliveries"
+
+	// ReasonTerminated means: a client terminated the message.
+	ReasonTerminated worker.Reason = "terminated"
+)
+
+// Subjects of the server's advisories, which go on with the stream and the consumer.
+const (
+	advisoryMaxDeliveries = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
+	advisoryTerminated    = "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED."
+)
+
+// Entry is one message of the dead letter stream.
+type Entry struct {
+	// Kind says what it is.
+	Kind Kind
+
+	// Letter is the dead letter. Of a stranded message it holds what the advisory and the
+	// message, while there is one, tell. Of an unreadable one it is empty.
+	Letter worker.DeadLetter
+
+	// Problem is why the entry cannot be replayed as far as one can see: [ErrGone] or
+	// [ErrUnreadable], wrapped. Nil when nothing is wrong.
+	Problem error
+
+	// Sequence is the position in the dead letter stream, which names the entry.
+	Sequence uint64
+
+	// Size is the length of the message's body in bytes.
+	Size int
+
+	// StoredAt is when the dead letter stream stored it, by the server's clock.
+	StoredAt time.Time
+
+	// Subject is the message's subject in the dead letter stream.
+	Subject string
+}
+
+// isInternal recognises the store's own records and the parts of large letters, which are
+// no entries. Names of streams have no '$', so no letter has such a subject.
+func (s *Store) isInternal(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
+	if !ok {
+		return false
+	}
+
+	_, rest, _ = strings.Cut(rest, ".")
+
+	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
+}
+
+// classify tells from subject and headers what filters and groups go by. It reports false
+// when only the body tells.
+func (s *Store) classify(m *raw) (*Entry, bool) {
+	e := &Entry{Kind: KindUnreadable, Sequence: m.sequence, Size: len(m.data), StoredAt: m.storedAt, Subject: m.subject}
+
+	if reason, stream, consumer, ok := parseAdvisory(m.subject); ok {
+		e.Kind = KindStranded
+		e.Letter = worker.DeadLetter{
+			Consumer: consumer, DeadAt: m.storedAt, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
+		}
+
+		return e, true
+	}
+
+	rest, ok := strings.CutPrefix(m.subject, s.cfg.DeadSubject+".")
+	stream, subject, more := strings.Cut(rest, ".")
+
+	if !ok || !more {
+		return e, true
+	}
+
+	reason := m.header.Get(worker.HeaderDeadReason)
+	if reason == "" {
+		return e, false
+	}
+
+	e.Kind = KindLetter
+	e.Letter = worker.DeadLetter{
+		Reason: worker.Reason(reason), Signature: m.header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
+	}
+
+	return e, true
+}
+
+// parseAdvisory reads the subject of an advisory.
+func parseAdvisory(subject string) (reason worker.Reason, stream, consumer string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, advisoryMaxDeliveries)
+	reason = ReasonMaxDeliveries
+
+	if !ok {
+		rest, ok = strings.CutPrefix(subject, advisoryTerminated)
+		reason = ReasonTerminated
+	}
+
+	stream, consumer, more := strings.Cut(rest, ".")
+
+	return reason, stream, consumer, ok && more
+}
+
+// open makes the entry of a message: whatever a filter needs, and with its body when there
+// is one. It asks the server about stranded messages and about letters in parts.
+func (s *Store) open(ctx context.Context, m *raw) (*Entry, error) {
+	e, sure := s.classify(m)
+
+	switch {
+	case e.Kind == KindStranded:
+		return e, s.openStranded(ctx, e, m.data)
+	case e.Kind == KindUnreadable && sure:
+		e.Problem = fmt.Errorf("%w: its subject is not one of %s.<stream>.>", ErrUnreadable, s.cfg.DeadSubject)
+
+		return e, nil
+	}
+
+	letter, err := worker.ParseDeadLetter(m.data)
+	if err == nil && len(letter.Parts) > 0 {
+		letter, err = s.join(ctx, letter)
+	}
+
+	switch {
+	case err == nil:
+		e.Kind = KindLetter
+		if sure { // filters and groups go by the headers, so everything does
+			letter.Reason, letter.Signature, letter.Stream, letter.Subject = e.Letter.Reason, e.Letter.Signature, e.Letter.Stream, e.Letter.Subject
+		}
+
+		e.Letter = letter
+	case errors.Is(err, worker.ErrDeadLetter):
+		e.Problem = fmt.Errorf("%w: %s", ErrUnreadable, strings.TrimPrefix(err.Error(), worker.ErrDeadLetter.Error()+": "))
+	default:
+		return nil, err
+	}
+
+	return e, nil
+}
+
+// join reads a letter that lies in parts.
+func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLetter, error) {
+	var whole bytes.Buffer
+
+	for _, seq := range stub.Parts {
+		part, err := s.get(ctx, s.cfg.Stream, query{Sequence: seq})
+		if err != nil {
+			return stub, err
+		}
+
+		if part == nil || !s.isInternal(part.subject) {
+			return stub, fmt.Errorf("%w: part %d of it is gone", worker.ErrDeadLetter, seq)
+		}
+
+		whole.Write(part.data)
+	}
+
+	letter, err := worker.ParseDeadLetter(whole.Bytes())
+	letter.Parts = stub.Parts
+
+	return letter, err
+}
+
+// advisory is the body of the server's advisories, as far as it matters here.
+type advisory struct {
+	Deliveries int       `json:"deliveries"`
+	Reason     string    `json:"reason"`
+	Sequence   uint64    `json:"stream_seq"`
+	Timestamp  time.Time `json:"timestamp"`
+}
+
+// openStranded completes an entry from its advisory and from the message that it is about.
+func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
+	var about advisory
+
+	_ = json.Unmarshal(body, &about) //nolint:errcheck // what is none has no sequence
+
+	if about.Sequence == 0 {
+		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
+
+		return nil
+	}
+
+	l := &e.Letter
+	l.Attempts, l.Deliveries, l.MaxAttempts, l.Sequence = about.Deliveries, about.Deliveries, about.Deliveries, about.Sequence
+	l.Error = fmt.Sprintf("consumer %s gave the message up after %d deliveries", l.Consumer, about.Deliveries)
+
+	if l.Reason == ReasonTerminated {
+		l.Error = fmt.Sprintf("a client of consumer %s terminated the message: %s", l.Consumer, about.Reason)
+	}
+
+	found, err := s.get(ctx, l.Stream, query{Sequence: about.Sequence})
+
+	switch {
+	case isCode(err, codeStreamNotFound):
+		e.Problem = fmt.Errorf("%w: stream %s does not exist", ErrGone, l.Stream)
+	case err != nil:
+		return err
+	case found == nil || found.storedAt.After(e.StoredAt):
+		// One that is younger belongs to a stream that was deleted and made again.
+		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
+	default:
+		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.storedAt, found.header, found.data, found.subject
+		l.ID = jobID(found.header, l.Stream, about.Sequence)
+	}
+
+	return nil
+}
+
+// jobID is the ID under which a worker would work a message.
+func jobID(header nats.Header, stream string, sequence uint64) string {
+	for _, name := range []string{worker.HeaderID, nats.MsgIdHdr} {
+		if id := header.Get(name); id != "" {
+			return id
+		}
+	}
+
+	return stream + ":" + strconv.FormatUint(sequence, 10)
+}
+
+// toRaw reads a message that a consumer delivered.
+func toRaw(msg jetstream.Msg, meta *jetstream.MsgMetadata) *raw {
+	return &raw{
+		data: msg.Data(), header: msg.Headers(), sequence: meta.Sequence.Stream, storedAt: meta.Timestamp, subject: msg.Subject(),
+	}
+}

@@ -1,0 +1,162 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// maxGroups bounds how many groups are told apart.
+const maxGroups = 1000
+
+// Group is the letters that died of errors of one kind.
+type Group struct {
+	// Count is how many there are.
+	Count int
+
+	// Example is the latest of them: its sequence, for Get.
+	Example uint64
+
+	// FirstAt and LastAt are when the first and the latest of them were stored.
+	FirstAt, LastAt time.Time
+
+	// Kind says what they are.
+	Kind Kind
+
+	// Reason is why the jobs were given up.
+	Reason worker.Reason
+
+	// Signature is what their errors have in common, see worker.DeadLetter.
+	Signature string
+
+	// Stream is the stream that held the jobs.
+	Stream string
+
+	// Subjects is the narrowest pattern over the jobs' subjects, such as "jobs.mail.>";
+	// empty for stranded messages, whose advisories do not tell.
+	Subjects string
+}
+
+// Filter selects the letters of the group within what was grouped.
+func (g Group) Filter(within Filter) Filter {
+	within.Kind, within.Reason, within.Signature, within.Stream = g.Kind, g.Reason, g.Signature, g.Stream
+
+	return within
+}
+
+// Overview is what is in a dead letter stream.
+type Overview struct {
+	// Groups are the groups, the largest first.
+	Groups []Group
+
+	// Others is how many letters are in no group because there are more than 1,000.
+	Others int
+
+	// Total is how many letters the filter selects, those of all groups and the others.
+	Total int
+}
+
+// groupKey is what makes two letters of one group.
+type groupKey struct {
+	kind      Kind
+	reason    worker.Reason
+	signature string
+	stream    string
+}
+
+// Groups groups the letters that the filter selects by the signature of their errors. It
+// reads headers only, about a hundred bytes for each letter, and remembers 1,000 groups. A
+// filter on subjects costs a round trip for each stranded message.
+func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
+	var overview Overview
+
+	groups := make(map[groupKey]*Group)
+
+	for m, err := range s.messages(ctx, f, OldestFirst, true) {
+		if err != nil {
+			return Overview{}, err
+		}
+
+		e, err := s.glance(ctx, f, m)
+		if err != nil {
+			return Overview{}, err
+		}
+
+		if e == nil || !f.selects(e) {
+			continue
+		}
+
+		overview.Total++
+
+		key := groupKey{e.Kind, e.Letter.Reason, e.Letter.Signature, e.Letter.Stream}
+
+		g := groups[key]
+		if g == nil && len(groups) == maxGroups {
+			overview.Others++
+
+			continue
+		}
+
+		if g == nil {
+			g = &Group{
+				FirstAt: e.StoredAt, Kind: e.Kind, Reason: e.Letter.Reason, Signature: e.Letter.Signature, Stream: e.Letter.Stream,
+				Subjects: e.Letter.Subject,
+			}
+			groups[key] = g
+		}
+
+		g.Count++
+		g.Example, g.LastAt, g.Subjects = e.Sequence, e.StoredAt, common(g.Subjects, e.Letter.Subject)
+	}
+
+	for _, g := range groups {
+		overview.Groups = append(overview.Groups, *g)
+	}
+
+	slices.SortFunc(overview.Groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), b.LastAt.Compare(a.LastAt), cmp.Compare(a.Example, b.Example))
+	})
+
+	return overview, nil
+}
+
+// glance classifies a message of which only the headers are known, and asks for its body
+// only when they do not tell. It returns nil when the message has been removed meanwhile.
+func (s *Store) glance(ctx context.Context, f Filter, m *raw) (*Entry, error) {
+	e, sure := s.classify(m)
+	if sure && (e.Kind != KindStranded || f.Subject == "") {
+		return e, nil
+	}
+
+	return s.load(ctx, m.sequence)
+}
+
+// common returns the narrowest pattern that ends in ">" or has none over two subjects, the
+// first of which may be such a pattern.
+func common(a, b string) string {
+	if a == b {
+		return a
+	}
+
+	left, right := strings.Split(strings.TrimSuffix(a, ".>"), "."), strings.Split(b, ".")
+
+	n := 0
+	for n < len(left) && n < len(right)-1 && left[n] == right[n] {
+		n++
+	}
+
+	// A pattern "a.>" does not match "a": the shorter one keeps its last token out.
+	if !strings.HasSuffix(a, ".>") && n == len(left) {
+		n--
+	}
+
+	if n <= 0 {
+		return ">"
+	}
+
+	return strings.Join(left[:n], ".") + ".>"
+}

@@ -1,0 +1,35 @@
+package deadletter
+
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+)
+
+func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct{ a, b, want string }{
+		{"a", "a", "a"},
+		{"a", "b", ">"},
+		{"a.b", "a.b", "a.b"},
+		{"a.b", "a.c", "a.>"},
+		{"a.b", "a.b.c", "a.>"},
+		{"a.b.c", "a.b", "a.>"},
+		{"a.b.c", "a.b.d", "a.b.>"},
+		{"a.b.>", "a.b.d", "a.b.>"},
+		{"a.b.>", "a.b", "a.>"},
+		{"a.b.>", "a.c.d", "a.>"},
+		{"a.>", "a", ">"},
+		{">", "a.b", ">"},
+	} {
+		got := common(c.a, c.b)
+		if got != c.want {
+			t.Errorf("common(%q, %q) is %q, want %q", c.a, c.b, got, c.want)
+		}
+
+		if got != c.b && !subject.Matches(got, c.b) {
+			t.Errorf("%q does not match %q", got, c.b)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+)
+
+// Order says which entries come first.
+type Order int
+
+const (
+	// NewestFirst begins with what died last.
+	NewestFirst Order = iota
+
+	// OldestFirst begins with what died first.
+	OldestFirst
+)
+
+// Get returns one entry, payload included. The error wraps [ErrNotFound] when there is
+// none. One round trip, one more for a stranded message and for each part of a large one.
+func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
+	e, err := s.load(ctx, sequence)
+	if err != nil {
+		return Entry{}, err
+	}
+
+	if e == nil {
+		return Entry{}, fmt.Errorf("%w: %d in stream %s", ErrNotFound, sequence, s.cfg.Stream)
+	}
+
+	return *e, nil
+}
+
+// load reads an entry at the leader, nil when there is none.
+func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
+	if sequence == 0 {
+		return nil, nil //nolint:nilnil // the server would take it for a query without a sequence
+	}
+
+	m, err := s.get(ctx, s.cfg.Stream, query{Sequence: sequence})
+	if m == nil || err != nil || s.isInternal(m.subject) {
+		return nil, err
+	}
+
+	return s.open(ctx, m)
+}
+
+// List yields the entries that the filter selects, as they were when it was called: what
+// is stored later is left out. It holds a few messages at a time (16, and newest first 64)
+// however many there are, and reads with a consumer that it removes. After an error, which
+// comes with an empty entry, it ends.
+func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for e, err := range s.entries(ctx, f, order) {
+			if err != nil {
+				yield(Entry{}, err)
+
+				return
+			}
+
+			if !yield(*e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*Entry, error] {
+	return func(yield func(*Entry, error) bool) {
+		for m, err := range s.messages(ctx, f, order, false) {
+			var e *Entry
+			if err == nil {
+				e, err = s.open(ctx, m)
+			}
+
+			if err != nil {
+				yield(nil, err)
+
+				return
+			}
+
+			if f.selects(e) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// messages yields the messages that a filter may select.
+func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*raw, error] {
+	return func(yield func(*raw, error) bool) {
+		if err := f.Validate(); err != nil {
+			yield(nil, err)
+
+			return
+		}
+
+		if len(f.Sequences) > 0 {
+			s.named(ctx, f.Sequences, order)(yield)
+
+			return
+		}
+
+		last, err := s.lastSequence(ctx, s.cfg.Stream)
+		if err != nil {
+			yield(nil, err)
+
+			return
+		}
+
+		source := s.scan(ctx, span{from: 1, headersOnly: headersOnly, since: f.Since, to: last})
+		if order == NewestFirst {
+			source = s.backwards(ctx, span{headersOnly: headersOnly, to: last})
+		}
+
+		for m, err := range source {
+			switch {
+			case err != nil:
+				yield(nil, err)
+
+				return
+			case s.isInternal(m.subject):
+			case order == NewestFirst && m.storedAt.Before(f.Since):
+				return
+			case order == OldestFirst && !f.Until.IsZero() && !m.storedAt.Before(f.Until):
+				return
+			case !yield(m, nil):
+				return
+			}
+		}
+	}
+}
+
+// named yields the messages with given sequences that are there.
+func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter.Seq2[*raw, error] {
+	sequences = slices.Compact(slices.Sorted(slices.Values(sequences)))
+	if order == NewestFirst {
+		slices.Reverse(sequences)
+	}
+
+	return func(yield func(*raw, error) bool) {
+		for _, seq := range sequences {
+			m, err := s.get(ctx, s.cfg.Stream, query{Sequence: seq})
+			if err != nil {
+				yield(nil, err)
+
+				return
+			}
+
+			if m != nil && !s.isInternal(m.subject) && !yield(m, nil) {
+				return
+			}
+		}
+	}
+}
+
+// held is how many messages backwards holds.
+const held = 64
+
+// backwards reads newest first: windows of sequences, from the end. A window holds the
+// latest messages that it finds; it grows over ranges in which there are few and shrinks
+// where it had to let go of some.
+func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*raw, error] {
+	return func(yield func(*raw, error) bool) {
+		first, err := s.firstSequence(ctx)
+		if err != nil {
+			yield(nil, err)
+
+			return
+		}
+
+		width := uint64(held)
+
+		for to := r.to; to >= first && to > 0; {
+			from := max(first, to-min(to, width)+1)
+
+			latest, dropped, err := s.window(ctx, span{from: from, headersOnly: r.headersOnly, to: to})
+			if err != nil {
+				yield(nil, err)
+
+				return
+			}
+
+			for _, m := range slices.Backward(latest) {
+				if !yield(m, nil) {
+					return
+				}
+			}
+
+			switch {
+			case dropped:
+				to, width = latest[0].sequence-1, max(width/2, held)
+			case len(latest) < held/2:
+				to, width = from-1, 2*width
+			default:
+				to = from - 1
+			}
+		}
+	}
+}
+
+// window returns the latest messages of a span, and whether there were more.
+func (s *Store) window(ctx context.Context, r span) (latest []*raw, dropped bool, err error) {
+	for m, err := range s.scan(ctx, r) {
+		if err != nil {
+			return nil, false, err
+		}
+
+		if len(latest) == held {
+			latest, dropped = slices.Delete(latest, 0, 1), true
+		}
+
+		latest = append(latest, m)
+	}
+
+	return latest, dropped, nil
+}
+
+func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
+	info, err := s.info(ctx, s.cfg.Stream)
+
+	return info.State.FirstSeq, err
+}
+
+// Now is the time by which a filter's "an hour ago" is meant: that of the server that
+// stamps the letters. One round trip.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	info, err := s.info(ctx, s.cfg.Stream)
+
+	return info.TimeStamp, err
+}

@@ -1,0 +1,182 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+)
+
+const (
+	// headerAfter is the header of a record that holds the last sequence of the job's
+	// stream when the replay began.
+	headerAfter = "Dead-Replay-After"
+
+	// margin is taken off a duplicate window, for the time between asking and publishing.
+	margin = 15 * time.Second
+
+	// maxWalk bounds how many jobs of one subject are looked through for one.
+	maxWalk = 1000
+)
+
+// ticket is what is known of the replay of a letter.
+type ticket struct {
+	begunAt   time.Time
+	fresh     bool   // begun just now
+	published bool   // the job has been published
+	record    uint64 // sequence of the record, zero while there is none
+}
+
+func (s *Store) recordSubject(e *Entry) string {
+	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, worker.TokenReplay, e.Sequence)
+}
+
+// begin writes the record of a replay, or takes up one that was interrupted. Of two that
+// begin at the same moment one writes the record, and the other takes it up; both publish
+// under one message ID.
+func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error) {
+	const tries = 3
+
+	for range tries {
+		t, err := s.write(ctx, e)
+		if !isCode(err, codeWrongLast, codeWrongLastConstant) {
+			return t, err
+		}
+
+		t, err = s.look(ctx, e, again)
+		if err != nil || t.published || t.record > 0 {
+			return t, err
+		}
+	}
+
+	return ticket{}, errors.New("deadletter: somebody else replays the same letter")
+}
+
+func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
+	last, err := s.lastSequence(ctx, e.Letter.Stream)
+	if err != nil {
+		return ticket{}, err
+	}
+
+	msg := nats.NewMsg(s.recordSubject(e))
+	msg.Header.Set(worker.HeaderReplayState, worker.ReplayBegun)
+	msg.Header.Set(headerAfter, strconv.FormatUint(last, 10))
+
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+
+	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	if err != nil {
+		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
+	}
+
+	return ticket{fresh: true, record: ack.Sequence}, nil
+}
+
+// look finds out what became of an earlier replay of a letter, if there was one. The order
+// of its questions matters: a worker notes that it has worked the job before it takes the
+// job out of the stream, so one that is in neither place was never published, or was taken
+// out unworked.
+func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) {
+	t, after, err := s.recorded(ctx, e)
+	if err != nil || t.published || t.record == 0 {
+		return t, err
+	}
+
+	found, sure, err := s.find(ctx, e, t.record, after)
+	if err != nil || found {
+		t.published = found
+
+		return t, err
+	}
+
+	later, _, err := s.recorded(ctx, e)
+	if err != nil || later.published || later.record != t.record {
+		return later, err
+	}
+
+	if again || sure && e.Letter.Worker != "" {
+		return t, nil
+	}
+
+	// Whoever works this job notes nothing. The server still knows the message ID.
+	info, err := s.info(ctx, e.Letter.Stream)
+	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
+		return t, err
+	}
+
+	return t, fmt.Errorf("%w: letter %d, begun at %s: replay it again if it may run twice, or discard it",
+		ErrUnsettled, e.Sequence, t.begunAt.UTC().Format(time.RFC3339))
+}
+
+// recorded reads the record of a letter's replay, and the sequence after which the job is.
+func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64, err error) {
+	m, err := s.get(ctx, s.cfg.Stream, query{LastBySubject: s.recordSubject(e)})
+	if m == nil || err != nil {
+		return ticket{}, 0, err
+	}
+
+	t = ticket{begunAt: m.storedAt, published: m.header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.sequence}
+	after, _ = strconv.ParseUint(m.header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
+
+	return t, after, nil
+}
+
+// find looks for the job of a replay in its stream, and says whether it could look at all
+// that may be it.
+func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found, sure bool, err error) {
+	for range maxWalk {
+		m, err := s.get(ctx, e.Letter.Stream, query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
+		if m == nil || err != nil {
+			return false, err == nil, err
+		}
+
+		if m.header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(record, 10) {
+			return true, true, nil
+		}
+
+		after = m.sequence
+	}
+
+	return false, false, nil
+}
+
+// withdraw removes the record of a replay that the server refused, so that nothing was
+// published. When it was not heard the record stays.
+func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
+	var (
+		refused *jetstream.APIError
+		taken   *TakenError
+	)
+
+	certain := errors.As(reason, &taken) || errors.Is(reason, ErrNoStream) || errors.Is(reason, nats.ErrMaxPayload) ||
+		errors.As(reason, &refused) && !api.Unknown(reason)
+	if !t.fresh || !certain {
+		return nil
+	}
+
+	return s.remove(ctx, s.cfg.Stream, t.record)
+}
+
+// finish removes the letter of a job that has been published, then the record. In this
+// order, since the record is what keeps a letter from being replayed twice.
+func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
+	if err := s.removeEntry(ctx, e); err != nil || t.record == 0 {
+		return err
+	}
+
+	// Not by sequence: the worker may have added its note.
+	err := s.request(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": s.recordSubject(e)}, nil)
+	if err != nil {
+		return fmt.Errorf("deadletter: remove the record of the replay of letter %d: %w", e.Sequence, err)
+	}
+
+	return nil
+}

@@ -1,0 +1,389 @@
+package deadletter
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/time/rate"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// ReplayOptions says how letters are replayed. The zero value is ready to use.
+type ReplayOptions struct {
+	// Again publishes also what may have been published by an earlier replay that was
+	// interrupted, see [ErrUnsettled]. Defaults to false.
+	Again bool
+
+	// DryRun only tells what would be done. Defaults to false.
+	DryRun bool
+
+	// Each is called with what became of each letter, in turn. Defaults to none.
+	Each func(Outcome)
+
+	// Edit returns the payload to publish instead of the letter's, or an error, such as
+	// [ErrSkip], for a letter that is to stay. It is called in a dry run as well. Defaults
+	// to the letter's payload.
+	Edit func(letter worker.DeadLetter) (payload []byte, err error)
+
+	// Limit is how many letters are taken at most. Defaults to all.
+	Limit int
+
+	// Rate is how many letters are replayed in a second at most. Defaults to 50; -1 is no
+	// limit.
+	Rate float64
+
+	// Restart runs every step of the job again (see package step), also those whose results
+	// are recorded. A job whose payload was edited does so anyway: the results were made of
+	// another payload. Defaults to false: the job goes on at the step that failed.
+	Restart bool
+}
+
+// DiscardOptions says how letters are discarded. The zero value is ready to use.
+type DiscardOptions struct {
+	// DryRun only tells what would be done. Defaults to false.
+	DryRun bool
+
+	// Each is called with what became of each letter, in turn. Defaults to none.
+	Each func(Outcome)
+
+	// Limit is how many letters are taken at most. Defaults to all.
+	Limit int
+}
+
+// Outcome is what became of one letter.
+type Outcome struct {
+	// Entry is the letter.
+	Entry Entry
+
+	// Err is why it stays, nil when it was replayed or discarded.
+	Err error
+
+	// Sequence is where the job's stream stored the replayed job. Zero when it was not
+	// replayed, and when an earlier replay had published it.
+	Sequence uint64
+}
+
+// Skipped reports whether the letter was left alone on purpose: because of what it is, or
+// of who has its key, or because Edit said so. Otherwise an outcome with an error failed.
+func (o Outcome) Skipped() bool {
+	var taken *TakenError
+
+	return errors.Is(o.Err, ErrSkip) || errors.Is(o.Err, ErrGone) || errors.Is(o.Err, ErrUnreadable) ||
+		errors.Is(o.Err, ErrUnsettled) || errors.Is(o.Err, ErrNotFound) || errors.As(o.Err, &taken)
+}
+
+// Result counts what became of letters.
+type Result struct {
+	// Done is how many were replayed or discarded, in a dry run how many would be.
+	Done int
+
+	// Failed is how many stay because the server refused something.
+	Failed int
+
+	// Skipped is how many were left alone, see [Outcome.Skipped].
+	Skipped int
+}
+
+func (r *Result) count(o Outcome) {
+	switch {
+	case o.Err == nil:
+		r.Done++
+	case o.Skipped():
+		r.Skipped++
+	default:
+		r.Failed++
+	}
+}
+
+// Replay puts the jobs of the letters that the filter selects back into their streams,
+// oldest first, and removes the letters. Letters that die of it again are new ones and are
+// not taken. See the package comment for what is guaranteed.
+//
+// A letter that cannot be replayed stays, is reported to Each and counted; the others go
+// on. An error ends it: the server cannot be reached, ctx has ended, or the filter or the
+// options are wrong. What was done until then is in the result, and doing it again goes on
+// where it ended.
+//
+// Six round trips for each letter.
+func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {
+	opts.Rate = cmp.Or(opts.Rate, 50)
+	if opts.Rate < 0 && opts.Rate != -1 {
+		return Result{}, fmt.Errorf("deadletter: ReplayOptions.Rate is %v: use a positive number, or -1 for no limit", opts.Rate)
+	}
+
+	limiter := rate.NewLimiter(rate.Limit(opts.Rate), 1)
+	if opts.Rate == -1 || opts.DryRun {
+		limiter.SetLimit(rate.Inf)
+	}
+
+	return s.each(ctx, f, opts.Limit, opts.Each, func(e *Entry) (uint64, error) {
+		if err := limiter.Wait(ctx); err != nil {
+			return 0, fmt.Errorf("deadletter: %w", err)
+		}
+
+		return s.replay(ctx, e, opts)
+	})
+}
+
+// Discard removes the letters that the filter selects, and their jobs for good. Of a
+// message stranded in a work queue it removes the message as well; in any other stream the
+// message stays for those who still read it. Errors are as Replay's. Two round trips for
+// each letter.
+func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
+	return s.each(ctx, f, opts.Limit, opts.Each, func(e *Entry) (uint64, error) {
+		if opts.DryRun {
+			return 0, nil
+		}
+
+		if e.Kind == KindStranded && e.Problem == nil {
+			if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil {
+				return 0, err
+			} else if queue {
+				if err := s.remove(ctx, e.Letter.Stream, e.Letter.Sequence); err != nil {
+					return 0, err
+				}
+			}
+		}
+
+		return 0, s.removeEntry(ctx, e)
+	})
+}
+
+// each does something with every letter that the filter selects, as the leader has it.
+func (s *Store) each(
+	ctx context.Context, f Filter, limit int, report func(Outcome), do func(*Entry) (uint64, error),
+) (Result, error) {
+	var result Result
+
+	missing := make(map[uint64]bool, len(f.Sequences))
+	for _, seq := range f.Sequences {
+		missing[seq] = true
+	}
+
+	settle := func(o Outcome) {
+		result.count(o)
+
+		if report != nil {
+			report(o)
+		}
+	}
+
+	for m, err := range s.messages(ctx, f, OldestFirst, true) {
+		if err != nil {
+			return result, err
+		}
+
+		delete(missing, m.sequence)
+
+		if e, err := s.glance(ctx, f, m); err != nil {
+			return result, err
+		} else if e == nil || !f.selects(e) {
+			continue
+		}
+
+		e, err := s.load(ctx, m.sequence)
+		if err != nil {
+			return result, err
+		}
+
+		if e == nil {
+			continue // removed meanwhile
+		}
+
+		o := Outcome{Entry: *e}
+		o.Sequence, o.Err = do(e)
+
+		if o.Err != nil && !o.Skipped() && isFatal(o.Err) {
+			return result, fmt.Errorf("letter %d: %w", e.Sequence, o.Err)
+		}
+
+		settle(o)
+
+		if limit > 0 && result.Done+result.Failed+result.Skipped >= limit {
+			return result, nil
+		}
+	}
+
+	for seq := range missing {
+		settle(Outcome{Entry: Entry{Sequence: seq}, Err: fmt.Errorf("%w: %d in stream %s", ErrNotFound, seq, s.cfg.Stream)})
+	}
+
+	return result, nil
+}
+
+// replay publishes the job of one letter again and removes the letter. It returns where
+// the job's stream stored it.
+func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint64, error) {
+	if e.Problem != nil {
+		return 0, e.Problem
+	}
+
+	payload := e.Letter.Payload
+
+	if opts.Edit != nil {
+		edited, err := opts.Edit(e.Letter)
+		if err != nil {
+			return 0, refusedError{fmt.Errorf("deadletter: edit letter %d: %w", e.Sequence, err)}
+		}
+
+		payload = edited
+	}
+
+	if opts.DryRun {
+		return 0, s.rehearse(ctx, e, opts.Again)
+	}
+
+	if e.Kind == KindStranded {
+		adopted, err := s.adopt(ctx, e)
+		if err != nil {
+			return 0, err
+		}
+
+		e = adopted
+	}
+
+	t, err := s.begin(ctx, e, opts.Again)
+	if err != nil {
+		return 0, err
+	}
+
+	if t.published {
+		return 0, s.finish(ctx, e, t)
+	}
+
+	resume := !opts.Restart && bytes.Equal(payload, e.Letter.Payload)
+
+	sequence, err := s.publish(ctx, e, t, payload, resume)
+	if err != nil {
+		return 0, errors.Join(err, s.withdraw(ctx, t, err))
+	}
+
+	return sequence, s.finish(ctx, e, t)
+}
+
+// rehearse finds what would keep a letter from being replayed.
+func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
+	if e.Kind == KindStranded {
+		if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil || !queue {
+			return errors.Join(err, s.notQueue(e))
+		}
+	}
+
+	if _, err := s.info(ctx, e.Letter.Stream); err != nil {
+		return err
+	}
+
+	t, err := s.look(ctx, e, again)
+	if err != nil || t.published {
+		return err
+	}
+
+	_, err = s.claim(ctx, e)
+
+	return err
+}
+
+// publish stores the job in its stream, under a message ID that belongs to this letter.
+func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte, resume bool) (uint64, error) {
+	l := &e.Letter
+
+	msg := nats.NewMsg(l.Subject)
+	msg.Data = payload
+
+	for name, values := range l.Header {
+		// What the server reads was about the first publication: expectations, schedules
+		// and a roll-up must not happen again. How long the job may live still counts.
+		if !strings.HasPrefix(name, "Nats-") || name == jetstream.MsgTTLHeader {
+			msg.Header[name] = values
+		}
+	}
+
+	replays, _ := strconv.Atoi(msg.Header.Get(worker.HeaderReplay)) //nolint:errcheck // none before
+	msg.Header.Set(worker.HeaderID, l.ID)
+	msg.Header.Set(worker.HeaderReplay, strconv.Itoa(replays+1))
+	msg.Header.Set(worker.HeaderReplayOf, fmt.Sprintf("%s:%d", s.cfg.Stream, e.Sequence))
+	msg.Header.Set(worker.HeaderReplayRecord, strconv.FormatUint(t.record, 10))
+	msg.Header.Set(nats.MsgIdHdr, messageID(s.cfg.Stream, e))
+	msg.Header.Del(worker.HeaderResume)
+
+	if resume {
+		msg.Header.Set(worker.HeaderResume, l.Resume())
+	}
+
+	expect, err := s.claim(ctx, e)
+	if err != nil {
+		return 0, err
+	}
+
+	for name, value := range expect {
+		msg.Header.Set(name, value)
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+
+	// One that takes up a replay that was begun long ago asks what became of it first, see
+	// look; so this must not be sent long after the record was written.
+	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(l.Stream))
+
+	switch {
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return 0, fmt.Errorf("%w: none takes %s", ErrNoStream, l.Subject)
+	case isCode(err, codeWrongLast, codeWrongLastConstant, codeSubjectFull):
+		// By another job, or by this very one: an answer was lost.
+		return s.whoHas(ctx, e, t)
+	case err != nil:
+		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
+	}
+
+	return ack.Sequence, nil
+}
+
+// messageID is the same in every attempt to replay one letter, and differs between letters,
+// also between those of a stream that was deleted and made again.
+func messageID(stream string, e *Entry) string {
+	return fmt.Sprintf("replay:%s:%d:%d", stream, e.Sequence, e.StoredAt.UnixNano())
+}
+
+// refusedError is an outcome that is the letter's own, whatever it wraps.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
+// isFatal recognises errors that every other letter would meet as well: the server was not
+// heard, or ctx has ended.
+func isFatal(err error) bool {
+	if _, own := errors.AsType[refusedError](err); own {
+		return false
+	}
+
+	for _, fatal := range []error{
+		context.Canceled, context.DeadlineExceeded, nats.ErrConnectionClosed, nats.ErrDisconnected, nats.ErrNoResponders,
+		nats.ErrTimeout, nats.ErrReconnectBufExceeded,
+	} {
+		if errors.Is(err, fatal) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// removeEntry removes an entry and the parts that it consists of.
+func (s *Store) removeEntry(ctx context.Context, e *Entry) error {
+	return s.remove(ctx, s.cfg.Stream, append([]uint64{e.Sequence}, e.Letter.Parts...)...)
+}
+
+func (s *Store) isWorkQueue(ctx context.Context, stream string) (bool, error) {
+	info, err := s.info(ctx, stream)
+
+	return info.Config.Retention == jetstream.WorkQueuePolicy, err
+}

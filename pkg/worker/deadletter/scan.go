@@ -1,0 +1,209 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// batchWhole and batchHeaders are how many messages one request brings: a message may
+	// have a megabyte, headers are small.
+	batchWhole   = 16
+	batchHeaders = 512
+
+	// idle is how long the server keeps a consumer whose reader has died.
+	idle = time.Minute
+
+	// tries is how often reading begins anew without having come further, and firstPause the
+	// wait before the second of them, which doubles.
+	tries      = 5
+	firstPause = 100 * time.Millisecond
+)
+
+// span says what to read.
+type span struct {
+	from, to    uint64 // sequences, both included
+	headersOnly bool
+	since       time.Time
+}
+
+// scan reads messages of the dead letter stream, oldest first, holding one batch. The
+// consumer that it makes acknowledges nothing and is removed at the end. One that is lost
+// (a server restarts), or reads from a replica that lags, is made again where it was. One
+// more round trip at the end when the latest messages are gone: the leader is asked whether
+// they are.
+func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*raw, error] {
+	return func(yield func(*raw, error) bool) {
+		for failures := 0; r.from <= r.to; {
+			before := r.from
+
+			done, err := s.scanOnce(ctx, &r, yield)
+			if done {
+				return
+			}
+
+			failures++
+
+			if r.from > before {
+				failures = 0
+			}
+
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				err = fmt.Errorf("%w: %s", ErrNoStream, s.cfg.Stream)
+				failures = tries
+			}
+
+			if failures >= tries || ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
+				yield(nil, fmt.Errorf("deadletter: read stream %s: %w", s.cfg.Stream, err))
+
+				return
+			}
+
+			if failures > 0 {
+				pause(ctx, firstPause<<(failures-1))
+			}
+		}
+	}
+}
+
+var (
+	// errBehind is returned by scanOnce when the replica that it read from does not have all
+	// that the leader has.
+	errBehind = errors.New("a replica lags behind the leader")
+
+	// errGap is returned by scanOnce when deliveries were lost on their way.
+	errGap = errors.New("deliveries were lost")
+)
+
+func pause(ctx context.Context, wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// scanOnce reads with one consumer and reports whether all has been read or the reader has
+// had enough. It moves r.from past what it has yielded.
+func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*raw, error) bool) (done bool, err error) {
+	consumer, err := s.consumer(ctx, r)
+	if err != nil {
+		return false, err
+	}
+
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RequestTimeout)
+		defer cancel()
+
+		_ = s.js.DeleteConsumer(ctx, s.cfg.Stream, consumer.CachedInfo().Name) //nolint:errcheck // it ends by itself
+	}()
+
+	batch := batchWhole
+	if r.headersOnly {
+		batch = batchHeaders
+	}
+
+	for next, pending := uint64(1), consumer.CachedInfo().NumPending; pending > 0; {
+		msgs, err := consumer.FetchNoWait(batch)
+		if err != nil {
+			return false, fmt.Errorf("fetch: %w", err)
+		}
+
+		before := next
+
+		for msg := range msgs.Messages() {
+			meta, err := msg.Metadata()
+			if err != nil || meta.Sequence.Consumer != next {
+				return false, errors.Join(errGap, err)
+			}
+
+			next, pending = next+1, meta.NumPending
+			if meta.Sequence.Stream > r.to || !yield(toRaw(msg, meta), nil) {
+				return true, nil
+			}
+
+			r.from = meta.Sequence.Stream + 1
+		}
+
+		if err := errors.Join(msgs.Error(), ctx.Err()); err != nil {
+			return false, fmt.Errorf("fetch: %w", err)
+		}
+
+		if next == before { // what was pending has been removed, or the server is silent
+			if pending, err = s.pending(ctx, consumer, next); err != nil {
+				return false, err
+			}
+		}
+	}
+
+	if err := s.isAll(ctx, r); err != nil {
+		return false, err
+	}
+
+	return true, nil
+}
+
+// isAll asks the leader whether nothing is left of what is to be read.
+func (s *Store) isAll(ctx context.Context, r *span) error {
+	if r.from > r.to {
+		return nil
+	}
+
+	left, err := s.get(ctx, s.cfg.Stream, query{NextBySubject: ">", Sequence: max(r.from, 1)})
+	if err == nil && left != nil && left.storedAt.Before(r.since) { // not to be read; the latest may be
+		left, err = s.get(ctx, s.cfg.Stream, query{LastBySubject: ">"})
+	}
+
+	if err == nil && left != nil && left.sequence >= r.from && left.sequence <= r.to && !left.storedAt.Before(r.since) {
+		err = errBehind
+	}
+
+	return err
+}
+
+func (s *Store) consumer(ctx context.Context, r *span) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+
+	cfg := jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, HeadersOnly: r.headersOnly,
+		InactiveThreshold: idle, MaxDeliver: 1, MemoryStorage: true, OptStartSeq: max(r.from, 1), Replicas: 1,
+	}
+
+	if !r.since.IsZero() && r.from <= 1 {
+		since := r.since
+		cfg.DeliverPolicy, cfg.OptStartSeq, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &since
+	}
+
+	consumer, err := s.js.CreateConsumer(ctx, s.cfg.Stream, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("create a consumer: %w", err)
+	}
+
+	return consumer, nil
+}
+
+// pending asks how many messages are still to come, when the next delivery is the given.
+func (s *Store) pending(ctx context.Context, consumer jetstream.Consumer, next uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
+	defer cancel()
+
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look up the consumer: %w", err)
+	}
+
+	if info.Delivered.Consumer >= next {
+		return 0, errGap // it has been, and there is none after it to show it
+	}
+
+	return info.NumPending, nil
+}

@@ -1,0 +1,81 @@
+package deadletter
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+)
+
+// claim returns the headers by which the server refuses the replay of a unique job whose
+// key has been taken, none for other jobs.
+func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) {
+	k, ok := keyOf(e)
+	if !ok {
+		return nil, nil //nolint:nilnil // ranging over no headers is fine
+	}
+
+	holder, err := s.get(ctx, e.Letter.Stream, query{LastBySubject: k.Any()})
+	if err != nil {
+		return nil, err
+	}
+
+	var last uint64
+
+	if holder != nil {
+		if !isRecordOf(e, k, holder) {
+			return nil, &TakenError{Sequence: holder.sequence, Subject: holder.subject}
+		}
+
+		last = holder.sequence
+	}
+
+	return map[string]string{
+		jetstream.ExpectedLastSubjSeqHeader:     strconv.FormatUint(last, 10),
+		jetstream.ExpectedLastSubjSeqSubjHeader: k.Any(),
+	}, nil
+}
+
+// keyOf is the key of a unique job.
+func keyOf(e *Entry) (key.Key, bool) {
+	if len(e.Letter.Header[worker.HeaderKeep]) == 0 {
+		return key.Key{}, false
+	}
+
+	k, err := key.Of(e.Letter.Subject)
+
+	return k, err == nil
+}
+
+// isRecordOf reports whether a message is the record that says that this very job is dead.
+func isRecordOf(e *Entry, k key.Key, m *raw) bool {
+	return m.subject == k.Done() && m.header.Get(worker.HeaderID) == e.Letter.ID &&
+		m.header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&
+		worker.State(m.header.Get(worker.HeaderState)) == worker.StateDead
+}
+
+// whoHas finds who is in the place of a job whose publication the server refused: another
+// job, or this very one, published by an attempt whose answer was lost.
+func (s *Store) whoHas(ctx context.Context, e *Entry, t ticket) (uint64, error) {
+	place := e.Letter.Subject
+	if k, unique := keyOf(e); unique {
+		place = k.Any()
+	}
+
+	holder, err := s.get(ctx, e.Letter.Stream, query{LastBySubject: place})
+
+	switch {
+	case err != nil:
+		return 0, err
+	case holder == nil:
+		return 0, fmt.Errorf("deadletter: letter %d: %w", e.Sequence, errRace)
+	case holder.header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
+		return holder.sequence, nil
+	}
+
+	return 0, &TakenError{Sequence: holder.sequence, Subject: holder.subject}
+}

@@ -1,0 +1,97 @@
+package deadletter_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// TestReplaySurvivesTheLeadersDeath kills the node that leads the dead letters of a cluster
+// of three in the middle of a replay, and replays until all is done.
+func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
+	t.Parallel()
+
+	const n = 60
+
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	b := &bundle{}
+	b.nc, b.js = natstest.ConnectURL(t, cluster.URLs())
+
+	answered := func(ask func(ctx context.Context) error) {
+		t.Helper()
+
+		if err := natstest.UntilAnswered(t, ask); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy},
+		{Name: "DEAD", Subjects: []string{"dead.>"}, AllowDirect: true, Duplicates: time.Hour},
+	} {
+		cfg.Replicas = 3
+
+		answered(func(ctx context.Context) error {
+			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
+
+			return err
+		})
+	}
+
+	for i := range n {
+		l := letter(i + 1)
+
+		answered(func(ctx context.Context) error {
+			_, err := worker.PublishDeadLetter(ctx, b.js, "dead", l)
+
+			return err
+		})
+	}
+
+	var store *deadletter.Store
+
+	answered(func(ctx context.Context) (err error) {
+		store, err = deadletter.Open(ctx, b.js, deadletter.Config{RequestTimeout: time.Second})
+
+		return err
+	})
+
+	done := 0
+	opts := deadletter.ReplayOptions{Rate: -1, Each: func(deadletter.Outcome) {
+		done++
+
+		if done == n/3 {
+			leader, err := cluster.StreamLeader(t.Context(), "DEAD")
+			if err == nil {
+				err = leader.Kill()
+			}
+
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+
+	answered(func(ctx context.Context) error {
+		_, err := store.Replay(ctx, deadletter.Filter{}, opts)
+
+		return err
+	})
+
+	for name, want := range map[string]uint64{"DEAD": 0, "JOBS": n} {
+		answered(func(ctx context.Context) error {
+			s, err := b.js.Stream(ctx, name)
+			if err == nil && s.CachedInfo().State.Msgs != want {
+				t.Errorf("%d messages in %s, want %d", s.CachedInfo().State.Msgs, name, want)
+			}
+
+			return err
+		})
+	}
+}

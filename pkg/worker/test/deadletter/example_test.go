@@ -1,0 +1,191 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// store returns a store on a server of its own with three letters of two kinds.
+func store() (*deadletter.Store, func()) {
+	ctx := context.Background()
+
+	srv, err := natsrun.Start(natsrun.Config{Memory: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	nc, err := srv.Connect()
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for _, cfg := range []jetstream.StreamConfig{
+		{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}, {Name: "DEAD", Subjects: []string{"dead.>"}},
+	} {
+		if _, err := js.CreateStream(ctx, cfg); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	for i, text := range []string{"smtp: code #", "no such user", "smtp: code #"} {
+		letter := worker.DeadLetter{
+			Error: text, ID: fmt.Sprint("job-", i+1), Payload: []byte(`{}`), Reason: worker.ReasonExhausted, Sequence: uint64(i + 1),
+			Signature: text, Stream: "JOBS", Subject: fmt.Sprint("jobs.mail.", i+1), Worker: "w1",
+		}
+		if _, err := worker.PublishDeadLetter(ctx, js, "dead", letter); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	dead, err := deadletter.Open(ctx, js, deadletter.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	return dead, func() {
+		nc.Close()
+		srv.Stop()
+	}
+}
+
+func ExampleStore_Groups() {
+	dead, stop := store()
+	defer stop()
+
+	overview, err := dead.Groups(context.Background(), deadletter.Filter{Stream: "JOBS"})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	for _, g := range overview.Groups {
+		fmt.Println(g.Count, g.Reason, g.Signature, g.Subjects)
+	}
+
+	// Output:
+	// 2 exhausted smtp: code # jobs.mail.>
+	// 1 exhausted no such user jobs.mail.2
+}
+
+func ExampleGroup_Filter() {
+	dead, stop := store()
+	defer stop()
+
+	ctx := context.Background()
+
+	overview, err := dead.Groups(ctx, deadletter.Filter{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	largest := overview.Groups[0].Filter(deadletter.Filter{})
+
+	would, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{DryRun: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	did, err := dead.Replay(ctx, largest, deadletter.ReplayOptions{Rate: 10})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(would.Done, did.Done, did.Skipped, did.Failed)
+	// Output: 2 2 0 0
+}
+
+func ExampleStore_List() {
+	dead, stop := store()
+	defer stop()
+
+	for entry, err := range dead.List(context.Background(), deadletter.Filter{Subject: "jobs.mail.*"}, deadletter.NewestFirst) {
+		if err != nil {
+			log.Fatal(err)
+		}
+
+		fmt.Println(entry.Sequence, entry.Letter.ID, entry.Letter.Error)
+	}
+
+	// Output:
+	// 3 job-3 smtp: code #
+	// 2 job-2 no such user
+	// 1 job-1 smtp: code #
+}
+
+func ExampleStore_Get() {
+	dead, stop := store()
+	defer stop()
+
+	entry, err := dead.Get(context.Background(), 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Printf("%s %s %s\n", entry.Kind, entry.Letter.Subject, entry.Letter.Payload)
+
+	_, err = dead.Get(context.Background(), 99)
+	fmt.Println(errors.Is(err, deadletter.ErrNotFound))
+	// Output:
+	// letter jobs.mail.2 {}
+	// true
+}
+
+func ExampleStore_Replay() {
+	dead, stop := store()
+	defer stop()
+
+	one := deadletter.Filter{Sequences: []uint64{2}}
+
+	_, err := dead.Replay(context.Background(), one, deadletter.ReplayOptions{
+		Each: func(o deadletter.Outcome) { fmt.Println(o.Entry.Letter.ID, o.Sequence, o.Err) },
+		Edit: func(worker.DeadLetter) ([]byte, error) { return []byte(`{"user":"u2"}`), nil },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Output: job-2 1 <nil>
+}
+
+func ExampleStore_Discard() {
+	dead, stop := store()
+	defer stop()
+
+	result, err := dead.Discard(context.Background(), deadletter.Filter{Signature: "no such user"}, deadletter.DiscardOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(result.Done)
+	// Output: 1
+}
+
+func ExampleStore_Stranded() {
+	dead, stop := store()
+	defer stop()
+
+	ctx := context.Background()
+	if _, err := dead.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}); err != nil {
+		log.Fatal(err)
+	}
+
+	unclaimed, err := dead.Stranded(ctx, "JOBS") // there is no consumer
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println(unclaimed.Messages, unclaimed.Subjects[0].Subject)
+	// Output: 3 jobs.mail.1
+}

@@ -1,0 +1,320 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+func sequences(entries []deadletter.Entry) []uint64 {
+	var all []uint64
+	for _, e := range entries {
+		all = append(all, e.Sequence)
+	}
+
+	return all
+}
+
+// graveyard is a stream of everything: three groups of letters and somebody else's messages.
+func graveyard(t *testing.T, b *bundle) {
+	t.Helper()
+
+	b.bury(t, letter(1))
+	b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Subject = "jobs.mail.eu.2" }))
+	b.bury(t, letter(3, func(l *worker.DeadLetter) { l.Reason, l.Signature = worker.ReasonCancelled, "no such user" }))
+	b.bury(t, letter(4, func(l *worker.DeadLetter) { l.Stream, l.Subject = "OTHER", "other.4" }))
+
+	for _, foreign := range []string{"dead.JOBS.jobs.mail.5", "dead.note"} { // 5, 6
+		if _, err := b.js.Publish(t.Context(), foreign, []byte("not a letter")); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	b.advise(t, "MAX_DELIVERIES.JOBS.c", "{") // 7
+}
+
+func TestListSelects(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	graveyard(t, b)
+
+	middle := b.list(t, deadletter.Filter{Sequences: []uint64{3}}, deadletter.OldestFirst)[0].StoredAt
+
+	for name, c := range map[string]struct {
+		filter deadletter.Filter
+		want   []uint64
+	}{
+		"everything":   {deadletter.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7}},
+		"kind":         {deadletter.Filter{Kind: deadletter.KindUnreadable}, []uint64{5, 6}},
+		"stranded":     {deadletter.Filter{Kind: deadletter.KindStranded}, []uint64{7}},
+		"reason":       {deadletter.Filter{Reason: worker.ReasonCancelled}, []uint64{3}},
+		"sequences":    {deadletter.Filter{Sequences: []uint64{4, 2, 2, 99}}, []uint64{2, 4}},
+		"signature":    {deadletter.Filter{Signature: "smtp: code #"}, []uint64{1, 2, 4}},
+		"stream":       {deadletter.Filter{Stream: "OTHER"}, []uint64{4}},
+		"subject":      {deadletter.Filter{Subject: "jobs.mail.*"}, []uint64{1, 3}},
+		"deep subject": {deadletter.Filter{Subject: "jobs.mail.>", Signature: "smtp: code #"}, []uint64{1, 2}},
+		"since":        {deadletter.Filter{Since: middle}, []uint64{3, 4, 5, 6, 7}},
+		"until":        {deadletter.Filter{Until: middle}, []uint64{1, 2}},
+		"nothing":      {deadletter.Filter{Signature: "x"}, nil},
+	} {
+		if diff := cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.OldestFirst))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+
+		slices.Reverse(c.want)
+
+		if diff := cmp.Diff(c.want, sequences(b.list(t, c.filter, deadletter.NewestFirst))); diff != "" {
+			t.Errorf("%s, newest first (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestListTellsTheWholeLetter(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	graveyard(t, b)
+
+	all := b.list(t, deadletter.Filter{}, deadletter.OldestFirst)
+	if diff := cmp.Diff(letter(1), all[0].Letter, cmpopts.EquateApproxTime(time.Hour)); diff != "" || all[0].Problem != nil {
+		t.Errorf("letter (-want +got):\n%s", diff)
+	}
+
+	for _, i := range []int{4, 5, 6} {
+		if !errors.Is(all[i].Problem, deadletter.ErrUnreadable) {
+			t.Errorf("entry %d: %v, want ErrUnreadable", all[i].Sequence, all[i].Problem)
+		}
+	}
+
+	// None of them is replayed, and all can be discarded.
+	if _, err := b.store.Discard(t.Context(), deadletter.Filter{Sequences: []uint64{1, 2, 3, 4}}, deadletter.DiscardOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 3})
+
+	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 3 || b.messages(t, "DEAD") != 0 {
+		t.Errorf("%+v, %v, %d left", r, err, b.messages(t, "DEAD"))
+	}
+}
+
+func TestGetOfNothingIsNotFound(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	for _, seq := range []uint64{0, 1} {
+		if _, err := b.store.Get(t.Context(), seq); !errors.Is(err, deadletter.ErrNotFound) {
+			t.Errorf("%d: %v, want ErrNotFound", seq, err)
+		}
+	}
+
+	outcomes := b.replay(t, deadletter.Filter{Sequences: []uint64{7}}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
+	if !errors.Is(outcomes[0].Err, deadletter.ErrNotFound) {
+		t.Errorf("%v, want ErrNotFound", outcomes[0].Err)
+	}
+}
+
+func TestGroupsCountWhatReplayTakes(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	graveyard(t, b)
+
+	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := []deadletter.Group{
+		{Count: 2, Example: 6, Kind: deadletter.KindUnreadable},
+		{
+			Count: 2, Example: 2, Kind: deadletter.KindLetter, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "JOBS",
+			Subjects: "jobs.mail.>",
+		},
+		{Count: 1, Example: 7, Kind: deadletter.KindStranded, Reason: deadletter.ReasonMaxDeliveries, Signature: "c: max_deliveries", Stream: "JOBS"},
+		{
+			Count: 1, Example: 4, Kind: deadletter.KindLetter, Reason: worker.ReasonExhausted, Signature: "smtp: code #", Stream: "OTHER",
+			Subjects: "other.4",
+		},
+		{
+			Count: 1, Example: 3, Kind: deadletter.KindLetter, Reason: worker.ReasonCancelled, Signature: "no such user", Stream: "JOBS",
+			Subjects: "jobs.mail.3",
+		},
+	}
+	if diff := cmp.Diff(want, overview.Groups, cmpopts.IgnoreFields(deadletter.Group{}, "FirstAt", "LastAt")); diff != "" || overview.Total != 7 {
+		t.Errorf("%d letters, groups (-want +got):\n%s", overview.Total, diff)
+	}
+
+	for _, g := range overview.Groups {
+		if n := len(b.list(t, g.Filter(deadletter.Filter{}), deadletter.NewestFirst)); n != g.Count {
+			t.Errorf("group %q counts %d, its filter selects %d", g.Signature, g.Count, n)
+		}
+	}
+
+	b.replay(t, overview.Groups[1].Filter(deadletter.Filter{}), deadletter.ReplayOptions{}, deadletter.Result{Done: 2})
+
+	if left := b.messages(t, "DEAD"); left != 5 {
+		t.Errorf("%d messages left, want the 5 of other groups", left)
+	}
+}
+
+func TestGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+
+	const n = 1100
+
+	b := setup(t, nil)
+	for i := range n {
+		b.bury(t, letter(i+1, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("s", i) }))
+	}
+
+	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+	if err != nil || len(overview.Groups) != 1000 || overview.Others != n-1000 || overview.Total != n {
+		t.Errorf("%d groups, %d others, %d in all, %v", len(overview.Groups), overview.Others, overview.Total, err)
+	}
+}
+
+// TestListReadsAcrossGaps is about windows of sequences: dense, sparse and empty ranges.
+func TestListReadsAcrossGaps(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	var want []uint64
+
+	for i := 1; i <= 1500; i++ {
+		seq := b.bury(t, letter(i))
+		if i <= 3 || i > 1000 && i < 1200 || i == 1500 || i%97 == 0 {
+			want = append(want, seq)
+		}
+	}
+
+	dead, err := b.js.Stream(t.Context(), "DEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for seq := uint64(1); seq <= 1500; seq++ {
+		if !slices.Contains(want, seq) {
+			if err := dead.DeleteMsg(t.Context(), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	if diff := cmp.Diff(want, sequences(b.list(t, deadletter.Filter{}, deadletter.OldestFirst))); diff != "" {
+		t.Errorf("oldest first (-want +got):\n%s", diff)
+	}
+
+	slices.Reverse(want)
+
+	if diff := cmp.Diff(want, sequences(b.list(t, deadletter.Filter{}, deadletter.NewestFirst))); diff != "" {
+		t.Errorf("newest first (-want +got):\n%s", diff)
+	}
+}
+
+// TestListGoesOnAfterItsConsumerIsLost restarts the server, which forgets the consumer.
+func TestListGoesOnAfterItsConsumerIsLost(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		for i := range 100 {
+			b.bury(t, letter(i+1))
+		}
+
+		var got []uint64
+
+		for e, err := range b.store.List(t.Context(), deadletter.Filter{}, deadletter.OldestFirst) {
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if got = append(got, e.Sequence); len(got)%40 == 0 {
+				if err := srv.Restart(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(time.Second)
+			}
+		}
+
+		if len(got) != 100 || !slices.IsSorted(got) || got[99] != 100 {
+			t.Errorf("listed %v", got)
+		}
+	})
+}
+
+func TestListLeavesNoConsumer(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	for i := range 40 {
+		b.bury(t, letter(i+1))
+	}
+
+	for _, order := range []deadletter.Order{deadletter.NewestFirst, deadletter.OldestFirst} {
+		for _, err := range b.store.List(t.Context(), deadletter.Filter{}, order) {
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			break
+		}
+	}
+
+	dead, err := b.js.Stream(t.Context(), "DEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if n := dead.CachedInfo().State.Consumers; n != 0 {
+		t.Errorf("%d consumers are left, want none", n)
+	}
+}
+
+func TestOpenNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	_, err := deadletter.Open(t.Context(), nil, deadletter.Config{DeadSubject: "a.*", RequestTimeout: -1, Stream: "a b"})
+	for _, field := range []string{"JetStream", "DeadSubject", "RequestTimeout", "Stream"} {
+		if err == nil || !contains(err, field) {
+			t.Errorf("%s is not named: %v", field, err)
+		}
+	}
+
+	if _, err := deadletter.Open(t.Context(), b.js, deadletter.Config{Stream: "NONE"}); !errors.Is(err, deadletter.ErrNoStream) {
+		t.Errorf("%v, want ErrNoStream", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	for name, filter := range map[string]deadletter.Filter{
+		"Kind": {Kind: "x"}, "Stream": {Stream: "a.b"}, "Subject": {Subject: "a..b"}, "Since": {Since: time.Unix(2, 0), Until: time.Unix(1, 0)},
+	} {
+		if _, err := b.store.Groups(t.Context(), filter); err == nil || !contains(err, "Filter."+name) {
+			t.Errorf("%s is not named: %v", name, err)
+		}
+	}
+
+	if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -2}); err == nil {
+		t.Error("a negative rate was taken")
+	}
+
+	if _, err := b.store.Replay(ctx, deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want that the context has ended", err)
+	}
+}

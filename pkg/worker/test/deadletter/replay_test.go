@@ -1,0 +1,312 @@
+package deadletter_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	// The job itself went through this stream a moment ago, so its ID is remembered.
+	if _, err := b.js.Publish(t.Context(), "jobs.mail.1", []byte(`{"n":1}`), jetstream.WithMsgID("id-1")); err != nil {
+		t.Fatal(err)
+	}
+
+	b.work(t, 1, worker.Cancel(errors.New("smtp: code 1")))
+
+	died := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+	if len(died) != 1 || died[0].Letter.ID != "id-1" || b.messages(t, "JOBS") != 0 {
+		t.Fatalf("letters: %+v", died)
+	}
+
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+	msg := b.job(t, outcomes[0].Sequence)
+
+	if msg.Subject != "jobs.mail.1" || string(msg.Data) != `{"n":1}` {
+		t.Errorf("replayed %s: %s", msg.Subject, msg.Data)
+	}
+
+	id := msg.Header.Get(nats.MsgIdHdr)
+	msg.Header.Del(nats.MsgIdHdr)
+
+	want := nats.Header{
+		"Job-Id": {"id-1"}, "Job-Replay": {"1"}, "Job-Replay-Of": {"DEAD:1"}, "Job-Replay-Record": {"2"}, "Job-Resume": {died[0].Letter.Resume()},
+		"Nats-Expected-Stream": {"JOBS"},
+	}
+	if diff := cmp.Diff(want, msg.Header); diff != "" || id == "id-1" || id == "" {
+		t.Errorf("ID %q, headers (-want +got):\n%s", id, diff)
+	}
+
+	if left := b.messages(t, "DEAD"); left != 0 {
+		t.Errorf("%d messages are left in the dead letter stream, want none", left)
+	}
+
+	// It dies again and is replayed again: a new letter, the same job.
+	b.work(t, 1, errors.New("still broken"))
+	outcomes = b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+	if msg = b.job(t, outcomes[0].Sequence); msg.Header.Get("Job-Replay") != "2" || msg.Header.Get("Job-Id") != "id-1" {
+		t.Errorf("headers of the second replay: %v", msg.Header)
+	}
+
+	if s := b.work(t, 1, nil); s[0].ID != "id-1" || s[0].Outcome != worker.OutcomeCompleted {
+		t.Errorf("%s: %s", s[0].ID, s[0].Outcome)
+	}
+
+	if left := b.messages(t, "DEAD"); left != 0 {
+		t.Errorf("%d messages are left in the dead letter stream, want none", left)
+	}
+}
+
+func TestReplayDropsWhatTheServerReads(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true })
+	b.bury(t, letter(1, func(l *worker.DeadLetter) {
+		l.Header = map[string][]string{
+			"Nats-Expected-Last-Sequence": {"77"}, "Nats-Rollup": {"all"}, "Nats-Scheduler": {"x"}, "Nats-TTL": {"1h"}, "mine": {"a", "b"},
+		}
+	}))
+
+	if _, err := b.js.Publish(t.Context(), "jobs.other", nil); err != nil {
+		t.Fatal(err)
+	}
+
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+	header := b.job(t, outcomes[0].Sequence).Header
+	if diff := cmp.Diff([]string{"a", "b"}, header["mine"]); diff != "" || header.Get("Nats-TTL") != "1h" {
+		t.Errorf("headers: %v", header)
+	}
+
+	if b.messages(t, "JOBS") != 2 {
+		t.Error("the roll-up of the original happened again")
+	}
+}
+
+// TestInterruptedReplayPublishesOnce ends a replay between any two of its steps, at any
+// distance of time, and takes it up again.
+func TestInterruptedReplayPublishesOnce(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		to        string // publication at which it dies
+		after     bool   // the server gets that publication
+		worked    bool   // the job is worked before the replay is taken up
+		published bool   // the first attempt has published the job
+	}{
+		{"before the record", "dead.", false, false, false},
+		{"after the record", "dead.", true, false, false},
+		{"before the job", "jobs.", false, false, false},
+		{"after the job, which waits", "jobs.", true, false, true},
+		{"after the job, which has been worked", "jobs.", true, true, true},
+	} {
+		for _, later := range []time.Duration{0, 48 * time.Hour} {
+			t.Run(fmt.Sprintf("%s, taken up after %s", c.name, later), func(t *testing.T) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+					b := setup(t, srv)
+					b.bury(t, letter(1))
+					b.die(t, c.to, c.after)
+
+					ran := 0
+
+					if c.worked {
+						ran += len(b.work(t, 1, nil))
+
+						// The server forgets what is not stored.
+						if err := srv.Restart(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+
+						pass(time.Second)
+					}
+
+					if waits := b.messages(t, "JOBS"); (waits == 1) != (c.published && !c.worked) {
+						t.Fatalf("%d jobs wait before the second attempt", waits)
+					}
+
+					pass(later)
+					b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+					if n := int(b.messages(t, "JOBS")); n+ran != 1 {
+						t.Errorf("published %d times, want once", n+ran)
+					}
+
+					if left := b.messages(t, "DEAD"); left != 0 {
+						t.Errorf("%d messages are left in the dead letter stream, want none", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestUnsettledReplayIsNamed is about jobs of programs that note nothing.
+func TestUnsettledReplayIsNamed(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		b.bury(t, letter(1, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.die(t, "jobs.", false)
+		pass(time.Hour)
+
+		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
+		if !errors.Is(outcomes[0].Err, deadletter.ErrUnsettled) || b.messages(t, "JOBS") != 0 {
+			t.Errorf("%v, want ErrUnsettled", outcomes[0].Err)
+		}
+
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true, DryRun: true}, deadletter.Result{Done: 1})
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Again: true}, deadletter.Result{Done: 1})
+
+		if b.messages(t, "JOBS") != 1 || b.messages(t, "DEAD") != 0 {
+			t.Errorf("%d jobs, %d letters; want 1, 0", b.messages(t, "JOBS"), b.messages(t, "DEAD"))
+		}
+
+		// Within the window the server itself knows whether it was published.
+		b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.die(t, "jobs.", true)
+		pass(time.Minute)
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+		if b.messages(t, "JOBS") != 2 {
+			t.Errorf("%d jobs, want 2", b.messages(t, "JOBS"))
+		}
+	})
+}
+
+func TestTwoReplaysAtOncePublishEachJobOnce(t *testing.T) {
+	t.Parallel()
+
+	const n = 100
+
+	b := setup(t, nil)
+	for i := range n {
+		b.bury(t, letter(i+1))
+	}
+
+	var group sync.WaitGroup
+
+	for range 3 {
+		group.Go(func() {
+			if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	group.Wait()
+
+	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != n || letters != 0 {
+		t.Errorf("%d jobs, %d letters; want %d, 0", jobs, letters, n)
+	}
+}
+
+func TestReplayKeepsItsRate(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		for i := range 21 {
+			b.bury(t, letter(i+1))
+		}
+
+		begun := time.Now()
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true, Rate: 0.001}, deadletter.Result{Done: 21})
+
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("a dry run took %s, want no wait", took)
+		}
+
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Limit: 11, Rate: 2}, deadletter.Result{Done: 11})
+
+		if took := time.Since(begun); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("11 letters took %s, want 5s at 2 a second", took)
+		}
+
+		begun = time.Now()
+		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}, deadletter.Result{Done: 10})
+
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("10 letters took %s without a limit", took)
+		}
+	})
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	b.bury(t, letter(1))
+	b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Stream, l.Subject = "NOWHERE", "nowhere.1" }))
+
+	state := func() [2]uint64 {
+		dead, err := b.js.Stream(t.Context(), "DEAD")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return [2]uint64{dead.CachedInfo().State.LastSeq, b.messages(t, "JOBS")}
+	}
+
+	before := state()
+
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1, Failed: 1})
+	if !errors.Is(outcomes[1].Err, deadletter.ErrNoStream) {
+		t.Errorf("%v, want ErrNoStream", outcomes[1].Err)
+	}
+
+	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{DryRun: true}); err != nil || r.Done != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+
+	if after := state(); before != after || b.messages(t, "DEAD") != 2 {
+		t.Errorf("state %v, was %v", after, before)
+	}
+
+	// Without it the failure is the same, and leaves no record.
+	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1, Failed: 1})
+
+	if left := b.messages(t, "DEAD"); left != 1 {
+		t.Errorf("%d messages left, want the one letter", left)
+	}
+}
+
+func TestReplayWithEditedPayload(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	for i := range 3 {
+		b.bury(t, letter(i+1))
+	}
+
+	broken := errors.New("no JSON")
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{Edit: func(l worker.DeadLetter) ([]byte, error) {
+		switch l.ID {
+		case "id-1":
+			return []byte("edited"), nil
+		case "id-2":
+			return nil, fmt.Errorf("%w: fine as it is", deadletter.ErrSkip)
+		default:
+			return nil, broken
+		}
+	}}, deadletter.Result{Done: 1, Failed: 1, Skipped: 1})
+
+	if data := b.job(t, outcomes[0].Sequence).Data; string(data) != "edited" {
+		t.Errorf("published %q", data)
+	}
+
+	if !errors.Is(outcomes[2].Err, broken) || b.messages(t, "DEAD") != 2 {
+		t.Errorf("%v; %d letters left, want 2", outcomes[2].Err, b.messages(t, "DEAD"))
+	}
+}

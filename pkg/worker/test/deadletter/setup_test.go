@@ -1,0 +1,249 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+func TestMain(m *testing.M) {
+	natsrun.NodeMain()
+	goleak.VerifyTestMain(m)
+}
+
+// bundle is what a test works with: a job stream, a dead letter stream and its store.
+type bundle struct {
+	js    jetstream.JetStream
+	nc    *nats.Conn
+	srv   *natsrun.Server
+	store *deadletter.Store
+}
+
+func setup(t testing.TB, srv *natsrun.Server, mutate ...func(*jetstream.StreamConfig)) *bundle {
+	t.Helper()
+
+	if srv == nil {
+		srv = natstest.Server(t)
+	}
+
+	b := &bundle{srv: srv}
+	b.nc, b.js = natstest.Connect(t, srv)
+
+	jobs := jetstream.StreamConfig{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}
+	for _, m := range mutate {
+		m(&jobs)
+	}
+
+	b.stream(t, jobs)
+	b.stream(t, jetstream.StreamConfig{
+		Name: "DEAD", AllowDirect: true, Duplicates: 24 * time.Hour, MaxAge: 30 * 24 * time.Hour,
+		Subjects: []string{"dead.>", "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>", "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>"},
+	})
+
+	b.store = b.open(t, b.js)
+
+	return b
+}
+
+func (b *bundle) open(t testing.TB, js jetstream.JetStream) *deadletter.Store {
+	t.Helper()
+
+	store, err := deadletter.Open(t.Context(), js, deadletter.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return store
+}
+
+func (b *bundle) stream(t testing.TB, cfg jetstream.StreamConfig) {
+	t.Helper()
+
+	if _, err := b.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letter is a dead letter of a job jobs.mail.<n>.
+func letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
+	l := worker.DeadLetter{
+		Attempts: 3, Consumer: "mailer", DeadAt: time.Now(), Deliveries: 3, EnqueuedAt: time.Unix(int64(n), 0).UTC(),
+		Error: fmt.Sprintf("smtp: code %d", n), Header: map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", n)}, "traceparent": {"00-1"}},
+		ID: fmt.Sprint("id-", n), MaxAttempts: 3, Payload: fmt.Appendf(nil, `{"n":%d}`, n), Reason: worker.ReasonExhausted,
+		Sequence: uint64(n), Signature: "smtp: code #", Stream: "JOBS", Subject: fmt.Sprintf("jobs.mail.%d", n), Worker: "w1",
+	}
+	for _, m := range mutate {
+		m(&l)
+	}
+
+	return l
+}
+
+// bury stores a letter and returns its sequence.
+func (b *bundle) bury(t testing.TB, l worker.DeadLetter) uint64 {
+	t.Helper()
+
+	seq, err := worker.PublishDeadLetter(t.Context(), b.js, "dead", l)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return seq
+}
+
+// list returns what a filter selects.
+func (b *bundle) list(t testing.TB, f deadletter.Filter, order deadletter.Order) []deadletter.Entry {
+	t.Helper()
+
+	var all []deadletter.Entry
+
+	for e, err := range b.store.List(t.Context(), f, order) {
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		all = append(all, e)
+	}
+
+	return all
+}
+
+// replay replays and wants the counts.
+func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.ReplayOptions, want deadletter.Result) []deadletter.Outcome {
+	t.Helper()
+
+	var outcomes []deadletter.Outcome
+
+	opts.Each = func(o deadletter.Outcome) { outcomes = append(outcomes, o) }
+
+	got, err := b.store.Replay(t.Context(), f, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if got != want {
+		t.Fatalf("%+v, want %+v; outcomes: %v", got, want, outcomes)
+	}
+
+	return outcomes
+}
+
+// messages is how many messages a stream has.
+func (b *bundle) messages(t testing.TB, stream string) uint64 {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return s.CachedInfo().State.Msgs
+}
+
+// job returns the message of a stream with a sequence.
+func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), "JOBS")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	msg, err := s.GetMsg(t.Context(), seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return msg
+}
+
+// work runs a worker until it has settled n jobs, and returns the jobs.
+func (b *bundle) work(t testing.TB, n int, err error) []worker.Settlement {
+	t.Helper()
+
+	settled := make(chan worker.Settlement, 1000)
+
+	w, failed := worker.New(b.js, worker.Config{
+		AutoCreate: true, Consumer: "mailer", Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
+		Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
+	})
+	if failed != nil {
+		t.Fatal(failed)
+	}
+
+	policy := worker.Policy{MaxAttempts: 1}
+	if failed = worker.Handle(w, "jobs.>", policy, func(context.Context, *worker.Job[any]) error { return err }); failed != nil {
+		t.Fatal(failed)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+
+	go func() { done <- w.Run(ctx) }()
+
+	all := make([]worker.Settlement, 0, n)
+	for range n {
+		all = append(all, <-settled)
+	}
+
+	cancel()
+
+	if failed = <-done; failed != nil {
+		t.Fatal(failed)
+	}
+
+	return all
+}
+
+// cut is a JetStream context whose owner dies at a publication: before the server has it,
+// or after.
+type cut struct {
+	jetstream.JetStream
+
+	after bool         // the server still gets it
+	hits  atomic.Int32 // publications to let pass before
+	to    string       // prefix of the subject
+}
+
+var errCut = fmt.Errorf("cut: %w", context.DeadlineExceeded)
+
+func (c *cut) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if !strings.HasPrefix(msg.Subject, c.to) || c.hits.Add(-1) >= 0 {
+		return c.JetStream.PublishMsg(ctx, msg, opts...)
+	}
+
+	if c.after {
+		if _, err := c.JetStream.PublishMsg(ctx, msg, opts...); err != nil {
+			return nil, err
+		}
+	}
+
+	return nil, errCut
+}
+
+// die replays with a store whose owner dies at the publication to a prefix.
+func (b *bundle) die(t testing.TB, to string, after bool) {
+	t.Helper()
+
+	dying := b.open(t, &cut{JetStream: b.js, after: after, to: to})
+	if _, err := dying.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, errCut) {
+		t.Fatalf("%v, want the cut", err)
+	}
+}
+
+// pass lets fake time pass. It is for bubbles only.
+func pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there

@@ -1,0 +1,361 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+func contains(err error, text string) bool { return strings.Contains(err.Error(), text) }
+
+// strand publishes jobs.other.<n> and the advisory that a consumer gave it up. It returns
+// the message's sequence.
+func (b *bundle) strand(t *testing.T, n int, stream string) uint64 {
+	t.Helper()
+
+	ack, err := b.js.Publish(t.Context(), fmt.Sprintf("%s.other.%d", strings.ToLower(stream), n), fmt.Appendf(nil, "payload %d", n),
+		jetstream.WithMsgID(fmt.Sprint(stream, n)))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	b.advise(t, "MAX_DELIVERIES."+stream+".foreign", fmt.Sprintf(`{"stream_seq":%d,"deliveries":1}`, ack.Sequence))
+
+	return ack.Sequence
+}
+
+func (b *bundle) advise(t *testing.T, subject, body string) {
+	t.Helper()
+
+	if _, err := b.js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER."+subject, []byte(body)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestServerTellsOfWhatIsStranded has the server itself give messages up.
+func TestServerTellsOfWhatIsStranded(t *testing.T) {
+	t.Parallel()
+
+	for _, terminate := range []bool{false, true} {
+		b := setup(t, nil)
+
+		arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err = b.js.Publish(t.Context(), "jobs.1", []byte("payload"), jetstream.WithMsgID("x")); err != nil {
+			t.Fatal(err)
+		}
+
+		consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", jetstream.ConsumerConfig{
+			AckPolicy: jetstream.AckExplicitPolicy, AckWait: 100 * time.Millisecond, Durable: "foreign", MaxDeliver: 1,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		msg, err := consumer.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if terminate {
+			if err = msg.TermWithReason("no use"); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		// The server notices while somebody pulls.
+		pulling, err := consumer.Messages()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err = arrived.Next(jetstream.FetchMaxWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+
+		pulling.Stop()
+
+		reason, problem := deadletter.ReasonMaxDeliveries, error(nil)
+		if terminate {
+			reason, problem = deadletter.ReasonTerminated, deadletter.ErrGone // a work queue drops what is terminated
+		}
+
+		for _, e := range b.list(t, deadletter.Filter{}, deadletter.NewestFirst) {
+			if e.Letter.Reason != reason || !errors.Is(e.Problem, problem) || problem == nil && string(e.Letter.Payload) != "payload" {
+				t.Errorf("entry: %+v", e)
+			}
+		}
+	}
+}
+
+func TestStrandedMessageIsShownAndReplayed(t *testing.T) {
+	t.Parallel()
+
+	// As ENRICH_JOBS: each subject once, so the message has to go before it comes again.
+	b := setup(t, nil, func(c *jetstream.StreamConfig) {
+		c.Discard, c.DiscardNewPerSubject, c.MaxMsgsPerSubject = jetstream.DiscardNew, true, 1
+	})
+	seq := b.strand(t, 1, "JOBS")
+
+	all := b.list(t, deadletter.Filter{Subject: "jobs.other.*"}, deadletter.NewestFirst)
+	if len(all) != 1 || all[0].Kind != deadletter.KindStranded || all[0].Problem != nil {
+		t.Fatalf("entries: %+v", all)
+	}
+
+	l := all[0].Letter
+	if string(l.Payload) != "payload 1" || l.ID != "JOBS1" || l.Subject != "jobs.other.1" || l.Sequence != seq || l.Deliveries != 1 ||
+		l.Reason != deadletter.ReasonMaxDeliveries || l.Consumer != "foreign" {
+		t.Errorf("letter: %+v", l)
+	}
+
+	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: true}, deadletter.Result{Done: 1})
+
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+
+	msg := b.job(t, outcomes[0].Sequence)
+	if string(msg.Data) != "payload 1" || msg.Subject != "jobs.other.1" || msg.Header.Get("Job-Id") != "JOBS1" {
+		t.Errorf("replayed %s: %s, %v", msg.Subject, msg.Data, msg.Header)
+	}
+
+	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 1 || letters != 0 {
+		t.Errorf("%d jobs, %d letters; want 1, 0", jobs, letters)
+	}
+}
+
+// TestInterruptedAdoptionLosesNothing ends the replay of a stranded message while its
+// letter is stored.
+func TestInterruptedAdoptionLosesNothing(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		after bool
+		to    string
+	}{{false, "dead.JOBS.jobs."}, {true, "dead.JOBS.jobs."}, {true, "dead.JOBS.$replay."}, {false, "jobs."}, {true, "jobs."}} {
+		t.Run(fmt.Sprint(c.to, c.after), func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			b.strand(t, 1, "JOBS")
+			b.die(t, c.to, c.after)
+
+			if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); err != nil {
+				t.Fatal(err)
+			}
+
+			if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 1 || letters != 0 {
+				t.Errorf("%d jobs, %d letters; want 1, 0", jobs, letters)
+			}
+		})
+	}
+}
+
+func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	b.advise(t, "MSG_TERMINATED.JOBS.foreign", `{"stream_seq":1,"deliveries":1,"reason":"no use"}`)
+
+	all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+	if len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) || all[0].Letter.Reason != deadletter.ReasonTerminated ||
+		!strings.Contains(all[0].Letter.Error, "no use") {
+		t.Errorf("entries: %+v", all)
+	}
+
+	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
+	if !errors.Is(outcomes[0].Err, deadletter.ErrGone) {
+		t.Errorf("%v, want ErrGone", outcomes[0].Err)
+	}
+
+	if err := b.js.DeleteStream(t.Context(), "JOBS"); err != nil {
+		t.Fatal(err)
+	}
+
+	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
+		t.Errorf("entries without the stream: %+v", all)
+	}
+
+	// The stream again, with another message at that sequence.
+	b.stream(t, jetstream.StreamConfig{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy})
+
+	if _, err := b.js.Publish(t.Context(), "jobs.another", nil); err != nil {
+		t.Fatal(err)
+	}
+
+	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
+		t.Errorf("entries with a new stream: %+v", all)
+	}
+}
+
+func TestMessagesOfOtherStreamsAreNotTakenFromTheirConsumers(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	b.stream(t, jetstream.StreamConfig{Name: "NEWS", Subjects: []string{"news.>"}})
+	b.strand(t, 1, "NEWS")
+
+	for _, dry := range []bool{true, false} {
+		outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{DryRun: dry}, deadletter.Result{Skipped: 1})
+		if !contains(outcomes[0].Err, "no work queue") {
+			t.Errorf("%v, want that it is no work queue", outcomes[0].Err)
+		}
+	}
+
+	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+
+	if news, letters := b.messages(t, "NEWS"), b.messages(t, "DEAD"); news != 1 || letters != 0 {
+		t.Errorf("%d messages, %d letters; want 1, 0: others still read it", news, letters)
+	}
+
+	// Of a work queue the message goes, too: nobody else would ever take it.
+	b.strand(t, 1, "JOBS")
+
+	if r, err := b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{}); err != nil || r.Done != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+
+	if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 0 || letters != 0 {
+		t.Errorf("%d jobs, %d letters; want 0, 0", jobs, letters)
+	}
+}
+
+func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil, func(c *jetstream.StreamConfig) { c.Subjects = append(c.Subjects, "jobs-done.>", "jobs-later.>") })
+
+	for _, c := range []jetstream.ConsumerConfig{
+		{Durable: "mailer", FilterSubject: "jobs.mail.>"}, {Durable: "two", FilterSubjects: []string{"jobs.a", "jobs.b.*"}},
+	} {
+		c.AckPolicy = jetstream.AckExplicitPolicy
+		if _, err := b.js.CreateConsumer(t.Context(), "JOBS", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, to := range []string{"jobs.mail.1", "jobs.mial.1", "jobs.b.1", "jobs.b", "jobs.b", "jobs-done.x", "jobs-later.y"} {
+		if _, err := b.js.Publish(t.Context(), to, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	got, err := b.store.Stranded(t.Context(), "JOBS")
+	want := deadletter.Unclaimed{
+		Complete: true, Messages: 3, Stream: "JOBS", Subjects: []deadletter.SubjectCount{{Messages: 2, Subject: "jobs.b"}, {Messages: 1, Subject: "jobs.mial.1"}},
+	}
+
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+
+	if _, err := b.store.Stranded(t.Context(), "DEAD"); err == nil {
+		t.Error("a stream that is no work queue was looked through")
+	}
+
+	if _, err := b.store.Stranded(t.Context(), "NONE"); !errors.Is(err, deadletter.ErrNoStream) {
+		t.Errorf("%v, want ErrNoStream", err)
+	}
+}
+
+// TestLargeLettersComeBackWhole buries jobs whose letters fit into no message: random bytes
+// cannot be packed.
+func TestLargeLettersComeBackWhole(t *testing.T) {
+	t.Parallel()
+
+	for name, limit := range map[string]int32{"server's limit": -1, "stream's limit": 256 << 10} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+
+			dead, err := b.js.Stream(t.Context(), "DEAD")
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			cfg := dead.CachedInfo().Config
+			cfg.MaxMsgSize = limit
+
+			if _, err = b.js.UpdateStream(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+
+			payload := make([]byte, 1<<20-128)
+			_, _ = rand.Read(payload)
+
+			if _, err = b.js.Publish(t.Context(), "jobs.large", payload, jetstream.WithMsgID("large")); err != nil {
+				t.Fatal(err)
+			}
+
+			if s := b.work(t, 1, errors.New("boom")); s[0].Outcome != worker.OutcomeDead || b.messages(t, "JOBS") != 0 {
+				t.Fatalf("%s, %d jobs left", s[0].Outcome, b.messages(t, "JOBS"))
+			}
+
+			all := b.list(t, deadletter.Filter{}, deadletter.NewestFirst)
+			if len(all) != 1 || !bytes.Equal(all[0].Letter.Payload, payload) || all[0].Letter.ID != "large" || len(all[0].Letter.Parts) < 2 {
+				t.Fatalf("%d entries", len(all))
+			}
+
+			overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
+			if err != nil || overview.Total != 1 {
+				t.Errorf("groups count %d, %v", overview.Total, err)
+			}
+
+			// The headers of the replay do not fit beside a payload of the server's limit.
+			outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Failed: 1})
+			if !errors.Is(outcomes[0].Err, nats.ErrMaxPayload) {
+				t.Errorf("%v, want ErrMaxPayload", outcomes[0].Err)
+			}
+
+			outcomes = b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{
+				Edit: func(l worker.DeadLetter) ([]byte, error) { return l.Payload[:1<<20-1024], nil }, // room for the headers
+			}, deadletter.Result{Done: 1})
+			if !bytes.Equal(b.job(t, outcomes[0].Sequence).Data, payload[:1<<20-1024]) {
+				t.Error("the payload was changed")
+			}
+
+			if left := b.messages(t, "DEAD"); left != 0 {
+				t.Errorf("%d messages left, want none: parts go with their letter", left)
+			}
+		})
+	}
+}
+
+func TestLetterWithoutItsPartsIsUnreadable(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	payload := make([]byte, 900_000)
+	_, _ = rand.Read(payload)
+
+	seq := b.bury(t, letter(1, func(l *worker.DeadLetter) { l.Payload = payload }))
+
+	dead, err := b.js.Stream(t.Context(), "DEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := dead.DeleteMsg(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+
+	e, err := b.store.Get(t.Context(), seq)
+	if err != nil || !errors.Is(e.Problem, deadletter.ErrUnreadable) {
+		t.Errorf("%v, %v, want ErrUnreadable", e.Problem, err)
+	}
+}
