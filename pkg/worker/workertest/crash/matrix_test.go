@@ -1,0 +1,360 @@
+// Package crash kills workers and servers at every point of a job's life and counts what is left.
+package crash
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/workertest/internal/child"
+)
+
+var (
+	long = flag.Bool("long", false, "10,000 jobs on each kind of server, and ten kills at each point")
+	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random choices")
+)
+
+func TestMain(m *testing.M) {
+	child.Main(workerRole, work)
+	child.Main(serverRole, serve)
+	natsrun.NodeMain()
+	goleak.VerifyTestMain(m)
+}
+
+// TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
+// server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
+// have steps and are unique, and are inserted twice. A recorder that none of it touches is
+// told what happens. Every job must have one effect (which the recorder takes once only), no
+// step may run again once it was kept, and no job once its completion was recorded or, as
+// long as its server lives, acknowledged.
+//
+//	go test ./crash                      some hundred jobs
+//	go test ./crash -args -long          30,000
+//	go test ./crash -args -seed N        with the choices of another run
+func TestNoEffectIsLostOrDoubled(t *testing.T) {
+	t.Parallel()
+	t.Logf("seed %d", *seed)
+
+	jobs, kills := 160, 2
+	if *long {
+		jobs, kills = 10_000, 10
+	}
+
+	recorder := newRecorder(t)
+	play := func(t *testing.T, on *servers, jobs, kills int, at ...point) {
+		t.Helper()
+
+		c := &cell{
+			at: slices.Repeat(at, kills), jobs: jobs, recorder: recorder, servers: on,
+			random: rand.New(rand.NewPCG(*seed, uint64(len(t.Name())))),
+			stream: strings.NewReplacer(" ", "_", "/", "-", ",", "").Replace(t.Name()),
+		}
+		c.play(t)
+	}
+
+	t.Run("one server", func(t *testing.T) {
+		t.Parallel()
+
+		on := alone(t, false)
+
+		for _, at := range points {
+			t.Run(string(at), func(t *testing.T) {
+				t.Parallel()
+				play(t, on, jobs/len(points), kills, at)
+			})
+		}
+	})
+	t.Run("one server, killed", func(t *testing.T) {
+		t.Parallel()
+		play(t, alone(t, true), jobs, kills, points...)
+	})
+	t.Run("three servers, the leader killed", func(t *testing.T) {
+		t.Parallel()
+		play(t, three(t), jobs, max(1, kills/2), points...)
+	})
+}
+
+// recorder is where effects are left: on a server of its own, in the process of the test.
+type recorder struct {
+	js  jetstream.JetStream
+	url string
+}
+
+func newRecorder(t *testing.T) *recorder {
+	t.Helper()
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+
+	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "EFFECTS", Subjects: []string{"told.>"}, Storage: jetstream.MemoryStorage,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return &recorder{js: js, url: srv.URL()}
+}
+
+// count is what the recorder knows of the jobs of a stream.
+type count struct {
+	acked   []string // started after they had been acknowledged
+	again   []string // what ran although it had been recorded
+	effects map[string]int
+	runs    int
+}
+
+// never says what may not follow on what.
+var never = map[string]string{"run": "recorded", steps[0]: "kept-" + steps[0], steps[1]: "kept-" + steps[1]}
+
+func (r *recorder) count(t *testing.T, stream string) count {
+	t.Helper()
+
+	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"told.*." + stream + ".*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	info, err := consumer.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	told, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Stop()
+
+	c, seen := count{effects: map[string]int{}}, map[string]bool{}
+
+	for range info.NumPending {
+		msg, err := told.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		token := strings.Split(msg.Subject(), ".")
+		what, job := token[1], token[3]
+		seen[what+job] = true
+
+		if before := never[what]; seen[before+job] {
+			c.again = append(c.again, fmt.Sprintf("%s of job %s after %s, in delivery %s", what, job, before, msg.Data()))
+		}
+
+		switch {
+		case what == "effect":
+			c.effects[job]++
+		case what == "run" && seen["done"+job]:
+			c.acked = append(c.acked, job)
+		case what == "run":
+			c.runs++
+		}
+	}
+
+	return c
+}
+
+// cell is some jobs on some servers, whose workers are killed at some points.
+type cell struct {
+	at       []point
+	inserted int
+	jobs     int
+	random   *rand.Rand
+	recorder *recorder
+	servers  *servers
+	stream   string
+}
+
+func (c *cell) play(t *testing.T) {
+	t.Helper()
+
+	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+		cfg := worker.StreamConfig(c.stream, c.stream+".>")
+		cfg.Replicas = c.servers.replicas
+		_, err := c.servers.js.CreateOrUpdateStream(ctx, cfg)
+
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Each worker finds jobs enough to come to its point.
+	portion := c.jobs / (len(c.at) + 1)
+
+	for i, at := range c.at {
+		c.kill(t, at, portion, c.servers.disturb != nil && (*long || i%4 == 1))
+	}
+
+	last := c.spawn(t, nowhere, 0)
+
+	if err := c.insert(t.Context(), c.jobs-c.inserted); err != nil {
+		t.Fatal(err)
+	}
+
+	c.drained(t)
+
+	if err := last.Stop(); err != nil {
+		t.Error(err)
+	}
+
+	c.judge(t)
+}
+
+// kill inserts jobs and has a worker die of them, while the servers may be disturbed.
+func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
+	t.Helper()
+
+	p := c.spawn(t, at, 1+c.random.IntN(max(1, jobs/2))) // half of them come to every point
+	inserted := make(chan error, 1)
+
+	go func() { inserted <- c.insert(t.Context(), jobs) }()
+
+	if disturb {
+		if err := c.servers.disturb(t.Context(), c.stream); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if err := <-inserted; err != nil {
+		t.Fatal(err)
+	}
+
+	select {
+	case <-p.Gone:
+	case <-time.After(patience):
+		t.Fatalf("the worker did not come to die %s: %s", at, p.Said())
+	}
+}
+
+// insert inserts jobs, those with an odd number twice.
+func (c *cell) insert(ctx context.Context, jobs int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+
+	client, err := worker.NewClient(c.servers.js, worker.ClientConfig{SettleTimeout: patience, Stream: c.stream})
+	if err != nil {
+		return err
+	}
+
+	for end := c.inserted + jobs; c.inserted < end; c.inserted++ {
+		job := worker.NewJob{Args: c.inserted, ID: fmt.Sprint(c.inserted), Subject: fmt.Sprintf("%s.%d", c.stream, c.inserted)}
+		if c.inserted%2 == 0 {
+			if _, err := client.Insert(ctx, job); err != nil {
+				return err
+			}
+
+			continue
+		}
+
+		job.Unique = &worker.Unique{Keep: time.Hour}
+
+		for _, again := range []bool{false, true} {
+			receipt, err := client.Insert(ctx, job)
+			if err != nil {
+				return err
+			}
+
+			if again && !receipt.Duplicate {
+				return fmt.Errorf("job %d was inserted twice", c.inserted)
+			}
+		}
+	}
+
+	return nil
+}
+
+func (c *cell) spawn(t *testing.T, at point, after int) *child.Process {
+	t.Helper()
+
+	p, err := child.Start(workerRole, duty{After: after, NATS: c.servers.url, Point: at, Recorder: c.recorder.url, Stream: c.stream})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = p.Kill() })
+
+	return p
+}
+
+// drained waits until no job is in the stream, for as long as there are fewer and fewer.
+func (c *cell) drained(t *testing.T) {
+	t.Helper()
+
+	began, most := time.Now(), uint64(0)
+	fewest, since := uint64(math.MaxUint64), began
+
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		left, err := c.left(t.Context())
+		if err == nil && left == 0 {
+			t.Logf("%d jobs were left after the last kill, and drained in %s", most, time.Since(began).Round(time.Millisecond))
+
+			return
+		}
+
+		if err == nil && left < fewest {
+			fewest, since = left, time.Now()
+			most = max(most, left)
+		}
+
+		if time.Since(since) > patience {
+			t.Fatalf("%d jobs are left in the stream: %v", fewest, err)
+		}
+
+		<-time.After(wait)
+	}
+}
+
+// left is the number of jobs in the stream, without the records of those that are done.
+func (c *cell) left(ctx context.Context) (uint64, error) {
+	consumer, err := c.servers.js.Consumer(ctx, c.stream, consumer)
+	if err != nil {
+		return 0, err
+	}
+
+	info := consumer.CachedInfo()
+
+	return info.NumPending + uint64(info.NumAckPending), nil
+}
+
+func (c *cell) judge(t *testing.T) {
+	t.Helper()
+
+	got := c.recorder.count(t, c.stream)
+
+	for n := range c.jobs {
+		if effects := got.effects[fmt.Sprint(n)]; effects != 1 {
+			t.Errorf("job %d has %d effects, want 1", n, effects)
+		}
+	}
+
+	if len(got.again) > 0 {
+		t.Errorf("ran again: %v", got.again)
+	}
+
+	if len(got.acked) > 0 && c.servers.disturb == nil {
+		t.Errorf("jobs %v started again after they were acknowledged", got.acked)
+	}
+
+	deaths, repeats := len(c.at), got.runs-c.jobs
+	if most := deaths * concurrency; repeats > most && c.servers.disturb == nil {
+		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
+	}
+
+	t.Logf("%d jobs, %d kills: %d effects, %d repeated runs, %d of them after the acknowledgement",
+		c.jobs, deaths, len(got.effects), repeats+len(got.acked), len(got.acked))
+}

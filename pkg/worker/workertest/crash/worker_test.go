@@ -1,0 +1,213 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+	"github.com/expediter-io/expediter/pkg/worker/workertest/internal/child"
+)
+
+// point is a point of a job's life at which its worker's process is killed.
+type point string
+
+const (
+	nowhere       point = ""
+	beforeHandler point = "before the handler"
+	inHandler     point = "in the handler"
+	inStep        point = "in a step, before its record"
+	afterStep     point = "after the record of a step"
+	afterEffect   point = "after the effect"
+	afterRecord   point = "after the record of completion, before the acknowledgement"
+	afterAck      point = "after the acknowledgement"
+	inShutdown    point = "in a shutdown"
+)
+
+var points = []point{beforeHandler, inHandler, inStep, afterStep, afterEffect, afterRecord, afterAck, inShutdown}
+
+var steps = []string{"first", "second"}
+
+const (
+	ackWait     = time.Second
+	concurrency = 8
+	consumer    = "crash"
+	workerRole  = "worker"
+)
+
+// errWorked is returned when a job has its effect already.
+var errWorked = errors.New("crash: this job has its effect already")
+
+// duty is what a worker process is told.
+type duty struct {
+	After    int // dies when it comes to Point for this time
+	NATS     string
+	Point    point
+	Recorder string
+	Stream   string
+}
+
+// process is a worker process.
+type process struct {
+	duty
+
+	cancel   context.CancelFunc
+	passed   atomic.Int64
+	recorder jetstream.JetStream
+}
+
+// work is the life of a worker process.
+func work(ctx context.Context, d duty) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	js, closed, err := connect(d.NATS)
+	if err != nil {
+		return err
+	}
+	defer closed()
+
+	recorder, closed, err := connect(d.Recorder)
+	if err != nil {
+		return err
+	}
+	defer closed()
+
+	p := &process{duty: d, cancel: cancel, recorder: recorder}
+
+	w, err := worker.New(&watched{JetStream: js, process: p}, worker.Config{
+		AckWait: ackWait, AutoCreate: true, Concurrency: concurrency, Consumer: consumer,
+		Hooks:  worker.Hooks{Settled: p.settled, Started: func(worker.Info) { p.come(beforeHandler) }},
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SoftStop: -1, Stream: d.Stream,
+	})
+	if err != nil {
+		return err
+	}
+
+	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000}, p.handle); err != nil {
+		return err
+	}
+
+	return w.Run(ctx)
+}
+
+func connect(url string) (js jetstream.JetStream, closed func(), err error) {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.RetryOnFailedConnect(true), nats.IgnoreDiscoveredServers())
+	if err != nil {
+		return nil, nil, err
+	}
+
+	js, err = jetstream.New(nc)
+
+	return js, nc.Close, err
+}
+
+// come kills the process when it has come to its point as often as it was told.
+func (p *process) come(at point) {
+	if p.Point == at && p.passed.Add(1) == int64(p.After) {
+		child.Die()
+	}
+}
+
+// watched is a JetStream context that dies when the record of a job's completion is stored.
+type watched struct {
+	jetstream.JetStream
+
+	process *process
+}
+
+// PublishMsg implements jetstream.Publisher.
+func (w *watched) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := w.JetStream.PublishMsg(ctx, msg, opts...)
+
+	if err == nil && msg.Header.Get(worker.HeaderState) == string(worker.StateDone) {
+		err = w.process.note(ctx, "recorded", msg.Header.Get(worker.HeaderID), 0, false)
+		w.process.come(afterRecord)
+	}
+
+	return ack, err
+}
+
+// handle works a job. One with an odd number has steps; see insert for how it is unique too.
+func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
+	if err := p.note(ctx, "run", job.ID, job.Deliveries, false); err != nil {
+		return err
+	}
+
+	p.come(inHandler)
+
+	if p.Point == inShutdown && p.passed.Add(1) >= int64(p.After) { // the other handlers are somewhere
+		p.cancel()
+		<-ctx.Done()
+		child.Die()
+	}
+
+	if job.Args%2 == 1 {
+		if err := p.walk(ctx, job); err != nil {
+			return err
+		}
+	}
+
+	if err := p.note(ctx, "effect", job.ID, job.Deliveries, true); err != nil && !errors.Is(err, errWorked) {
+		return err
+	}
+
+	p.come(afterEffect)
+
+	return nil
+}
+
+// walk works the steps of a job. The recorder is told what each does, and that it is kept.
+func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
+	for _, name := range steps {
+		err := step.Do(ctx, job, name, func(ctx context.Context) error {
+			err := p.note(ctx, name, job.ID, job.Deliveries, false)
+			p.come(inStep)
+
+			return err
+		})
+		if err == nil {
+			err = p.note(ctx, "kept-"+name, job.ID, job.Deliveries, false)
+		}
+
+		if err != nil {
+			return err
+		}
+
+		p.come(afterStep)
+	}
+
+	return nil
+}
+
+func (p *process) settled(s worker.Settlement) {
+	if s.Outcome == worker.OutcomeCompleted {
+		_ = p.note(context.Background(), "done", s.ID, s.Deliveries, false) //nolint:errcheck // the count then says so
+	}
+
+	p.come(afterAck)
+}
+
+// note tells the recorder. An effect can be left once only.
+func (p *process) note(ctx context.Context, what, job string, delivery int, once bool) error {
+	var opts []jetstream.PublishOpt
+	if once {
+		opts = append(opts, jetstream.WithExpectLastSequencePerSubject(0))
+	}
+
+	_, err := p.recorder.Publish(ctx, fmt.Sprintf("told.%s.%s.%s", what, p.Stream, job), fmt.Append(nil, delivery), opts...)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return errWorked
+	}
+
+	return err
+}

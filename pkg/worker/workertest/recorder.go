@@ -1,0 +1,156 @@
+package workertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+)
+
+// moment is where in a call the suite takes hold of it.
+type moment int
+
+const (
+	beforeEffect moment = iota
+	afterEffect
+)
+
+// hold keeps the first calls that come to a moment.
+type hold struct {
+	at       moment
+	left     int           // how many more it keeps
+	reached  chan string   // gets the job of each
+	released chan struct{} // closed when they may go on
+	verdict  error         // what they return then
+}
+
+// release lets the calls go on; with an error they return it instead, and one that is held
+// before its effect leaves none.
+func (h *hold) release(verdict error) {
+	h.verdict = verdict
+	close(h.released)
+}
+
+// recorder is the Recorder of a suite, in the suite's own process.
+type recorder struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and made anew with each call
+	effects map[string]int
+	held    *hold
+	inside  map[string]int // calls that have not returned
+	overlap map[string]int // the most at one time
+	poison  map[string]bool
+}
+
+func newRecorder() *recorder {
+	return &recorder{
+		changed: make(chan struct{}), effects: make(map[string]int), inside: make(map[string]int),
+		overlap: make(map[string]int), poison: make(map[string]bool),
+	}
+}
+
+// Record implements Recorder.
+func (r *recorder) Record(ctx context.Context, jobID string) error {
+	return r.visit(ctx, jobID, func() { r.effects[jobID]++ })
+}
+
+// RecordOnce implements Recorder.
+func (r *recorder) RecordOnce(ctx context.Context, jobID string) error {
+	return r.visit(ctx, jobID, func() { r.effects[jobID] = 1 })
+}
+
+// Reach implements Recorder.
+func (r *recorder) Reach(ctx context.Context, jobID string) error {
+	return r.visit(ctx, jobID, func() {})
+}
+
+func (r *recorder) visit(ctx context.Context, jobID string, leave func()) error {
+	r.note(func() {
+		r.inside[jobID]++
+		r.overlap[jobID] = max(r.overlap[jobID], r.inside[jobID])
+	})
+
+	defer r.note(func() { r.inside[jobID]-- })
+
+	if r.refuses(jobID) {
+		return fmt.Errorf("%w: %s", ErrRefused, jobID)
+	}
+
+	if err := r.pass(ctx, jobID, beforeEffect); err != nil {
+		return err
+	}
+
+	r.note(leave)
+
+	return r.pass(ctx, jobID, afterEffect)
+}
+
+// pass waits while the call is held.
+func (r *recorder) pass(ctx context.Context, jobID string, at moment) error {
+	h := r.take(at)
+	if h == nil {
+		return nil
+	}
+
+	h.reached <- jobID
+
+	select {
+	case <-h.released:
+		return h.verdict
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// take counts a call as held.
+func (r *recorder) take(at moment) *hold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if r.held == nil || r.held.at != at || r.held.left == 0 {
+		return nil
+	}
+
+	r.held.left--
+
+	return r.held
+}
+
+// hold keeps the first n calls that come to a moment from now on, in place of an earlier hold.
+func (r *recorder) hold(n int, at moment) *hold {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.held = &hold{at: at, left: n, reached: make(chan string, n), released: make(chan struct{})}
+
+	return r.held
+}
+
+func (r *recorder) refuse(jobID string) { r.note(func() { r.poison[jobID] = true }) }
+
+func (r *recorder) refuses(jobID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	return r.poison[jobID]
+}
+
+// note changes something and wakes whoever waits for it.
+func (r *recorder) note(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	change()
+	close(r.changed)
+
+	r.changed = make(chan struct{})
+}
+
+// look returns how many effects jobs have, in how many handlers at a time they have been,
+// and a channel that is closed when that is no longer so.
+func (r *recorder) look() (effects, overlap map[string]int, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	return maps.Clone(r.effects), maps.Clone(r.overlap), r.changed
+}

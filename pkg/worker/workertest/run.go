@@ -1,0 +1,206 @@
+package workertest
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+const (
+	runConsumer = "one"
+	runStream   = "WORKERTEST"
+)
+
+// Options change what [Run] does. The zero value is a first attempt on a server of its own.
+type Options struct {
+	// Attempt is which attempt this is to be: the job was delivered and failed so often less
+	// one before. At the policy's MaxAttempts an error is final. Defaults to 1.
+	Attempt int
+
+	// Header holds the job's headers. Defaults to none but the message ID.
+	Header nats.Header
+
+	// ID is the job's ID. Defaults to the name of the test.
+	ID string
+
+	// Payload is what the job carries in place of the arguments as JSON: for a Policy.Decode
+	// of one's own, or a payload that nobody can read. Defaults to nil.
+	Payload []byte
+
+	// Server is where the job runs: for handlers that need what a test has prepared there,
+	// and in a natstest.Bubble. Defaults to a server that ends with the test.
+	Server *natsrun.Server
+
+	// Subject is the job's subject. Defaults to "jobs.test".
+	Subject string
+
+	// Worker may change the worker's configuration, all but its stream, consumer and
+	// concurrency. Defaults to nil.
+	Worker func(*worker.Config)
+}
+
+// Result is what became of one attempt: the worker's own account of it (Attempt, Delay,
+// Err, Outcome and more).
+type Result struct {
+	worker.Settlement
+
+	// Dead is the job's dead letter, nil unless Outcome is [worker.OutcomeDead].
+	Dead *worker.DeadLetter
+}
+
+// Run runs one attempt at one job through handler and returns what became of it. The job
+// takes the way of any job: published to a stream, pulled, decoded, worked by a
+// [worker.Worker], settled with the server. Nothing sleeps: Run returns when the server has
+// confirmed the outcome, a few milliseconds after the handler. A retry or a snooze is not
+// waited for; Result.Delay says when it would come.
+//
+// It can be called in parallel tests, and inside a bubble of natstest.Bubble with the
+// bubble's server. The test fails when the worker does not get as far as an outcome.
+func Run[T any](
+	t testing.TB, policy worker.Policy, handler worker.Handler[T], args T, mutate ...func(*Options),
+) Result {
+	t.Helper()
+
+	o := Options{Attempt: 1, ID: t.Name(), Subject: "jobs.test"}
+	for _, m := range mutate {
+		m(&o)
+	}
+
+	payload := o.Payload
+	if payload == nil {
+		var err error
+		if payload, err = json.Marshal(args); err != nil {
+			t.Fatalf("workertest: encode the arguments: %v", err)
+		}
+	}
+
+	if o.Server == nil {
+		o.Server = natstest.Server(t)
+	}
+
+	_, js := natstest.Connect(t, o.Server)
+	enqueue(t, js, o, payload)
+
+	var (
+		result      Result
+		settled     bool
+		ctx, cancel = context.WithCancel(t.Context())
+	)
+	defer cancel()
+
+	w, err := worker.New(js, o.config(func(s worker.Settlement) {
+		result.Settlement, settled = s, true
+
+		cancel() // before the slot is free again, so that no other pull has to be waited for
+	}))
+	if err == nil {
+		err = worker.Handle(w, o.Subject, policy, handler)
+	}
+
+	if err != nil {
+		t.Fatalf("workertest: %v", err)
+	}
+
+	err = w.Run(ctx)
+	if err != nil || !settled {
+		t.Fatalf("workertest: the job did not come to an outcome: %v", err)
+	}
+
+	result.Dead = lastLetter(t, js, result.Settlement)
+
+	if err := js.DeleteStream(t.Context(), runStream); err != nil {
+		t.Fatalf("workertest: clear away the stream: %v", err)
+	}
+
+	return result
+}
+
+// config is the worker's configuration.
+func (o Options) config(settled func(worker.Settlement)) worker.Config {
+	cfg := worker.Config{AutoCreate: true, Logger: slog.New(slog.DiscardHandler)}
+	if o.Worker != nil {
+		o.Worker(&cfg)
+	}
+
+	then := cfg.Hooks.Settled
+	cfg.Hooks.Settled = func(s worker.Settlement) {
+		if then != nil {
+			then(s)
+		}
+
+		settled(s)
+	}
+	cfg.Concurrency, cfg.Consumer, cfg.Stream = 1, runConsumer, runStream
+
+	return cfg
+}
+
+// enqueue puts the job into a new stream, and lets it fail until it is at its attempt.
+func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
+	t.Helper()
+
+	ctx := t.Context()
+
+	stream, err := js.CreateStream(ctx, worker.StreamConfig(runStream, o.Subject))
+	if err != nil {
+		t.Fatalf("workertest: make the stream: %v", err)
+	}
+
+	msg := &nats.Msg{Subject: o.Subject, Header: nats.Header{}, Data: payload}
+	maps.Copy(msg.Header, o.Header)
+
+	if _, err := js.PublishMsg(ctx, msg, jetstream.WithMsgID(o.ID)); err != nil {
+		t.Fatalf("workertest: publish the job: %v", err)
+	}
+
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: runConsumer, FilterSubjects: []string{o.Subject}, MaxAckPending: -1, MaxDeliver: -1,
+	})
+	if err != nil {
+		t.Fatalf("workertest: make the consumer: %v", err)
+	}
+
+	for range o.Attempt - 1 {
+		msg, err := consumer.Next()
+		if err == nil {
+			err = msg.Nak()
+		}
+
+		if err != nil {
+			t.Fatalf("workertest: let an attempt fail: %v", err)
+		}
+	}
+}
+
+// lastLetter reads the dead letter of a job that has one.
+func lastLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *worker.DeadLetter {
+	t.Helper()
+
+	if s.Outcome != worker.OutcomeDead {
+		return nil
+	}
+
+	letters, err := letters(t.Context(), js, s.Stream)
+	if err != nil {
+		t.Fatalf("workertest: %v", err)
+	}
+
+	for i := len(letters) - 1; i >= 0; i-- {
+		if letters[i].Sequence == s.Sequence {
+			return &letters[i]
+		}
+	}
+
+	t.Fatalf("workertest: job %s is dead and has no dead letter", s.ID)
+
+	return nil
+}

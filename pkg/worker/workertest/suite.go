@@ -1,0 +1,210 @@
+package workertest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Suite describes a service for [Conform]. Job and Service are required.
+type Suite struct {
+	// Effects counts the effects of each job, by job ID, where they are not left with the
+	// recorder: it asks the store, or the far side, itself. Defaults to the recorder's count.
+	Effects func(ctx context.Context, js jetstream.JetStream) (map[string]int, error)
+
+	// Job makes the nth job as whoever inserts it would: subject, payload, headers. Jobs of
+	// different n are different jobs. One without a Nats-Msg-Id, which is its ID, gets one.
+	Job func(n int) *nats.Msg
+
+	// Jobs is how many jobs a scenario works, at least 4. Defaults to 20.
+	Jobs int
+
+	// Prepare creates what the service needs on an empty server, the job stream first.
+	// Defaults to the stream of worker.StreamConfig, with the jobs "jobs.>".
+	Prepare func(ctx context.Context, js jetstream.JetStream) error
+
+	// Service is what is tested.
+	Service Service
+
+	// Skip gives scenarios by name a reason not to be run. Defaults to none.
+	Skip map[string]string
+
+	// Stream is the name of the job stream. Defaults to "JOBS".
+	Stream string
+
+	// Undecodable is a payload that the service cannot read. Defaults to "{".
+	Undecodable []byte
+}
+
+// scenario is one thing that happens to a service.
+type scenario struct {
+	name string
+	real bool // with processes, in real time
+	run  func(s *stage) error
+}
+
+// scenarios are named as Suite.Skip and the subtests of Conform name them.
+var scenarios = []scenario{
+	{"duplicate delivery", false, duplicateDelivery},
+	{"handler slower than AckWait", false, slowHandler},
+	{"poison message", false, poisonMessage},
+	{"undecodable message", false, undecodableMessage},
+	{"server restart", false, serverRestart},
+	{"shutdown in flight", false, shutdownInFlight},
+	{"clock jump", false, clockJump},
+	{"redelivery after SIGKILL", true, killedProcess},
+	{"paused process", true, pausedProcess},
+}
+
+// Conform runs a service through everything that happens to one in production, and fails
+// the test for each job whose effect is lost or doubled, for each that is left behind, and
+// for each that should have a dead letter and has none:
+//
+//	duplicate delivery           the same job is in the stream twice, at once and later
+//	handler slower than AckWait  it takes a hundred AckWaits, with another worker idle
+//	poison message               the far side refuses one job for good
+//	undecodable message          a payload that is none
+//	server restart               before an effect, and between an effect and its acknowledgement
+//	shutdown in flight           with handlers that would never end by themselves
+//	clock jump                   two hours pass within a job, and between two
+//	redelivery after SIGKILL     of a real process, before an effect, after it, and in full flow
+//	paused process               a process that stops (SIGSTOP), is replaced, and goes on
+//
+// The first seven take no real time (testing/synctest), so neither the test nor one that
+// contains it may call t.Parallel. For the last two the test binary runs itself: as a child
+// it comes to this very call again, which then is the service and never returns. So what a
+// test does before Conform happens in the child too, and a test calls Conform once.
+func Conform(t *testing.T, suite Suite) {
+	t.Helper()
+
+	suite = suite.withDefaults()
+	if err := suite.validate(); err != nil {
+		t.Fatal(err)
+	}
+
+	serveIfChild(t, suite)
+
+	for _, sc := range scenarios {
+		t.Run(sc.name, func(t *testing.T) {
+			if reason := suite.Skip[sc.name]; reason != "" {
+				t.Skip(reason)
+			}
+
+			if sc.real {
+				t.Parallel() // with the other; no bubble runs any more
+			}
+
+			if err := suite.try(t, sc, role(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (s Suite) withDefaults() Suite {
+	s.Jobs = cmp.Or(s.Jobs, 20)
+	s.Stream = cmp.Or(s.Stream, "JOBS")
+
+	if s.Prepare == nil {
+		name := s.Stream
+		s.Prepare = func(ctx context.Context, js jetstream.JetStream) error {
+			_, err := js.CreateStream(ctx, worker.StreamConfig(name, "jobs.>"))
+
+			return err //nolint:wrapcheck // whoever calls it says what was tried
+		}
+	}
+
+	if s.Undecodable == nil {
+		s.Undecodable = []byte("{")
+	}
+
+	return s
+}
+
+func (s Suite) validate() error {
+	var errs []error
+
+	if s.Job == nil {
+		errs = append(errs, errors.New("workertest: Suite.Job is nil: make the nth job"))
+	}
+
+	if s.Service == nil {
+		errs = append(errs, errors.New("workertest: Suite.Service is nil: give the service to test"))
+	}
+
+	if s.Jobs < minJobs {
+		errs = append(errs, fmt.Errorf("workertest: Suite.Jobs is %d: use at least %d", s.Jobs, minJobs))
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(s.Skip)) {
+		if !slices.ContainsFunc(scenarios, func(sc scenario) bool { return sc.name == name }) {
+			errs = append(errs, fmt.Errorf("workertest: Suite.Skip names %q, which is no scenario", name))
+		}
+	}
+
+	return errors.Join(errs...)
+}
+
+// try runs a scenario and returns what it found.
+func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
+	t.Helper()
+
+	if sc.real {
+		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+
+		return s.play(t, srv, sc, role)
+	}
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		t.Helper()
+
+		err = s.play(t, srv, sc, role)
+	})
+
+	return err
+}
+
+// Waits end after these. They decide nothing else, so they are far longer than anything
+// takes; those of a bubble cost no time.
+const (
+	bubblePatience = 24 * time.Hour
+	realPatience   = 2 * time.Minute
+)
+
+func (s Suite) play(t *testing.T, srv *natsrun.Server, sc scenario, role string) error {
+	t.Helper()
+
+	st := &stage{
+		ackWait: 5 * time.Second, lastPoll: time.Hour, patience: bubblePatience,
+		recorder: newRecorder(), role: role, srv: srv, suite: s, t: t,
+	}
+	if sc.real {
+		st.ackWait, st.lastPoll, st.patience = time.Second, 100*time.Millisecond, realPatience
+	}
+
+	_, st.js = natstest.Connect(t, srv)
+
+	ctx, cancel := context.WithTimeout(t.Context(), st.patience)
+	defer cancel()
+
+	st.ctx = ctx
+	defer st.clear()
+
+	if err := s.Prepare(ctx, st.js); err != nil {
+		return fmt.Errorf("workertest: Suite.Prepare: %w", err)
+	}
+
+	return sc.run(st)
+}
