@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,23 +23,95 @@ const (
 	slots     = 100
 )
 
-// BenchmarkJobs inserts unique no-op jobs from 32 producers, one at a time each, and works
-// them in 100 slots until the server has confirmed each. "raw" is what nats.go alone needs
-// for the same. TCP loopback, R1 file, sync_interval 1s; CPU is that of client and server.
+// BenchmarkJobs inserts no-op jobs from 32 producers, one at a time each, and works them in
+// 100 slots until the server has confirmed each. "raw" is what nats.go alone needs for
+// that, with message IDs; "worker" works jobs that nats.go inserted, the others those of a
+// Client: plain, unique, unique and recorded, and inserted 100 at a time; "priorities" is
+// "worker" with handlers of two more priorities, which get no jobs, and "batch" with one for
+// batches of 50. TCP loopback, R1
+// file, sync_interval 1s; CPU is that of clients and server.
 //
 //	go test -run '^$' -bench Jobs -benchtime 50000x -count 5 .
 func BenchmarkJobs(b *testing.B) {
-	b.Run("raw", func(b *testing.B) { benchJobs(b, workRaw) })
-	b.Run("worker", func(b *testing.B) { benchJobs(b, workWorker) })
+	b.Run("raw", func(b *testing.B) { benchInserts(b, insertRaw, workRaw) })
+	b.Run("worker", func(b *testing.B) { benchInserts(b, insertRaw, workWorker) })
+	b.Run("priorities", func(b *testing.B) { benchInserts(b, insertRaw, workPriorities) })
+	b.Run("batch", func(b *testing.B) { benchInserts(b, insertRaw, workBatch) })
+	b.Run("plain", func(b *testing.B) { benchInserts(b, insertOne(nil), workWorker) })
+	b.Run("unique", func(b *testing.B) { benchInserts(b, insertOne(&worker.Unique{}), workWorker) })
+	b.Run("kept", func(b *testing.B) { benchInserts(b, insertOne(&worker.Unique{Keep: time.Hour}), workWorker) })
+	b.Run("many", func(b *testing.B) { benchInserts(b, insertMany(nil), workWorker) })
+	b.Run("many-unique", func(b *testing.B) { benchInserts(b, insertMany(&worker.Unique{}), workWorker) })
 }
 
-func benchJobs(b *testing.B, work func(b *testing.B, js jetstream.JetStream, done func())) {
+// inserter inserts the jobs from one number up to another.
+type inserter func(b *testing.B, js jetstream.JetStream) (insert func(from, to int) error, size int)
+
+func insertRaw(b *testing.B, js jetstream.JetStream) (func(from, to int) error, int) {
+	b.Helper()
+
+	return func(i, _ int) error {
+		id := strconv.Itoa(i)
+		_, err := js.Publish(b.Context(), "jobs.k."+id, []byte(`{"n":1}`), jetstream.WithMsgID(id))
+
+		return err
+	}, 1
+}
+
+func benchJob(unique *worker.Unique, i int) worker.NewJob {
+	job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.k"}
+	if unique == nil {
+		job.Subject += "." + strconv.Itoa(i)
+	} else {
+		job.Unique = &worker.Unique{Keep: unique.Keep, Key: strconv.Itoa(i)}
+	}
+
+	return job
+}
+
+func insertOne(unique *worker.Unique) inserter {
+	return func(b *testing.B, js jetstream.JetStream) (func(from, to int) error, int) {
+		b.Helper()
+
+		c := client(b, js)
+
+		return func(i, _ int) error {
+			_, err := c.Insert(b.Context(), benchJob(unique, i))
+
+			return err
+		}, 1
+	}
+}
+
+func insertMany(unique *worker.Unique) inserter {
+	return func(b *testing.B, js jetstream.JetStream) (func(from, to int) error, int) {
+		b.Helper()
+
+		const size = 100
+
+		c := client(b, js)
+
+		return func(from, to int) error {
+			jobs := make([]worker.NewJob, 0, size)
+			for i := from; i < to; i++ {
+				jobs = append(jobs, benchJob(unique, i))
+			}
+
+			_, err := c.InsertMany(b.Context(), jobs)
+
+			return err
+		}, size
+	}
+}
+
+func benchInserts(b *testing.B, how inserter, work func(b *testing.B, js jetstream.JetStream, done func())) {
 	b.Helper()
 
 	srv := natstest.Server(b, func(c *natsrun.Config) { c.Listen = true })
-	set := setup(b, srv)
+	set := keyed(b, srv)
 	_, js := natstest.ConnectURL(b, srv.URL())
-	_, insert := natstest.ConnectURL(b, srv.URL())
+	_, jsInsert := natstest.ConnectURL(b, srv.URL())
+	insert, size := how(b, jsInsert)
 
 	var left atomic.Int64
 
@@ -58,9 +131,8 @@ func benchJobs(b *testing.B, work func(b *testing.B, js jetstream.JetStream, don
 	var group sync.WaitGroup
 	for p := range producers {
 		group.Go(func() {
-			for i := p; i < b.N; i += producers {
-				id := fmt.Sprintf("%d", i)
-				if _, err := insert.Publish(b.Context(), "jobs."+id, []byte(`{"n":1}`), jetstream.WithMsgID(id)); err != nil {
+			for i := p * size; i < b.N; i += producers * size {
+				if err := insert(i, min(i+size, b.N)); err != nil {
 					b.Error(err)
 
 					return
@@ -77,15 +149,37 @@ func benchJobs(b *testing.B, work func(b *testing.B, js jetstream.JetStream, don
 	b.ReportMetric(float64((cpu(b)-before).Microseconds())/float64(b.N), "cpu-µs/job")
 	b.ReportMetric(0, "ns/op")
 
-	if left := set.left(b); left != 0 {
+	if left := set.queued(b); left != 0 {
 		b.Errorf("%d jobs left", left)
 	}
 }
 
+// queued is the number of jobs in the stream, records left aside.
+func (b *bundle) queued(t testing.TB) int {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return len(info.State.Subjects)
+}
+
 func workRaw(b *testing.B, js jetstream.JetStream, done func()) {
 	b.Helper()
+	consumeRaw(b, js, done, func(jetstream.Msg) error { return nil })
+}
 
-	consumer, err := js.CreateConsumer(b.Context(), stream, jetstream.ConsumerConfig{Durable: durable, MaxAckPending: -1})
+func consumeRaw(b *testing.B, js jetstream.JetStream, done func(), handle func(jetstream.Msg) error) {
+	b.Helper()
+
+	consumer, err := js.CreateConsumer(b.Context(), stream, jetstream.ConsumerConfig{Durable: durable, FilterSubject: pattern, MaxAckPending: -1})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -96,6 +190,10 @@ func workRaw(b *testing.B, js jetstream.JetStream, done func()) {
 	for range slots {
 		group.Go(func() {
 			for msg := range jobs {
+				if err := handle(msg); err != nil {
+					b.Error(err)
+				}
+
 				if err := msg.DoubleAck(context.Background()); err != nil { //nolint:usetesting // outlives the test by the clean-up
 					b.Error(err)
 				}
@@ -120,13 +218,50 @@ func workRaw(b *testing.B, js jetstream.JetStream, done func()) {
 
 func workWorker(b *testing.B, js jetstream.JetStream, done func()) {
 	b.Helper()
+	consumeWorker(b, js, done, func(*worker.Config) {}, func(context.Context, *worker.Job[order]) error { return nil })
+}
 
-	set := &bundle{js: js}
-	cfg := set.config(b, func(c *worker.Config) {
+func consumeWorker(b *testing.B, js jetstream.JetStream, done func(), mutate func(*worker.Config), h worker.Handler[order]) {
+	b.Helper()
+
+	cfg := (&bundle{js: js}).config(b, mutate, func(c *worker.Config) {
 		c.Concurrency = slots
 		c.Hooks.Settled = func(worker.Settlement) { done() }
 	})
-	run(b, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+	run(b, js, cfg, worker.Policy{}, h)
+}
+
+func workPriorities(b *testing.B, js jetstream.JetStream, done func()) {
+	b.Helper()
+
+	cfg := (&bundle{js: js}).config(b, func(c *worker.Config) {
+		c.Concurrency = slots
+		c.Hooks.Settled = func(worker.Settlement) { done() }
+	})
+
+	w, err := worker.New(js, cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	for of, p := range map[string]worker.Priority{"jobs.k.>": worker.PriorityNormal, "jobs.high.>": worker.PriorityHigh, "jobs.low.>": worker.PriorityLow} {
+		if err := worker.Handle(w, of, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+
+	start(b, w)
+}
+
+func workBatch(b *testing.B, js jetstream.JetStream, done func()) {
+	b.Helper()
+
+	cfg := (&bundle{js: js}).config(b, func(c *worker.Config) {
+		c.Concurrency = slots
+		c.Hooks.Settled = func(worker.Settlement) { done() }
+	})
+	none := func(context.Context, []*worker.Job[order]) error { return nil }
+	runBatch(b, js, cfg, worker.Policy{}, worker.BatchPolicy{Size: slots / 2, Wait: 10 * time.Millisecond}, none)
 }
 
 // BenchmarkStart inserts a job each 5 ms and measures from the call to the handler's start.

@@ -83,8 +83,6 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 
 // TestJobStaysWhileItsDeadLetterCannotBePublished takes the stream of dead letters away.
 func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		settled := make(chan worker.Settlement, 10)
@@ -201,8 +199,6 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 // TestMessageWithoutHandlerWaitsForAWorkerThatHasOne is a rolling update: a newer worker
 // has widened the consumer.
 func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		ready := make(chan bool, 1)
@@ -259,8 +255,6 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 }
 
 func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const limit = 3
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -19,42 +18,16 @@ type Mail struct {
 
 // Example runs a worker against an embedded server until two jobs are settled.
 func Example() {
-	if err := example(); err != nil {
-		fmt.Println(err)
-	}
+	withServer(example)
 	// Output:
 	// sent to ada@example.org
 	// jobs.mail.1 completed
 	// jobs.mail.2 dead: worker: cancelled: no address
 }
 
-func example() error {
-	srv, err := natsrun.Start(natsrun.Config{})
-	if err != nil {
-		return err
-	}
-	defer srv.Stop()
-
-	nc, err := srv.Connect()
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-
-	ctx, stop := context.WithCancel(context.Background())
+func example(ctx context.Context, js jetstream.JetStream) error {
+	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-		Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy,
-	})
-	if err != nil {
-		return err
-	}
 
 	settled := 0
 

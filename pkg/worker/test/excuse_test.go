@@ -87,8 +87,6 @@ func TestExcusesOfOneDeliveryByManyWritersCountOnce(t *testing.T) {
 }
 
 func TestExcuseOutlivesTheDelayByAWeek(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const delay, week = 24 * time.Hour, 7 * 24 * time.Hour
 

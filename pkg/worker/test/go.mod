@@ -3,6 +3,7 @@ module github.com/expediter-io/expediter/pkg/worker/test
 go 1.26.0
 
 require (
+	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/google/go-cmp v0.7.0
@@ -14,6 +15,7 @@ require (
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
@@ -28,6 +30,7 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
+	github.com/expediter-io/expediter/pkg/kvlock => ../../kvlock
 	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
 	github.com/expediter-io/expediter/pkg/worker => ..
 )

@@ -16,8 +16,6 @@ import (
 // TestDeletedConsumerIsNoticedAtOnce holds the server's notice against the slow way to
 // find out, a request that stays unanswered for three seconds.
 func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		ready := make(chan bool, 10)

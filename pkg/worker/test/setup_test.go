@@ -2,9 +2,13 @@ package test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,8 +34,30 @@ type order struct {
 }
 
 func TestMain(m *testing.M) {
+	natsrun.NodeMain()
 	childMain()
+	stepChildMain()
+	waitTogether()
 	goleak.VerifyTestMain(m)
+}
+
+// waitTogether has more tests run at once than there are processors, unless -parallel says
+// how many: nearly all of their time they wait, each worker a second for its stop alone.
+func waitTogether() {
+	flag.Parse()
+
+	chosen := false
+
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+
+	if chosen {
+		return
+	}
+
+	const each = 4
+	if err := flag.Set("test.parallel", strconv.Itoa(each*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 }
 
 // bundle is what a test works with.
@@ -147,13 +173,20 @@ func (b *bundle) publishN(t testing.TB, n int) {
 	t.Helper()
 
 	for i := range n {
-		_, err := b.js.PublishAsync(fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b.queue(t, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
 	}
 
 	receive(t, b.js.PublishAsyncComplete(), "jobs to be published")
+}
+
+// queue publishes a job without waiting for the answer. It waits while very many are under
+// way, for longer than nats.go does: a machine may be slow.
+func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jetstream.PublishOpt) {
+	t.Helper()
+
+	if _, err := b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // restart restarts the server and waits for this client: what it asks earlier may be lost.
@@ -199,6 +232,10 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 			t.Fatal(err)
 		}
 
+		if strings.HasPrefix(msg.Subject, "$JS.") {
+			continue // an advisory
+		}
+
 		letter, err := worker.ParseDeadLetter(msg.Data)
 		if err != nil {
 			t.Fatal(err)
@@ -236,5 +273,24 @@ func receive[T any](t testing.TB, from <-chan T, what string) T {
 		t.Fatalf("waited in vain for %s", what)
 
 		panic("unreachable")
+	}
+}
+
+// until asks again and again, for what nothing signals.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+
+	again := time.NewTicker(5 * time.Millisecond)
+	defer again.Stop()
+
+	end := time.NewTimer(patience())
+	defer end.Stop()
+
+	for !ok() {
+		select {
+		case <-again.C:
+		case <-end.C:
+			t.Fatalf("waited in vain for %s", what)
+		}
 	}
 }

@@ -13,8 +13,6 @@ import (
 )
 
 func TestStopLetsHandlersFinish(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		started := make(chan struct{}, 2)
@@ -49,8 +47,6 @@ func TestStopLetsHandlersFinish(t *testing.T) {
 }
 
 func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		started := make(chan struct{})
@@ -80,8 +76,6 @@ func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
 }
 
 func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		started := make(chan struct{})
@@ -116,8 +110,6 @@ func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
 // TestJobThatTheLastPullBringsIsHandedBackOnce publishes while a stopping worker's last
 // request is still at the server: the job comes to this worker, and must come here once.
 func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		ready := make(chan bool, 1)

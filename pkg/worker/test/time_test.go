@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,8 +16,6 @@ import (
 )
 
 func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		_, other := natstest.Connect(t, srv)
@@ -49,11 +48,8 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 }
 
 func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
-	t.Parallel()
-
 	for _, after := range []time.Duration{0, time.Second, 1700 * time.Millisecond, 7 * time.Second, time.Hour} {
 		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				b := setup(t, srv)
 				nc, js := natstest.Connect(t, srv)
@@ -99,8 +95,6 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 func stopAtOnce(c *worker.Config) { c.SoftStop, c.HardStop, c.SettleTimeout = -1, -1, time.Second }
 
 func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		const maxAttempts = 3
 
@@ -152,8 +146,6 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 }
 
 func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		settled := make(chan worker.Settlement, 1)
@@ -175,12 +167,10 @@ func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 }
 
 func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
-		stuck := make(chan worker.Info, 10)
-		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Stuck = func(i worker.Info) { stuck <- i } })
+		stuck := make(chan worker.StuckHandler, 10)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Stuck = func(h worker.StuckHandler) { stuck <- h } })
 		done := make(chan int, 1)
 
 		run(t, b.js, cfg, worker.Policy{Timeout: time.Minute}, func(_ context.Context, job *worker.Job[order]) error {
@@ -194,8 +184,8 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 
 		begun := time.Now()
 
-		if info := <-stuck; info.ID != "JOBS:1" {
-			t.Errorf("stuck: %+v, want JOBS:1", info)
+		if h := <-stuck; h.ID != "JOBS:1" || h.Ran < time.Minute || !strings.Contains(h.Stacks, "test.pass ") {
+			t.Errorf("stuck: %+v, want JOBS:1, in pass", h)
 		}
 
 		if after := time.Since(begun); after < 70*time.Second || after > 75*time.Second {
@@ -211,8 +201,6 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 // TestCopyOfARunningJobIsNotStarted takes a running job from its worker, as a server does
 // that heard no heartbeat, so that the server delivers it to the same worker again.
 func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
-	t.Parallel()
-
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		beats := make(chan *nats.Msg, 100)

@@ -1,0 +1,253 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// cancel cancels the job of the one key, which must have been in a state.
+func cancel(t testing.TB, c *worker.Client, want worker.State) {
+	t.Helper()
+
+	if s, err := c.Cancel(t.Context(), "jobs.mail", "u17"); err != nil || s.State != want {
+		t.Errorf("Cancel: %+v, %v; want what was %s", s, err, want)
+	}
+}
+
+func TestCancelledJobDoesNotStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		delay time.Duration
+		state worker.State
+	}{
+		"queued":            {state: worker.StateQueued},
+		"scheduled":         {delay: time.Minute, state: worker.StateScheduled},
+		"scheduled, firing": {delay: 200 * time.Millisecond, state: worker.StateQueued},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+				job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
+				job.Delay = test.delay
+
+				cancel(t, c, worker.StateFree)
+				insert(t, c, job)
+				cancel(t, c, test.state)
+
+				if n := b.queued(t); n != 0 {
+					t.Errorf("%d jobs queued after Cancel, want 0", n)
+				}
+
+				job.Delay, job.Args = 0, order{N: 2}
+				if r := insert(t, c, job); r.Duplicate {
+					t.Errorf("the next: %+v, want it accepted", r)
+				}
+
+				outcomes, hook := settled(3)
+				r := run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+					if job.Args.N != 2 {
+						t.Errorf("job %+v started", job)
+					}
+
+					return nil
+				})
+
+				if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
+					t.Errorf("the next: %s", s.Outcome)
+				}
+
+				cancel(t, c, worker.StateDone)
+				pass(time.Minute)
+
+				if err := r.wait(); err != nil {
+					t.Error(err)
+				}
+
+				pass(25 * time.Hour) // the note as well
+
+				if n := b.left(t); n != 0 || len(outcomes) != 0 {
+					t.Errorf("%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
+				}
+			})
+		})
+	}
+}
+
+func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
+	for name, replaceable := range map[string]bool{"inserted": false, "replaceable": true} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+				started := make(chan struct{}, 1)
+				outcomes, hook := settled(1)
+				run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+					started <- struct{}{}
+
+					<-ctx.Done()
+
+					if !errors.Is(context.Cause(ctx), worker.ErrCancelled) {
+						t.Errorf("cause %v, want ErrCancelled", context.Cause(ctx))
+					}
+
+					return errors.New("interrupted") // which does not say by what
+				})
+
+				state := worker.StateQueued
+				if replaceable {
+					state = worker.StateRunning
+
+					replace(t, c, 1, 0, time.Hour)
+				} else {
+					insert(t, c, mail(worker.Unique{Keep: time.Hour}))
+				}
+
+				<-started
+				pass(time.Minute)
+				cancel(t, c, state)
+
+				begun := time.Now()
+				if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
+					t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
+				}
+
+				pass(time.Minute)
+
+				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
+					t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
+				}
+
+				if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 0 {
+					t.Errorf("Free: %+v, %v", s, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCancelOfAKilledWorkersJob cancels a job whose worker is dead, so that nobody listens,
+// and a job whose cancelling process is killed half-way.
+func TestCancelOfAKilledWorkersJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		p := natstest.NewProxy(t, srv)
+		nc, js := natstest.Connect(t, srv, p.Through())
+		killed := dieAt(p, func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" })
+		first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+			<-ctx.Done()
+
+			return ctx.Err()
+		})
+
+		insert(t, c, mail(worker.Unique{}))
+		<-killed
+		nc.Close()
+
+		_ = first.wait() //nolint:errcheck // closed
+
+		dying := natstest.NewProxy(t, srv)
+		nc, js = natstest.Connect(t, srv, dying.Through())
+		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
+
+		if _, err := client(t, js).Cancel(t.Context(), "jobs.mail", "u17"); err == nil {
+			t.Error("Cancel succeeded without its last request")
+		}
+
+		nc.Close()
+
+		if n := b.left(t); n != 2 {
+			t.Errorf("%d messages, want the job and the note", n)
+		}
+
+		outcomes, hook := settled(1)
+		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+
+		if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || s.Deliveries != 2 {
+			t.Errorf("%s, delivery %d; want cancelled, 2", s.Outcome, s.Deliveries)
+		}
+
+		if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
+			t.Errorf("the next: %+v", r)
+		}
+
+		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("the next: %s", s.Outcome)
+		}
+	})
+}
+
+func TestInsertAfterHalfACancelRemovesTheJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		insert(t, c, mail(worker.Unique{}))
+
+		dying := natstest.NewProxy(t, srv)
+		nc, js := natstest.Connect(t, srv, dying.Through(), nats.MaxReconnects(0))
+		dieAt(dying, func(f natstest.Frame) bool { return f.FromClient && strings.Contains(f.Subject, "MSG.DELETE") })
+
+		if _, err := client(t, js).Cancel(t.Context(), "jobs.mail", "u17"); err == nil {
+			t.Error("Cancel succeeded without its last request")
+		}
+
+		nc.Close()
+
+		job := mail(worker.Unique{})
+		job.Args = order{N: 2}
+		r := insert(t, c, job)
+
+		outcomes, hook := settled(2)
+		run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+
+		if s := <-outcomes; r.Duplicate || s.ID != r.ID || s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%+v ran, receipt %+v; want the new job alone", s, r)
+		}
+
+		pass(time.Minute)
+
+		if len(outcomes) != 0 || b.queued(t) != 0 {
+			t.Errorf("%d more ran, %d queued", len(outcomes), b.queued(t))
+		}
+	})
+}
+
+// TestCancelIsRefusedOnceTheJobHasGone looks at the condition of the note itself: nothing
+// can come between reading a key and writing about it otherwise.
+func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		r := insert(t, client(t, b.js), mail(worker.Unique{}))
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		want := fmt.Sprintf("Sequence: %d\r\n", r.Sequence)
+		notes := 0
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if beforeRecord(f) {
+				notes++
+
+				if !strings.Contains(string(f.Raw), "Nats-Expected-Last-Subject-"+want) || !strings.Contains(string(f.Raw), "Subject: *.mail.u17\r\n") {
+					t.Errorf("note %q is not conditional", f.Raw)
+				}
+			}
+
+			return natstest.Relay
+		})
+		cancel(t, client(t, js), worker.StateQueued)
+
+		if notes != 1 {
+			t.Errorf("%d notes, want 1", notes)
+		}
+	})
+}

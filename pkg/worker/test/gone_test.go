@@ -1,0 +1,288 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// gone is a worker whose first job runs while something is taken away from under it.
+type gone struct {
+	*bundle
+
+	finish  chan struct{} // ends the first job
+	log     events
+	ready   chan bool
+	run     *running
+	settled chan worker.Settlement
+	started chan string // payloads
+}
+
+// until waits for the worker to be ready, or not.
+func (g *gone) until(ready bool) {
+	for is := range g.ready {
+		if is == ready {
+			return
+		}
+	}
+}
+
+func inFlight(t *testing.T, srv *natsrun.Server) *gone {
+	t.Helper()
+
+	g := &gone{
+		bundle: setup(t, srv), finish: make(chan struct{}), ready: make(chan bool, 100), settled: make(chan worker.Settlement, 100),
+		started: make(chan string, 100),
+	}
+	cfg := g.config(t, func(c *worker.Config) {
+		c.Logger = g.log.logger()
+		c.Hooks.Ready = func(is bool, _ error) { g.ready <- is }
+		c.Hooks.Settled = func(s worker.Settlement) { g.settled <- s }
+	})
+
+	g.run = run(t, g.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		g.started <- string(job.Data)
+
+		if job.Args.N == 1 {
+			<-g.finish
+		}
+
+		return nil
+	})
+
+	g.publish(t, "jobs.1", `{"n":1}`)
+	receive(t, g.started, "the first job")
+
+	return g
+}
+
+// TestStreamThatIsMadeAnewKeepsItsJobs deletes the stream under a running job and makes it
+// again. The sequences start over, and no acknowledgement of an old job may take a new one.
+func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
+	for name, noticed := range map[string]bool{"noticed": true, "at once": false} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				g := inFlight(t, srv)
+
+				old, err := g.js.Stream(t.Context(), stream)
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				if err := g.js.DeleteStream(t.Context(), stream); err != nil {
+					t.Fatal(err)
+				}
+
+				if noticed {
+					g.until(false)
+				}
+
+				if _, err := g.js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
+					t.Fatal(err)
+				}
+
+				pass(time.Second) // no two messages have one time
+
+				// It waits in the new stream, under the sequence of the old one's.
+				g.publish(t, "jobs.2", `{"n":2}`)
+
+				if got := <-g.started; got != `{"n":2}` {
+					t.Fatalf("started %s", got)
+				}
+
+				if s := <-g.settled; s.Subject != "jobs.2" || s.Outcome != worker.OutcomeCompleted {
+					t.Errorf("%s: %s, want jobs.2 completed", s.Subject, s.Outcome)
+				}
+
+				// Another under the sequence of a job that still runs, held by somebody else.
+				close(g.finish)
+
+				if s := <-g.settled; s.Subject != "jobs.1" || s.Outcome != worker.OutcomeUnknown {
+					t.Errorf("%s: %s, want jobs.1 unknown", s.Subject, s.Outcome)
+				}
+
+				if left := g.left(t); left != 0 {
+					t.Errorf("%d left, want 0", left)
+				}
+			})
+		})
+	}
+}
+
+// TestAcknowledgementOfAnOldStreamTakesNoNewJob holds the new job, which has the sequence of
+// the old one, elsewhere while the old one finishes.
+func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		g := inFlight(t, srv)
+
+		old, err := g.js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		consumer, err := g.js.Consumer(t.Context(), stream, durable)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := g.js.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+
+		g.until(false)
+
+		pass(time.Second) // no two messages have one time
+
+		if _, err := g.js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := g.js.CreateOrUpdateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+
+		g.publish(t, "jobs.2", `{"n":2}`)
+
+		held, err := consumer.Fetch(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		msg := <-held.Messages()
+		if msg == nil {
+			t.Fatal("the worker was quicker")
+		}
+
+		g.until(true)
+
+		close(g.finish)
+
+		if s := <-g.settled; s.Outcome != worker.OutcomeUnknown {
+			t.Errorf("%s, want unknown", s.Outcome)
+		}
+
+		if left := g.left(t); left != 1 {
+			t.Fatalf("%d left, want the one that somebody else works", left)
+		}
+
+		if err := msg.DoubleAck(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPurgedStream purges the stream under a running job, which then has nothing to
+// acknowledge, and goes on.
+func TestPurgedStream(t *testing.T) {
+	t.Parallel()
+
+	g := inFlight(t, nil)
+
+	s, err := g.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := s.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	close(g.finish)
+	receive(t, g.settled, "the job that is gone")
+	g.publish(t, "jobs.2", `{"n":2}`)
+
+	if got := receive(t, g.started, "the next job"); got != `{"n":2}` {
+		t.Errorf("started %s", got)
+	}
+
+	if s := receive(t, g.settled, "the next job's end"); s.Outcome != worker.OutcomeCompleted || g.left(t) != 0 {
+		t.Errorf("%s, %d left", s.Outcome, g.left(t))
+	}
+}
+
+// TestClosedConnectionEndsRun closes the connection under a running job.
+func TestClosedConnectionEndsRun(t *testing.T) {
+	t.Parallel()
+
+	g := inFlight(t, nil)
+
+	g.nc.Close()
+	close(g.finish)
+
+	g.run.once = true
+	if err := receive(t, g.run.done, "Run to return"); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Run: %v, want ErrConnectionClosed", err)
+	}
+
+	if s := receive(t, g.settled, "the job's end"); s.Outcome != worker.OutcomeUnknown || g.log.count(worker.EventJobUnknown) == 0 {
+		t.Errorf("%s, want unknown, and an event", s.Outcome)
+	}
+
+	// The job is there, and runs again elsewhere.
+	again := make(chan int, 1)
+	_, js := natstest.Connect(t, g.srv)
+	run(t, js, g.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		again <- job.Deliveries
+
+		return nil
+	})
+
+	if n := receive(t, again, "the job, elsewhere"); n != 2 {
+		t.Errorf("delivery %d, want 2", n)
+	}
+}
+
+// TestLostBucketCostsAttemptsAndNoJob deletes the bucket while jobs are snoozed.
+func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		ready := make(chan bool, 10)
+		attempts := make(chan int, 10)
+
+		var log events
+
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Logger = log.logger()
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+		})
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 3}, func(_ context.Context, job *worker.Job[order]) error {
+			attempts <- job.Attempt
+
+			if job.Deliveries < 3 {
+				return worker.Snooze(time.Second)
+			}
+
+			return nil
+		})
+		<-ready
+
+		if err := b.js.DeleteStream(t.Context(), "KV_jobs"); err != nil {
+			t.Fatal(err)
+		}
+
+		b.publish(t, "jobs.1", `{}`)
+
+		for range 3 {
+			<-attempts
+		}
+
+		for b.left(t) > 0 {
+			pass(time.Second)
+		}
+
+		if n := log.count(worker.EventExcuseFailed); n == 0 {
+			t.Error("nothing tells that the bucket is missing")
+		}
+
+		if letters := b.letters(t); len(letters) != 0 {
+			t.Errorf("%d dead letters, want none", len(letters))
+		}
+	})
+}

@@ -1,0 +1,375 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// oneAtATime lets one job run in all workers.
+var oneAtATime = worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Name: "all"}}}
+
+// TestPermitOfALostWorkerComesBack has a worker die, and one be cut off, with the only
+// permit. Its handler's context ends before the next job starts.
+func TestPermitOfALostWorkerComesBack(t *testing.T) {
+	for _, dies := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dies=%t", dies), func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				p := natstest.NewProxy(t, srv)
+				nc, js := natstest.Connect(t, srv, p.Through())
+				started := make(chan context.Context, 1)
+				back := make(chan struct{})
+				first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
+					started <- ctx
+					<-ctx.Done()
+					<-back
+
+					return ctx.Err()
+				})
+
+				b.publish(t, "jobs.1", `{}`)
+				held := <-started
+
+				const others = 10 // some of which wait here, and some there
+
+				var again []string
+
+				done := make(chan struct{}, 1+others)
+				run(t, b.js, b.config(t), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+					if held.Err() == nil {
+						t.Error("two handlers run under one permit")
+					}
+
+					again = append(again, job.Subject)
+					done <- struct{}{}
+
+					return nil
+				})
+
+				pass(time.Second)
+
+				for range others {
+					b.publish(t, "jobs.2", `{}`)
+				}
+
+				pass(time.Minute) // they wait, and the first runs on
+
+				lost := time.Now()
+
+				if dies {
+					nc.Close()
+				} else {
+					p.Partition()
+				}
+
+				<-done
+
+				if took := time.Since(lost); took > 11*time.Second {
+					t.Errorf("the permit came back after %s, want about 2 AckWaits of 5s at most", took)
+				}
+
+				for range others {
+					<-done
+				}
+
+				if cause := (&worker.LimitLostError{}); !dies && !errors.As(context.Cause(held), &cause) {
+					t.Errorf("the context ended with %v, want a LimitLostError", context.Cause(held))
+				}
+
+				if len(again) != 1+others {
+					t.Errorf("ran %v, want all jobs", again)
+				}
+
+				p.Heal()
+				close(back)
+
+				if err := first.wait(); dies != errors.Is(err, nats.ErrConnectionClosed) {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestPermitIsReturned looks at all ways in which a handler can end. That the next job
+// starts in no time shows that nobody waited for a lease to end.
+func TestPermitIsReturned(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		handler := func(ctx context.Context, job *worker.Job[order]) error {
+			switch job.Subject {
+			case "jobs.error":
+				return errors.New("as it happens")
+			case "jobs.panic":
+				panic("as it happens")
+			case "jobs.timeout":
+				<-ctx.Done()
+
+				return ctx.Err()
+			case "jobs.snooze":
+				return worker.Snooze(time.Hour)
+			case "jobs.cancel":
+				return worker.Cancel(nil)
+			case "jobs.goexit":
+				runtime.Goexit()
+			}
+
+			return nil
+		}
+
+		settled := make(chan worker.Settlement, 10)
+		policy := worker.Policy{Limits: oneAtATime.Limits, MaxAttempts: 1, Timeout: time.Millisecond}
+		_, js := natstest.Connect(t, srv)
+		quiet := run(t, js, b.config(t), policy, handler)
+
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		run(t, b.js, cfg, policy, handler)
+		pass(time.Second)
+
+		if err := quiet.wait(); err != nil {
+			t.Error(err)
+		}
+
+		for _, how := range []string{"ok", "error", "panic", "timeout", "snooze", "cancel", "goexit", "undecodable", "ok"} {
+			payload := `{}`
+			if how == "undecodable" {
+				payload = `no json`
+			}
+
+			began := time.Now()
+
+			b.publish(t, "jobs."+how, payload)
+
+			if s := <-settled; s.Subject != "jobs."+how || time.Since(began) > 100*time.Millisecond {
+				t.Errorf("%s settled as %s after %s", s.Subject, s.Outcome, time.Since(began))
+			}
+		}
+	})
+}
+
+// TestStoppedWorkerLeavesItsPermits stops a worker in mid-job, whose handler does not care,
+// and with jobs that wait. All go on elsewhere at once.
+func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		_, js := natstest.Connect(t, srv)
+		started := make(chan struct{}, 1)
+		back := make(chan struct{})
+		waits := make(chan bool, 100)
+		cfg := b.config(t, stopAtOnce, func(c *worker.Config) {
+			c.AckWait = time.Minute
+			c.Hooks.Waiting = func(_ worker.Info, w bool) { waits <- w }
+		})
+		first := run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
+			started <- struct{}{}
+			<-back
+
+			return nil
+		})
+
+		b.publishN(t, 5)
+		<-started
+
+		for range 4 {
+			if !<-waits {
+				t.Error("a job stopped waiting")
+			}
+		}
+
+		stopped := time.Now()
+
+		if stuck := (&worker.StuckError{}); !errors.As(first.wait(), &stuck) {
+			t.Error("the handler counts as ended")
+		}
+
+		done := make(chan int, 10)
+		run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+			done <- job.Attempt
+
+			return nil
+		})
+
+		for range 5 {
+			if attempt := <-done; attempt != 1 {
+				t.Errorf("attempt %d, want 1", attempt)
+			}
+		}
+
+		if took := time.Since(stopped); took > 10*time.Second {
+			t.Errorf("the jobs ran after %s, want at once", took)
+		}
+
+		close(back)
+	})
+}
+
+// TestLimitHoldsThroughFaults loses writes and answers of two workers, and restarts the
+// server.
+func TestLimitHoldsThroughFaults(t *testing.T) {
+	t.Parallel()
+
+	const (
+		jobs = 200
+		most = 3
+	)
+
+	b := setup(t, nil)
+	c := newCrowd()
+	policy := worker.Policy{Limits: []worker.Limit{{Concurrency: most, Name: "all"}}, MaxAttempts: 100}
+
+	var done sync.WaitGroup
+
+	done.Add(jobs)
+
+	once, begun := make(map[uint64]bool), make(chan struct{})
+
+	var mu sync.Mutex
+
+	handle := func(ctx context.Context, job *worker.Job[order]) error {
+		leave := c.enter(ctx, "all")
+		defer leave()
+
+		rest(ctx, time.Millisecond)
+
+		mu.Lock()
+		defer mu.Unlock()
+
+		if ctx.Err() == nil && !once[job.Sequence] {
+			once[job.Sequence] = true
+
+			if len(once) == jobs/4 {
+				close(begun) // so that nothing is being made while the server stops
+			}
+
+			done.Done()
+		}
+
+		return ctx.Err()
+	}
+
+	b.publishN(t, jobs)
+
+	isLimit := func(f natstest.Frame) bool { return strings.Contains(f.Subject, ".limits.") }
+
+	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied, natstest.WriteLost} {
+		p := natstest.NewProxy(t, b.srv)
+		_, js := natstest.Connect(t, b.srv, p.Through())
+		p.Hit(isLimit, how, 20)
+		run(t, js, b.config(t, func(cfg *worker.Config) {
+			cfg.AckWait, cfg.Concurrency, cfg.RequestTimeout = time.Second, 10, 50*time.Millisecond
+		}), policy, handle)
+	}
+
+	receive(t, begun, "some jobs")
+	b.restart(t)
+
+	all := make(chan struct{})
+
+	go func() {
+		done.Wait()
+		close(all)
+	}()
+
+	receive(t, all, "all jobs")
+
+	if n := c.peak("all"); n > most { // a job that was delivered twice may run even now
+		t.Errorf("%d handlers at once, want at most %d", n, most)
+	}
+}
+
+// TestFrozenHolderLosesItsPermit stops a process by a signal for longer than its lease. When
+// it goes on, another has its permit, and its handler's context ends.
+func TestFrozenHolderLosesItsPermit(t *testing.T) {
+	t.Parallel()
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	b := setup(t, srv)
+	b.publish(t, "jobs.1", `{"n":1}`)
+
+	child, lines := startChild(t, srv.URL(), childLimited+"=1")
+	defer func() { _ = child.Wait() }()
+	defer func() { _ = child.Process.Kill() }()
+
+	if !lines.Scan() {
+		t.Fatalf("the child did not start the job: %v", lines.Err())
+	}
+
+	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+
+	b.publish(t, "jobs.2", `{"n":2}`)
+
+	started := make(chan *worker.Job[order], 4)
+	hold := make(chan struct{})
+	run(t, b.js, b.config(t, func(c *worker.Config) { c.AckWait = childAckWait }), oneAtATime, func(ctx context.Context, job *worker.Job[order]) error {
+		started <- job
+
+		select {
+		case <-hold:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+
+	receive(t, started, "a job to start under the permit of the frozen process")
+
+	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "lost") {
+		t.Errorf("the child said %q, want that it lost its permit", lines.Text())
+	}
+
+	close(hold)
+	receive(t, started, "the other job")
+}
+
+// TestKilledHoldersPermitComesBack kills a process that has the permit.
+func TestKilledHoldersPermitComesBack(t *testing.T) {
+	t.Parallel()
+
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	b := setup(t, srv)
+	b.publish(t, "jobs.1", `{"n":1}`)
+
+	child, lines := startChild(t, srv.URL(), childLimited+"=1")
+
+	if !lines.Scan() {
+		t.Fatalf("the child did not start the job: %v", lines.Err())
+	}
+
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	_ = child.Wait() // the error says that it was killed
+
+	b.publish(t, "jobs.2", `{"n":2}`)
+
+	ended := make(chan string, 4)
+	run(t, b.js, b.config(t, func(c *worker.Config) { c.AckWait = childAckWait }), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+		ended <- job.Subject
+
+		return nil
+	})
+
+	for range 2 {
+		receive(t, ended, "both jobs")
+	}
+}

@@ -1,0 +1,235 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// TestSeveralLimitsDoNotLock has jobs with two and three limits, that share some, in two
+// workers.
+func TestSeveralLimitsDoNotLock(t *testing.T) {
+	t.Parallel()
+
+	const jobs = 200
+
+	b := setup(t, nil)
+	c := newCrowd()
+	last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
+
+	var left atomic.Int32
+
+	left.Store(jobs)
+
+	all := make(chan struct{})
+	policy := worker.Policy{MaxAttempts: 1, Limits: []worker.Limit{
+		{Concurrency: 4, Name: "z"}, {Concurrency: 1, Key: last, Name: "a"}, {Burst: 10, Name: "m", Per: time.Second, Rate: 500},
+	}}
+
+	b.publishN(t, jobs)
+
+	for range 2 {
+		_, js := natstest.Connect(t, b.srv)
+		run(t, js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+			defer c.enter(ctx, "all")()
+			defer c.enter(ctx, last(job.Info, nil, nil))()
+
+			rest(ctx, time.Millisecond)
+
+			if left.Add(-1) == 0 {
+				close(all)
+			}
+
+			return nil
+		})
+	}
+
+	receive(t, all, "all jobs")
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	for key, n := range c.most {
+		if want := map[bool]int{false: 1, true: 4}[key == "all"]; n > want {
+			t.Errorf("%d at once of %s, want at most %d", n, key, want)
+		}
+	}
+}
+
+// TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, and one
+// that needs only what it has not taken meanwhile.
+func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
+	t.Parallel()
+
+	var (
+		b      = setup(t, nil)
+		shared = worker.Limit{Concurrency: 1, Name: "a-shared"}
+		busy   = worker.Limit{Concurrency: 1, Name: "b-busy"}
+		hold   = make(chan struct{})
+		runs   = make(chan string, 10)
+		waits  = make(chan string, 10)
+	)
+
+	w, err := worker.New(b.js, b.config(t, func(c *worker.Config) {
+		c.Hooks.Waiting = func(info worker.Info, w bool) {
+			if w {
+				waits <- info.Subject
+			}
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for subject, limits := range map[string][]worker.Limit{
+		"jobs.busy": {busy}, "jobs.both": {shared, busy}, "jobs.shared": {shared},
+	} {
+		err := worker.Handle(w, subject, worker.Policy{Limits: limits}, func(_ context.Context, job *worker.Job[order]) error {
+			runs <- job.Subject
+
+			if job.Subject == "jobs.busy" {
+				<-hold
+			}
+
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	start(t, w)
+
+	expect := func(from chan string, want string) {
+		t.Helper()
+
+		if got := receive(t, from, want); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+
+	b.publish(t, "jobs.busy", `{}`)
+	expect(runs, "jobs.busy")
+	b.publish(t, "jobs.both", `{}`)
+	expect(waits, "jobs.both")
+	b.publish(t, "jobs.shared", `{}`)
+	expect(runs, "jobs.shared")
+	close(hold)
+	expect(runs, "jobs.both")
+}
+
+// TestUnreadableLimitIsReported puts something else where a limit is counted. Jobs are put
+// off, no attempt is used, and they run when it is gone.
+func TestUnreadableLimitIsReported(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const record = "$KV.jobs.limits.keys.all.e3b0c44298fc1c149afbf4c8996fb924" // the hash of no key
+
+		b := setup(t, srv)
+		settled := make(chan worker.Settlement, 100)
+		events := &strings.Builder{}
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+			c.Logger = slog.New(slog.NewTextHandler(events, nil))
+		})
+		r := run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Attempt != 1 {
+				t.Errorf("attempt %d, want 1", job.Attempt)
+			}
+
+			return nil
+		})
+
+		pass(time.Second) // the bucket is there
+
+		_, err := b.js.Publish(t.Context(), record, []byte("no record"))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		b.publish(t, "jobs.1", `{}`)
+
+		s := <-settled
+		if s.Outcome != worker.OutcomeLimited || s.Err == nil || s.Delay <= 0 {
+			t.Errorf("%s after %s: %v; want limited, with an error", s.Outcome, s.Delay, s.Err)
+		}
+
+		bucket, err := b.js.Stream(t.Context(), "KV_jobs")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)); err != nil {
+			t.Fatal(err)
+		}
+
+		if s = <-settled; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%s, %v after the record was gone; want completed", s.Outcome, s.Err)
+		}
+
+		if err := r.wait(); err != nil {
+			t.Error(err)
+		}
+
+		if !strings.Contains(events.String(), worker.EventLimitUnreadable) {
+			t.Errorf("no event %s in\n%s", worker.EventLimitUnreadable, events)
+		}
+	})
+}
+
+// TestKeyThatPanics is a failure of the job like any other.
+func TestKeyThatPanics(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 1)
+	limit := worker.Limit{Concurrency: 1, Name: "all", Key: func(worker.Info, nats.Header, []byte) string { panic("as it happens") }}
+	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+	run(t, b.js, cfg, worker.Policy{Limits: []worker.Limit{limit}, MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
+		return nil
+	})
+	b.publish(t, "jobs.1", `{}`)
+
+	if s := receive(t, settled, "its settlement"); s.Outcome != worker.OutcomeDead || !errors.As(s.Err, new(*worker.PanicError)) {
+		t.Errorf("%s, %v; want dead, with a PanicError", s.Outcome, s.Err)
+	}
+}
+
+// TestKeysAreIndependent runs a job of each of many keys at once, each of which has one
+// permit, whatever the keys are made of.
+func TestKeysAreIndependent(t *testing.T) {
+	t.Parallel()
+
+	const keys = 50
+
+	b := setup(t, nil)
+	started := make(chan struct{}, keys)
+	hold := make(chan struct{})
+	limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
+		return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
+	}}
+	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
+		started <- struct{}{}
+		<-hold
+
+		return nil
+	})
+	b.publishN(t, keys)
+
+	for range keys {
+		receive(t, started, "a job of each key")
+	}
+
+	close(hold)
+}

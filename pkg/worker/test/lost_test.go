@@ -1,0 +1,276 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// isInsert matches a job, delayed or not, on its way to the server.
+func isInsert(f natstest.Frame) bool {
+	return f.FromClient && (strings.HasPrefix(f.Subject, "jobs.") || strings.HasPrefix(f.Subject, "jobs-later."))
+}
+
+// TestLostMessagesOfAnInsert loses the job or the server's answer, while a worker works
+// whatever arrives. Each job runs once, and no insert calls its own job a duplicate.
+func TestLostMessagesOfAnInsert(t *testing.T) {
+	jobs := map[string]worker.NewJob{
+		"plain":            {Args: order{}, Subject: "jobs.a"},
+		"with ID":          {Args: order{}, Subject: "jobs.a", ID: "mine"},
+		"unique":           mail(worker.Unique{}),
+		"unique, kept":     mail(worker.Unique{Keep: time.Hour}),
+		"delayed":          {Args: order{}, Subject: "jobs.a", Delay: time.Second},
+		"unique, delayed":  {Args: order{}, Subject: "jobs.a", Delay: time.Second, Unique: &worker.Unique{}},
+		"unique, a minute": {Args: order{}, Subject: "jobs.a", Delay: time.Minute, Unique: &worker.Unique{Keep: time.Hour}, ID: "mine"},
+	}
+
+	for name, job := range jobs {
+		for _, many := range []bool{false, true} {
+			for _, answer := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, many %t, answer %t", name, many, answer), func(t *testing.T) {
+					natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, many, answer) })
+				})
+			}
+		}
+	}
+}
+
+func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer bool) {
+	t.Helper()
+
+	b := keyed(t, srv)
+	p := natstest.NewProxy(t, srv)
+	_, js := natstest.Connect(t, srv, p.Through())
+	c := client(t, js)
+
+	var runs atomic.Int32
+
+	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+		runs.Add(1)
+
+		return nil
+	})
+
+	if answer {
+		loseAnswer(p, isInsert)
+	} else {
+		lost := false
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if !isInsert(f) || lost {
+				return natstest.Relay
+			}
+
+			lost = true
+
+			return natstest.Lose
+		})
+	}
+
+	var (
+		receipts = make([]worker.Receipt, 1)
+		err      error
+	)
+
+	if many {
+		receipts, err = c.InsertMany(t.Context(), []worker.NewJob{job})
+	} else {
+		receipts[0], err = c.Insert(t.Context(), job)
+	}
+
+	if err != nil || receipts[0].Duplicate || job.ID != "" && receipts[0].ID != job.ID {
+		t.Errorf("receipt %+v, %v; want no duplicate", receipts[0], err)
+	}
+
+	pass(2 * time.Minute)
+
+	if runs.Load() != 1 {
+		t.Errorf("%d runs, want 1", runs.Load())
+	}
+}
+
+func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		c := client(t, js)
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient {
+				return natstest.Relay
+			}
+
+			return natstest.Lose
+		})
+
+		begun := time.Now()
+		_, err := c.Insert(t.Context(), mail(worker.Unique{}))
+
+		failed, ok := errors.AsType[*worker.InsertError](err)
+		if took := time.Since(begun); !ok || !failed.Unknown || took < 9*time.Second || took > 13*time.Second {
+			t.Errorf("after %s: %v; want an InsertError, unknown, after about 10s", took, err)
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+
+		receipts, err := c.InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+		failed, ok = errors.AsType[*worker.InsertError](err)
+
+		if !ok || !failed.Unknown || len(receipts) != 2 || !errors.Is(err, context.DeadlineExceeded) || b.left(t) != 3 {
+			t.Errorf("InsertMany: %v, %v, %d stored; want an unknown outcome, 3", receipts, err, b.left(t))
+		}
+
+		p.Filter(func(natstest.Frame) natstest.Verdict { return natstest.Relay })
+
+		if r := insert(t, c, mail(worker.Unique{})); !r.Duplicate || r.State != worker.StateQueued {
+			t.Errorf("again: %+v, want a duplicate of the first", r)
+		}
+	})
+}
+
+func TestInsertsSurviveRestarts(t *testing.T) {
+	t.Parallel()
+
+	const n = 2000
+
+	b := keyed(t, nil)
+	c := client(t, b.js, func(cfg *worker.ClientConfig) {
+		cfg.InFlight, cfg.RequestTimeout, cfg.SettleTimeout = 50, 300*time.Millisecond, patience()
+	})
+	jobs := make([]worker.NewJob, n)
+
+	for i := range jobs {
+		jobs[i] = worker.NewJob{Args: order{N: i}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(i), Keep: time.Hour}}
+	}
+
+	done := make(chan error, 1)
+
+	go func() {
+		receipts, err := c.InsertMany(t.Context(), jobs)
+		for i, r := range receipts {
+			if r.Duplicate || r.ID == "" {
+				err = errors.Join(err, fmt.Errorf("job %d: %+v", i, r)) //nolint:err113 // a test
+			}
+		}
+
+		done <- err
+	}()
+
+	_, other := natstest.Connect(t, b.srv)
+
+	for _, share := range []uint64{n / 10, n / 2} {
+		until(t, "jobs to be stored", func() bool {
+			s, err := other.Stream(t.Context(), stream)
+
+			return err == nil && s.CachedInfo().State.Msgs >= share
+		})
+		b.restart(t)
+	}
+
+	if err := receive(t, done, "the inserts"); err != nil {
+		t.Error(err)
+	}
+
+	if left := b.left(t); left != n {
+		t.Errorf("%d jobs stored, want %d", left, n)
+	}
+}
+
+// TestInsertsSurviveTheLeadersDeath kills the leader of three nodes under rivals that all
+// insert the same keys. No key is inserted twice, none is lost.
+func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
+	t.Parallel()
+
+	const keys = 300
+
+	cluster := natstest.Cluster(t, 3, natstest.Processes)
+	connect := func() (*nats.Conn, jetstream.JetStream) { return natstest.ConnectURL(t, cluster.URLs()) }
+	jobStream(t, connect, 3)
+
+	var accepted [keys]atomic.Int32
+
+	half := make(chan struct{})
+	done := make(chan error, 3)
+
+	for r := range 3 {
+		_, js := connect()
+		c := client(t, js, func(cfg *worker.ClientConfig) { cfg.RequestTimeout, cfg.SettleTimeout = time.Second, patience() })
+
+		go func() {
+			for k := range keys {
+				if k == keys/2 && r == 0 {
+					close(half)
+				}
+
+				receipt, err := c.Insert(t.Context(), worker.NewJob{
+					Args: k, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(k), Keep: time.Hour},
+				})
+				if err != nil {
+					done <- err
+
+					return
+				}
+
+				if !receipt.Duplicate {
+					accepted[k].Add(1)
+				}
+			}
+
+			done <- nil
+		}()
+	}
+
+	receive(t, half, "half of the inserts")
+
+	leader, err := cluster.StreamLeader(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+
+	for range 3 {
+		if err := receive(t, done, "the inserts"); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for k := range keys {
+		if n := accepted[k].Load(); n != 1 {
+			t.Errorf("key %d: %d inserts accepted, want 1", k, n)
+		}
+	}
+
+	_, js := connect()
+	if n := stored(t, js); n != keys {
+		t.Errorf("%d jobs stored, want %d", n, keys)
+	}
+}
+
+func TestInsertManyOfAnEndedContextStoresNothing(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+
+	_, err := client(t, b.js).InsertMany(ctx, []worker.NewJob{{Args: 1, Subject: "jobs.x"}, {Args: 2, Subject: "jobs.y"}})
+	if !errors.Is(err, context.Canceled) || b.left(t) != 0 {
+		t.Errorf("%v, %d stored; want context.Canceled, 0", err, b.left(t))
+	}
+}

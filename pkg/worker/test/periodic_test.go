@@ -1,0 +1,295 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// minutely is a schedule of one run a minute.
+func minutely() worker.Periodic {
+	return worker.Periodic{Args: order{N: 1}, Every: time.Minute, Name: "digest", Subject: "jobs.mail"}
+}
+
+// schedule stores a schedule and reports whether that changed anything.
+func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
+	t.Helper()
+
+	changed, err := c.Schedule(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return changed
+}
+
+// TestPeriodicJobRuns follows a schedule from its start to its end. Instances that start
+// meanwhile do not begin the interval anew.
+func TestPeriodicJobRuns(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		starts := make(chan *worker.Job[order], 10)
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			starts <- job
+
+			return nil
+		})
+
+		began := time.Now()
+
+		if !schedule(t, c, minutely()) {
+			t.Error("a new schedule changed nothing")
+		}
+
+		ids := make(map[string]bool)
+
+		for n := range 3 {
+			pass(40 * time.Second)
+
+			if schedule(t, c, minutely()) {
+				t.Error("the same schedule was stored again")
+			}
+
+			job := <-starts
+			due := began.Round(time.Second).Add(time.Duration(n+1) * time.Minute)
+
+			if late := time.Since(due); late < 0 || late > lateness || job.Subject != "jobs.mail.digest" || job.Args.N != 1 {
+				t.Errorf("run %d: %s late, %+v", n, late, job)
+			}
+
+			ids[job.ID] = true
+		}
+
+		if len(ids) != 3 {
+			t.Errorf("three runs have the IDs %v", ids)
+		}
+
+		hourly := minutely()
+		hourly.Every = time.Hour
+
+		if !schedule(t, c, hourly) {
+			t.Error("another interval changed nothing")
+		}
+
+		pass(59 * time.Minute)
+
+		if len(starts) != 0 {
+			t.Error("the schedule that was replaced goes on")
+		}
+
+		<-starts
+
+		if err := errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")); err != nil {
+			t.Error(err)
+		}
+
+		pass(3 * time.Hour)
+
+		if n := b.left(t); len(starts) != 0 || n != 0 {
+			t.Errorf("%d runs after the end, %d messages left", len(starts), n)
+		}
+	})
+}
+
+// TestRunsThatWait has nobody work for an hour.
+func TestRunsThatWait(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		piled := minutely()
+		piled.Name, piled.PileUp = "bill", true
+		schedule(t, c, minutely())
+		schedule(t, c, piled)
+		pass(time.Hour + time.Second)
+
+		runs := make(map[string]int)
+		all := make(chan string, 100)
+		r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			all <- job.Subject
+
+			return nil
+		})
+
+		pass(10 * time.Second)
+
+		if err := r.wait(); err != nil {
+			t.Error(err)
+		}
+
+		for len(all) > 0 {
+			runs[<-all]++
+		}
+
+		if diff := cmp.Diff(map[string]int{"jobs.mail.digest": 1, "jobs.mail.bill": 60}, runs); diff != "" {
+			t.Errorf("runs: -want +got\n%s", diff)
+		}
+	})
+}
+
+// TestCronHasATimeZone expects the morning in Jerusalem, two hours before that in UTC.
+func TestCronHasATimeZone(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		starts := make(chan time.Time, 10)
+		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			starts <- time.Now().UTC()
+
+			return nil
+		})
+
+		p := worker.Periodic{Cron: "0 30 3 * * 6", Name: "morning", Subject: "jobs.mail", TimeZone: "Asia/Jerusalem"}
+		schedule(t, c, p) // the bubble begins on Saturday, 1 January 2000, at midnight in UTC
+
+		want := time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC)
+		if late := (<-starts).Sub(want); late < 0 || late > lateness {
+			t.Errorf("%s late for %s", late, want)
+		}
+
+		got, err := c.Schedules(t.Context())
+		listed := []worker.Scheduled{{Cron: p.Cron, Subject: "jobs.mail.morning", TimeZone: p.TimeZone}}
+
+		if diff := cmp.Diff(listed, got, cmpopts.IgnoreFields(worker.Scheduled{}, "Since")); diff != "" || err != nil {
+			t.Errorf("%v, -want +got\n%s", err, diff)
+		}
+	})
+}
+
+// TestScheduleSurvivesARestart has the server be away when runs are due.
+func TestScheduleSurvivesARestart(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		starts := make(chan time.Time, 10)
+		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			starts <- time.Now()
+
+			return nil
+		})
+		schedule(t, c, minutely())
+		<-starts
+		b.restart(t)
+
+		began := time.Now()
+		for range 3 {
+			<-starts
+		}
+
+		if took := time.Since(began); took < 2*time.Minute || took > 4*time.Minute {
+			t.Errorf("three runs after a restart took %s", took)
+		}
+	})
+}
+
+// TestScheduleHoldsNoKey has a unique job of the runs' own key beside the schedule.
+func TestScheduleHoldsNoKey(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+	schedule(t, c, minutely())
+
+	r := insert(t, c, worker.NewJob{Args: order{}, Subject: "jobs.mail", Unique: &worker.Unique{Key: "digest"}})
+	if r.Duplicate {
+		t.Errorf("the schedule is in the way: %+v", r)
+	}
+
+	if got, err := c.Schedules(t.Context()); err != nil || len(got) != 1 || got[0].Every != time.Minute {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestEveryInstanceSchedules starts many at once: one stores the schedule, and all have it.
+func TestEveryInstanceSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+
+	var (
+		changes atomic.Int32
+		group   sync.WaitGroup
+	)
+
+	for range 16 {
+		group.Go(func() {
+			changed, err := client(t, b.js).Schedule(t.Context(), minutely())
+			if err != nil {
+				t.Error(err)
+			}
+
+			if changed {
+				changes.Add(1)
+			}
+		})
+	}
+
+	group.Wait()
+
+	if n := changes.Load(); n != 1 {
+		t.Errorf("%d instances stored it, want 1", n)
+	}
+}
+
+func TestBadSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+
+	for want, p := range map[string]worker.Periodic{
+		"either Cron or Every":    {Name: "a", Subject: "jobs.mail"},
+		"goes with Cron only":     {Every: time.Minute, Name: "a", Subject: "jobs.mail", TimeZone: "UTC"},
+		"whole seconds":           {Every: 1500 * time.Millisecond, Name: "a", Subject: "jobs.mail"},
+		"use six fields":          {Cron: "@at 2000-01-01T00:00:00Z", Name: "a", Subject: "jobs.mail"},
+		"empty id":                {Cron: "@daily", Subject: "jobs.mail"},
+		"no subject for a job":    {Cron: "@daily", Name: "a", Subject: "jobs.*"},
+		"schedules pattern":       {Cron: "now and then", Name: "a", Subject: "jobs.mail"},
+		"schedules time zone":     {Cron: "@daily", Name: "a", Subject: "jobs.mail", TimeZone: "Nowhere/At/All"},
+		"Nats- or Job- are taken": {Cron: "@daily", Header: map[string][]string{"Job-Id": {"1"}}, Name: "a", Subject: "jobs.mail"},
+	} {
+		if _, err := c.Schedule(t.Context(), p); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
+			t.Errorf("%+v: %v, want %q in it", p, err, want)
+		}
+	}
+}
+
+// TestStreamWithoutSchedules says what is wrong with the stream.
+func TestStreamWithoutSchedules(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil) // a plain work queue
+
+	_, err := client(t, b.js).Schedule(t.Context(), minutely())
+	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
+		t.Errorf("got %v, want a DriftError", err)
+	}
+
+	cfg := worker.StreamConfig(stream, pattern)
+	cfg.AllowMsgSchedules = false
+
+	b = &bundle{srv: natstest.Server(t)}
+	_, b.js = natstest.Connect(t, b.srv)
+
+	if _, err := b.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = client(t, b.js).Schedule(t.Context(), minutely())
+
+	if _, ok := errors.AsType[*jetstream.APIError](err); !ok {
+		t.Errorf("got %v, want the server's refusal", err)
+	}
+}

@@ -1,0 +1,101 @@
+package test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// TestIdleWorkerStartsEveryPriorityAtOnce publishes a job of each priority to a worker that
+// has been idle.
+func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
+	for _, slots := range []int{1, 100} {
+		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			started := make(chan time.Time, 1)
+			ready := make(chan bool, 1)
+			cfg := b.config(t, func(c *worker.Config) {
+				c.Concurrency, c.Hooks.Ready = slots, func(is bool, _ error) { ready <- is }
+			})
+			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error {
+				started <- time.Now()
+
+				return nil
+			}, threeClasses...)
+			<-ready
+
+			for _, idle := range []time.Duration{time.Millisecond, 999 * time.Millisecond, time.Second, time.Hour} {
+				for _, class := range classNames {
+					pass(idle)
+
+					published := time.Now()
+					b.publishClass(t, class, 1)
+
+					if waited := (<-started).Sub(published); waited > time.Millisecond {
+						t.Errorf("a %s job started after %s, want at once", class, waited)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestJobWithoutASlotIsHandedBack has one slot, which is taken when a job of another
+// priority is delivered: a second worker gets it within half a second, as its first attempt.
+func TestJobWithoutASlotIsHandedBack(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		ready, settled := make(chan bool, 1), make(chan worker.Settlement, 10)
+		started := make(chan string, 10)
+		leave := make(chan struct{})
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Concurrency = 1
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		})
+		runClasses(t, b.js, cfg, func(_ context.Context, class string, _ *worker.Job[order]) error {
+			started <- class
+
+			<-leave
+
+			return nil
+		}, threeClasses...)
+		<-ready
+		pass(100 * time.Millisecond) // requests of all priorities are at the server
+
+		b.publishClass(t, "low", 1)
+		<-started
+		b.publishClass(t, "high", 1)
+		pass(time.Millisecond)
+
+		published := time.Now()
+
+		if s := <-settled; s.Outcome != worker.OutcomeHandedBack || !strings.HasPrefix(s.Subject, "jobs.high.") {
+			t.Errorf("%s: %s, want the high job handed back", s.Subject, s.Outcome)
+		}
+
+		elsewhere := make(chan *worker.Job[order], 1)
+		_, other := natstest.Connect(t, srv)
+		runClasses(t, other, b.config(t), func(_ context.Context, _ string, job *worker.Job[order]) error {
+			elsewhere <- job
+
+			return nil
+		}, threeClasses...)
+
+		job := <-elsewhere
+		if waited := time.Since(published); waited > 500*time.Millisecond {
+			t.Errorf("started elsewhere after %s, want at most half a second", waited)
+		}
+
+		if job.Attempt != 1 || job.Deliveries != 2 || len(started) != 0 {
+			t.Errorf("attempt %d, delivery %d, %d more starts; want 1, 2, 0", job.Attempt, job.Deliveries, len(started))
+		}
+
+		close(leave)
+	})
+}

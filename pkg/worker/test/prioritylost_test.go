@@ -1,0 +1,346 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// TestConsumersOfPriorities checks their names, which the normal priority's does not change,
+// and that Run names the one that is missing or wrong.
+func TestConsumersOfPriorities(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	none := func(context.Context, string, *worker.Job[order]) error { return nil }
+	ready := make(chan bool, 1)
+
+	r := runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), none, threeClasses...)
+	receive(t, ready, "the worker to be ready")
+
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var names []string
+	for name := range s.ConsumerNames(t.Context()).Name() {
+		names = append(names, name)
+	}
+
+	slices.Sort(names)
+
+	if want := []string{durable, durable + "-high", durable + "-low"}; !slices.Equal(names, want) {
+		t.Errorf("consumers %v, want %v", names, want)
+	}
+
+	// Without AutoCreate one that is wrong, and one that is missing, are named together.
+	consumer, err := s.Consumer(t.Context(), durable+"-low")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	wrong := consumer.CachedInfo().Config
+	wrong.AckWait = time.Hour
+
+	if _, err := s.UpdateConsumer(t.Context(), wrong); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := s.DeleteConsumer(t.Context(), worker.ConsumerOf(durable, worker.PriorityHigh)); err != nil {
+		t.Fatal(err)
+	}
+
+	r = runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), none, threeClasses...)
+	r.once = true
+	err = receive(t, r.done, "Run to return")
+
+	missing, isMissing := errors.AsType[*worker.MissingError](err)
+	drift, isDrift := errors.AsType[*worker.DriftError](err)
+
+	if !isMissing || missing.Asset != "consumer JOBS/cook-high" || !isDrift || drift.Asset != "consumer JOBS/cook-low" {
+		t.Errorf("Run: %v, want cook-high missing and cook-low not as it must be", err)
+	}
+}
+
+// TestHandlerChangesItsPriority has a work queue, which refuses two consumers of a subject.
+func TestHandlerChangesItsPriority(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	settled := make(chan worker.Settlement, 10)
+	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+	with := func(priorities map[string]worker.Priority) *running {
+		w, err := worker.New(b.js, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for name, p := range priorities {
+			err := worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		return start(t, w)
+	}
+
+	for _, priorities := range []map[string]worker.Priority{
+		{"a": 0, "b": 0}, {"a": worker.PriorityHigh, "b": 0}, {"a": worker.PriorityHigh, "b": worker.PriorityLow, "c": 0},
+	} {
+		r := with(priorities)
+		b.publish(t, "jobs.a", `{}`)
+		b.publish(t, "jobs.b", `{}`)
+
+		for range 2 {
+			s := receive(t, settled, "a job's end")
+			if want := worker.ConsumerOf(durable, priorities[strings.TrimPrefix(s.Subject, "jobs.")]); s.Consumer != want || s.Outcome != worker.OutcomeCompleted {
+				t.Errorf("%s: %s by %s, want completed by %s", s.Subject, s.Outcome, s.Consumer, want)
+			}
+		}
+
+		if err := r.wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// Nobody has the low priority any more, but its consumer is still there.
+	var log events
+
+	cfg.Logger = log.logger()
+	down := make(chan error, 10)
+	cfg.Hooks.Ready = func(_ bool, reason error) { down <- reason }
+	with(map[string]worker.Priority{"a": worker.PriorityHigh, "b": 0, "c": 0})
+	until(t, "the deletion to help", func() bool {
+		err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low")
+
+		return (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) && log.count(worker.EventReady) > 0
+	})
+}
+
+// TestPrioritiesThatAreRefused has those that do not exist, and two for one subject.
+func TestPrioritiesThatAreRefused(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+
+	w, err := worker.New(b.js, b.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	none := func(context.Context, *worker.Job[order]) error { return nil }
+
+	for pattern, test := range map[string]struct {
+		priority worker.Priority
+		says     string
+	}{
+		"jobs.a.>": {worker.PriorityHigh, ""},
+		"jobs.b.>": {3, "use PriorityLowest to PriorityHighest, -2 to 2"},
+		"jobs.c.>": {-3, "Policy.Priority is -3"},
+	} {
+		if err := worker.Handle(w, pattern, worker.Policy{Priority: test.priority}, none); fmt.Sprint(err) != "<nil>" != (test.says != "") ||
+			err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", pattern, err, test.says)
+		}
+	}
+
+	err = worker.Handle(w, "jobs.a.x", worker.Policy{}, none)
+	if err == nil || !strings.Contains(err.Error(), "publish the jobs of each priority under a subject of their own") {
+		t.Errorf("%v, want what to do", err)
+	}
+
+	long, err := worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none); err == nil || !strings.Contains(err.Error(), "shorter Config.Consumer") {
+		t.Errorf("%v, want a shorter name", err)
+	}
+}
+
+// TestLostPriorityDoesNotStopTheOthers deletes the consumer of one priority. The others go
+// on, and it does when the consumer is there again, with jobs that were held when it went.
+func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		ready := make(chan bool, 100)
+		started := make(chan string, 100)
+		settled := make(chan worker.Settlement, 100)
+		leave, long := make(chan struct{}, 100), make(chan struct{})
+		h := func(_ context.Context, class string, _ *worker.Job[order]) error {
+			started <- class
+
+			if class == "high" {
+				<-long
+			} else {
+				<-leave
+			}
+
+			return nil
+		}
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		})
+
+		maker := runClasses(t, b.js, cfg, h, threeClasses...)
+		<-ready
+
+		if err := maker.wait(); err != nil {
+			t.Fatal(err)
+		}
+
+		cfg.AutoCreate = false
+		runClasses(t, b.js, cfg, h, threeClasses...)
+		<-ready
+		b.publishClass(t, "low", 1)
+		b.publishClass(t, "high", 1)
+		<-started
+		<-started
+
+		consumer, err := b.js.Consumer(t.Context(), stream, durable+"-low")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low"); err != nil {
+			t.Fatal(err)
+		}
+
+		if is := <-ready; is {
+			t.Error("ready without a consumer")
+		}
+
+		for range 10 {
+			pass(time.Second)
+
+			begun := time.Now()
+			b.publishClass(t, "normal", 1)
+
+			if class := <-started; class != "normal" || time.Since(begun) > time.Millisecond {
+				t.Errorf("%s after %s, want a normal job at once", class, time.Since(begun))
+			}
+
+			leave <- struct{}{} // that one, or the low job
+			<-settled
+		}
+
+		if len(ready) != 0 {
+			t.Errorf("ready %t while a consumer is missing", <-ready)
+		}
+
+		if _, err := b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+
+		if is := <-ready; !is {
+			t.Error("not ready with all consumers")
+		}
+
+		b.publishClass(t, "low", 1)
+
+		close(leave)
+		pass(time.Minute)
+
+		for len(settled) > 0 {
+			<-settled
+		}
+
+		close(long)
+
+		if s := <-settled; s.Consumer != durable+"-high" || s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("%s: %s, want the high job completed", s.Subject, s.Outcome)
+		}
+
+		other, err := b.js.Consumer(t.Context(), stream, durable+"-high")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if n := other.CachedInfo().Delivered.Consumer; n != 1 {
+			t.Errorf("the high job was delivered %d times, want 1: its consumer was never away", n)
+		}
+
+		if n := b.left(t); n != 0 {
+			t.Errorf("%d left, want 0", n)
+		}
+	})
+}
+
+// TestPrioritiesOfAStreamThatIsMadeAnew deletes the stream and restarts the server.
+func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
+	t.Parallel()
+
+	const n = 100
+
+	b := setup(t, nil)
+	ready := make(chan bool, 1000)
+	settled := make(chan worker.Settlement, 10000)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.Concurrency = 5
+		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+	runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return nil }, threeClasses...)
+
+	wait := func(want bool) {
+		for receive(t, ready, "the worker") != want {
+			continue
+		}
+	}
+	work := func() {
+		for _, class := range classNames {
+			b.publishClass(t, class, n)
+		}
+
+		for done := 0; done < len(classNames)*n; {
+			if s := receive(t, settled, "the jobs"); s.Outcome == worker.OutcomeCompleted {
+				done++
+			}
+		}
+	}
+
+	wait(true)
+	work()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := b.js.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+
+	wait(false)
+
+	if _, err := b.js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+
+	wait(true)
+	work()
+	b.restart(t)
+	work()
+
+	if left := b.left(t); left != 0 {
+		t.Errorf("%d left, want 0", left)
+	}
+}

@@ -1,0 +1,159 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+func TestProgressIsReadAndHeard(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		heard := make(chan *nats.Msg, 10)
+
+		if _, err := b.nc.ChanSubscribe(worker.ProgressSubject("jobs", stream, 1), heard); err != nil {
+			t.Fatal(err)
+		}
+
+		next := make(chan struct{})
+		outcomes, hook := settled(2)
+		run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+			<-next
+
+			if err := job.Progress(ctx, map[string]int{"done": job.Attempt * 10}); err != nil {
+				t.Error(err)
+			}
+
+			if err := job.Progress(ctx, strings.Repeat("x", 65<<10)); err == nil {
+				t.Error("progress of 65 KiB was accepted")
+			}
+
+			<-next
+
+			if job.Attempt == 1 {
+				return worker.Retry(time.Minute, errors.New("again"))
+			}
+
+			return nil
+		})
+
+		progress := func(state worker.State, attempt int, value string) {
+			t.Helper()
+
+			p, err := c.Progress(t.Context(), "jobs.mail", "u17")
+			if err != nil || p.State != state || p.Attempt != attempt || string(p.Value) != value || p.Worker != t.Name() {
+				t.Errorf("%+v, %v; want %s, attempt %d, %s", p, err, state, attempt, value)
+			}
+		}
+
+		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
+			t.Errorf("no job: %v, want ErrNoProgress", err)
+		}
+
+		r := insert(t, c, mail(worker.Unique{}))
+
+		pass(time.Second)
+
+		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
+			t.Errorf("after a second: %v, want ErrNoProgress: a short job pays nothing", err)
+		}
+
+		pass(3 * time.Second)
+		progress(worker.StateRunning, 1, "null")
+
+		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateRunning || s.ID != r.ID {
+			t.Errorf("Inspect: %+v, %v; want running", s, err)
+		}
+
+		next <- struct{}{}
+
+		pass(time.Second)
+		progress(worker.StateRunning, 1, `{"done":10}`)
+
+		next <- struct{}{}
+		<-outcomes
+		progress(worker.StateQueued, 1, "null")
+
+		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateQueued {
+			t.Errorf("Inspect: %+v, %v; want queued", s, err)
+		}
+
+		next <- struct{}{}
+		next <- struct{}{}
+		<-outcomes
+
+		if _, err := c.Progress(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrNoProgress) {
+			t.Errorf("in the end: %v, want ErrNoProgress", err)
+		}
+
+		for _, want := range []string{"null", `{"done":10}`, "null", `{"done":20}`} {
+			var p worker.Progress
+			if msg := <-heard; json.Unmarshal(msg.Data, &p) != nil || string(p.Value) != want || p.ID != r.ID {
+				t.Errorf("heard %s, want %s of %s", msg.Data, want, r.ID)
+			}
+		}
+	})
+}
+
+func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
+	t.Parallel()
+
+	if err := new(worker.Job[order]).Progress(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJobRunsWhereProgressCannotBeWritten loses everything about progress, as a server does
+// that denies it.
+func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+
+		var log events
+
+		tries := 0
+
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.Contains(f.Subject, ".progress.") {
+				tries++
+
+				return natstest.Lose
+			}
+
+			return natstest.Relay
+		})
+
+		outcomes, hook := settled(3)
+		cfg := b.config(t, hook)
+		cfg.Logger = log.logger()
+		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			pass(time.Minute)
+
+			return nil
+		})
+
+		for range 3 {
+			b.publish(t, "jobs.a", `{}`)
+
+			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 {
+				t.Errorf("%s, delivery %d; want completed, 1", s.Outcome, s.Deliveries)
+			}
+		}
+
+		if tries != 1 || log.count(worker.EventProgressFailed) != 1 {
+			t.Errorf("tried %d times, reported %d; want 1, 1", tries, log.count(worker.EventProgressFailed))
+		}
+	})
+}

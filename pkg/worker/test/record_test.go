@@ -1,0 +1,249 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// Moments at which a worker's process may die, by the message that it cannot send any more.
+var (
+	beforeAck = func(f natstest.Frame) bool {
+		return f.FromClient && strings.HasPrefix(f.Subject, "$JS.ACK.") && body(f) == "+ACK"
+	}
+	beforeLetter = func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "dead.") }
+	beforeRecord = func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, "jobs-done.") }
+)
+
+// TestWorkerKilledAroundTheRecord kills the worker of a unique job at every step of its
+// end. The key is never free before, and the job does not run again once it is recorded.
+func TestWorkerKilledAroundTheRecord(t *testing.T) {
+	for name, test := range map[string]struct {
+		moment func(natstest.Frame) bool
+		dies   bool // the job does, every time
+		runs   int32
+		keep   time.Duration
+		before worker.State // after the kill
+		after  worker.State // in the end
+	}{
+		"done, before the record":         {moment: beforeRecord, runs: 2, keep: time.Hour, before: worker.StateQueued, after: worker.StateDone},
+		"done, record, before the ack":    {moment: beforeAck, runs: 1, keep: time.Hour, before: worker.StateDone, after: worker.StateDone},
+		"done, not kept, before the ack":  {moment: beforeAck, runs: 2, before: worker.StateQueued, after: worker.StateFree},
+		"dead, before the letter":         {moment: beforeLetter, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
+		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
+		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+				p := natstest.NewProxy(t, srv)
+				nc, js := natstest.Connect(t, srv, p.Through())
+
+				var runs atomic.Int32
+
+				handler := func(context.Context, *worker.Job[order]) error {
+					runs.Add(1)
+
+					if test.dies {
+						return worker.Cancel(errors.New("no"))
+					}
+
+					return nil
+				}
+
+				killed := dieAt(p, test.moment)
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, handler)
+
+				insert(t, c, mail(worker.Unique{Keep: test.keep}))
+				<-killed
+				nc.Close()
+
+				if err := first.wait(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+					t.Errorf("Run: %v", err)
+				}
+
+				if r := insert(t, c, mail(worker.Unique{HoldDead: true})); !r.Duplicate || r.State != test.before {
+					t.Errorf("after the kill: %+v, want a duplicate of one that is %s", r, test.before)
+				}
+
+				outcomes, hook := settled(1)
+				run(t, b.js, b.config(t, hook), worker.Policy{}, handler)
+
+				want := worker.OutcomeCompleted
+				if test.dies {
+					want = worker.OutcomeDead
+				}
+
+				if s := <-outcomes; s.Outcome != want || s.Deliveries != 2 {
+					t.Errorf("second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
+				}
+
+				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
+					t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
+				}
+
+				if n := len(b.letters(t)); test.dies != (n == 1) || n > 1 {
+					t.Errorf("%d letters", n)
+				}
+			})
+		})
+	}
+}
+
+func TestRecordWhoseAnswerIsLostIsFound(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		loseAnswer(p, beforeRecord)
+
+		outcomes, hook := settled(1)
+		run(t, js, b.config(t, hook), worker.Policy{}, complete)
+		insert(t, client(t, b.js), mail(worker.Unique{Keep: time.Hour}))
+
+		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || s.Deliveries != 1 || b.left(t) != 1 {
+			t.Errorf("%s, delivery %d, %d messages left; want completed, 1, 1", s.Outcome, s.Deliveries, b.left(t))
+		}
+	})
+}
+
+// TestZombieSaysNothingOfItsKey lets a worker that was cut off finish a job that another one has
+// finished, and whose key a new job has taken.
+func TestZombieSaysNothingOfItsKey(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+
+		var (
+			started = make(chan struct{})
+			wake    = make(chan struct{})
+		)
+
+		zombies, hook := settled(1)
+		run(t, js, b.config(t, hook), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+			close(started)
+			<-wake
+
+			return nil
+		})
+		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
+		<-started
+		p.Filter(func(f natstest.Frame) natstest.Verdict { // its heartbeats do not arrive, and it asks for nothing more
+			if f.FromClient && (body(f) == "+WPI" || strings.Contains(f.Subject, "MSG.NEXT")) {
+				return natstest.Lose
+			}
+
+			return natstest.Relay
+		})
+
+		outcomes, hook := settled(1)
+		second := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+		<-outcomes
+
+		if err := second.wait(); err != nil {
+			t.Error(err)
+		}
+
+		pass(2 * time.Minute) // the record has expired
+
+		r := insert(t, c, mail(worker.Unique{Keep: time.Minute}))
+		close(wake)
+		<-zombies
+
+		if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateQueued || s.ID != r.ID {
+			t.Errorf("%+v, %v; want the new job %s, queued", s, err, r.ID)
+		}
+	})
+}
+
+func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		outcomes, hook := settled(1)
+		run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			if job.Header.Get("Fail") != "" {
+				return worker.Cancel(errors.New("no"))
+			}
+
+			return nil
+		})
+
+		held := worker.Unique{HoldDead: true, Keep: 90*time.Second + 1}
+		insert(t, c, mail(held))
+		<-outcomes
+		pass(90*time.Second + time.Second/2)
+
+		if r := insert(t, c, mail(held)); !r.Duplicate || r.State != worker.StateDone {
+			t.Errorf("after 90.5s: %+v, want a duplicate: kept for 91s, rounded up", r)
+		}
+
+		pass(time.Second)
+
+		failing := mail(held)
+		failing.Header = nats.Header{"Fail": {"1"}}
+
+		if r := insert(t, c, failing); r.Duplicate {
+			t.Errorf("after 91.5s: %+v, want it accepted", r)
+		}
+
+		<-outcomes
+
+		if r := insert(t, c, mail(held)); !r.Duplicate || r.State != worker.StateDead {
+			t.Errorf("beside a dead one: %+v", r)
+		}
+
+		if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateDead {
+			t.Errorf("Free: %+v, %v; want what was dead", s, err)
+		}
+
+		if s, err := c.Free(t.Context(), "jobs.mail.u17", ""); err != nil || s.State != worker.StateFree {
+			t.Errorf("Free, again: %+v, %v", s, err)
+		}
+
+		if r := insert(t, c, later(mail(held))); r.Duplicate {
+			t.Errorf("once freed: %+v", r)
+		}
+
+		if s, err := c.Free(t.Context(), "jobs.mail", "u17"); !errors.Is(err, worker.ErrLive) || s.State != worker.StateScheduled {
+			t.Errorf("Free of a live one: %+v, %v; want ErrLive", s, err)
+		}
+	})
+}
+
+func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+
+		var log events
+
+		outcomes, hook := settled(1)
+		cfg := b.config(t, hook)
+		cfg.Logger = log.logger()
+		run(t, b.js, cfg, worker.Policy{}, complete)
+
+		msg := write("mail.u17", "by hand", time.Time{})
+		msg.Header.Set(worker.HeaderKeep, "1h")
+		msg.Data = []byte(`{}`)
+
+		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+
+		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
+			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.left(t), log.count(worker.EventRecordFailed))
+		}
+	})
+}

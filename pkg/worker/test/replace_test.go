@@ -1,0 +1,395 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// put replaces or inserts the job of the one key.
+func replace(t testing.TB, c *worker.Client, n int, delay, keep time.Duration) worker.Receipt {
+	t.Helper()
+
+	r, err := c.Replace(t.Context(), worker.NewJob{
+		Args: order{N: n}, Delay: delay, Subject: "jobs.mail", Unique: &worker.Unique{Key: "u17", Keep: keep},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return r
+}
+
+func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
+	for name, test := range map[string]struct{ first, second time.Duration }{
+		"queued by queued":       {},
+		"queued by scheduled":    {second: 10 * time.Minute},
+		"scheduled by queued":    {first: 10 * time.Minute},
+		"scheduled by later":     {first: 10 * time.Minute, second: 20 * time.Minute},
+		"scheduled by sooner":    {first: 20 * time.Minute, second: 10 * time.Minute},
+		"scheduled, firing":      {first: 200 * time.Millisecond, second: 10 * time.Minute},
+		"scheduled, firing, now": {first: 250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+
+				if r := replace(t, c, 1, test.first, 0); r.Duplicate || r.Replaced {
+					t.Errorf("first: %+v", r)
+				}
+
+				r := replace(t, c, 2, test.second, 0)
+				if r.Duplicate || !r.Replaced {
+					t.Errorf("second: %+v", r)
+				}
+
+				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
+					t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
+				}
+
+				var ran []int
+
+				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+					ran = append(ran, job.Args.N)
+
+					return nil
+				})
+				pass(30 * time.Minute)
+
+				if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
+					t.Errorf("%v ran, %d left; want 2, 0", ran, b.left(t))
+				}
+			})
+		})
+	}
+}
+
+func TestRunningJobIsNotReplaced(t *testing.T) {
+	for name, keep := range map[string]time.Duration{"not kept": 0, "kept": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+				started, wake := make(chan int), make(chan error)
+				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+					started <- job.Args.N
+
+					return <-wake
+				})
+
+				first := replace(t, c, 1, 0, keep)
+				<-started
+
+				if r := replace(t, c, 2, time.Hour, keep); !r.Duplicate || r.State != worker.StateRunning || r.ID != first.ID {
+					t.Errorf("while it runs: %+v, want a duplicate of %s, running", r, first.ID)
+				}
+
+				wake <- worker.Retry(time.Minute, errors.New("again"))
+
+				pass(time.Second)
+
+				if r := replace(t, c, 3, 0, keep); !r.Replaced {
+					t.Errorf("while it waits for its next attempt: %+v, want it replaced", r)
+				}
+
+				if n := <-started; n != 3 {
+					t.Errorf("job %d started, want 3", n)
+				}
+
+				wake <- nil
+
+				pass(2 * time.Minute)
+
+				r := replace(t, c, 4, 0, keep)
+				if r.Duplicate != (keep > 0) || r.Duplicate && r.State != worker.StateDone {
+					t.Errorf("when it is done: %+v", r)
+				}
+
+				if !r.Duplicate {
+					<-started
+					wake <- nil
+				}
+
+				pass(time.Hour)
+
+				if n := b.left(t); n != 0 {
+					t.Errorf("%d messages left, want 0", n)
+				}
+			})
+		})
+	}
+}
+
+// TestWorkerKilledAroundTheMark kills the worker of a replaceable job at each of its writes.
+func TestWorkerKilledAroundTheMark(t *testing.T) {
+	for name, test := range map[string]struct {
+		moment func(natstest.Frame) bool
+		before worker.State
+		runs   int32
+	}{
+		"before the mark": {beforeRecord, worker.StateQueued, 1},
+		"in the job":      {func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" }, worker.StateRunning, 2},
+		"before the mark is removed": {
+			func() func(natstest.Frame) bool {
+				n := 0
+
+				return func(f natstest.Frame) bool {
+					if beforeRecord(f) {
+						n++
+					}
+
+					return n == 2
+				}
+			}(), worker.StateRunning, 2,
+		},
+		"before the ack": {beforeAck, worker.StateFree, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				b := keyed(t, srv)
+				c := client(t, b.js)
+				p := natstest.NewProxy(t, srv)
+				nc, js := natstest.Connect(t, srv, p.Through())
+				killed := dieAt(p, test.moment)
+
+				var runs atomic.Int32
+
+				slow := func(context.Context, *worker.Job[order]) error {
+					runs.Add(1)
+					pass(4 * time.Second)
+
+					return nil
+				}
+				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, slow)
+				r := replace(t, c, 1, 0, 0)
+				<-killed
+				nc.Close()
+
+				_ = first.wait() //nolint:errcheck // closed, or a stuck handler
+
+				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
+					t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)
+				}
+
+				outcomes, hook := settled(2)
+				run(t, b.js, b.config(t, hook), worker.Policy{}, slow)
+
+				if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || runs.Load() != test.runs {
+					t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
+				}
+
+				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateFree {
+					t.Errorf("in the end: %+v, %v; want free", s, err)
+				}
+
+				if r := replace(t, c, 2, 0, 0); r.Duplicate || r.Replaced {
+					t.Errorf("the next: %+v", r)
+				}
+
+				<-outcomes
+				pass(2 * time.Minute)
+
+				if n := b.left(t); n != 0 {
+					t.Errorf("%d messages left, want 0", n)
+				}
+			})
+		})
+	}
+}
+
+// TestReplacementsAndStartsExclude lets replacements race with a worker that starts what
+// they replace. What a replacement was told to have replaced never runs.
+func TestReplacementsAndStartsExclude(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream)) {
+		const n = 150
+
+		_, js := connect()
+		b := &bundle{js: js}
+
+		var (
+			mu   sync.Mutex
+			runs = make(map[string]int)
+		)
+
+		run(t, js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			mu.Lock()
+			defer mu.Unlock()
+
+			runs[job.ID]++
+
+			return nil
+		})
+
+		var group sync.WaitGroup
+
+		accepted := make(chan worker.Receipt, 3*n)
+
+		for range 3 {
+			_, js := connect()
+			c := client(t, js)
+
+			group.Go(func() {
+				for i := range n {
+					r := replace(t, c, i, 0, 0)
+					if !r.Duplicate {
+						accepted <- r
+					}
+				}
+			})
+		}
+
+		group.Wait()
+		close(accepted)
+
+		var inserted, replaced int
+
+		for r := range accepted {
+			inserted++
+
+			if r.Replaced {
+				replaced++
+			}
+		}
+
+		// Every replacement takes exactly one job away.
+		until(t, "the jobs to run", func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+
+			return len(runs) == inserted-replaced
+		})
+		until(t, "the key to be free", func() bool { return b.queued(t) == 0 })
+
+		mu.Lock()
+		defer mu.Unlock()
+
+		for id, times := range runs {
+			if times != 1 {
+				t.Errorf("job %s ran %d times", id, times)
+			}
+		}
+
+		if len(runs) != inserted-replaced {
+			t.Errorf("%d jobs ran, want %d accepted less %d replaced", len(runs), inserted, replaced)
+		}
+
+		t.Logf("%d accepted, %d of them replacements", inserted, replaced)
+	})
+}
+
+func TestReplaceWhoseMessagesAreLost(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Second, 10 * time.Minute} {
+		for _, first := range []time.Duration{0, 1500 * time.Millisecond, 20 * time.Minute} {
+			for _, answer := range []bool{false, true} {
+				t.Run(delay.String()+" over "+first.String(), func(t *testing.T) {
+					natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+						b := keyed(t, srv)
+						p := natstest.NewProxy(t, srv)
+						_, js := natstest.Connect(t, srv, p.Through())
+
+						replace(t, client(t, b.js), 1, first, 0)
+
+						tries := 0 // the first is refused, the second replaces
+
+						second := func(f natstest.Frame) bool {
+							if isInsert(f) {
+								tries++
+							}
+
+							return isInsert(f) && tries == 2
+						}
+						if answer {
+							loseAnswer(p, second)
+						} else {
+							p.Filter(func(f natstest.Frame) natstest.Verdict {
+								if second(f) {
+									return natstest.Lose
+								}
+
+								return natstest.Relay
+							})
+						}
+
+						if r := replace(t, client(t, js), 2, delay, 0); !r.Replaced {
+							t.Errorf("%+v, want it replaced", r)
+						}
+
+						var ran []int
+
+						run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+							ran = append(ran, job.Args.N)
+
+							return nil
+						})
+						pass(30 * time.Minute)
+
+						if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
+							t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := keyed(t, srv)
+		c := client(t, b.js)
+		started, wake := make(chan int), make(chan error)
+		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+			started <- job.Args.N
+
+			return <-wake
+		})
+
+		first := replace(t, c, 1, 0, 0)
+		<-started
+
+		s, err := b.js.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if err := s.DeleteMsg(t.Context(), first.Sequence); err != nil {
+			t.Fatal(err)
+		}
+
+		if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
+			t.Errorf("%+v, want it accepted: the job was deleted by hand", r)
+		}
+
+		<-started
+		wake <- nil
+		wake <- nil
+	})
+}
+
+func TestOnlyAUniqueJobReplaces(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+
+	if _, err := c.Replace(t.Context(), worker.NewJob{Subject: "jobs.a"}); err == nil {
+		t.Error("a job that is not unique was accepted")
+	}
+
+	first := insert(t, c, mail(worker.Unique{}))
+	if r := replace(t, c, 2, 0, 0); !r.Duplicate || r.ID != first.ID || r.State != worker.StateQueued {
+		t.Errorf("%+v, want a duplicate: Insert inserted the first", r)
+	}
+}

@@ -1,0 +1,274 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+func TestLostAnswersToStepWrites(t *testing.T) {
+	for _, how := range []natstest.Fault{natstest.RefusedApplied, natstest.ReplyLost, natstest.WriteLost} {
+		for _, n := range []int{1, 3} {
+			t.Run(fmt.Sprint(how, " ", n), func(t *testing.T) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+					b := setup(t, srv)
+					p := natstest.NewProxy(t, srv)
+					_, js := natstest.Connect(t, srv, p.Through())
+					l := newLedger()
+					done := make(chan worker.Settlement, 10)
+					cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
+					run(t, js, cfg, worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
+						for i := range 3 {
+							p.Hit(requests(stepKeys), how, n)
+
+							if _, err := l.run(ctx, job, fmt.Sprint(i)); err != nil {
+								return err
+							}
+						}
+
+						if job.Attempt == 1 {
+							return errors.New("again")
+						}
+
+						return nil
+					})
+					b.publish(t, "jobs.1", `{}`)
+
+					if s := <-done; s.Outcome != worker.OutcomeRetried {
+						t.Errorf("first: %s, %v", s.Outcome, s.Err)
+					}
+
+					if s := <-done; s.Outcome != worker.OutcomeCompleted {
+						t.Errorf("second: %s, %v", s.Outcome, s.Err)
+					}
+
+					l.check(t)
+
+					for key, n := range l.runs {
+						if n != 1 {
+							t.Errorf("%s ran %d times", key, n)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestServerAwayInAStep loses all writes for longer than the worker tries.
+func TestServerAwayInAStep(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		l := newLedger()
+		done := make(chan worker.Settlement, 10)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
+		run(t, js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			if _, err := l.run(ctx, job, "first"); err != nil {
+				return err
+			}
+
+			if job.Attempt == 1 {
+				p.Hit(requests(stepKeys), natstest.WriteLost, 1<<30)
+			}
+
+			begun := time.Now()
+
+			_, err := l.run(ctx, job, "second")
+			if waited := time.Since(begun); err != nil && (waited < 30*time.Second || waited > 33*time.Second) {
+				t.Errorf("it tried for %s, want SettleTimeout of 30s", waited)
+			}
+
+			begun = time.Now()
+
+			if _, again := l.run(ctx, job, "third"); err != nil && (!errors.Is(again, step.ErrNotRecorded) || time.Since(begun) > time.Second) {
+				t.Errorf("a step after one whose outcome is unknown: %v after %s, want ErrNotRecorded at once", again, time.Since(begun))
+			}
+
+			p.Filter(nil)
+
+			return err
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		if s := <-done; s.Outcome != worker.OutcomeRetried || !errors.Is(s.Err, step.ErrNotRecorded) {
+			t.Errorf("first: %s, %v; want retried, ErrNotRecorded", s.Outcome, s.Err)
+		}
+
+		if s := <-done; s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("second: %s, %v", s.Outcome, s.Err)
+		}
+
+		l.check(t)
+
+		if l.runs["JOBS:1/first"] != 1 || l.runs["JOBS:1/second"] != 2 {
+			t.Errorf("runs: %v", l.runs)
+		}
+	})
+}
+
+// TestStepsOutliveAConsumerThatIsMadeAnew deletes the consumer under a running job, so that
+// the server counts deliveries from one again.
+func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		l := newLedger()
+		done := make(chan worker.Settlement, 100)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
+		passes := 0
+		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			passes++
+
+			if _, err := l.run(ctx, job, "first"); err != nil {
+				return err
+			}
+
+			if passes < 5 {
+				return worker.Snooze(time.Second)
+			}
+
+			if passes == 5 {
+				if err := b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable); err != nil {
+					t.Error(err)
+				}
+
+				return errors.New("again")
+			}
+
+			return nil
+		})
+		b.publish(t, "jobs.1", `{}`)
+
+		for s := range done {
+			if s.Outcome == worker.OutcomeCompleted {
+				break
+			}
+
+			if s.Outcome == worker.OutcomeDead {
+				t.Fatalf("dead: %v", s.Err)
+			}
+		}
+
+		l.check(t)
+
+		if passes > 7 {
+			t.Errorf("%d passes", passes)
+		}
+	})
+}
+
+// TestStepsOfAJobInAStreamMadeAnew puts a job where another was, in a stream that was
+// deleted and made again.
+func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		done := make(chan worker.Settlement, 100)
+		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
+		ran := 0
+
+		run(t, b.js, cfg, worker.Policy{MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[order]) error {
+			if job.Args.N == 2 && job.Attempt == 1 {
+				return errors.New("the journal is not looked at before the second attempt")
+			}
+
+			err := step.Do(ctx, job, "a", func(context.Context) error {
+				ran++
+
+				return nil
+			})
+			if err != nil || job.Args.N == 2 {
+				return err
+			}
+
+			return worker.Cancel(errors.New("burnt"))
+		})
+
+		b.publish(t, "jobs.1", `{"n":1}`)
+
+		if s := <-done; s.Outcome != worker.OutcomeDead {
+			t.Fatalf("%s: %v", s.Outcome, s.Err)
+		}
+
+		if err := b.js.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+
+		pass(time.Second)
+
+		_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if sequence := b.publish(t, "jobs.1", `{"n":2}`); sequence != 1 {
+			t.Fatalf("the second job is at %d, want 1", sequence)
+		}
+
+		<-done
+
+		if s := <-done; s.Outcome != worker.OutcomeCompleted || ran != 2 {
+			t.Errorf("%s, %v; the step ran %d times, want 2", s.Outcome, s.Err, ran)
+		}
+	})
+}
+
+// TestStepThatEndsInAShutdownIsRecorded stops a worker in mid-step.
+func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		_, js := natstest.Connect(t, srv)
+		l := newLedger()
+		started := make(chan struct{})
+		first := run(t, js, b.config(t, func(c *worker.Config) { c.SoftStop = -1 }), worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
+			l.slow = func() {
+				close(started)
+				<-ctx.Done()
+			}
+
+			if _, err := l.run(ctx, job, "a"); err != nil {
+				t.Errorf("the step that ended after its context: %v", err)
+			}
+
+			_, err := l.run(ctx, job, "b")
+			if !errors.Is(err, worker.ErrShutdown) {
+				t.Errorf("the next step: %v, want ErrShutdown", err)
+			}
+
+			return err
+		})
+		b.publish(t, "jobs.1", `{}`)
+		<-started
+
+		if err := first.wait(); err != nil {
+			t.Error(err)
+		}
+
+		done := make(chan worker.Settlement, 10)
+		l.slow = nil
+
+		run(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } }), worker.Policy{},
+			func(ctx context.Context, job *worker.Job[order]) error {
+				_, err := l.run(ctx, job, "a")
+
+				return err
+			})
+
+		if s := <-done; s.Outcome != worker.OutcomeCompleted || s.Attempt != 1 || l.runs["JOBS:1/a"] != 1 {
+			t.Errorf("%s in attempt %d, %v; runs %v", s.Outcome, s.Attempt, s.Err, l.runs)
+		}
+
+		l.check(t)
+	})
+}

@@ -1,0 +1,176 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// mail is a unique job.
+func mail(unique worker.Unique) worker.NewJob {
+	unique.Key = "u17"
+
+	return worker.NewJob{Args: order{N: 1}, Subject: "jobs.mail", Unique: &unique}
+}
+
+// TestUniqueJobInEveryState inserts a job beside one of its key in each state.
+func TestUniqueJobInEveryState(t *testing.T) {
+	t.Parallel()
+
+	fail := func(context.Context, *worker.Job[order]) error { return worker.Cancel(errors.New("no")) }
+
+	for name, test := range map[string]struct {
+		first     worker.NewJob
+		handler   worker.Handler[order] // nil: none
+		outcome   worker.Outcome
+		state     worker.State
+		duplicate bool
+		second    worker.NewJob
+	}{
+		"scheduled":             {first: later(mail(worker.Unique{})), state: worker.StateScheduled, duplicate: true, second: mail(worker.Unique{})},
+		"queued":                {first: mail(worker.Unique{}), state: worker.StateQueued, duplicate: true, second: later(mail(worker.Unique{}))},
+		"done":                  {mail(worker.Unique{}), complete, worker.OutcomeCompleted, worker.StateFree, false, mail(worker.Unique{})},
+		"done, kept":            {mail(worker.Unique{Keep: time.Hour}), complete, worker.OutcomeCompleted, worker.StateDone, true, mail(worker.Unique{})},
+		"dead":                  {mail(worker.Unique{}), fail, worker.OutcomeDead, worker.StateDead, false, mail(worker.Unique{})},
+		"dead, kept":            {mail(worker.Unique{Keep: time.Hour}), fail, worker.OutcomeDead, worker.StateDead, false, later(mail(worker.Unique{}))},
+		"dead, hold":            {mail(worker.Unique{}), fail, worker.OutcomeDead, worker.StateDead, true, mail(worker.Unique{HoldDead: true})},
+		"another's, by its key": {first: worker.NewJob{Args: 1, Subject: "jobs.mail.u17"}, state: worker.StateQueued, duplicate: true, second: mail(worker.Unique{})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := keyed(t, nil)
+			c := client(t, b.js)
+			first := insert(t, c, test.first)
+
+			if test.handler != nil {
+				outcomes, hook := settled(1)
+				r := run(t, b.js, b.config(t, hook), worker.Policy{}, test.handler)
+
+				if s := receive(t, outcomes, "the job"); s.Outcome != test.outcome {
+					t.Errorf("first job: %s, want %s", s.Outcome, test.outcome)
+				}
+
+				if err := r.wait(); err != nil {
+					t.Error(err)
+				}
+			}
+
+			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")
+			if err != nil || s.State != test.state || s.State != worker.StateFree && s.ID != first.ID {
+				t.Errorf("Inspect: %+v, %v; want %s, job %s", s, err, test.state, first.ID)
+			}
+
+			second := insert(t, c, test.second)
+			if second.Duplicate != test.duplicate || second.Duplicate && (second.ID != first.ID || second.State != test.state) {
+				t.Errorf("second: %+v, want duplicate %t of %+v in state %s", second, test.duplicate, first, test.state)
+			}
+
+			if n := b.left(t); n != 1 {
+				t.Errorf("%d messages of the key, want 1", n)
+			}
+		})
+	}
+}
+
+func later(job worker.NewJob) worker.NewJob {
+	job.Delay = time.Hour
+
+	return job
+}
+
+func TestOneOfManyInsertsIsAccepted(t *testing.T) {
+	t.Parallel()
+	everywhere(t, func(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream)) {
+		const keys = 50
+
+		var (
+			group    sync.WaitGroup
+			receipts [rivals][]worker.Receipt
+		)
+
+		for r := range rivals {
+			_, js := connect()
+			c := client(t, js)
+
+			group.Go(func() {
+				jobs := make([]worker.NewJob, keys)
+				for k := range jobs {
+					jobs[k] = worker.NewJob{Args: order{N: r}, Subject: "jobs.k", Unique: &worker.Unique{Key: fmt.Sprint(k), Keep: time.Hour}}
+				}
+
+				var err error
+				if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+
+		group.Wait()
+
+		for k := range keys {
+			accepted := 0
+
+			for r := range rivals {
+				got := receipts[r][k]
+				if !got.Duplicate {
+					accepted++
+				}
+
+				if got.ID != receipts[0][k].ID || got.Sequence != receipts[0][k].Sequence || got.State != worker.StateQueued {
+					t.Errorf("key %d: receipts %+v and %+v differ", k, got, receipts[0][k])
+				}
+			}
+
+			if accepted != 1 {
+				t.Errorf("key %d: %d inserts accepted, want 1", k, accepted)
+			}
+		}
+
+		_, js := connect()
+		if n := stored(t, js); n != keys {
+			t.Errorf("%d messages stored, want %d", n, keys)
+		}
+	})
+}
+
+func TestSameIDIsStoredOnce(t *testing.T) {
+	t.Parallel()
+
+	b := keyed(t, nil)
+	c := client(t, b.js)
+
+	for i, job := range []worker.NewJob{
+		{Args: 1, Subject: "jobs.a", ID: "i 1"},
+		{Args: 2, Subject: "jobs.b", ID: "i 1"},
+	} {
+		if r := insert(t, c, job); r.Duplicate != (i > 0) || r.ID != "i 1" {
+			t.Errorf("insert %d: %+v", i, r)
+		}
+	}
+
+	// A unique job is told apart by its key alone, whatever its ID: the ID of one that has
+	// gone must not be in the way.
+	unique := mail(worker.Unique{})
+	unique.ID = "i 1"
+
+	if r := insert(t, c, unique); r.Duplicate {
+		t.Errorf("unique: %+v", r)
+	}
+
+	if r := insert(t, c, unique); !r.Duplicate || r.State != worker.StateQueued {
+		t.Errorf("unique, again: %+v", r)
+	}
+
+	if n := b.left(t); n != 2 {
+		t.Errorf("%d messages, want 2", n)
+	}
+}
