@@ -1,0 +1,111 @@
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Config says what is exported.
+type Config struct {
+	// Registry takes the metrics. Defaults to a new one, with those of the process and of Go's runtime.
+	Registry *prometheus.Registry
+
+	// Service is the name of the program in traces and metrics. Required.
+	Service string
+
+	// Version is the program's. Defaults to "unknown".
+	Version string
+}
+
+// Exports are the running exporters.
+type Exports struct {
+	// Meters makes the metrics that Metrics shows.
+	Meters *sdkmetric.MeterProvider
+
+	// Metrics answers with all metrics in the text format of Prometheus.
+	Metrics http.Handler
+
+	// Propagator writes and reads the trace context of the W3C, and baggage.
+	Propagator propagation.TextMapPropagator
+
+	// Tracers makes the spans that are sent. It records nothing when the environment names no collector, and passes on
+	// the trace context that it was given.
+	Tracers trace.TracerProvider
+
+	stops []func(context.Context) error
+}
+
+// Start makes the exporters. A collector that cannot be reached is no error: spans are dropped then.
+func Start(ctx context.Context, cfg Config) (*Exports, error) {
+	if cfg.Service == "" {
+		return nil, errors.New("export: Config.Service is empty: name the program")
+	}
+	if cfg.Version == "" {
+		cfg.Version = "unknown"
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+		cfg.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("export: OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	reader, err := otelprometheus.New(otelprometheus.WithRegisterer(cfg.Registry), otelprometheus.WithoutScopeInfo())
+	if err != nil {
+		return nil, fmt.Errorf("export: metrics: %w", err)
+	}
+	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(about))
+	e := &Exports{
+		Meters:     meters,
+		Metrics:    promhttp.HandlerFor(cfg.Registry, promhttp.HandlerOpts{Registry: cfg.Registry}),
+		Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
+		Tracers:    noop.NewTracerProvider(),
+		stops:      []func(context.Context) error{meters.Shutdown},
+	}
+	if !collected() {
+		return e, nil
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("export: traces: %w (see the OTEL_EXPORTER_OTLP_ variables)", err)
+	}
+	tracers := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))
+	e.Tracers, e.stops = tracers, append(e.stops, tracers.Shutdown)
+	return e, nil
+}
+
+// Stop sends the spans that are left, until ctx ends, and stops.
+func (e *Exports) Stop(ctx context.Context) error {
+	var errs []error
+	for _, stop := range e.stops {
+		if err := stop(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("export: stop: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// collected says whether the environment names a collector.
+func collected() bool {
+	return !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") &&
+		(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
+}

@@ -1,0 +1,99 @@
+package natsotel
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope names this package to OpenTelemetry.
+const scope = "github.com/expediter-io/expediter/pkg/natsotel"
+
+// Config says where telemetry goes. The zero value is ready to use.
+type Config struct {
+	// Continue makes the span of whoever published a job the parent of the job's spans, so that both are one trace.
+	// Otherwise the job's spans link to it. Defaults to false.
+	Continue bool
+
+	// MeterProvider takes the metrics. Defaults to the global one.
+	MeterProvider metric.MeterProvider
+
+	// Propagator writes and reads trace context. Defaults to the global one.
+	Propagator propagation.TextMapPropagator
+
+	// TracerProvider takes the spans. Defaults to the global one.
+	TracerProvider trace.TracerProvider
+}
+
+// Telemetry is the adapter. One serves any number of workers and flights, and may be used by any number of goroutines.
+type Telemetry struct {
+	follow     bool
+	propagator propagation.TextMapPropagator
+	tracer     trace.Tracer
+	jobs       jobMetrics
+	locks      lockMetrics
+}
+
+// New returns an adapter, or the error with which the provider refused a metric.
+func New(cfg Config) (*Telemetry, error) {
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = otel.GetTextMapPropagator()
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = otel.GetTracerProvider()
+	}
+	m := &maker{meter: cfg.MeterProvider.Meter(scope)}
+	t := &Telemetry{
+		follow: cfg.Continue, propagator: cfg.Propagator, tracer: cfg.TracerProvider.Tracer(scope),
+		jobs: newJobMetrics(m), locks: newLockMetrics(m),
+	}
+	return t, errors.Join(m.errs...)
+}
+
+// Inject writes the trace context of ctx into the headers of a message that is about to be published, so that the spans
+// of the job lead back to it. header must not be nil.
+func (t *Telemetry) Inject(ctx context.Context, header nats.Header) {
+	t.propagator.Inject(ctx, Carrier(header))
+}
+
+// seconds are the bounds of the histograms, from the shortest round trip to the longest job.
+var seconds = metric.WithExplicitBucketBoundaries(
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+// maker makes instruments and collects what is wrong with them.
+type maker struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func (m *maker) counter(name, unit, description string) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *maker) upDown(name, unit, description string) metric.Int64UpDownCounter {
+	c, err := m.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *maker) gauge(name, description string) metric.Int64Gauge {
+	g, err := m.meter.Int64Gauge(name, metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return g
+}
+
+func (m *maker) histogram(name, description string) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), seconds)
+	m.errs = append(m.errs, err)
+	return h
+}

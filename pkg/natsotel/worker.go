@@ -1,0 +1,149 @@
+package natsotel
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// jobMetrics are the instruments of workers.
+type jobMetrics struct {
+	attempts            metric.Int64Counter
+	age, duration, wait metric.Float64Histogram
+	ready               metric.Int64Gauge
+	running             metric.Int64UpDownCounter
+	stuck               metric.Int64Counter
+	waiting             metric.Int64UpDownCounter
+}
+
+func newJobMetrics(m *maker) jobMetrics {
+	return jobMetrics{
+		attempts: m.counter("worker.job.attempts", "{attempt}", "Attempts at jobs that ended."),
+		age:      m.histogram("worker.job.age", "Time from a job being stored to its end."),
+		duration: m.histogram("worker.job.duration", "How long handlers ran."),
+		wait:     m.histogram("worker.job.wait", "Time from a job being stored to the start of its first attempt."),
+		ready:    m.gauge("worker.ready", "1 while jobs can be pulled, else 0."),
+		running:  m.upDown("worker.jobs.running", "{job}", "Handlers that run."),
+		stuck:    m.counter("worker.jobs.stuck", "{job}", "Handlers that ignored their ended context."),
+		waiting:  m.upDown("worker.jobs.waiting", "{job}", "Jobs that wait in a worker for a limit."),
+	}
+}
+
+// kindOf are the labels of a job.
+func kindOf(info worker.Info) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("stream", info.Stream), attribute.String("consumer", info.Consumer),
+		attribute.String("pattern", info.Pattern),
+	}
+}
+
+// Hooks are for Config.Hooks of a worker: they count, and then call those of next that are set.
+func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
+	ctx := context.Background() //nolint:forbidigo // hooks have none, and metrics need none
+	return worker.Hooks{
+		Ready: func(ready bool, reason error) {
+			var value int64
+			if ready {
+				value = 1
+			}
+			t.jobs.ready.Record(ctx, value)
+			if next.Ready != nil {
+				next.Ready(ready, reason)
+			}
+		},
+		Settled: func(s worker.Settlement) {
+			t.settled(ctx, s)
+			if next.Settled != nil {
+				next.Settled(s)
+			}
+		},
+		Started: next.Started,
+		Stuck: func(h worker.StuckHandler) {
+			t.jobs.stuck.Add(ctx, 1, metric.WithAttributes(kindOf(h.Info)...))
+			if next.Stuck != nil {
+				next.Stuck(h)
+			}
+		},
+		Waiting: func(info worker.Info, waits bool) {
+			change := int64(-1)
+			if waits {
+				change = 1
+			}
+			t.jobs.waiting.Add(ctx, change, metric.WithAttributes(kindOf(info)...))
+			if next.Waiting != nil {
+				next.Waiting(info, waits)
+			}
+		},
+	}
+}
+
+func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
+	kind := kindOf(s.Info)
+	ended := metric.WithAttributes(append(kind, attribute.String("outcome", string(s.Outcome)))...)
+	t.jobs.attempts.Add(ctx, 1, ended)
+	if s.Ran == 0 {
+		return // it never began
+	}
+	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended)
+	if s.Deliveries == 1 {
+		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), metric.WithAttributes(kind...))
+	}
+	if s.Outcome == worker.OutcomeCompleted || s.Outcome == worker.OutcomeDead {
+		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended)
+	}
+}
+
+// Middleware is for Config.Middleware of a worker: it makes each attempt a span, and counts it as running meanwhile.
+func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
+	kind := metric.WithAttributes(kindOf(info)...)
+	t.jobs.running.Add(ctx, 1, kind)
+	defer t.jobs.running.Add(ctx, -1, kind)
+
+	ctx, options := t.about(ctx, info, header)
+	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, options...)
+	defer span.End() // records a panic and lets it pass
+	err := next(ctx)
+	if snooze, ok := errors.AsType[*worker.SnoozeError](err); ok {
+		span.AddEvent("snoozed", trace.WithAttributes(attribute.Float64("delay", snooze.Delay.Seconds())))
+	} else if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return err
+}
+
+// about is what the span of an attempt says, and the context that it is started from.
+func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Header) (context.Context, []trace.SpanStartOption) {
+	options := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithAttributes(
+			attribute.String("messaging.system", "nats"),
+			attribute.String("messaging.operation.name", "process"),
+			attribute.String("messaging.operation.type", "process"),
+			attribute.String("messaging.destination.name", info.Stream),
+			attribute.String("messaging.destination.template", info.Pattern),
+			attribute.String("messaging.consumer.group.name", info.Consumer),
+			attribute.String("messaging.message.id", info.ID),
+			attribute.Int("worker.job.attempt", info.Attempt),
+			attribute.Int("worker.job.deliveries", info.Deliveries),
+		),
+	}
+	if header != nil {
+		published := t.propagator.Extract(ctx, Carrier(header))
+		creator := trace.SpanContextFromContext(published)
+		switch {
+		case t.follow:
+			ctx = published
+		case creator.IsValid():
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: creator}))
+		}
+	}
+	return ctx, options
+}

@@ -1,0 +1,179 @@
+package natsotel_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+var (
+	mail = worker.Info{
+		Attempt: 2, Consumer: "mailer", Deliveries: 1, ID: "j1", Pattern: "jobs.mail.>", Stream: "JOBS", Subject: "jobs.mail.17",
+	}
+	kind = []attribute.KeyValue{
+		attribute.String("stream", "JOBS"), attribute.String("consumer", "mailer"), attribute.String("pattern", "jobs.mail.>"),
+	}
+)
+
+// published is a header with the trace context of a span, and that span's.
+func published(t *testing.T, b *bundle) (nats.Header, trace.SpanContext) {
+	t.Helper()
+	ctx, span := b.provider.Tracer("test").Start(t.Context(), "publish")
+	defer span.End()
+	header := nats.Header{}
+	b.Inject(ctx, header)
+	return header, span.SpanContext()
+}
+
+// An attempt is a span of its own that links to who published the job; what the handler does is below it.
+func TestSpanLinksToPublisher(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	header, creator := published(t, b)
+	err := b.Middleware(t.Context(), mail, header, func(ctx context.Context) error {
+		if got := b.value(t, "worker.jobs.running", kind...); got != 1 {
+			t.Errorf("%d jobs run, want 1", got)
+		}
+		_, child := b.provider.Tracer("test").Start(ctx, "work")
+		child.End()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans := b.spans.Ended() // publish, work, process
+	job := spans[2]
+	if job.Name() != "process jobs.mail.>" || job.SpanKind() != trace.SpanKindConsumer || job.Status().Code != codes.Unset {
+		t.Errorf("got %q %s %v", job.Name(), job.SpanKind(), job.Status())
+	}
+	if job.SpanContext().TraceID() == creator.TraceID() {
+		t.Error("the job is in the trace of its publisher, and must not be")
+	}
+	if links := job.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != creator.SpanID() {
+		t.Errorf("links are %v, want one to the publisher", links)
+	}
+	if spans[1].Parent().SpanID() != job.SpanContext().SpanID() {
+		t.Error("the handler's span is not below the job's")
+	}
+	if got := b.value(t, "worker.jobs.running", kind...); got != 0 {
+		t.Errorf("%d jobs run, want 0", got)
+	}
+}
+
+// With Continue the publisher and the job are one trace.
+func TestSpanContinuesPublisher(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *natsotel.Config) { c.Continue = true })
+	header, creator := published(t, b)
+	if err := b.Middleware(t.Context(), mail, header, func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if job := b.spans.Ended()[1]; job.Parent().SpanID() != creator.SpanID() || len(job.Links()) > 0 {
+		t.Errorf("parent is %s, links are %v", job.Parent().SpanID(), job.Links())
+	}
+}
+
+// Failures show in the span's status, a snooze is none, and a panic is recorded and passes.
+func TestSpanStatus(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		work  func() error
+		want  codes.Code
+		event string
+	}{
+		{"failure", func() error { return errors.New("no") }, codes.Error, "exception"},
+		{"cancelled", func() error { return worker.Cancel(nil) }, codes.Error, "exception"},
+		{"snoozed", func() error { return worker.Snooze(time.Second) }, codes.Unset, "snoozed"},
+		{"panic", func() error { panic("no") }, codes.Unset, "exception"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			func() {
+				defer func() {
+					if value := recover(); (value != nil) != (c.name == "panic") {
+						t.Errorf("recovered %v", value)
+					}
+				}()
+				err := b.Middleware(t.Context(), mail, nil, func(context.Context) error { return c.work() })
+				if err == nil {
+					t.Error("the handler's error was lost")
+				}
+			}()
+			span := b.spans.Ended()[0]
+			if span.Status().Code != c.want || len(span.Events()) != 1 || span.Events()[0].Name != c.event {
+				t.Errorf("status %v, events %v", span.Status(), span.Events())
+			}
+			if got := b.value(t, "worker.jobs.running", kind...); got != 0 {
+				t.Errorf("%d jobs run after the end", got)
+			}
+		})
+	}
+}
+
+// Each attempt counts once, by outcome; only what ran has a duration; what an application hooked in is called too.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var settled, stuck, waited int
+	var ready bool
+	hooks := b.Hooks(worker.Hooks{
+		Ready: func(r bool, _ error) { ready = r }, Settled: func(worker.Settlement) { settled++ }, Stuck: func(worker.StuckHandler) { stuck++ },
+		Waiting: func(worker.Info, bool) { waited++ },
+	})
+	hooks.Ready(true, nil)
+	hooks.Waiting(mail, true)
+	hooks.Waiting(mail, true)
+	hooks.Waiting(mail, false)
+	hooks.Stuck(worker.StuckHandler{Info: mail})
+	for _, s := range []worker.Settlement{
+		{Outcome: worker.OutcomeRetried, Ran: time.Second, Waited: time.Second},
+		{Outcome: worker.OutcomeCompleted, Ran: time.Second, Waited: -time.Millisecond},
+		{Outcome: worker.OutcomeHandedBack}, // never began
+	} {
+		s.Info = mail
+		hooks.Settled(s)
+	}
+	with := func(outcome worker.Outcome) []attribute.KeyValue {
+		return append(kind[:3:3], attribute.String("outcome", string(outcome)))
+	}
+	for _, c := range []struct {
+		name   string
+		labels []attribute.KeyValue
+		want   int64
+	}{
+		{"worker.job.attempts", with(worker.OutcomeRetried), 1},
+		{"worker.job.attempts", with(worker.OutcomeCompleted), 1},
+		{"worker.job.attempts", with(worker.OutcomeHandedBack), 1},
+		{"worker.job.duration", with(worker.OutcomeRetried), 1},
+		{"worker.job.duration", with(worker.OutcomeHandedBack), 0},
+		{"worker.job.wait", kind, 2},
+		{"worker.job.age", with(worker.OutcomeCompleted), 1},
+		{"worker.job.age", with(worker.OutcomeRetried), 0},
+		{"worker.jobs.stuck", kind, 1},
+		{"worker.jobs.waiting", kind, 1},
+		{"worker.ready", nil, 1},
+	} {
+		if got := b.value(t, c.name, c.labels...); got != c.want {
+			t.Errorf("%s %v is %d, want %d", c.name, c.labels, got, c.want)
+		}
+	}
+	if settled != 3 || stuck != 1 || waited != 3 || !ready {
+		t.Errorf("the application's hooks were called %d, %d and %d times, ready %t", settled, stuck, waited, ready)
+	}
+	hooks.Ready(false, errors.New("down"))
+	if got := b.value(t, "worker.ready"); got != 0 {
+		t.Errorf("ready is %d", got)
+	}
+	b.Hooks(worker.Hooks{}).Settled(worker.Settlement{Info: mail}) // none of its own
+}
