@@ -1,0 +1,183 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// requestsAtOnce bounds the requests that are answered at a time; the next ones wait in the subscription.
+const requestsAtOnce = 256
+
+// flushTimeout bounds the wait for the server to have the subscriptions.
+const flushTimeout = 5 * time.Second
+
+// Endpoint is one of a micro service.
+type Endpoint struct {
+	// Answer answers a request with JSON.
+	Answer func(ctx context.Context, request Request) ([]byte, error)
+
+	// Name is the endpoint's; Subject is where it is, such as importer.v1.get.
+	Name, Subject string
+
+	// Takes and Gives say what a request and an answer are, for those who ask the service.
+	Takes, Gives string
+}
+
+// Request is what a micro service is asked.
+type Request struct {
+	// Data is the body.
+	Data []byte
+
+	// Header are the headers.
+	Header nats.Header
+}
+
+// MicroConfig says what a micro service offers.
+type MicroConfig struct {
+	// Description says in words what the service does. Required.
+	Description string
+
+	// Endpoints are what it answers. Required.
+	Endpoints []Endpoint
+
+	// Logger gets what went wrong in answering. Required.
+	Logger *slog.Logger
+
+	// Name is the service's. Required.
+	Name string
+
+	// Sort sorts the service's own errors. Defaults to those that all services have.
+	Sort Sort
+
+	// Version is a semantic one. Required.
+	Version string
+}
+
+// Micro is a running NATS micro service (ADR-32). Services of one name share the requests.
+type Micro struct {
+	ctx    context.Context //nolint:containedctx // the life of the service, not of a call
+	cancel context.CancelFunc
+	cfg    MicroConfig
+	limit  chan struct{}
+	micro  micro.Service
+
+	mu       sync.RWMutex // guards stopped, after which no request begins
+	stopped  bool
+	requests sync.WaitGroup
+}
+
+// StartMicro adds the service to the connection.
+func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // begins here, ends with Stop
+	m := &Micro{ctx: ctx, cancel: cancel, cfg: cfg, limit: make(chan struct{}, requestsAtOnce)}
+	svc, err := micro.AddService(nc, micro.Config{
+		Name: cfg.Name, Version: cfg.Version, Description: cfg.Description,
+		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
+			m.warn("micro service", "subject", err.Subject, "error", err.Description)
+		},
+	})
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("%s: add micro service: %w", cfg.Name, err)
+	}
+	m.micro = svc
+	errs := make([]error, 0, len(cfg.Endpoints))
+	for _, e := range cfg.Endpoints {
+		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e.Answer), micro.WithEndpointSubject(e.Subject),
+			micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
+	}
+	// Whoever is told that the service is there may ask it at once.
+	if err := errors.Join(append(errs, nc.FlushTimeout(flushTimeout))...); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: add endpoints: %w", cfg.Name, err), m.Stop())
+	}
+	return m, nil
+}
+
+// Stop takes no more requests and returns when those under way are answered. A nil one has none.
+func (m *Micro) Stop() error {
+	if m == nil {
+		return nil
+	}
+	err := m.micro.Stop()
+	m.cancel()
+	m.mu.Lock()
+	m.stopped = true // what the subscriptions still hold is refused
+	m.mu.Unlock()
+	m.requests.Wait()
+	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		return fmt.Errorf("%s: stop micro service: %w", m.cfg.Name, err)
+	}
+	return nil
+}
+
+// handler answers each request in a goroutine of its own: an endpoint gets them one after the other, and one may wait.
+func (m *Micro) handler(answer func(context.Context, Request) ([]byte, error)) micro.Handler {
+	return micro.HandlerFunc(func(r micro.Request) {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		if m.stopped || !m.admit() {
+			m.respond(r, nil, ErrStopping)
+			return
+		}
+		m.requests.Go(func() {
+			defer func() { <-m.limit }()
+			data, err := answer(m.ctx, Request{Data: r.Data(), Header: nats.Header(r.Headers())})
+			m.respond(r, data, err)
+		})
+	})
+}
+
+// admit waits for room, and reports false when the service stops meanwhile.
+func (m *Micro) admit() bool {
+	select {
+	case m.limit <- struct{}{}:
+		return true
+	case <-m.ctx.Done():
+		return false
+	}
+}
+
+// respond sends an answer; or an error in the headers of ADR-32, with the failing fields or the code in the body.
+func (m *Micro) respond(r micro.Request, data []byte, err error) {
+	if err == nil {
+		err = r.Respond(data)
+	} else {
+		err = m.refuse(r, err)
+	}
+	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		m.warn("answer not sent", "subject", r.Subject(), "error", err)
+	}
+}
+
+func (m *Micro) refuse(r micro.Request, err error) error {
+	p := m.cfg.Sort.Of(err)
+	if p.Status == http.StatusInternalServerError {
+		m.warn("request failed", "subject", r.Subject(), "error", err)
+	}
+	more := struct {
+		Code   string `json:"code,omitempty"`
+		Errors any    `json:"errors,omitempty"`
+	}{Code: p.Code}
+	var body []byte
+	if len(p.Errors) > 0 {
+		more.Errors = p.Errors
+	}
+	if more.Errors != nil || more.Code != "" {
+		body, _ = json.Marshal(more) //nolint:errcheck,errchkjson // strings only
+	}
+	return r.Error(strconv.Itoa(p.Status), p.Detail, body) //nolint:wrapcheck // logged by the caller
+}
+
+func (m *Micro) warn(text string, attrs ...any) {
+	m.cfg.Logger.Warn(m.cfg.Name+": "+text, attrs...) //nolint:sloglint // begins with the service's name
+}

@@ -1,0 +1,180 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+)
+
+// retryAfter is, in seconds, what every 503 says.
+const retryAfter = "2"
+
+// RouterConfig says what every API serves beside its own.
+type RouterConfig struct {
+	// Exports have the metrics that /metrics shows. Defaults to none: there is no such route.
+	Exports *export.Exports
+
+	// Logger gets what went wrong in answering. Required.
+	Logger *slog.Logger
+
+	// Name is the service's. Required.
+	Name string
+
+	// Ready returns the checks of readiness by name, nil for one that is passed. Required.
+	Ready func(context.Context) map[string]error
+
+	// Sort sorts the service's own errors. Defaults to those that all services have.
+	Sort Sort
+
+	// Version is what /version tells. Required.
+	Version string
+}
+
+// Router is the handler of all routes. What has no route is answered as other errors are.
+type Router struct {
+	cfg    RouterConfig
+	routes *http.ServeMux
+}
+
+// NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
+func NewRouter(cfg RouterConfig) *Router {
+	r := &Router{cfg: cfg, routes: http.NewServeMux()}
+	r.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	r.HandleFunc("GET /readyz", r.ready)
+	if cfg.Exports != nil {
+		r.routes.Handle("GET /metrics", cfg.Exports.Metrics)
+	}
+	r.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cfg.Version + "\n")) })
+	return r
+}
+
+// HandleFunc adds a route, with a pattern of [http.ServeMux].
+func (a *Router) HandleFunc(pattern string, handler http.HandlerFunc) {
+	a.routes.HandleFunc(pattern, handler)
+}
+
+// Handle adds a route whose errors are answered as problems.
+func (a *Router) Handle(pattern string, answer func(http.ResponseWriter, *http.Request) error) {
+	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if err := answer(w, r); err != nil {
+			a.Fail(w, r, err)
+		}
+	})
+}
+
+// ServeHTTP answers one request.
+func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if refusal, pattern := a.routes.Handler(r); pattern == "" && a.refuse(w, r, refusal) {
+		return
+	}
+	a.routes.ServeHTTP(w, r)
+}
+
+// ready answers GET /readyz, with a line for each check when the query has verbose.
+func (a *Router) ready(w http.ResponseWriter, r *http.Request) {
+	checks := a.cfg.Ready(r.Context())
+	status := http.StatusOK
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		if err := checks[name]; err != nil {
+			status = http.StatusServiceUnavailable
+			text.WriteString("[-]" + name + " failed: " + err.Error() + "\n")
+			continue
+		}
+		text.WriteString("[+]" + name + " ok\n")
+	}
+	w.WriteHeader(status)
+	if r.URL.Query().Has("verbose") || status != http.StatusOK {
+		_, _ = w.Write([]byte(text.String()))
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// Fail answers with a problem. What the client may not know is logged. A request whose context is over gets an answer
+// too: the client may have gone, but the service may also be stopping.
+func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := a.cfg.Sort.Of(err)
+	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
+		a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
+			"path", r.URL.Path, "status", p.Status, "error", err)
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", retryAfter)
+	}
+	write(w, p.Status, "application/problem+json", p)
+}
+
+// refuse answers a request that has no route as the other errors are answered: refusal is what the mux would say, in
+// plain text. It reports false when that is something else, such as the way to the path without double slashes.
+func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Handler) bool {
+	said := verdict{header: http.Header{}}
+	refusal.ServeHTTP(&said, r)
+	switch said.status {
+	case http.StatusNotFound:
+		a.Fail(w, r, fmt.Errorf("%w: %.200q", errNoRoute, r.URL.Path))
+	case http.StatusMethodNotAllowed:
+		allowed := said.header.Get("Allow")
+		w.Header().Set("Allow", allowed)
+		a.Fail(w, r, fmt.Errorf("%w: %.20q, want one of %s", errMethod, r.Method, allowed))
+	default:
+		return false
+	}
+	return true
+}
+
+// verdict is an answer without its body.
+type verdict struct {
+	header http.Header
+	status int
+}
+
+func (v *verdict) Header() http.Header         { return v.header }
+func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
+func (v *verdict) WriteHeader(status int)      { v.status = status }
+
+// WriteJSON answers with JSON, and a line break for those who read it in a terminal.
+func WriteJSON(w http.ResponseWriter, status int, body any) {
+	write(w, status, "application/json", body)
+}
+
+func write(w http.ResponseWriter, status int, contentType string, body any) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		http.Error(w, "encoding the answer failed", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// Body reads the body of a request, of at most limit bytes. The error matches [ErrBody] or [ErrBodyTooLarge].
+func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fmt.Errorf("%w of %d KiB", ErrBodyTooLarge, limit>>10)
+	}
+	return nil, errors.Join(ErrBody, err)
+}
+
+// PathEscape makes any id one segment of a path. Dots alone would be taken for the way to another folder.
+func PathEscape(id string) string {
+	if id == "." || id == ".." {
+		return strings.ReplaceAll(id, ".", "%2E")
+	}
+	return url.PathEscape(id)
+}

@@ -1,0 +1,119 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+)
+
+const (
+	// drainTimeout bounds how long requests under way are waited for.
+	drainTimeout = 5 * time.Second
+
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// None is the address to listen on that stands for no HTTP at all.
+const None = "-"
+
+// ServerConfig says what is served, and where.
+type ServerConfig struct {
+	// Exports take the traces and metrics of requests. Defaults to none.
+	Exports *export.Exports
+
+	// Handler answers. Required.
+	Handler http.Handler
+
+	// Name is the service's. Required.
+	Name string
+
+	// WriteTimeout bounds an answer; streams set their own. Defaults to 1 minute.
+	WriteTimeout time.Duration
+}
+
+// Server is an HTTP server whose every wait is bounded. A nil one is none.
+type Server struct {
+	listener net.Listener
+	name     string
+	server   *http.Server
+}
+
+// Listen takes an address, such as ":8080" or "127.0.0.1:0". "-" is none: a nil server, without an error.
+func Listen(ctx context.Context, name, address string) (*Server, error) {
+	if address == None {
+		return nil, nil //nolint:nilnil // says so
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s: listen on %q: %w", name, address, err)
+	}
+	return On(name, listener), nil
+}
+
+// On returns a server that will take its connections from a listener.
+func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
+
+// Serve answers requests, as one of the parts, until Stop. Open event streams end with Stop at once: it would wait for
+// them otherwise.
+func (s *Server) Serve(parts *Parts, cfg ServerConfig) {
+	if s == nil {
+		return
+	}
+	base, endStreams := context.WithCancel(parts.ctx)
+	s.server = &http.Server{
+		Handler:           observed(cfg.Name, cfg.Exports, cfg.Handler),
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      cmp.Or(cfg.WriteTimeout, time.Minute),
+		IdleTimeout:       idleTimeout,
+	}
+	s.server.RegisterOnShutdown(endStreams)
+	parts.Go(func(context.Context) error {
+		defer endStreams()
+		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("%s: serve HTTP: %w", s.name, err)
+		}
+		return nil
+	})
+}
+
+// URL is the base URL, "" when there is no server.
+func (s *Server) URL() string {
+	if s == nil {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// Stop takes no more requests, and waits for those under way. Those that take longer than 5 seconds are cut off.
+func (s *Server) Stop() error {
+	if s == nil {
+		return nil
+	}
+	if s.server == nil {
+		return s.listener.Close() //nolint:wrapcheck // cannot fail but by being closed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout) //nolint:forbidigo // the caller's may be over
+	defer cancel()
+	if err := s.server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%s: requests still under way after %s are cut off: %w", s.name, drainTimeout, err), s.server.Close())
+	}
+	return nil
+}

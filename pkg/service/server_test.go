@@ -1,0 +1,279 @@
+package service_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service"
+)
+
+var errSold = errors.New("it is sold")
+
+// shop is a running server with some routes.
+type shop struct {
+	client *http.Client
+	parts  *service.Parts
+	server *service.Server
+}
+
+func sort(err error) service.Problem {
+	if errors.Is(err, errSold) {
+		return service.Problem{Status: http.StatusConflict, Code: "SOLD"}
+	}
+	return service.Problem{}
+}
+
+// open serves until the test ends, with what route adds.
+func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *shop {
+	t.Helper()
+	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Logger, cfg.Name, cfg.Sort, cfg.Version = slog.New(slog.DiscardHandler), "shop", sort, "1.2.3"
+	if cfg.Ready == nil {
+		cfg.Ready = func(context.Context) map[string]error { return nil }
+	}
+	router := service.NewRouter(cfg)
+	if route != nil {
+		route(router)
+	}
+	s := &shop{client: &http.Client{Transport: &http.Transport{}}, parts: service.NewParts(t.Context()), server: server}
+	server.Serve(s.parts, service.ServerConfig{Exports: cfg.Exports, Handler: router, Name: "shop"})
+	t.Cleanup(func() {
+		if err := errors.Join(server.Stop(), s.parts.Stop()); err != nil {
+			t.Error(err)
+		}
+		s.client.CloseIdleConnections()
+	})
+	return s
+}
+
+// reply is an answer without its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
+func (s *shop) call(t *testing.T, method, path, body string) (reply, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.server.URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header}, string(text)
+}
+
+// Each error is one problem, with no more than the client may know.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	failures := map[string]error{
+		"sold":     fmt.Errorf("item 7: %w", errSold),
+		"invalid":  &contracts.ValidationError{Type: "Order", Fields: []contracts.FieldError{{Path: "/n", Problem: "is required"}}},
+		"slow":     fmt.Errorf("read: %w", context.DeadlineExceeded),
+		"stopping": fmt.Errorf("read: %w", service.ErrStopping),
+		"secret":   errors.New("password is hunter2"),
+	}
+	s := open(t, service.RouterConfig{}, func(r *service.Router) {
+		r.Handle("POST /v1/{what}", func(w http.ResponseWriter, r *http.Request) error {
+			if _, err := service.Body(w, r, 2<<10); err != nil {
+				return err
+			}
+			return failures[r.PathValue("what")]
+		})
+	})
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               service.Problem
+	}{
+		{"POST", "/v1/sold", "", 409, service.Problem{Code: "SOLD", Detail: "item 7: it is sold"}},
+		{"POST", "/v1/invalid", "", 400, service.Problem{Detail: "contracts: invalid Order: /n is required"}},
+		{"POST", "/v1/slow", "", 503, service.Problem{Detail: "the store does not answer"}},
+		{"POST", "/v1/stopping", "", 503, service.Problem{Detail: "the service is stopping"}},
+		{"POST", "/v1/secret", "", 500, service.Problem{Detail: "see the service's log"}},
+		{"POST", "/v1/large", strings.Repeat("x", 2<<10+1), 413, service.Problem{Detail: "the body is over the limit of 2 KiB"}},
+		{"GET", "/v1/sold", "", 405, service.Problem{Detail: `not a method of this resource: "GET", want one of POST`}},
+		{"GET", "/v2", "", 404, service.Problem{Detail: `there is no such resource: "/v2"`}},
+	} {
+		resp, text := s.call(t, c.method, c.path, c.body)
+		var p service.Problem
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if resp.StatusCode != c.status || p.Status != c.status || p.Title != http.StatusText(c.status) || p.Type != "about:blank" ||
+			p.Detail != c.want.Detail || p.Code != c.want.Code || (len(p.Errors) == 1) != (c.path == "/v1/invalid") ||
+			resp.Header.Get("Content-Type") != "application/problem+json" ||
+			(resp.Header.Get("Retry-After") != "") != (c.status == 503) || (resp.Header.Get("Allow") != "") != (c.status == 405) {
+			t.Errorf("%s %s is %d %v %s", c.method, c.path, resp.StatusCode, resp.Header, text)
+		}
+	}
+}
+
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	exports, err := export.Start(t.Context(), export.Config{Service: "shop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := open(t, service.RouterConfig{Exports: exports}, nil)
+	bad := open(t, service.RouterConfig{Ready: func(context.Context) map[string]error {
+		return map[string]error{"b": errSold, "a": nil}
+	}}, nil)
+	for _, c := range []struct {
+		shop   *shop
+		path   string
+		status int
+		want   string
+	}{
+		{good, "/livez", 200, "ok\n"},
+		{good, "/readyz", 200, "ok\n"},
+		{good, "/version", 200, "1.2.3\n"},
+		{good, "/metrics", 200, "go_goroutines"},
+		{bad, "/livez", 200, "ok\n"},
+		{bad, "/readyz", 503, "[+]a ok\n[-]b failed: it is sold\n"},
+		{bad, "/metrics", 404, "no such resource"},
+	} {
+		if resp, text := c.shop.call(t, http.MethodGet, c.path, ""); resp.StatusCode != c.status || !strings.Contains(text, c.want) {
+			t.Errorf("%s is %d %s", c.path, resp.StatusCode, text)
+		}
+	}
+}
+
+func TestListen(t *testing.T) {
+	t.Parallel()
+	none, err := service.Listen(t.Context(), "shop", service.None)
+	if err != nil || none != nil || none.URL() != "" || none.Stop() != nil {
+		t.Errorf("%v, %v", none, err)
+	}
+	none.Serve(service.NewParts(t.Context()), service.ServerConfig{})
+	taken, err := service.Listen(t.Context(), "shop", ":0")
+	if err != nil || !strings.HasPrefix(taken.URL(), "http://127.0.0.1:") {
+		t.Fatalf("%v, %v", taken, err)
+	}
+	if _, err := service.Listen(t.Context(), "shop", strings.TrimPrefix(taken.URL(), "http://127.0.0.1")); err == nil || !strings.Contains(err.Error(), "shop: listen on") {
+		t.Errorf("got %v", err)
+	}
+	if err := taken.Stop(); err != nil { // without ever having served
+		t.Error(err)
+	}
+}
+
+// An open stream says what happened, that it is alive, and ends when the server does.
+func TestStreamEndsWithTheServer(t *testing.T) {
+	t.Parallel()
+	asked := make(chan string, 1)
+	s := open(t, service.RouterConfig{}, func(r *service.Router) {
+		r.Handle("GET /events", func(w http.ResponseWriter, r *http.Request) error {
+			asked <- service.LastEventID(r)
+			stream, err := service.OpenStream(w)
+			for n := 0; err == nil; n++ {
+				if _, err = service.Wait(r.Context(), time.Millisecond, func(ctx context.Context) (int, error) {
+					<-ctx.Done()
+					return 0, ctx.Err()
+				}); !errors.Is(err, service.ErrIdle) {
+					break
+				}
+				if err = stream.Heartbeat(); err == nil && n == 0 {
+					err = stream.Event("7", "status", map[string]int{"n": 1})
+				}
+			}
+			return nil
+		})
+	})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL()+"/events?last_event_id=6", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	var text strings.Builder
+	for lines.Scan() {
+		text.WriteString(lines.Text() + "\n")
+		if lines.Text() == `data: {"n":1}` {
+			break
+		}
+	}
+	if id := <-asked; id != "6" || text.String() != "retry: 2000\n\n: heartbeat\n\nid: 7\nevent: status\ndata: {\"n\":1}\n" {
+		t.Errorf("asked with %q: %q", id, text.String())
+	}
+	if err := s.server.Stop(); err != nil { // does not wait for the stream, and cuts nothing off
+		t.Error(err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Errorf("the stream is cut off: %v", err)
+	}
+}
+
+// One part that ends by itself ends the whole, and says why.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	parts := service.NewParts(ctx)
+	cancel() // what starts a service may be over long before it
+	broken := make(chan struct{})
+	parts.Go(func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
+	parts.Go(func(ctx context.Context) error {
+		<-broken
+		return errors.Join(errSold, ctx.Err())
+	})
+	select {
+	case <-parts.Ended():
+		t.Error("it is over before anything has ended")
+	default:
+	}
+	close(broken)
+	<-parts.Ended()
+	if err := parts.Stop(); !errors.Is(err, errSold) || errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPathEscape(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{"a": "a", ".": "%2E", "..": "%2E%2E", "a/b": "a%2Fb", "...": "...", "שלום": "%D7%A9%D7%9C%D7%95%D7%9D"} {
+		if got := service.PathEscape(id); got != want {
+			t.Errorf("%q is %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestConnectSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for want, cfg := range map[string]service.NATS{
+		"shop: connect to nats://127.0.0.1:1": {URL: "nats://127.0.0.1:1"},
+		"shop: NATS_NKEY":                     {URL: service.DefaultURL, Nkey: "/nonexistent"},
+	} {
+		cfg.Name, cfg.Logger = "shop", slog.New(slog.DiscardHandler)
+		if _, err := cfg.Connect(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}

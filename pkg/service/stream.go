@@ -1,0 +1,86 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// streamTimeout bounds the writing of one event to a client that does not read.
+const streamTimeout = 10 * time.Second
+
+// ErrIdle is returned by [Wait] when nothing happened for as long as it waits.
+var ErrIdle = errors.New("nothing happened")
+
+// Stream writes server-sent events, as the HTML standard has them
+// (https://html.spec.whatwg.org/multipage/server-sent-events.html), to a client that may have stopped to read. Its errors
+// say that the client has gone: it comes back with the id of what it saw.
+type Stream struct {
+	control *http.ResponseController
+	w       http.ResponseWriter
+}
+
+// OpenStream begins an event stream. Nothing else may be written to w from here on.
+func OpenStream(w http.ResponseWriter) (*Stream, error) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	s := &Stream{control: http.NewResponseController(w), w: w}
+	// The server's deadline for reading a request would end the stream.
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("set deadline: %w", err)
+	}
+	if err := s.write("retry: 2000\n\n"); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Event sends one event. The id and the kind have no line breaks. An empty id makes the client forget the one it has.
+func (s *Stream) Event(id, kind string, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("encode event: %w", err)
+	}
+	return s.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, data))
+}
+
+// Heartbeat sends a comment, so that proxies keep an idle stream open.
+func (s *Stream) Heartbeat() error { return s.write(": heartbeat\n\n") }
+
+func (s *Stream) write(text string) error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(streamTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := s.control.Flush(); err != nil {
+		return fmt.Errorf("flush: %w", err)
+	}
+	return nil
+}
+
+// LastEventID is what the client saw last: the header that EventSource sends when it comes back, or the query parameter
+// for those who cannot set headers.
+func LastEventID(r *http.Request) string {
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		return id
+	}
+	return r.URL.Query().Get("last_event_id")
+}
+
+// Wait calls next with a context that ends after idle. The error is [ErrIdle] when that is why there is nothing.
+func Wait[T any](ctx context.Context, idle time.Duration, next func(context.Context) (T, error)) (T, error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, idle, ErrIdle)
+	defer cancel()
+	got, err := next(waiting)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), ErrIdle) {
+		err = ErrIdle
+	}
+	return got, err
+}
