@@ -5,26 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
 	"path"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/caarlos0/env/v11"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 )
 
-// envPrefix starts the names of all variables but those that are kept from before, or shared by everything on NATS.
-const envPrefix = "ENRICHER_"
+// name is the service's, in logs, errors, subjects and environment variables.
+const name = "enricher"
 
 // Config says how the enricher runs. The tags name the environment variables that [FromEnvironment] reads.
 type Config struct {
@@ -50,6 +47,10 @@ type Config struct {
 
 	// Enabled looks places up; when it is off requests are answered as they came. Defaults to false.
 	Enabled bool `env:"ENABLE_WOLT_ENRICHMENT"`
+
+	// Exports take metrics, which /metrics shows, and traces. Who brings them stops them. Defaults to what the
+	// environment says for [Run], see the package export, and to none for [Start].
+	Exports *export.Exports `env:"-"`
 
 	// FoundTTL is how long an answer FOUND is kept. Defaults to 7 days.
 	FoundTTL time.Duration `env:"ENRICHER_FOUND_TTL"`
@@ -107,53 +108,18 @@ type Config struct {
 // variable that begins like one of ours and is not, is reported at once.
 //
 // [Run] and [Start] check what the values mean.
-func FromEnvironment() (Config, error) { return fromEnvironment(env.ToMap(os.Environ())) }
+func FromEnvironment() (Config, error) { return fromEnvironment(service.Environment()) }
 
-func fromEnvironment(environment map[string]string) (Config, error) {
-	var cfg Config
-	known := variables()
-	errs := unreadable(env.ParseWithOptions(&cfg, env.Options{Environment: environment}), known, environment)
-	for _, name := range slices.Sorted(maps.Keys(environment)) {
-		if strings.HasPrefix(name, envPrefix) && !slices.Contains(slices.Collect(maps.Values(known)), name) {
-			errs = append(errs, fmt.Errorf("enricher: unknown environment variable %s: is it misspelt?", name))
-		}
-	}
-	return cfg, errors.Join(errs...)
-}
-
-// variables are the names of the variables by those of the fields.
-func variables() map[string]string {
-	names := map[string]string{}
-	for field := range reflect.TypeFor[Config]().Fields() {
-		if name := field.Tag.Get("env"); name != "-" {
-			names[field.Name] = name
-		}
-	}
-	return names
-}
-
-// unreadable names the variables in the errors of the parser, which speaks of fields.
-func unreadable(err error, names, environment map[string]string) []error {
-	var all env.AggregateError
-	if !errors.As(err, &all) {
-		return []error{err}
-	}
-	errs := make([]error, len(all.Errors))
-	for i, err := range all.Errors {
-		errs[i] = fmt.Errorf("enricher: %w", err)
-		if parse, ok := errors.AsType[env.ParseError](err); ok {
-			name := names[parse.Name]
-			errs[i] = fmt.Errorf("enricher: %s is %q: want a value of the kind %s: %w", name, environment[name], parse.Type, parse.Err)
-		}
-	}
-	return errs
+func fromEnvironment(environment map[string]string) (cfg Config, err error) {
+	err = service.Read(name, environment, &cfg)
+	return cfg, err
 }
 
 func (cfg Config) withDefaults() Config {
 	cfg.AckWait = cmp.Or(cfg.AckWait, 5*time.Second)
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 32)
 	cfg.Listen = cmp.Or(cfg.Listen, ":8080")
-	cfg.NATSURL = cmp.Or(cfg.NATSURL, "nats://127.0.0.1:4222")
+	cfg.NATSURL = cmp.Or(cfg.NATSURL, service.DefaultURL)
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
 	cfg.Version = cmp.Or(cfg.Version, "0.0.0-dev")
 	if cfg.Logger == nil {
@@ -193,11 +159,11 @@ func (cfg Config) validate() error {
 	case cfg.WoltURL == "" && cfg.Catalog == "":
 		bad("no provider: set ENRICHER_CATALOG to a file of venues, or ENRICHER_WOLT_URL")
 	}
-	return errors.Join(append(errs, cfg.service(cfg.Providers).Validate())...)
+	return errors.Join(append(errs, cfg.answering(cfg.Providers).Validate())...)
 }
 
-// service is the part of the configuration that is about answering and looking up.
-func (cfg Config) service(providers []provider.Provider) enrich.Config {
+// answering is the part of the configuration that is about answering and looking up.
+func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
 		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,

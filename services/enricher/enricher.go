@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
@@ -25,12 +25,6 @@ const (
 	// consumerName is the durable consumer that all instances share.
 	consumerName = "enricher"
 
-	// inboxPrefix is where answers arrive: what the permissions in deploy/nats let the enricher subscribe to.
-	inboxPrefix = "_INBOX_enricher"
-
-	// drainTimeout bounds how long HTTP requests under way are waited for.
-	drainTimeout = 5 * time.Second
-
 	// readyTimeout bounds one check of readiness.
 	readyTimeout = time.Second
 )
@@ -40,22 +34,18 @@ type Stats = enrich.Stats
 
 // Enricher is a running enricher.
 type Enricher struct {
-	cfg      Config
-	nc       *nats.Conn
-	service  *enrich.Service
-	micro    *natsapi.API
-	listener net.Listener
-	api      *httpapi.API
-	server   *http.Server
+	cfg       Config
+	nc        *nats.Conn
+	service   *enrich.Service
+	telemetry *natsotel.Telemetry
+	micro     *service.Micro
+	api       *httpapi.API
+	parts     *service.Parts
+	server    *service.Server
 
-	cancel      context.CancelFunc // ends the worker
-	stopped     chan struct{}      // the worker or the HTTP server has ended
 	stopOnce    sync.Once
 	stopErr     error
 	workerState atomic.Pointer[workerState]
-	running     sync.WaitGroup
-	mu          sync.Mutex
-	errs        []error
 }
 
 type workerState struct{ reason error }
@@ -63,13 +53,21 @@ type workerState struct{ reason error }
 var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Run connects to NATS, serves until ctx ends, and stops: requests and jobs under way are finished.
-func Run(ctx context.Context, cfg Config) error {
+func Run(ctx context.Context, cfg Config) (err error) {
 	cfg = cfg.withDefaults()
-	nc, err := connect(cfg)
+	nc, err := service.NATS{
+		CA: cfg.NATSCA, Creds: cfg.NATSCreds, Logger: cfg.Logger, Name: name, Nkey: cfg.NATSNkey, URL: cfg.NATSURL,
+	}.Connect()
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	if cfg.Exports == nil {
+		if cfg.Exports, err = export.Start(ctx, export.Config{Service: name, Version: cfg.Version}); err != nil {
+			return fmt.Errorf("enricher: %w", err)
+		}
+		defer func() { err = errors.Join(err, service.StopExports(ctx, cfg.Exports)) }()
+	}
 	e, err := Start(ctx, nc, cfg)
 	if err != nil {
 		return err
@@ -77,34 +75,9 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Logger.InfoContext(ctx, "enricher: ready", "http", e.URL(), "nats", nc.ConnectedUrlRedacted())
 	select {
 	case <-ctx.Done():
-	case <-e.stopped:
+	case <-e.parts.Ended():
 	}
 	return e.Stop()
-}
-
-func connect(cfg Config) (*nats.Conn, error) {
-	options := []nats.Option{
-		nats.Name("enricher"), nats.MaxReconnects(-1), nats.CustomInboxPrefix(inboxPrefix), nats.PermissionErrOnSubscribe(true),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { cfg.Logger.Error("enricher: NATS", "error", err) }),
-	}
-	if cfg.NATSCreds != "" {
-		options = append(options, nats.UserCredentials(cfg.NATSCreds))
-	}
-	if cfg.NATSCA != "" {
-		options = append(options, nats.RootCAs(cfg.NATSCA))
-	}
-	if cfg.NATSNkey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(cfg.NATSNkey)
-		if err != nil {
-			return nil, fmt.Errorf("enricher: NATS_NKEY: %w", err)
-		}
-		options = append(options, nkey)
-	}
-	nc, err := nats.Connect(cfg.NATSURL, options...)
-	if err != nil {
-		return nil, fmt.Errorf("enricher: connect to %s: %w (is the server running? set NATS_URL)", cfg.NATSURL, err)
-	}
-	return nc, nil
 }
 
 // Start begins to serve on a connection that the caller keeps open until after Stop.
@@ -121,14 +94,23 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Enricher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
 	}
-	if err := prepareAssets(ctx, js, cfg); err != nil {
+	if err := (service.Assets{
+		Create: cfg.CreateAssets, Logger: cfg.Logger, Name: name, Streams: assets,
+		Options: contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage},
+	}).Prepare(ctx, js); err != nil {
 		return nil, err
 	}
-	service, err := enrich.New(ctx, js, cfg.service(providers))
+	telemetry, err := service.Telemetry(name, cfg.Exports)
 	if err != nil {
 		return nil, err
 	}
-	e := &Enricher{cfg: cfg, nc: nc, service: service, stopped: make(chan struct{})}
+	settings := cfg.answering(providers)
+	settings.Inject, settings.Observe = telemetry.Inject, telemetry.Observe(contracts.BucketEnrich)
+	answers, err := enrich.New(ctx, js, settings)
+	if err != nil {
+		return nil, err
+	}
+	e := &Enricher{cfg: cfg, nc: nc, parts: service.NewParts(ctx), service: answers, telemetry: telemetry}
 	if err := e.start(ctx, js); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
@@ -142,54 +124,39 @@ var assets = []string{
 	"KV_" + contracts.BucketEnrich, "KV_" + contracts.BucketJobs, "KV_" + contracts.BucketRequests,
 }
 
-// prepareAssets makes the streams and buckets, or checks those that the enricher works with: one that is missing is an
-// error, one that is set otherwise than declared is logged.
-func prepareAssets(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
-	if cfg.CreateAssets {
-		if _, err := contracts.Apply(ctx, js, all, contracts.ApplyOptions{}); err != nil {
-			return fmt.Errorf("enricher: create streams and buckets: %w", err)
-		}
-		return nil
-	}
-	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(assets, c.Name) })
-	differences, err := contracts.Check(ctx, js, ours)
-	if err != nil {
-		return fmt.Errorf("enricher: check streams and buckets: %w", err)
-	}
-	var missing []error
-	for _, d := range differences {
-		if d.Missing {
-			missing = append(missing, fmt.Errorf(
-				"enricher: stream %s is missing: have an administrator make it, or set ENRICHER_CREATE_ASSETS", d.Stream))
-			continue
-		}
-		cfg.Logger.WarnContext(ctx, "enricher: a stream is not as declared", "difference", d)
-	}
-	return errors.Join(missing...)
-}
-
 func (e *Enricher) start(ctx context.Context, js jetstream.JetStream) error {
 	w, err := e.newWorker(js)
 	if err != nil {
 		return err
 	}
-	if e.cfg.Listen != "-" {
-		var lc net.ListenConfig
-		if e.listener, err = lc.Listen(ctx, "tcp", e.cfg.Listen); err != nil {
-			return fmt.Errorf("enricher: listen on %q: %w", e.cfg.Listen, err)
-		}
-	}
-	if e.micro, err = natsapi.Start(e.nc, e.service, e.cfg.Version, e.cfg.Logger); err != nil {
+	if e.server, err = service.Listen(ctx, name, e.cfg.Listen); err != nil {
 		return err
 	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	e.cancel = cancel
-	e.running.Go(func() { e.ended(w.Run(run)) })
-	if e.listener != nil {
-		e.serve(run)
+	if e.cfg.Exports != nil {
+		if err := e.watchStats(); err != nil {
+			return err
+		}
 	}
+	if e.micro, err = service.StartMicro(e.nc, service.MicroConfig{
+		Description: "Attaches delivery links to restaurants", Endpoints: natsapi.Endpoints(e.service), Logger: e.cfg.Logger,
+		Name: name, Sort: enrich.Problem, Version: e.cfg.Version,
+	}); err != nil {
+		return err
+	}
+	e.parts.Go(w.Run)
+	e.serve()
 	return nil
+}
+
+// serve answers HTTP, as one of the parts.
+func (e *Enricher) serve() {
+	router := service.NewRouter(service.RouterConfig{
+		Exports: e.cfg.Exports, Logger: e.cfg.Logger, Name: name, Ready: e.ready, Sort: enrich.Problem, Version: e.cfg.Version,
+	})
+	e.api = httpapi.Add(httpapi.Config{Origins: e.cfg.Origins, Router: router, Service: e.service})
+	e.server.Serve(e.parts, service.ServerConfig{
+		Exports: e.cfg.Exports, Handler: router, Name: name, WriteTimeout: contracts.MaxWait + 30*time.Second,
+	})
 }
 
 func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
@@ -197,10 +164,11 @@ func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
 	w, err := worker.New(js, worker.Config{
 		AckWait: e.cfg.AckWait, AutoCreate: e.cfg.CreateAssets, Bucket: contracts.BucketJobs, Concurrency: e.cfg.Concurrency,
 		Consumer: consumerName, Logger: e.cfg.Logger, Stream: contracts.StreamEnrichJobs,
-		Hooks: worker.Hooks{
+		Hooks: e.telemetry.Hooks(worker.Hooks{
 			Ready:   func(_ bool, reason error) { e.workerState.Store(&workerState{reason: reason}) },
 			Settled: e.service.Settled,
-		},
+		}),
+		Middleware: []worker.Middleware{e.telemetry.Middleware},
 	})
 	if err != nil {
 		return nil, err
@@ -209,44 +177,6 @@ func (e *Enricher) newWorker(js jetstream.JetStream) (*worker.Worker, error) {
 		return nil, err
 	}
 	return w, nil
-}
-
-// serve answers HTTP until the server is shut down. Open event streams end with the base context: a shutdown would wait
-// for them otherwise.
-func (e *Enricher) serve(ctx context.Context) {
-	base, endStreams := context.WithCancel(ctx)
-	e.api = httpapi.New(httpapi.Config{
-		Logger: e.cfg.Logger, Origins: e.cfg.Origins, Ready: e.ready, Service: e.service, Version: e.cfg.Version,
-	})
-	e.server = &http.Server{
-		Handler:           e.api,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      contracts.MaxWait + 30*time.Second, // streams set their own
-		IdleTimeout:       2 * time.Minute,
-	}
-	e.server.RegisterOnShutdown(endStreams)
-	e.running.Go(func() {
-		defer endStreams()
-		if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-			e.ended(fmt.Errorf("enricher: serve HTTP: %w", err))
-		}
-	})
-}
-
-// ended notes that a part of the enricher has ended; unless Stop asked for it, the whole is over.
-func (e *Enricher) ended(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err != nil {
-		e.errs = append(e.errs, err)
-	}
-	select {
-	case <-e.stopped:
-	default:
-		close(e.stopped)
-	}
 }
 
 // ready runs the checks of readiness.
@@ -263,19 +193,7 @@ func (e *Enricher) ready(ctx context.Context) map[string]error {
 }
 
 // URL is the base URL of the HTTP API, or "" when there is none.
-func (e *Enricher) URL() string {
-	if e.listener == nil {
-		return ""
-	}
-	host, port, err := net.SplitHostPort(e.listener.Addr().String())
-	if err != nil {
-		return ""
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return "http://" + net.JoinHostPort(host, port)
-}
+func (e *Enricher) URL() string { return e.server.URL() }
 
 // Enrich answers a request without a network in between. It returns an error that names every failing field when the
 // request is invalid. See the package for costs.
@@ -303,26 +221,11 @@ func (e *Enricher) Stop() error {
 }
 
 func (e *Enricher) stop() error {
-	var errs []error
-	if e.micro != nil {
-		errs = append(errs, e.micro.Stop())
-	}
-	if e.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout) //nolint:forbidigo // the caller's may be over
-		defer cancel()
-		if err := e.server.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("enricher: requests still under way after %s are cut off: %w", drainTimeout, err), e.server.Close())
-		}
+	err := errors.Join(e.micro.Stop(), e.server.Stop())
+	if e.api != nil {
 		e.api.Wait()
-	} else if e.listener != nil {
-		errs = append(errs, e.listener.Close())
 	}
-	if e.cancel != nil {
-		e.cancel()
-	}
-	e.running.Wait()
+	err = errors.Join(err, e.parts.Stop())
 	e.service.Close()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return errors.Join(append(errs, e.errs...)...)
+	return err
 }

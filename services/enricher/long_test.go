@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
@@ -43,20 +45,19 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 // TestLongAnswers: the time that a client has to send its request does not end a stream of events, nor a request that
 // waits.
 func TestLongAnswers(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		nc, js := natstest.Connect(t, srv)
-		if err := prepareAssets(t.Context(), js, config().withDefaults()); err != nil {
+		if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		service, err := enrich.New(t.Context(), js, config().service(config().Providers))
+		answers, err := enrich.New(t.Context(), js, config().answering(config().Providers))
 		if err != nil {
 			t.Fatal(err)
 		}
 		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		e := &Enricher{cfg: config(), nc: nc, service: service, stopped: make(chan struct{}), listener: listener}
+		e := &Enricher{cfg: config(), nc: nc, parts: service.NewParts(t.Context()), server: service.On(name, listener), service: answers}
 		e.workerState.Store(&workerState{})
-		e.serve(t.Context())
+		e.serve()
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
 		defer client.CloseIdleConnections()
 		if e.URL() != "http://127.0.0.1:80" {

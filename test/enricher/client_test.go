@@ -35,7 +35,7 @@ var errRepeated = errors.New("told again")
 
 // run asks and listens until everything is told.
 func (c *client) run(ctx context.Context) error {
-	for {
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		pending, err := c.ask(ctx)
 		if err == nil && pending == 0 {
 			return nil
@@ -46,16 +46,22 @@ func (c *client) run(ctx context.Context) error {
 		if err == nil || errors.Is(err, errRepeated) {
 			return err
 		}
-		if !backOff(ctx) {
+		if !backOff(ctx, wait) {
 			return fmt.Errorf("%s: %w (last: %w)", c.req.RequestID, ctx.Err(), err)
 		}
 	}
 }
 
-// backOff is the pause of a client between two tries.
-func backOff(ctx context.Context) bool {
+// The pauses of a client between two tries. They grow, so that hundreds of clients do not keep a machine too busy to
+// answer any of them.
+const (
+	minWait = 50 * time.Millisecond
+	maxWait = 4 * time.Second
+)
+
+func backOff(ctx context.Context, wait time.Duration) bool {
 	select {
-	case <-time.After(20*time.Millisecond + rand.N(60*time.Millisecond)):
+	case <-time.After(wait/2 + rand.N(wait)):
 		return true
 	case <-ctx.Done():
 		return false
@@ -90,6 +96,9 @@ func (c *client) ask(ctx context.Context) (pending int, err error) {
 	for _, r := range answer.Results {
 		c.states[r.PlaceID], _ = r.State("wolt")
 	}
+	if answer.Skipped != "" {
+		return answer.Pending, fmt.Errorf("ask: skipped: %s", answer.Skipped)
+	}
 	return answer.Pending, nil
 }
 
@@ -98,12 +107,12 @@ var errUnknown = errors.New("the request is unknown: ask again")
 // follow listens until everything is told, over as many connections as it takes.
 func (c *client) follow(ctx context.Context) error {
 	c.lastID = ""
-	for {
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		complete, err := c.listen(ctx)
 		if complete || errors.Is(err, errUnknown) || errors.Is(err, errRepeated) {
 			return err
 		}
-		if !backOff(ctx) {
+		if !backOff(ctx, wait) {
 			return fmt.Errorf("follow: %w (last: %w)", ctx.Err(), err)
 		}
 		c.resumes++

@@ -18,7 +18,6 @@ import (
 // TestBacklogLongerThanTheClaim asks for a place again after its claim has expired, twice, while its job waits: nobody
 // works. The place is queued once; the worker that comes at last adopts the latest claim, and asks the provider once.
 func TestBacklogLongerThanTheClaim(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
 		i := newInstance(t, srv, p)
@@ -58,7 +57,6 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 // TestBacklogBehindABlockedProvider is the same with a worker whose only slot is taken: the provider holds another
 // place until the attempt times out, again and again.
 func TestBacklogBehindABlockedProvider(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
 			if place.Name != "Pizza House" {
@@ -101,6 +99,29 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}
 		if n := p.count("Pizza House"); n != 1 {
 			t.Errorf("the place was searched for %d times, want once", n)
+		}
+	})
+}
+
+// TestBusyProvider: a place waits for its turn for as long as it takes, longer than for the limits of the far side. That
+// uses no attempt and counts as no search.
+func TestBusyProvider(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const refusals, after = 50, 15 * time.Second
+		p := &far{search: failTimes(refusals, &provider.Error{Kind: provider.KindBusy, Provider: "wolt", RetryAfter: after})}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		began := time.Now()
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		wantStatus(t, follow(t, i, "req-1", time.Hour)["id-Pizza-House"], contracts.StatusFound)
+		if took := time.Since(began); took < refusals*after || took < limitedFor {
+			t.Errorf("told after %s", took)
+		}
+		if stats := i.Stats(); stats.ProviderCalls != 1 || stats.Errors != 0 || p.total() != refusals+1 {
+			t.Errorf("stats are %+v after %d searches, want one that counts", stats, p.total())
+		}
+		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {
+			t.Errorf("%d failures logged, %d dead letters: nobody failed", n, i.letters(t))
 		}
 	})
 }

@@ -105,7 +105,7 @@ func (s *Service) claim(ctx context.Context, t *target) bool {
 
 // take claims the slot and queues the job.
 func (s *Service) take(ctx context.Context, t *target) (holds *kvlock.Slot, reason SkipReason) {
-	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Revision: t.revision})
+	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Seen: t.seen})
 	var taken *kvlock.TakenError
 	switch {
 	case errors.As(err, &taken):

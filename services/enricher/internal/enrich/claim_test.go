@@ -14,7 +14,6 @@ import (
 // TestSharedClaims: a request that wants a place which another one of this process claims just now waits for what that
 // comes to, and claims nothing itself; if that takes too long it is answered.
 func TestSharedClaims(t *testing.T) {
-	t.Parallel()
 	link := linkOf("Pizza House")
 	for name, c := range map[string]struct {
 		come   func(call *claimCall) // nil: nothing comes in time
@@ -29,7 +28,6 @@ func TestSharedClaims(t *testing.T) {
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				i := newInstance(t, srv, &far{})
 				call, first := i.claims.join(pizzaKey)
@@ -38,7 +36,10 @@ func TestSharedClaims(t *testing.T) {
 				}
 				began := time.Now()
 				answer := make(chan contracts.EnrichResponse, 1)
-				go func() { answer <- i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")}) }()
+				go func() {
+					defer close(answer)
+					answer <- i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+				}()
 				synctest.Wait()
 				if len(answer) > 0 {
 					t.Error("answered before the other request knew")

@@ -2,12 +2,16 @@ package enrich
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -27,6 +31,9 @@ type Config struct {
 	// FoundTTL is how long an answer FOUND is kept, ±10 %. Defaults to 7 days.
 	FoundTTL time.Duration
 
+	// Inject writes trace context into the headers of a job. Defaults to none.
+	Inject func(ctx context.Context, header nats.Header)
+
 	// LeaseTTL is how long a place that a worker looks up stays the worker's when it does not renew that, in whole
 	// seconds: how soon another worker takes over from one that was killed. Defaults to 10 seconds, about as long
 	// as a change of the stream's leader takes.
@@ -40,6 +47,9 @@ type Config struct {
 
 	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
 	NotFoundTTL time.Duration
+
+	// Observe is told what happens to slots. Defaults to nothing.
+	Observe func(context.Context, kvlock.Event)
 
 	// Providers are asked about every place. At least one, with different names. Required.
 	Providers []provider.Provider
@@ -65,6 +75,9 @@ func (cfg Config) withDefaults() Config {
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
 	cfg.UnresolvedTTL = cmp.Or(cfg.UnresolvedTTL, time.Minute)
+	if cfg.Inject == nil {
+		cfg.Inject = func(context.Context, nats.Header) {}
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

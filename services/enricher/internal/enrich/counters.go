@@ -14,7 +14,7 @@ type Stats struct {
 	Places        int64                `json:"places"`         // asked for, each provider counted
 	Hits          int64                `json:"hits"`           // answered from a slot
 	Jobs          int64                `json:"jobs"`           // queued
-	ProviderCalls int64                `json:"provider_calls"` // searches begun by jobs
+	ProviderCalls int64                `json:"provider_calls"` // searches made by jobs
 	Found         int64                `json:"found"`          // look-ups that ended so
 	NotFound      int64                `json:"not_found"`
 	Ambiguous     int64                `json:"ambiguous"`

@@ -17,7 +17,11 @@ import (
 
 // Enrich answers a request that [contracts.Decode] or Validate has let through. It never waits for a provider unless
 // req.WaitMS asks for that: what is not known is PENDING, a job is queued for it, and [Service.Subscribe] tells the
-// rest. When the store is down everything is PENDING. The only error is [ErrUnknownProvider].
+// rest. When the store is down everything is PENDING, and when the request could not be recorded the answer says so in
+// Skipped, because Subscribe does not know it then. The only error is [ErrUnknownProvider].
+//
+// A place that has waited for the worker of its job for some seconds is queued again in the background, once for each
+// claim and process, and refused if it is queued: whoever claimed it may have died before it queued the job.
 //
 // One round trip for each 512 places when all are known. Otherwise three: read, claim, queue; the claims go out
 // together, and so do the jobs. They are finished although ctx ends meanwhile: a claim without a job would keep its
@@ -40,12 +44,15 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 		return resp, err
 	}
 	s.counters.places.Add(int64(len(all)))
-	s.resolve(ctx, all)
+	recorded := s.resolve(ctx, all)
 	if req.WaitMS > 0 {
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
 	resp.Results = slices.Clone(req.Results)
 	resp.Pending = s.apply(resp.Results, all)
+	if resp.Pending > 0 && !recorded {
+		resp.Skipped = string(SkipStoreDown)
+	}
 	return resp, nil
 }
 
@@ -87,8 +94,9 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 	return pending
 }
 
-// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout.
-func (s *Service) resolve(ctx context.Context, all []*target) {
+// resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It reports
+// whether what is pending can be subscribed to.
+func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	keys := make([]string, len(all))
@@ -101,7 +109,7 @@ func (s *Service) resolve(ctx context.Context, all []*target) {
 		for _, t := range all {
 			s.skip(ctx, t, SkipStoreDown)
 		}
-		return
+		return false
 	}
 	var unsettled, missing []*target
 	for i, t := range all {
@@ -113,16 +121,18 @@ func (s *Service) resolve(ctx context.Context, all []*target) {
 		}
 	}
 	if len(unsettled) == 0 {
-		return
+		return true
 	}
-	var recorded sync.WaitGroup
-	recorded.Go(func() {
-		if err := s.save(ctx, all[0].job.RequestID, unsettled); err != nil {
+	var saving sync.WaitGroup
+	saving.Go(func() {
+		err := s.save(ctx, all[0].job.RequestID, unsettled)
+		if recorded = err == nil; !recorded {
 			s.logger.WarnContext(ctx, "enricher: nobody can subscribe to this request", "requestId", all[0].job.RequestID, "error", err)
 		}
 	})
 	s.claimAll(ctx, missing)
-	recorded.Wait()
+	saving.Wait()
+	return recorded
 }
 
 // detached bounds what is to be finished although its caller has gone.
@@ -145,6 +155,9 @@ func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (mis
 	case kvlock.Pending, kvlock.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
 		s.skip(ctx, t, SkipLockHeld)
+		if isHandedOff(slot) && slot.Age() >= orphanAge {
+			s.requeue(ctx, t, slot)
+		}
 		return false
 	case kvlock.Absent:
 	}
@@ -184,5 +197,5 @@ func (s *Service) discard(ctx context.Context, t *target, cause error) {
 	if err := s.flight.Invalidate(ctx, t.key); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key, "error", err)
 	}
-	t.revision = 0
+	t.seen = kvlock.Slot{}
 }

@@ -25,7 +25,7 @@ const (
 // The log events of a job, and what they carry beside requestId, placeId and restaurantName.
 const (
 	EventMatched      Event = "matched"       // outcome, score, venueId, candidates
-	EventJobSkipped   Event = "job_skipped"   // reason: the place needs no work any more
+	EventJobSkipped   Event = "job_skipped"   // reason: the place needs no work any more, or not now
 	EventProviderFail Event = "provider_fail" // attempt, error, kind: a provider.Kind, or "" for an error that is none
 )
 
@@ -34,13 +34,13 @@ type SkipReason string
 
 // The reasons, by the names that operators search for.
 const (
-	SkipFlagDisabled     SkipReason = "flag_disabled"     // enrichment is switched off
-	SkipNoResults        SkipReason = "no_results"        // the request has no restaurants
-	SkipStoreDown        SkipReason = "store_down"        // the slots cannot be read
-	SkipAlreadyCached    SkipReason = "already_cached"    // the slot holds an answer
-	SkipLockHeld         SkipReason = "lock_held"         // somebody else has the claim, or the job is queued already
-	SkipLockError        SkipReason = "lock_error"        // the claim could not be taken
-	SkipQueueUnavailable SkipReason = "queue_unavailable" // the job could not be queued
+	SkipFlagDisabled     SkipReason = "flag_disabled"            // enrichment is switched off
+	SkipNoResults        SkipReason = "no_results"               // the request has no restaurants
+	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the slots cannot be read
+	SkipAlreadyCached    SkipReason = "already_cached"           // the slot holds an answer
+	SkipLockHeld         SkipReason = "lock_held"                // somebody else has the claim, or the job is queued already
+	SkipLockError        SkipReason = "lock_error"               // the claim could not be taken
+	SkipQueueUnavailable SkipReason = "queue_unavailable"        // the job could not be queued
 )
 
 // log writes one event of a target.

@@ -25,6 +25,10 @@ func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJo
 	if failure, ok := errors.AsType[*provider.Error](cause); ok {
 		after, kind = min(failure.RetryAfter, maxRetryAfter), failure.Kind
 	}
+	if kind == provider.KindBusy { // others are worked meanwhile: this one's turn comes
+		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", string(kind)))
+		return s.putBack(ctx, claim, worker.Snooze(max(after, minHeldSnooze)))
+	}
 	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt),
 		slog.String("error", cause.Error()), slog.String("kind", string(kind)))
 	if kind == provider.KindRateLimited && after > 0 && time.Since(job.EnqueuedAt) < limitedFor {

@@ -20,11 +20,12 @@ const (
 	maxReclaim = 30 * time.Second
 )
 
-// errReclaim ends a wait because free places are due to be claimed.
-var errReclaim = errors.New("places are due to be claimed")
+// errDue ends a wait because free places are due to be claimed, or jobs to be queued again.
+var errDue = errors.New("places are due to be claimed or queued")
 
 // follower learns what becomes of places. One that nobody works on any more, because its claim expired with its worker
-// or its job, or because it could not be claimed or queued, is claimed and queued: nobody who follows waits for ever.
+// or its job, or because it could not be claimed or queued, is claimed and queued; one whose claim has waited for long is
+// queued again. Nobody who follows waits for ever.
 type follower struct {
 	service *Service
 	byKey   map[string]*target
@@ -33,11 +34,15 @@ type follower struct {
 	free  map[string]*target // places that nobody works on
 	due   time.Time          // when to claim them
 	pause time.Duration      // until the next try when that fails
+
+	handed map[string]handedOff // places that wait for the worker of a job
 }
 
 // follow starts to follow targets with different keys. Close ends it.
 func (s *Service) follow(targets []*target) (*follower, error) {
-	f := &follower{service: s, byKey: make(map[string]*target, len(targets)), free: map[string]*target{}, pause: minReclaim}
+	f := &follower{
+		service: s, byKey: make(map[string]*target, len(targets)), free: map[string]*target{}, handed: map[string]handedOff{}, pause: minReclaim,
+	}
 	keys := make([]string, len(targets))
 	for i, t := range targets {
 		keys[i], f.byKey[t.key] = t.key, t
@@ -70,8 +75,11 @@ func (f *follower) next(ctx context.Context) (*target, error) {
 	for {
 		slot, err := f.await(ctx)
 		switch {
-		case errors.Is(err, errReclaim):
-			f.reclaim(ctx)
+		case errors.Is(err, errDue):
+			if !time.Now().Before(f.due) {
+				f.reclaim(ctx)
+			}
+			f.requeue(ctx)
 		case err != nil:
 			return nil, err
 		default:
@@ -83,9 +91,18 @@ func (f *follower) next(ctx context.Context) (*target, error) {
 }
 
 func (f *follower) await(ctx context.Context) (kvlock.Slot, error) {
+	var due time.Time
 	if len(f.free) > 0 {
+		due = f.due
+	}
+	for _, h := range f.handed {
+		if due.IsZero() || h.due.Before(due) {
+			due = h.due
+		}
+	}
+	if !due.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, f.due, errReclaim)
+		ctx, cancel = context.WithDeadlineCause(ctx, due, errDue)
 		defer cancel()
 	}
 	return f.watcher.Next(ctx)
@@ -97,6 +114,7 @@ func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
 	if t.told && slot.State != kvlock.Done {
 		return nil // what was told last holds
 	}
+	delete(f.handed, t.key)
 	err := t.learn(slot)
 	switch {
 	case err != nil:
@@ -108,6 +126,9 @@ func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
 		f.release(t, chance(gather))
 	case slot.State == kvlock.Failed: // whoever claimed it could not queue it
 		f.release(t, f.pause)
+	case isHandedOff(slot):
+		f.suspect(slot)
+		delete(f.free, t.key)
 	default:
 		delete(f.free, t.key)
 	}

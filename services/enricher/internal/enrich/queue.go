@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -25,12 +24,10 @@ var errQueued = errors.New("a job for the place is queued already")
 // expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
 // cannot be reached the claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) (reason SkipReason) {
-	err := s.publish(ctx, t, claim)
+	_, err := s.publish(ctx, t, claim.ID(), claim.Ref())
 	switch {
 	case err == nil:
-		s.counters.jobs.Add(1)
-		s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
-			slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", string(EventCacheMiss)))
+		s.enqueued(ctx, t, string(EventCacheMiss))
 		return ""
 	case errors.Is(err, errQueued):
 		reason = SkipLockHeld
@@ -45,36 +42,37 @@ func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) (re
 	return reason
 }
 
-// publish sends the job until the stream has it. A try without an acknowledgement may have been stored: the next one
-// then finds the place queued, or its own message id.
-func (s *Service) publish(ctx context.Context, t *target, claim *kvlock.Claim) error {
+// publish sends the job of a claim until the stream has it. A try without an acknowledgement may have been stored: the
+// next one then finds the place queued, or its own message id. stored is false when the stream had that id already.
+func (s *Service) publish(ctx context.Context, t *target, claimID, ref string) (stored bool, err error) {
 	job := t.job
-	job.Claim, job.RequestedAt = claim.Ref(), time.Now().UTC()
+	job.Claim, job.RequestedAt = ref, time.Now().UTC()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	body, err := contracts.Encode(job)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for {
-		msg, err := jobMessage(subject, job, claim.ID(), body)
+		msg, err := jobMessage(subject, job, claimID, body)
 		if err != nil {
-			return err
+			return false, err
 		}
+		s.cfg.Inject(ctx, msg.Header)
 		try, cancel := context.WithTimeout(ctx, publishTry)
-		_, err = s.js.PublishMsg(try, msg)
+		ack, err := s.js.PublishMsg(try, msg)
 		cancel()
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
-			return nil
+			return !ack.Duplicate, nil
 		case isSubjectFull(err):
-			return errQueued
+			return false, errQueued
 		case errors.As(err, &api) && api.ErrorCode == codeInProcess && pause(ctx, inProcessPause):
 		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrNoStreamResponse):
-			return fmt.Errorf("enricher: queue %s: %w", subject, err)
+			return false, fmt.Errorf("enricher: queue %s: %w", subject, err)
 		}
 	}
 }

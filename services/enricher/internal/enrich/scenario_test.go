@@ -149,10 +149,16 @@ func TestManyRequests(t *testing.T) {
 		}
 	}
 	wg.Wait()
+	// There is one job for each claim. A claim whose job the queue did not acknowledge in time is given back, and the place
+	// claimed again, though the queue may have the job all the same; so may be one of whose claim nobody learnt. Two jobs
+	// of a place are one search.
+	late := false
 	for n, i := range instances {
-		t.Logf("instance %d: %+v", n, i.Stats())
+		stats := i.Stats()
+		t.Logf("instance %d: %+v", n, stats)
+		late = late || stats.Skipped[SkipQueueUnavailable]+stats.Skipped[SkipLockError] > 0
 	}
-	if ever, _ := instances[0].jobs(t); ever != nPlaces {
+	if ever, _ := instances[0].jobs(t); ever < nPlaces || ever > nPlaces && !late {
 		t.Errorf("%d jobs were queued, want %d", ever, nPlaces)
 	}
 	for _, r := range places(nPlaces) {

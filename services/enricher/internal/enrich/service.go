@@ -28,6 +28,7 @@ type Service struct {
 	requests  jetstream.KeyValue
 	counters  counters
 	claims    claims
+	requeues  requeues
 
 	subscriptions chan struct{} // has an element for each open subscription
 	background    sync.WaitGroup
@@ -47,7 +48,8 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		return nil, fmt.Errorf("enricher: bind bucket %q: %w", contracts.BucketRequests, err)
 	}
 	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
-		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, OpTimeout: claimTimeout,
+		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe,
+		OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)

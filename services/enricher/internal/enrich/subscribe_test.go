@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -172,16 +173,11 @@ func TestRequestGrows(t *testing.T) {
 func TestConcurrentRecords(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for n := range 6 {
-		go func() {
-			i.ask(t, "req-1", places(6)[n:n+1])
-			done <- struct{}{}
-		}()
+		all.Go(func() { i.ask(t, "req-1", places(6)[n:n+1]) })
 	}
-	for range 6 {
-		<-done
-	}
+	all.Wait()
 	sub := subscribe(t, i, "req-1", "")
 	defer sub.Close()
 	if s := body[Snapshot](t, take(t, sub, 1)[0]); len(s.Places) != 6 {
@@ -192,7 +188,6 @@ func TestConcurrentRecords(t *testing.T) {
 // TestUnresolvedThenFound: a place that was told to have no answer is told again when it has one, and is not looked up
 // again for that subscriber meanwhile.
 func TestUnresolvedThenFound(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
 		answer := failTimes(3, errFar)
@@ -267,7 +262,6 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 
 // TestRequestTTL: a request is forgotten in time, also one that has grown.
 func TestRequestTTL(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{}, func(c *Config) { c.RequestTTL = 10 * time.Minute })
 		i.ask(t, "req-1", places(1))
@@ -303,7 +297,6 @@ func TestUnreadableRecord(t *testing.T) {
 
 // TestWait: an answer that waits comes when everything is settled, or when its time is over with what is known.
 func TestWait(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
 			switch place.Name {

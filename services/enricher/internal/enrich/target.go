@@ -12,10 +12,10 @@ import (
 // target is one place at one provider, as a request asks for it. A place that stands in a request more than once is one
 // target.
 type target struct {
-	job      contracts.EnrichJob // without its claim
-	key      string              // of its slot
-	results  []int               // the restaurants of the request that it is about
-	revision uint64              // of the slot, as last seen
+	job     contracts.EnrichJob // without its claim
+	key     string              // of its slot
+	results []int               // the restaurants of the request that it is about
+	seen    kvlock.Slot         // its slot, as it was last
 
 	state contracts.ProviderState
 	// settled: the state is what the look-up came to, whether it is an answer or not.
@@ -58,7 +58,7 @@ func newTarget(job contracts.EnrichJob, key string) *target {
 
 // learn takes over what a slot says. It reports an error for a result that cannot be read, and knows nothing then.
 func (t *target) learn(slot kvlock.Slot) error {
-	t.revision = slot.Revision
+	t.seen = slot
 	t.state, t.settled = contracts.PendingState(), false
 	if slot.State != kvlock.Done {
 		return nil

@@ -21,7 +21,6 @@ import (
 // TestUnusableJobs go to the dead letters at once. Their places are left without an answer for a minute, so that they
 // are not queued again for ever, and nobody else is held up.
 func TestUnusableJobs(t *testing.T) {
-	t.Parallel()
 	good := contracts.EnrichJob{Provider: "wolt", PlaceID: "id-Pizza-House", RequestID: "r", Claim: "abc.1.1", Name: "Pizza House"}
 	alter := func(f func(*contracts.EnrichJob)) []byte {
 		job := good
@@ -45,7 +44,6 @@ func TestUnusableJobs(t *testing.T) {
 		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				p := &far{}
 				i := newInstance(t, srv, p)

@@ -8,12 +8,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
 
 // newWolt starts a stand-in for Wolt, off the network, and a client of it.
-func newWolt(t *testing.T) (*wolttest.Server, *wolt.Client) {
+func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
 	server, err := wolttest.Start(wolttest.Config{InMemory: true, Venues: []wolttest.Venue{{
 		ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
@@ -22,7 +23,11 @@ func newWolt(t *testing.T) (*wolttest.Server, *wolt.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := wolt.New(wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport()})
+	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport()}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	client, err := wolt.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,10 +49,8 @@ func pizzaHouse() []contracts.Restaurant {
 // TestWoltsBadDays has each fault answer everything for as long as the service tries. It never becomes NOT_FOUND, and
 // the place is found once the fault has passed.
 func TestWoltsBadDays(t *testing.T) {
-	t.Parallel()
 	for _, fault := range wolttest.Faults() {
 		t.Run(fault.Name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				server, client := newWolt(t)
 				i := newInstance(t, srv, client)
@@ -84,13 +87,11 @@ func TestWoltsBadDays(t *testing.T) {
 // TestWoltsBadMoment: a fault that passes before the last attempt is noticed by nobody, unless it says that the client
 // is set up wrongly.
 func TestWoltsBadMoment(t *testing.T) {
-	t.Parallel()
 	for _, fault := range wolttest.Faults() {
 		if fault.Name == "404" {
 			continue
 		}
 		t.Run(fault.Name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				server, client := newWolt(t)
 				i := newInstance(t, srv, client)
@@ -108,7 +109,6 @@ func TestWoltsBadMoment(t *testing.T) {
 
 // TestWoltRetryAfter: no call is made before the time that a 429 asks for.
 func TestWoltRetryAfter(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		server, client := newWolt(t)
 		i := newInstance(t, srv, client)
@@ -130,9 +130,43 @@ func TestWoltRetryAfter(t *testing.T) {
 	})
 }
 
+// TestWoltBacklog: many more places than the rate lets be looked up in the time for which a provider's limits are waited
+// for. Each comes to its turn, without an attempt used on waiting or a call made in vain.
+func TestWoltBacklog(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const rate, callsOfPlace = 0.45, 3
+		server, client := newWolt(t, func(c *wolt.Config) { c.Rate, c.Burst = rate, 2 })
+		i := newInstance(t, srv, client)
+		stop := i.work(t, func(c *worker.Config) { c.Concurrency = 32 })
+		list, began := places(100), time.Now()
+		total := len(list)
+		for k := range list {
+			list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
+		}
+		i.ask(t, "req-1", list)
+		for id, got := range follow(t, i, "req-1", time.Hour) {
+			if got.Status != contracts.StatusNotFound {
+				t.Errorf("told %+v of %s, want NOT_FOUND", got, id)
+			}
+		}
+		if took := time.Since(began); took < limitedFor {
+			t.Fatalf("took %s: there was no backlog", took)
+		}
+		stop() // who listens may be told before the worker has counted
+		if n := i.letters(t); n != 0 {
+			t.Errorf("%d dead letters: nobody failed", n)
+		}
+		if stats := i.Stats(); stats.NotFound != int64(total) || stats.ProviderCalls != int64(total) || stats.Jobs != int64(total) {
+			t.Errorf("stats are %+v, want %d jobs, searches and answers", stats, total)
+		}
+		if n := len(server.Calls()); n != 1+total*callsOfPlace {
+			t.Errorf("%d calls, want %d for each place, and one for the cities", n, callsOfPlace)
+		}
+	})
+}
+
 // TestWoltHasNoSuchPlace: the empty answer of a good day is an answer.
 func TestWoltHasNoSuchPlace(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		server, client := newWolt(t)
 		server.SetVenues(nil)

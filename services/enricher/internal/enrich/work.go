@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -96,7 +95,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	case errors.As(err, &taken):
 		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", taken.Slot.State.String()))
 		return nil
-	case err != nil && unusable(ctx, err):
+	case unusable(err):
 		return worker.Cancel(err)
 	case err != nil:
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err))
@@ -113,10 +112,8 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 }
 
 // unusable says that a claim could not be resumed because of what the job says it is, which no retry can mend.
-func unusable(ctx context.Context, err error) bool {
-	var api *jetstream.APIError
-	return ctx.Err() == nil && !errors.As(err, &api) &&
-		!errors.Is(err, kvlock.ErrUnavailable) && !errors.Is(err, kvlock.ErrClosed) && !errors.Is(err, kvlock.ErrVersion)
+func unusable(err error) bool {
+	return errors.Is(err, kvlock.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
 }
 
 // store stores a result, and keeps trying while the store does not answer: the provider is not to be asked again for
@@ -156,12 +153,14 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
 		}
+		if !errors.Is(err, provider.ErrBusy) {
+			s.counters.providerCalls.Add(1)
+		}
 	}()
 	place := match.Place{Name: t.job.Name, Address: t.job.Address, City: t.job.CityText, Phone: t.job.Phone}
 	if l := t.job.Location; l != nil {
 		place.Location = &match.Point{Lat: l.Lat, Lng: l.Lng}
 	}
-	s.counters.providerCalls.Add(1)
 	venues, err := s.providers[t.job.Provider].Search(ctx, place)
 	if err != nil {
 		return contracts.EnrichResult{}, err

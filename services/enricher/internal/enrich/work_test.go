@@ -42,7 +42,6 @@ func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 }
 
 func TestProviderFailsThenAnswers(t *testing.T) {
-	t.Parallel()
 	for name, search := range map[string]func(context.Context, match.Place) ([]provider.Venue, error){
 		"error": failTimes(2, errFar),
 		"panic": func() func(context.Context, match.Place) ([]provider.Venue, error) {
@@ -57,7 +56,6 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				p := &far{search: search}
 				i := newInstance(t, srv, p)
@@ -83,7 +81,6 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 // TestProviderFailsForGood: the place stays PENDING with a reason, the job is a dead letter, and the place is looked up
 // again when it is asked for after a minute, and not before.
 func TestProviderFailsForGood(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		search func(context.Context, match.Place) ([]provider.Venue, error)
 		calls  int
@@ -104,7 +101,6 @@ func TestProviderFailsForGood(t *testing.T) {
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				p := &far{search: c.search}
 				i := newInstance(t, srv, p)
@@ -151,7 +147,6 @@ func TestAmbiguous(t *testing.T) {
 
 // TestRateLimited: the provider is left alone for as long as it asks, and that uses no attempt.
 func TestRateLimited(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		var asked []time.Time
 		answer := failTimes(5, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 17 * time.Second})
@@ -180,7 +175,6 @@ func TestRateLimited(t *testing.T) {
 
 // TestRateLimitedForEver: the patience ends, and whoever waits is told.
 func TestRateLimitedForEver(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: failTimes(1000, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 30 * time.Second})}
 		i := newInstance(t, srv, p)
@@ -213,7 +207,6 @@ func follow(t *testing.T, i *instance, id string, bound time.Duration) map[strin
 // TestClaimLostInMidSearch: the claim is taken away while the provider is asked. What it says is stored all the same,
 // and it is not asked again.
 func TestClaimLostInMidSearch(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
 		p := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
@@ -245,7 +238,6 @@ func TestClaimLostInMidSearch(t *testing.T) {
 // TestStoreAwayAfterTheSearch: the server is away when the provider has answered, for longer than an operation may take.
 // The result is stored when it is back, and the provider is not asked again.
 func TestStoreAwayAfterTheSearch(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
 		p := &far{search: held.search}
@@ -269,7 +261,6 @@ func TestStoreAwayAfterTheSearch(t *testing.T) {
 // TestRedelivery: the server gives the job of a live worker to another, because it missed the signs of life. The other
 // one leaves the place alone.
 func TestRedelivery(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		held := newGate()
 		p := &far{search: held.search}
@@ -316,7 +307,6 @@ func TestRedelivery(t *testing.T) {
 // TestDeadWorker: a worker dies in mid-search without a word. Another one takes over when the lease has run out, and
 // asks once more.
 func TestDeadWorker(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
 		i := newInstance(t, srv, p)
@@ -355,7 +345,6 @@ func TestDeadWorker(t *testing.T) {
 
 // TestShutdownInMidSearch: the job is handed back with its claim, uses no attempt, and another instance goes on at once.
 func TestShutdownInMidSearch(t *testing.T) {
-	t.Parallel()
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		begun := make(chan struct{}, 1)
 		slow := &far{search: func(ctx context.Context, _ match.Place) ([]provider.Venue, error) {

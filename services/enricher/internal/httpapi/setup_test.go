@@ -22,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/internal/httpapi"
@@ -81,19 +82,20 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	if o.Providers == nil {
 		o.Providers = []provider.Provider{far{}}
 	}
-	service, err := enrich.New(t.Context(), js, o.Config)
+	enricher, err := enrich.New(t.Context(), js, o.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(service.Close)
+	t.Cleanup(enricher.Close)
 	if o.works {
-		work(t, js, service)
+		work(t, js, enricher)
 	}
-	api := httpapi.New(httpapi.Config{
-		Heartbeat: o.heartbeat, Logger: o.Logger, Origins: o.origins, Service: service, Version: "1.2.3",
-		Ready: func(context.Context) map[string]error { return o.ready },
+	router := service.NewRouter(service.RouterConfig{
+		Logger: o.Logger, Name: "enricher", Ready: func(context.Context) map[string]error { return o.ready }, Sort: enrich.Problem,
+		Version: "1.2.3",
 	})
-	server := httptest.NewUnstartedServer(api)
+	api := httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Origins: o.origins, Router: router, Service: enricher})
+	server := httptest.NewUnstartedServer(router)
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
 	server.Start()
@@ -102,17 +104,17 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		server.Close()
 		api.Wait()
 	})
-	return &instance{server, service, api}
+	return &instance{server, enricher, api}
 }
 
-func work(t *testing.T, js jetstream.JetStream, service *enrich.Service) {
+func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {
 	t.Helper()
 	w, err := worker.New(js, worker.Config{
 		AutoCreate: true, Bucket: contracts.BucketJobs, Concurrency: 200, Consumer: "enricher", SoftStop: -1,
-		Logger: slog.New(slog.DiscardHandler), Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: service.Settled},
+		Logger: slog.New(slog.DiscardHandler), Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: enricher.Settled},
 	})
 	if err == nil {
-		err = worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), service.Work)
+		err = worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), enricher.Work)
 	}
 	if err != nil {
 		t.Fatal(err)

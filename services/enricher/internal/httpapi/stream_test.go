@@ -288,7 +288,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	p := far{let: make(chan struct{})}
 	i := start(t, natstest.Server(t), options{Config: enrich.Config{Providers: []provider.Provider{p}}})
 	base, end := context.WithCancel(t.Context())
-	server := httptest.NewUnstartedServer(i.api)
+	server := httptest.NewUnstartedServer(i.Config.Handler)
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
 	server.Config.RegisterOnShutdown(end)
 	server.Start()
@@ -365,7 +365,7 @@ func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{})
 	listener := newPipes()
-	server := &http.Server{Handler: i.api}
+	server := &http.Server{Handler: i.Config.Handler}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

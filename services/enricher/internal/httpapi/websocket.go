@@ -11,26 +11,26 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
 // webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets the
 // RESULT_PATCH frames that existing front ends know, for what is known already too. A client that gives last_event_id,
 // be it empty, gets what an event stream gets: a snapshot first, an eventId in every frame, and the end.
-func (a *API) webSocket(w http.ResponseWriter, r *http.Request) {
+func (a *API) webSocket(w http.ResponseWriter, r *http.Request) error {
 	a.sockets.Add(1)
 	defer a.sockets.Done()
 	query := r.URL.Query()
 	resumable := query.Has("last_event_id")
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), query.Get("last_event_id"))
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return err
 	}
 	defer sub.Close()
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.Origins})
 	if err != nil {
-		return // Accept has answered
+		return nil // Accept has answered
 	}
 	// Reading goes on when the request's context ends, because the service stops: the end is to be agreed on with the
 	// client. It ends when the client closes; a message from it is a violation.
@@ -42,29 +42,31 @@ func (a *API) webSocket(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(conn.CloseRead(reading), cancel)()
-	code, reason := a.push(ctx, conn, sub, resumable)
+	code, reason := a.push(ctx, reading, conn, sub, resumable)
 	if reason != "" {
 		defer time.AfterFunc(closeTimeout, cut).Stop()
 		_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
 	}
+	return nil
 }
 
 // push sends what there is to tell until there is no more. It returns how to take leave, or no reason when there is
-// nobody to take leave of.
+// nobody to take leave of. What it writes has a context of its own: one that ends in the middle of a frame would cut the
+// connection off.
 func (a *API) push(
-	ctx context.Context, conn *websocket.Conn, sub *enrich.Subscription, resumable bool,
+	ctx, writing context.Context, conn *websocket.Conn, sub *enrich.Subscription, resumable bool,
 ) (code websocket.StatusCode, reason string) {
 	for {
-		update, ok, err := next(ctx, sub, a.Heartbeat)
+		next, err := wait(ctx, sub, a.Heartbeat)
 		switch {
-		case errors.Is(err, errIdle):
-			err = ping(ctx, conn)
+		case errors.Is(err, service.ErrIdle):
+			err = ping(writing, conn)
 		case err != nil:
 			return websocket.StatusGoingAway, "come back"
-		case !ok:
+		case next.over:
 			return websocket.StatusNormalClosure, "complete"
 		default:
-			err = send(ctx, conn, update, resumable)
+			err = send(writing, conn, next.Update, resumable)
 		}
 		if err != nil {
 			return 0, ""

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -38,13 +39,13 @@ func (never) Name() string { return contracts.ProviderWolt }
 func (never) Search(context.Context, match.Place) ([]provider.Venue, error) { panic("asked") }
 
 // start serves on a connection of its own and returns another one, of a client.
-func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *natsapi.API, client *nats.Conn) {
+func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, srv)
 	return startOn(t, nc, srv, mutate...)
 }
 
-func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *natsapi.API, client *nats.Conn) {
+func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -58,12 +59,15 @@ func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*e
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	service, err := enrich.New(t.Context(), js, cfg)
+	enricher, err := enrich.New(t.Context(), js, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(service.Close)
-	if api, err = natsapi.Start(nc, service, "1.2.3", logger); err != nil {
+	t.Cleanup(enricher.Close)
+	if api, err = service.StartMicro(nc, service.MicroConfig{
+		Description: "Attaches delivery links", Endpoints: natsapi.Endpoints(enricher), Logger: logger, Name: "enricher",
+		Sort: enrich.Problem, Version: "1.2.3",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

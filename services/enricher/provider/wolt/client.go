@@ -26,6 +26,8 @@ type Client struct {
 	guard  *guard
 	http   *http.Client
 	pause  pause
+
+	searches chan struct{} // has an element for each search under way
 }
 
 // New sets up a client. It makes no call. The error names everything that is wrong
@@ -52,6 +54,7 @@ func New(config Config) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport:     transport,
 		},
+		searches: make(chan struct{}, config.searchesAtOnce()),
 	}, nil
 }
 
@@ -65,14 +68,15 @@ func (c *Client) Name() string { return Name }
 // calls, and once in CitiesTTL for the list of cities. It stops as soon as
 // Confident is satisfied.
 //
+// No more searches are under way at a time than can end within Timeout at Rate. The
+// others wait before their own Timeout begins; one whose ctx would not leave it that
+// time is busy, and worth repeating after RetryAfter.
+//
 // A place without a location is searched for in the middle of its city; if the
 // city is not one that Wolt has, the error is unsupported. An empty list with a
 // nil error means that every call of the plan was answered with a readable list
 // of venues and that no restaurant was in any.
 func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errSearchTimeout)
-	defer cancel()
-
 	if ctx.Err() != nil {
 		return nil, c.ended(ctx)
 	}
@@ -81,6 +85,15 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if len(queries) == 0 {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
 	}
+
+	leave, err := c.admit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errSearchTimeout)
+	defer cancel()
 
 	cities, err := c.knownCities(ctx)
 	if err != nil {

@@ -115,7 +115,9 @@ type Config struct {
 	RateLimitPause time.Duration
 
 	// Timeout bounds a whole search: waiting for the rate limit, the list of
-	// cities, all calls. Defaults to 20 s.
+	// cities, all calls. It does not count while the search waits for others to
+	// end, which it does when Rate x Timeout / (2 x MaxCalls) are under way, five
+	// by default. Defaults to 20 s.
 	Timeout time.Duration
 
 	// Transport makes the calls. Redirects are never followed, whatever it is.

@@ -1,0 +1,131 @@
+package enrich
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+const (
+	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then
+	// whoever took it has queued the job or given the claim back, unless it died, or never learnt that it has the claim.
+	orphanAge = claimTimeout
+
+	// orphanSpread bounds what is added to that by chance. Who is first gets the job worked, and the others see it.
+	orphanSpread = 3 * time.Second
+
+	// requeueTimeout bounds one try to queue a job again: there will be others.
+	requeueTimeout = 2 * publishTry
+
+	// reasonOrphaned is why a job was queued for a claim of somebody else.
+	reasonOrphaned = "orphaned_claim"
+)
+
+// isHandedOff says that a place waits for the worker of a job.
+func isHandedOff(slot kvlock.Slot) bool { return slot.State == kvlock.Pending && slot.Handoff }
+
+// requeues remembers for which claims this process has queued the job again, so that all who see the same claim do it
+// once. An entry lives about as long as a claim that nobody renews.
+type requeues struct {
+	mu    sync.Mutex
+	byKey map[string]requeued
+	sweep time.Time
+}
+
+type requeued struct {
+	claim string
+	until time.Time
+}
+
+// begin reports whether the caller is to queue the job of a claim again: nobody of this process does it just now, tried
+// it a moment ago, or knows that the queue has it.
+func (r *requeues) begin(slot kvlock.Slot, ttl time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.byKey == nil {
+		r.byKey = map[string]requeued{}
+	}
+	if !now.Before(r.sweep) {
+		for key, e := range r.byKey {
+			if !now.Before(e.until) {
+				delete(r.byKey, key)
+			}
+		}
+		r.sweep = now.Add(ttl)
+	}
+	if e, known := r.byKey[slot.Key]; known && e.claim == slot.Claim && now.Before(e.until) {
+		return false
+	}
+	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: now.Add(orphanAge)}
+	return true
+}
+
+// done notes that the queue has the job of a claim.
+func (r *requeues) done(slot kvlock.Slot, ttl time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: time.Now().Add(ttl)}
+}
+
+// requeue queues the jobs of claims again, in the background. It is for claims that have waited for long: most have a
+// job in a backlog, and the stream says so, by the job's subject or its message id; a claim whose holder died before it
+// queued the job gets it now, with the name and address that t asks for. One round trip for each claim and process, and
+// again when the claim is renewed for longer than ClaimTTL.
+func (s *Service) requeue(ctx context.Context, t *target, slot kvlock.Slot) {
+	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
+		return
+	}
+	own := *t // the request may be answered meanwhile
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
+		defer cancel()
+		stored, err := s.publish(ctx, &own, slot.Claim, slot.Ref())
+		switch {
+		case err != nil && !errors.Is(err, errQueued):
+			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
+			return
+		case stored:
+			s.enqueued(ctx, &own, reasonOrphaned)
+		default:
+			s.log(ctx, slog.LevelDebug, EventEnqueueSkipped, &own, slog.String("reason", string(SkipLockHeld)))
+		}
+		s.requeues.done(slot, s.cfg.ClaimTTL)
+	})
+}
+
+// enqueued logs and counts a job that the queue has taken.
+func (s *Service) enqueued(ctx context.Context, t *target, reason string) {
+	s.counters.jobs.Add(1)
+	s.log(ctx, slog.LevelInfo, EventJobEnqueued, t, slog.String("name", t.job.Name), slog.String("cityText", t.job.CityText),
+		slog.String("statusSet", string(contracts.StatusPending)), slog.String("reason", reason))
+}
+
+// handedOff is a claim that a follower sees waiting for its job.
+type handedOff struct {
+	slot kvlock.Slot
+	due  time.Time // when to queue the job again
+}
+
+// suspect notes a claim that waits for its job.
+func (f *follower) suspect(slot kvlock.Slot) {
+	due := time.Now().Add(max(0, orphanAge-slot.Age()) + chance(orphanSpread))
+	f.handed[slot.Key] = handedOff{slot, due}
+}
+
+// requeue queues the jobs of the claims that have waited for long. They stay suspect until they change: the queue may
+// not have answered.
+func (f *follower) requeue(ctx context.Context) {
+	now := time.Now()
+	for key, h := range f.handed {
+		if !now.Before(h.due) {
+			f.service.requeue(ctx, f.byKey[key], h.slot)
+			f.handed[key] = handedOff{h.slot, now.Add(orphanAge + chance(orphanSpread))}
+		}
+	}
+}

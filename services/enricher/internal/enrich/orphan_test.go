@@ -1,0 +1,341 @@
+package enrich
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// orphanTime is within what a claim without a job has to get one.
+const orphanTime = orphanAge + orphanSpread + time.Second
+
+// mortal is the queue of a process that dies when it is about to queue a job.
+type mortal struct{ jetstream.JetStream }
+
+func (m mortal) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	m.Conn().Close()
+	return nil, nats.ErrConnectionClosed
+}
+
+// orphan leaves a claim of the place behind whose holder has died before it queued the job.
+func orphan(t *testing.T, srv *natsrun.Server, p provider.Provider) {
+	t.Helper()
+	i := newInstance(t, srv, p)
+	i.Service.js = mortal{i.js}
+	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
+	if len(i.log.events("wolt_lock_acquired")) != 1 || len(i.log.events("wolt_job_enqueued")) != 0 {
+		t.Fatal("did not die between claim and job")
+	}
+}
+
+// jobMessages counts what is sent to the queue, whether it takes that or not.
+func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
+	t.Helper()
+	nc, _ := natstest.Connect(t, srv)
+	sub, err := nc.SubscribeSync(contracts.EnrichJobsSubjects)
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() int {
+		n, _, err := sub.Pending()
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+}
+
+// TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. Whoever sees that next has the
+// place looked up within seconds, however it learns of it, with the name and address that it asks for itself.
+func TestDeathBetweenClaimAndJob(t *testing.T) {
+	for name, learn := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
+		"listener": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			return i.told(t, "req-1")["id-Pizza-House"]
+		},
+		"waiting request": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			resp := i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")}, func(r *contracts.EnrichRequest) { r.WaitMS = 20_000 })
+			return state(t, resp, 0)
+		},
+		"later requests": func(t *testing.T, i *instance) contracts.ProviderState {
+			t.Helper()
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			slot, err := i.flight.Get(t.Context(), pizzaKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			elapse(orphanAge - slot.Age() - 10*time.Millisecond)
+			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			i.background.Wait()
+			if ever, _ := i.jobs(t); ever != 0 {
+				t.Error("a claim whose holder may still be at it was not left alone")
+			}
+			elapse(20 * time.Millisecond)
+			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+			elapse(100 * time.Millisecond)
+			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				p := &far{}
+				orphan(t, srv, p)
+				i := newInstance(t, srv, p)
+				i.work(t)
+				began := time.Now()
+				wantStatus(t, learn(t, i), contracts.StatusFound)
+				if took := time.Since(began); took > orphanTime {
+					t.Errorf("told after %s, want within seconds", took)
+				}
+				i.background.Wait() // the worker may be done before who queued the job has heard of it
+				if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
+					t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
+				}
+				if e := i.log.events("wolt_job_enqueued"); len(e) != 1 || e[0]["reason"] != reasonOrphaned {
+					t.Errorf("logged %v", e)
+				}
+			})
+		})
+	}
+}
+
+// drowsy is the queue of a process that is stopped for a while when it is about to queue a job.
+type drowsy struct {
+	jetstream.JetStream
+
+	d time.Duration
+}
+
+func (q drowsy) PublishMsg(_ context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	elapse(q.d)
+	return q.JetStream.PublishMsg(context.Background(), msg, opts...) // the caller's is over
+}
+
+// TestLateJob: a process is stopped between claim and job, and goes on after somebody else has had the place looked up.
+// Its job is known to the queue.
+func TestLateJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		slow, i := newInstance(t, srv, p), newInstance(t, srv, p)
+		slow.Service.js = drowsy{slow.js, 30 * time.Second}
+		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
+		i.work(t)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		slow.background.Wait()
+		elapse(time.Second)
+		if ever, _ := i.jobs(t); ever != 1 || p.total() != 1 {
+			t.Errorf("%d jobs were queued, and the provider was asked %d times, want one each", ever, p.total())
+		}
+	})
+}
+
+// TestPlaceAtWorkIsNotQueuedAgain: a listener who saw the place wait sees that it is worked on, for long.
+func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			elapse(25 * time.Second)
+			return venueOf(place)
+		}}
+		sent := jobMessages(t, srv)
+		i := newInstance(t, srv, p)
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		told := make(chan error)
+		go func() {
+			_, err := i.hear(t.Context(), "req-1")
+			told <- err
+		}()
+		elapse(time.Second)
+		i.work(t)
+		if err := <-told; err != nil {
+			t.Error(err)
+		}
+		if n := sent(); n != 1 {
+			t.Errorf("%d messages were sent to the queue, want the job only", n)
+		}
+	})
+}
+
+// TestBacklogGetsNoSecondJob: a place waits in a backlog while many listen, at two processes, and ask again. Each process
+// makes sure once that the place is queued; nothing is queued, counted or searched for twice.
+func TestBacklogGetsNoSecondJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		sent := jobMessages(t, srv)
+		instances := []*instance{newInstance(t, srv, p), newInstance(t, srv, p)}
+		told := make(chan contracts.ProviderState)
+		const listeners = 10
+		for n := range listeners {
+			i, id := instances[n%2], fmt.Sprintf("req-%d", n)
+			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
+			go func() {
+				states, err := i.hear(t.Context(), id)
+				if err != nil {
+					t.Error(err)
+				}
+				told <- states["id-Pizza-House"]
+			}()
+		}
+		for range 11 { // as long as the claim lives, almost
+			elapse(5 * time.Second)
+			for n, i := range instances {
+				i.ask(t, fmt.Sprintf("again-%d", n), []contracts.Restaurant{place("Pizza House")})
+			}
+		}
+		if ever, now := instances[0].jobs(t); ever != 1 || now != 1 {
+			t.Errorf("%d jobs were queued and %d are, want one and the same", ever, now)
+		}
+		if n := sent(); n != 1+len(instances) {
+			t.Errorf("%d messages were sent to the queue, want the job and one more of each process", n)
+		}
+		instances[0].work(t)
+		for range listeners {
+			wantStatus(t, <-told, contracts.StatusFound)
+		}
+		elapse(time.Second) // the job is confirmed after the result
+		if ever, now := instances[0].jobs(t); ever != 1 || now != 0 {
+			t.Errorf("%d jobs were queued and %d are, want one that is done", ever, now)
+		}
+		if n := instances[0].Stats().Jobs + instances[1].Stats().Jobs; n != 1 || p.total() != 1 {
+			t.Errorf("%d jobs were counted, and the provider was asked %d times, want one each", n, p.total())
+		}
+	})
+}
+
+// TestRetriesGetNoSecondJob: a place waits for its provider's limit longer than the stream remembers message ids.
+func TestRetriesGetNoSecondJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const limited = 5
+		limit := &provider.Error{Provider: "wolt", Kind: provider.KindRateLimited, Detail: "slowly", RetryAfter: 50 * time.Second}
+		p := &far{search: failTimes(limited, limit)}
+		i := newInstance(t, srv, p)
+		i.work(t)
+		began := time.Now()
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		sub, err := i.Subscribe(t.Context(), "req-1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		for ok := true; ok; {
+			if _, ok, err = sub.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < limited*limit.RetryAfter {
+			t.Fatalf("told after %s", took)
+		}
+		if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != limited+1 {
+			t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want 1, 1, %d",
+				ever, i.Stats().Jobs, p.total(), limited+1)
+		}
+	})
+}
+
+// TestOrphanWithoutAQueue: the queue is away when the job is missed. It is tried now and then, and gets the job when it is
+// there again.
+func TestOrphanWithoutAQueue(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := &far{}
+		orphan(t, srv, p)
+		sent := jobMessages(t, srv)
+		i := newInstance(t, srv, p)
+		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
+			t.Fatal(err)
+		}
+		const listeners, away = 20, 30 * time.Second
+		done := make(chan error)
+		for n := range listeners {
+			id := fmt.Sprintf("req-%d", n)
+			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
+			go func() {
+				_, err := i.hear(t.Context(), id)
+				done <- err
+			}()
+		}
+		elapse(away)
+		const perTry = 3 // nobody answers
+		if n := sent(); n == 0 || n > int(away/orphanAge)*perTry {
+			t.Errorf("%d messages were sent within %s by %d listeners", n, away, listeners)
+		}
+		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		i.work(t)
+		for range listeners {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(began); took > orphanTime {
+			t.Errorf("told %s after the queue was back", took)
+		}
+		if n := p.total(); n != 1 {
+			t.Errorf("the provider was asked %d times, want once", n)
+		}
+	})
+}
+
+// TestPlaceOfAnOrphan: the job that is queued for a claim of somebody else has what the one who asks knows of the place.
+func TestPlaceOfAnOrphan(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		var got match.Place
+		p := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+			got = place
+			return venueOf(place)
+		}}
+		orphan(t, srv, p)
+		i := newInstance(t, srv, p)
+		i.work(t)
+		r := place("Pizza House")
+		r.Address, r.Phone, r.Location = "Mountain Street 9", "+972 4 123 4567", &contracts.Location{Lat: 32.8, Lng: 35}
+		i.ask(t, "req-1", []contracts.Restaurant{r})
+		i.told(t, "req-1")
+		if got.Address != r.Address || got.Phone != r.Phone || got.City != r.CityText || got.Location == nil || got.Location.Lat != 32.8 {
+			t.Errorf("searched for %+v, want the place as it was asked for", got)
+		}
+	})
+}
+
+// TestRequeuesAreForgotten: what is remembered of claims does not grow for ever.
+func TestRequeuesAreForgotten(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, _ *natsrun.Server) {
+		var r requeues
+		for n := range 100 {
+			slot := kvlock.Slot{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
+			if !r.begin(slot, time.Minute) || r.begin(slot, time.Minute) {
+				t.Fatal("not once")
+			}
+			r.done(slot, time.Minute)
+		}
+		again := kvlock.Slot{Key: "wolt.0", Claim: "b"}
+		if !r.begin(again, time.Minute) {
+			t.Error("another claim of the place was taken for the same")
+		}
+		elapse(2 * time.Minute)
+		if again.Claim = "a"; !r.begin(again, time.Minute) || len(r.byKey) != 1 {
+			t.Errorf("%d claims are remembered", len(r.byKey))
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package enricher
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// A request, its job and its slot are counted, and /metrics shows it under names that Prometheus accepts.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	exports, err := export.Start(t.Context(), export.Config{Registry: registry, Service: "enricher", Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config()
+	cfg.Exports = exports
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	e := begin(t, nc, cfg)
+	req := contracts.EnrichRequest{
+		Results: []contracts.Restaurant{restaurant("A"), restaurant("Nowhere")}, WaitMS: int(contracts.MaxWait.Milliseconds()),
+	}
+	if resp, err := e.Enrich(t.Context(), req); err != nil || resp.Pending != 0 {
+		t.Fatalf("got %+v, %v", resp, err)
+	}
+	if err := e.Stop(); err != nil { // a job is counted after its answer is out
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	text := answer.Body.String()
+	for _, want := range []string{
+		`enricher_requests_total 1`, `enricher_places_total 2`, `enricher_lookups_total{outcome="FOUND"} 1`,
+		`enricher_lookups_total{outcome="NOT_FOUND"} 1`,
+		`worker_job_attempts_total{consumer="enricher",outcome="completed",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
+		`worker_job_wait_seconds_count{consumer="enricher",pattern="jobs.enrich.>",stream="ENRICH_JOBS"} 2`,
+		`kvlock_events_total{bucket="enrich",kind="released"}`, `worker_ready`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in:\n%s", want, text)
+		}
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+}
+
+// An enricher that was brought no exports has no page of metrics, and one that was serves it beside its own routes.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*export.Exports{nil, exports} {
+		cfg := config()
+		cfg.Exports = x
+		nc, _ := natstest.Connect(t, natstest.Server(t))
+		e := begin(t, nc, cfg)
+		if status, _ := get(t, e.URL()+"/version"); status != http.StatusOK {
+			t.Errorf("/version is %d", status)
+		}
+		ask(t, e.URL(), `{"results":[]}`, func(r *http.Request) { r.Host = "any.test" })
+		status, text := get(t, e.URL()+"/metrics")
+		if (status == http.StatusOK) != (x != nil) || x != nil && !strings.Contains(text, "go_goroutines") {
+			t.Errorf("/metrics is %d with exports %t: %s", status, x != nil, text)
+		}
+		if strings.Contains(text, "any.test") || x != nil && !strings.Contains(text, "http_server_request_duration_seconds_count") {
+			t.Errorf("requests are not counted, or by what a client writes as the host: %s", text)
+		}
+	}
+}
+
+// ask posts a request that has to be answered.
+func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutate(r)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", resp.StatusCode, err)
+	}
+}
+
+// The trace of a request over HTTP leads to the look-up that it caused, in whichever process that runs.
+func TestTraceReachesTheJob(t *testing.T) {
+	spans := make(chan string, 100)
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		spans <- string(body)
+		w.WriteHeader(http.StatusOK)
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config()
+	cfg.Exports, cfg.Logger = exports, slog.New(slog.DiscardHandler)
+	nc, _ := natstest.Connect(t, natstest.Server(t))
+	e := begin(t, nc, cfg)
+	body := `{"waitMs":30000,"results":[{"placeId":"a","name":"A","address":"Harbour Road 1","cityText":"Haifa"}]}`
+	ask(t, e.URL(), body, func(r *http.Request) {
+		r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	})
+	if err := e.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := exports.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(spans)
+	var all strings.Builder
+	for s := range spans {
+		all.WriteString(s)
+	}
+	caller := "\x0a\xf7\x65\x19\x16\xcd\x43\xdd\x84\x48\xeb\x21\x1c\x80\x31\x9c" // the trace of the request, in OTLP's bytes
+	for _, want := range []string{"POST /v1/enrich", "process jobs.enrich.>", caller} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the collector got no %q", want)
+		}
+	}
+	if n := strings.Count(all.String(), caller); n < 2 {
+		t.Errorf("the trace of the caller is in %d places, want it in the request's span and in the job's link", n)
+	}
+}
