@@ -1,0 +1,157 @@
+package caption
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Cue is a text and the time for which it is shown.
+type Cue struct {
+	// ID is the identifier, as the file has it; empty when it has none.
+	ID string
+
+	// Start is when the text appears. Zero in a track that is not timed.
+	Start time.Duration
+
+	// End is when it disappears. It may be before Start: the rules of WebVTT let that pass. In a transcript it is the
+	// start of the next cue.
+	End time.Duration
+
+	// Text is the text as the file has it, markup and all, its lines separated by "\n".
+	Text string
+
+	// Format is the format it was read from, which decides what in Text is markup.
+	Format Format
+
+	// Line is the line of the input that the times are in, or the text when it is not timed, counted from 1.
+	Line int
+
+	// Truncated reports that a limit cut the text or the identifier.
+	Truncated bool
+}
+
+// Summary is what is known of a track besides its cues.
+type Summary struct {
+	// Cuts are the limits that took something away, each with the first place where it did.
+	Cuts []Cut
+
+	// Format is the format that the input was read as.
+	Format Format
+
+	// Kind is the line "Kind:" of a WebVTT header, such as "captions"; empty when there is none.
+	Kind string
+
+	// Language is the line "Language:" of a WebVTT header, such as "en"; empty when there is none.
+	Language string
+
+	// Skipped counts cues that were left out because their times cannot be read.
+	Skipped int
+
+	// Timed reports whether the cues have times. Plain text has none.
+	Timed bool
+
+	// Truncated reports that a limit cut something; Cuts says what.
+	Truncated bool
+}
+
+// Track is a file of captions.
+type Track struct {
+	Summary
+
+	// Cues are the cues in the order of the file.
+	Cues []Cue
+}
+
+// Parse reads captions from r to its end, or until a limit of opts is reached. The error is a [*FormatError] when the input
+// is not what it should be, an [*OptionError], or whatever r returned.
+//
+// A limit is no error: what was read by then is returned with Truncated set.
+func Parse(r io.Reader, opts Options) (Track, error) {
+	var track Track
+	summary, err := Each(r, opts, func(c Cue) error {
+		track.Cues = append(track.Cues, c)
+		return nil
+	})
+	if err != nil {
+		return Track{}, err
+	}
+	track.Summary = summary
+	return track, nil
+}
+
+// Each reads captions as Parse does and calls yield with each cue as soon as it is complete, keeping none itself. An error
+// of yield ends the reading and is returned as it is, with the summary of what came before.
+func Each(r io.Reader, opts Options, yield func(Cue) error) (Summary, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return Summary{}, err
+	}
+	in := newLines(r, opts)
+	summary := Summary{Format: opts.Format, Timed: true}
+	cues, err := open(in, &summary, opts)
+	if err == nil {
+		err = each(in, cues, opts, yield)
+	}
+	summary.Cuts, summary.Truncated = in.cuts, len(in.cuts) > 0
+	return summary, err
+}
+
+// cueReader returns the cues of one format, and io.EOF after the last one.
+type cueReader interface {
+	start() error
+	next() (Cue, error)
+}
+
+// open finds out the format where it is not given, and checks it.
+func open(in *lines, summary *Summary, opts Options) (cueReader, error) {
+	head := in.head()
+	if in.err != nil && !errors.Is(in.err, io.EOF) {
+		return nil, fmt.Errorf("reading the start: %w", in.err)
+	}
+	format, err := detect(head, opts)
+	if err != nil {
+		return nil, err
+	}
+	summary.Format = format
+	switch format {
+	case FormatWebVTT:
+		return &webVTT{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+	case FormatSRT:
+		return &subRip{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+	case FormatAuto, FormatText:
+	}
+	return &plainText{in: in, maxCue: opts.MaxCueBytes, summary: summary}, nil
+}
+
+func each(in *lines, cues cueReader, opts Options, yield func(Cue) error) error {
+	if err := cues.start(); err != nil {
+		return ignoreEOF(err)
+	}
+	text := int64(0)
+	for count := 0; ; count++ {
+		cue, err := cues.next()
+		if err != nil {
+			return ignoreEOF(err)
+		}
+		if count == opts.MaxCues {
+			in.cut("MaxCues", int64(opts.MaxCues), cue.Line)
+			return nil
+		}
+		if text += int64(len(cue.ID) + len(cue.Text)); text > opts.MaxTextBytes {
+			in.cut("MaxTextBytes", opts.MaxTextBytes, cue.Line)
+			return nil
+		}
+		if err := yield(cue); err != nil {
+			return err
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package caption
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestDetect(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]Format{
+		"WEBVTT":                                    FormatWebVTT,
+		"\ufeffWEBVTT\n":                            FormatWebVTT,
+		"WEBVTT\n\n1\n00:00:00,000 --> x":           FormatWebVTT,
+		"1\n00:00:00,000 --> 00:00:01,000\na":       FormatSRT,
+		"1\n00:00:00.000 --> 00:00:01.000\na":       FormatSRT,
+		"00:00:00,000 --> 00:00:01,000\na":          FormatSRT,
+		"title\n\n00:00:00,000 --> 00:00:01,000\na": FormatSRT,
+		"[0.00s] a\n[1.50s] b":                      FormatText,
+		"[0.00s] 1\n00:00:00,000 --> 00:00:01,000":  FormatText,
+		"Take two eggs.":                            FormatText,
+		"1\n2\n3":                                   FormatText,
+		"מערבבים":                                   FormatText,
+		"a\x00b cannot be helped":                   FormatText,
+		"[1.5s] not a stamp":                        FormatText,
+	} {
+		track, err := Parse(strings.NewReader(input), Options{})
+		if err != nil || track.Format != want {
+			t.Errorf("%q: format %q, error %v; want %s", input, track.Format, err, want)
+		}
+	}
+}
+
+// TestErrorsSayWhatToDo holds the messages: a person reads them.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	const (
+		first   = `; the first line has to be "WEBVTT", in capitals, alone or followed by a space or a tab, with nothing before it`
+		itself  = "; give the caption file itself, as UTF-8"
+		again   = "; the file has to hold captions; fetch it once more"
+		missing = `; put the line "WEBVTT" and an empty line before the first cue`
+	)
+	for input, want := range map[string]string{
+		"":                                      "not captions: found nothing: the input is empty" + again,
+		"\ufeff":                                "not captions: found nothing: the input is empty" + again,
+		" \n\r\n\t":                             "not captions: found nothing but empty lines" + again,
+		"WEBVTTx\n":                             `not captions: found "WEBVTTx"` + first,
+		"WebVTT\n\n1\n" + at01:                  `not captions: found "WebVTT"` + first,
+		"\nWEBVTT\n":                            `not captions: found "WEBVTT"` + first,
+		"garbage\n\n" + at01 + "\ntext":         `not captions: found "garbage"` + missing,
+		at01 + "\ntext":                         `not captions: found "00:00.000 --> 00:01.000"` + missing,
+		"<!DOCTYPE html><title>Sign in":         "not captions: found an HTML page" + itself,
+		"\n <HTML lang=en>":                     "not captions: found an HTML page" + itself,
+		"<?xml version='1.0'?><tt/>":            "not captions: found XML" + itself,
+		"<transcript><text start='0'>":          "not captions: found XML" + itself,
+		`{"wireMagic":"pb3","events":[]}`:       "not captions: found JSON" + itself,
+		"#EXTM3U\n#EXT-X-VERSION:3":             "not captions: found an HLS playlist" + itself,
+		"[Script Info]\nTitle: x":               "not captions: found SubStation Alpha subtitles" + itself,
+		"\x1f\x8b\x08\x00\x00":                  "not captions: found gzip data" + itself,
+		"PK\x03\x04\x14\x00":                    "not captions: found a ZIP archive" + itself,
+		"%PDF-1.7\n":                            "not captions: found a PDF" + itself,
+		"\xff\xfeW\x00E\x00B\x00":               "not captions: found text in UTF-16" + itself,
+		"W\x00E\x00B\x00V\x00T\x00T\x00":        "not captions: found binary data" + itself,
+		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR":   "not captions: found binary data" + itself,
+		strings.Repeat("\x01\x02\xff", 3000):    "not captions: found binary data" + itself,
+		"WEBVTT" + strings.Repeat("\u05d0", 60): `not captions: found "WEBVTT` + strings.Repeat(`\u05d0`, 17) + `"...` + first,
+	} {
+		_, err := Parse(strings.NewReader(input), Options{})
+		wrong, ok := errors.AsType[*FormatError](err)
+		if !ok || wrong.Want != FormatAuto {
+			t.Errorf("%q: error %v", input, err)
+			continue
+		}
+		if diff := cmp.Diff(want, err.Error()); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", input, diff)
+		}
+	}
+	_, err := Parse(strings.NewReader("garbage"), Options{Format: FormatWebVTT})
+	if want := `not a WebVTT file: found "garbage"; a WebVTT file begins with the line "WEBVTT"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestTextWithoutTimesIsRefused(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]Format{
+		"WEBVTT": FormatWebVTT, "[0.00s] a": FormatText, "1\n00:00:00,000 --> 00:00:01,000\na": FormatSRT, "garbage": "", "1\n2\n3": "",
+	} {
+		track, err := Parse(strings.NewReader(input), Options{Timed: true})
+		if _, refused := errors.AsType[*FormatError](err); refused != (want == "") || track.Format != want {
+			t.Errorf("%q: format %q, error %v; want %q", input, track.Format, err, want)
+		}
+	}
+}
+
+func TestTextIsAnything(t *testing.T) {
+	t.Parallel()
+	for _, input := range []string{"", "\n\n", "<html>", "\x00\x01\x02", "WEBVTT\n\nx"} {
+		if track, err := Parse(strings.NewReader(input), Options{Format: FormatText}); err != nil || track.Format != FormatText {
+			t.Errorf("%q: format %q, error %v", input, track.Format, err)
+		}
+	}
+}
+
+func TestReadersFail(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, text := range []string{"", "WEBVTT\n\n" + at01 + "\ntext\n", "1\n00:00:00,000 --> 00:00:01,000\na\n", "a\nb\n", "[0.00s] a\n", strings.Repeat("a\n", 5000)} {
+		track, err := Parse(iotest.DataErrReader(&failing{text: text, err: broken}), Options{})
+		if !errors.Is(err, broken) || track.Cues != nil {
+			t.Errorf("%.20q: %d cues, error %v", text, len(track.Cues), err)
+		}
+	}
+	if _, err := Parse(iotest.ErrReader(nil), Options{}); err == nil {
+		t.Error("a reader that returns nothing for ever: no error")
+	}
+}
+
+// failing is a reader that ends with an error.
+type failing struct {
+	text string
+	err  error
+}
+
+func (f *failing) Read(p []byte) (int, error) {
+	if f.text == "" {
+		return 0, f.err
+	}
+	n := copy(p, f.text)
+	f.text = f.text[n:]
+	return n, nil
+}

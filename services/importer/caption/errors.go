@@ -1,0 +1,64 @@
+package caption
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// FormatError is returned when the input is not what it was to be read as, or is nothing that can be read at all.
+type FormatError struct {
+	// Want is the format that was asked for; FormatAuto when any would have done.
+	Want Format
+
+	// Found says in a few words what is there instead, with the start of the input where that helps.
+	Found string
+
+	// Hint says what to do about it.
+	Hint string
+}
+
+// Error implements error.
+func (e *FormatError) Error() string {
+	want := "captions"
+	switch e.Want {
+	case FormatWebVTT:
+		want = "a WebVTT file"
+	case FormatSRT:
+		want = "an SRT file"
+	case FormatText:
+		want = "text"
+	case FormatAuto:
+	}
+	return "not " + want + ": found " + e.Found + "; " + e.Hint
+}
+
+// Cut is one place where a limit took something away.
+type Cut struct {
+	// Limit is the name of the limit in Options.
+	Limit string `json:"limit"`
+
+	// Max is its value.
+	Max int64 `json:"max"`
+
+	// Line is where it happened, counted from 1.
+	Line int `json:"line"`
+}
+
+// String says what was cut, where and by which limit.
+func (c Cut) String() string {
+	return "cut at line " + strconv.Itoa(c.Line) + " by " + c.Limit + " (" + strconv.FormatInt(c.Max, 10) + ")"
+}
+
+// OptionError is returned when a limit in Options makes no sense.
+type OptionError struct {
+	// Name is the field.
+	Name string
+
+	// Value is what it was set to.
+	Value int64
+}
+
+// Error implements error.
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("option %s is %d: want 1 or more, or 0 for the default", e.Name, e.Value)
+}

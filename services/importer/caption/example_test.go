@@ -1,0 +1,94 @@
+package caption_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+)
+
+const rolling = `WEBVTT
+Kind: captions
+Language: en
+
+00:00:00.000 --> 00:00:02.990 align:start position:0%
+ 
+crack<00:00:00.500><c> two</c><00:00:01.000><c> eggs</c>
+
+00:00:02.990 --> 00:00:03.000 align:start position:0%
+crack two eggs
+ 
+
+00:00:03.000 --> 00:00:05.000 align:start position:0%
+crack two eggs
+add<00:00:03.500><c> salt</c><00:00:04.000><c> &amp;</c><00:00:04.500><c> pepper</c>
+`
+
+func Example() {
+	track, err := caption.Parse(strings.NewReader(rolling), caption.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(track.Format, track.Language, len(track.Cues), track.Truncated)
+	if err := track.Transcript(caption.TranscriptOptions{}).WriteText(os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// webvtt en 3 false
+	// [0.00s] crack two eggs
+	// [3.00s] add salt & pepper
+}
+
+func ExampleTranscript_WriteSegments() {
+	track, err := caption.Parse(strings.NewReader(rolling), caption.Options{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := track.Transcript(caption.TranscriptOptions{}).WriteSegments(os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// [
+	// {"start":0,"dur":3,"text":"crack two eggs"}
+	// ,{"start":3,"dur":2,"text":"add salt & pepper"}
+	// ]
+}
+
+func ExampleEach() {
+	summary, err := caption.Each(strings.NewReader(rolling), caption.Options{MaxCues: 2}, func(c caption.Cue) error {
+		fmt.Println(c.Start, c.End, c.Plain())
+		return nil
+	})
+	fmt.Println(summary.Truncated, summary.Cuts[0], err)
+	// Output:
+	// 0s 2.99s crack two eggs
+	// 2.99s 3s crack two eggs
+	// true cut at line 13 by MaxCues (2) <nil>
+}
+
+func ExampleFormatError() {
+	_, err := caption.Parse(strings.NewReader("<!doctype html><title>Sign in</title>"), caption.Options{})
+	fmt.Println(err)
+	// Output:
+	// not captions: found an HTML page; give the caption file itself, as UTF-8
+}
+
+func ExampleMarkup() {
+	for depth, n := range caption.Markup("<v Fred>Hi, <i.loud>I am &lt;Fred&gt;</i>").All() {
+		switch indent := strings.Repeat("  ", depth); n.Kind {
+		case caption.ElementNode:
+			fmt.Printf("%s%s %v %q\n", indent, n.Tag, n.Classes, n.Annotation)
+		case caption.TextNode:
+			fmt.Printf("%s%q\n", indent, n.Text)
+		default:
+		}
+	}
+	// Output:
+	// v [] "Fred"
+	//   "Hi, "
+	//   i [loud] ""
+	//     "I am <Fred>"
+}

@@ -1,0 +1,173 @@
+package caption
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var vttSeeds = []string{
+	"WEBVTT", sampleVTT, "\ufeffWEBVTT\r\n\r\n1\r\n" + at01 + "\r\na\r\n", "WEBVTT\r\r" + at01 + " align:start\ra\r-->\r\r\r", "WEBVTT\n\nNOTE x\n\nSTYLE\n::cue{}\n\nREGION\nid:a\n\n" + at01,
+	"WEBVTT\nx\n" + at01 + "\na\n" + at01 + "\nb\n\nid\n-->\n" + at01 + "\n \nc\x00\xff", "WEBVTT\n\n99:59:59.999 --> 1:00:00.000\nx", "WEBVTT\n\na\nb\n" + at01 + "\nx",
+	"WEBVTT\n\n" + at01 + "\n<v.loud A &amp; B><c.a>one<00:00:01.000></c> two</v> &lt;&#x41;\n\n00:01.000 --> 00:01.010\none two\n \n\n00:01.010 --> 00:02.000\none two\nthree<00:00:01.500><c> four</c> [Music]",
+}
+
+// FuzzWebVTT compares the parser with the rules said again, however the input is cut into pieces.
+func FuzzWebVTT(f *testing.F) {
+	for _, seed := range vttSeeds {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		_, valid := repair(nil, []byte(strings.TrimPrefix(input, byteOrderMark)))
+		want, ok := referenceCues(string(valid))
+		track, err := Parse(strings.NewReader(input), Options{Format: FormatWebVTT})
+		if _, refused := errors.AsType[*FormatError](err); refused == ok || err != nil && !refused {
+			t.Fatalf("error %v, want one: %t", err, !ok)
+		}
+		if diff := cmp.Diff(want, cuesOf(track)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		again, err2 := Parse(iotest.OneByteReader(strings.NewReader(input)), Options{Format: FormatWebVTT})
+		if !reflect.DeepEqual(track, again) || (err == nil) != (err2 == nil) {
+			t.Errorf("byte by byte: %v, %v (-want +got):\n%s", err, err2, cmp.Diff(track, again))
+		}
+	})
+}
+
+// FuzzMarkup compares the reader of cue text with the rules said again.
+func FuzzMarkup(f *testing.F) {
+	for _, seed := range []string{
+		"<b>x</b>", "<v.a.b  A &amp; B >x", "<c.a\n.b>y</c", "<ruby>a<rt>b</ruby>c</ruby>", "<00:01.000>a<99:00:00.000><1>", "<lang en>&lt;</lang></>< ><.>", "a&#x41;&notit;&amp&",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		text = string([]rune(text)) // what a parsed cue has is valid
+		if got, want := dump(Markup(text)), referenceTree(text); got != want {
+			t.Errorf("%q\n is %s\nwant %s", text, got, want)
+		}
+		var all strings.Builder
+		for _, n := range Markup(text).All() {
+			all.WriteString(n.Text)
+		}
+		if got := textOf(text); got != all.String() {
+			t.Errorf("%q reads %q, the tree has %q", text, got, all.String())
+		}
+		if want, asked := referenceUnescape(text); asked && unescape(text) != want {
+			t.Errorf("%q gives %q, want %q", text, unescape(text), want)
+		}
+		if unescaped := unescape(text); len(unescaped) > 3*len(text) {
+			t.Errorf("%q grows to %q", text, unescaped)
+		}
+	})
+}
+
+// FuzzTranscript reads anything as anything.
+func FuzzTranscript(f *testing.F) {
+	for i, seed := range append(vttSeeds,
+		"1\n00:00:00,000 --> 00:00:01,000\n<i>a</i>\n\n2\n00:00:01,000 --> 00:00:02,000\na\nb\n", "[0.00s] a\n[1.50s] b\nc", "take\ntwo [Music] eggs.", "<html>", "{\\an8}",
+	) {
+		f.Add(seed, byte(i))
+	}
+	formats := []Format{FormatAuto, FormatText, FormatSRT, FormatWebVTT}
+	f.Fuzz(func(t *testing.T, input string, mode byte) {
+		opts := TranscriptOptions{KeepRepeats: mode&4 != 0, KeepSounds: mode&8 != 0, Sentences: mode&16 != 0}
+		track, err := Parse(strings.NewReader(input), Options{Format: formats[mode&3]})
+		if err != nil {
+			if _, ok := errors.AsType[*FormatError](err); !ok {
+				t.Fatalf("untyped error: %v", err)
+			}
+			return
+		}
+		if track.Truncated {
+			t.Error("truncated, by which limit?")
+		}
+		size := 0
+		for _, c := range track.Cues {
+			size += len(c.ID) + len(c.Text)
+			if c.Start < 0 || c.End < 0 || c.Line < 1 || !utf8.ValidString(c.Text) || strings.ContainsAny(c.Text+c.ID, "\x00\r") || strings.Contains(c.ID, "\n") {
+				t.Errorf("cue %+v", c)
+			}
+		}
+		if size > 3*len(input) {
+			t.Errorf("%d bytes became %d", len(input), size)
+		}
+		transcript := track.Transcript(opts)
+		checkTranscript(t, transcript, size)
+		checkLimits(t, input, formats[mode&3])
+
+		var text, again bytes.Buffer
+		if err := transcript.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		reread, err := Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(transcript.Segments) > 0 && transcript.Timed && reread.Timed != transcript.Timed {
+			t.Errorf("timed %t, read again %t", transcript.Timed, reread.Timed)
+		}
+		opts.Sentences = false
+		if err := reread.Transcript(opts).WriteText(&again); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(text.String(), again.String()); diff != "" {
+			t.Errorf("read again (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func checkTranscript(t *testing.T, transcript Transcript, size int) {
+	t.Helper()
+	last, total := time.Duration(0), 0
+	for _, s := range transcript.Segments {
+		total += len(s.Text)
+		if s.Start < last && transcript.Timed || s.Dur < 0 || s.Text == "" || squeeze(s.Text) != s.Text {
+			t.Errorf("segment %+v after %v", s, last)
+		}
+		last = s.Start
+	}
+	if total > 3*size {
+		t.Errorf("%d bytes of text became %d", size, total)
+	}
+	var out bytes.Buffer
+	var again []Segment
+	if err := errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(transcript.Segments, again, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+}
+
+// checkLimits reads with small limits, which have to hold and to be told of.
+func checkLimits(t *testing.T, input string, format Format) {
+	t.Helper()
+	opts := Options{Format: format, MaxBytes: int64(len(input)/2 + 16), MaxCueBytes: 8, MaxCues: 2, MaxTextBytes: 12}
+	track, err := Parse(strings.NewReader(input), opts)
+	if err != nil {
+		return // the part that is read may be nothing
+	}
+	size := 0
+	for _, c := range track.Cues {
+		size += len(c.ID) + len(c.Text)
+		if len(c.Text) > 3*opts.MaxCueBytes || len(c.ID) > 3*opts.MaxCueBytes || c.Truncated && !track.Truncated {
+			t.Errorf("cue %+v, truncated %t", c, track.Truncated)
+		}
+	}
+	if len(track.Cues) > 2 || size > 12 || track.Truncated != (len(track.Cuts) > 0) {
+		t.Errorf("%d cues of %d bytes, cuts %v", len(track.Cues), size, track.Cuts)
+	}
+	if whole, err := Parse(strings.NewReader(input), Options{Format: format}); err == nil && !track.Truncated && !reflect.DeepEqual(whole, track) {
+		t.Errorf("not truncated, but not the same (-want +got):\n%s", cmp.Diff(whole, track))
+	}
+}

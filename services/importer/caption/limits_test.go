@@ -1,0 +1,223 @@
+package caption
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func parse(t testing.TB, input string, opts Options) Track {
+	t.Helper()
+	track, err := Parse(strings.NewReader(input), opts)
+	if err != nil {
+		t.Fatalf("%.60q: %v", input, err)
+	}
+	return track
+}
+
+func TestEachLimitIsToldOf(t *testing.T) {
+	t.Parallel()
+	var (
+		three = "WEBVTT\n\n" + strings.Repeat(at01+"\nfour\n\n", 3)
+		srt   = "1\n00:00:00,000 --> 00:00:01,000\nfour\n\n2\n00:00:00,000 --> 00:00:01,000\nfour\n\n"
+	)
+	for _, c := range []struct {
+		name, input string
+		opts        Options
+		want        []got
+		cuts        []Cut
+		cutCues     int
+	}{
+		{"two of three cues", three, Options{MaxCues: 2}, []got{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxCues", 2, 9}}, 0},
+		{"three of three cues", three, Options{MaxCues: 3}, []got{{"", span01, "four"}, {"", span01, "four"}, {"", span01, "four"}}, nil, 0},
+		{"text of two cues", three, Options{MaxTextBytes: 8}, []got{{"", span01, "four"}, {"", span01, "four"}}, []Cut{{"MaxTextBytes", 8, 9}}, 0},
+		{"text of three cues", three, Options{MaxTextBytes: 12}, []got{{"", span01, "four"}, {"", span01, "four"}, {"", span01, "four"}}, nil, 0},
+		{"in a line", "WEBVTT\n\n" + at01 + "\nfours", Options{MaxBytes: 8 + 24 + 3}, []got{{"", span01, "fou"}}, []Cut{{"MaxBytes", 35, 4}}, 1},
+		{"between lines", three, Options{MaxBytes: 8 + 24 + 5}, []got{{"", span01, "four"}}, []Cut{{"MaxBytes", 37, 5}}, 0},
+		{"the last byte", three, Options{MaxBytes: int64(len(three))}, []got{{"", span01, "four"}, {"", span01, "four"}, {"", span01, "four"}}, nil, 0},
+		{"a line of a text", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 30}, []got{{"", span01, strings.Repeat("x", 30)}}, []Cut{{"MaxCueBytes", 30, 4}}, 1},
+		{"a text of lines", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("x\n", 40) + "\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []got{{"", span01, strings.Repeat("x\n", 15)}, {"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 19}}, 1},
+		{"an identifier", "WEBVTT\n\n" + strings.Repeat("i", 40) + "\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []got{{strings.Repeat("i", 30), span01, "y"}}, []Cut{{"MaxCueBytes", 30, 3}}, 1},
+		{"no half characters", "WEBVTT\n\n" + at01 + "\n" + strings.Repeat("漢", 40), Options{MaxCueBytes: 31}, []got{{"", span01, strings.Repeat("漢", 10)}}, []Cut{{"MaxCueBytes", 31, 4}}, 1},
+		{"a comment", "WEBVTT\n\nNOTE " + strings.Repeat("x", 40) + "\n\n" + at01 + "\ny", Options{MaxCueBytes: 30}, []got{{"", span01, "y"}}, []Cut{{"MaxCueBytes", 30, 3}}, 0},
+		{"SRT: one of two cues", srt, Options{MaxCues: 1}, []got{{"1", span01, "four"}}, []Cut{{"MaxCues", 1, 6}}, 0},
+		{"SRT: a line", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x", 40), Options{MaxCueBytes: 32}, []got{{"1", span01, strings.Repeat("x", 32)}}, []Cut{{"MaxCueBytes", 32, 3}}, 1},
+		{"SRT: a text", "1\n00:00:00,000 --> 00:00:01,000\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 31}, []got{{"1", span01, strings.Repeat("x\n", 15) + "x"}}, []Cut{{"MaxCueBytes", 31, 19}}, 1},
+		{"SRT: bytes", srt, Options{MaxBytes: 34}, []got{{"1", span01, "fo"}}, []Cut{{"MaxBytes", 34, 3}}, 1},
+		{"transcript: a text", "[0.00s] a\n" + strings.Repeat("x\n", 40), Options{MaxCueBytes: 11}, []got{{"", "0s-0s", "a\nx\nx\nx\nx\nx"}}, []Cut{{"MaxCueBytes", 11, 7}}, 1},
+		{"text: cues", "a\nb\nc\n", Options{MaxCues: 2}, []got{{"", "0s-0s", "a"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCues", 2, 3}}, 0},
+		{"text: a line", "abcdef\nb\n", Options{MaxCueBytes: 3}, []got{{"", "0s-0s", "abc"}, {"", "0s-0s", "b"}}, []Cut{{"MaxCueBytes", 3, 1}}, 1},
+		{"two limits", "abcdef\nb\n", Options{MaxCueBytes: 3, MaxCues: 1}, []got{{"", "0s-0s", "abc"}}, []Cut{{"MaxCueBytes", 3, 1}, {"MaxCues", 1, 2}}, 1},
+	} {
+		track := parse(t, c.input, c.opts)
+		cut := 0
+		for _, cue := range track.Cues {
+			if cue.Truncated {
+				cut++
+			}
+		}
+		if diff := cmp.Diff(c.want, cuesOf(track)); diff != "" || cut != c.cutCues {
+			t.Errorf("%s: %d cues are cut, want %d (-want +got):\n%s", c.name, cut, c.cutCues, diff)
+		}
+		if diff := cmp.Diff(c.cuts, track.Cuts); diff != "" || track.Truncated != (c.cuts != nil) || track.Transcript(TranscriptOptions{}).Truncated != track.Truncated {
+			t.Errorf("%s: truncated %t (-want +got):\n%s", c.name, track.Truncated, diff)
+		}
+	}
+	if got, want := (Cut{"MaxCues", 2, 10}).String(), "cut at line 10 by MaxCues (2)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	_, err := Parse(strings.NewReader("WEBVTT"), Options{Format: "ass", MaxBytes: -1, MaxCueBytes: -2, MaxCues: -3, MaxTextBytes: -4})
+	want := `option Format: format "ass": want one of auto, srt, text, webvtt
+option MaxBytes is -1: want 1 or more, or 0 for the default
+option MaxCueBytes is -2: want 1 or more, or 0 for the default
+option MaxCues is -3: want 1 or more, or 0 for the default
+option MaxTextBytes is -4: want 1 or more, or 0 for the default`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if wrong, ok := errors.AsType[*OptionError](err); !ok || wrong.Name != "MaxBytes" {
+		t.Errorf("got %v", wrong)
+	}
+	if format, err := ParseFormat("WebVTT"); err != nil || format != FormatWebVTT {
+		t.Errorf("got %q, %v", format, err)
+	}
+}
+
+func TestEachStops(t *testing.T) {
+	t.Parallel()
+	stop, seen := errors.New("stop"), 0
+	summary, err := Each(strings.NewReader("WEBVTT\nLanguage: en\n\n"+at01+"\na\n\n"+at01+"\nb"), Options{}, func(Cue) error {
+		seen++
+		return stop
+	})
+	if !errors.Is(err, stop) || seen != 1 || summary.Language != "en" {
+		t.Errorf("%d cues, summary %+v, error %v", seen, summary, err)
+	}
+}
+
+// endless is a reader that repeats a text until it has given so many bytes.
+type endless struct {
+	head, text string
+	left, pos  int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.head != "" {
+		n := copy(p, e.head)
+		e.head = e.head[n:]
+		return n, nil
+	}
+	if e.left <= 0 {
+		return 0, io.EOF
+	}
+	p = p[:min(len(p), e.left)]
+	n := 0
+	for n < len(p) {
+		m := copy(p[n:], e.text[e.pos:])
+		e.pos = (e.pos + m) % len(e.text)
+		n += m
+	}
+	e.left -= n
+	return n, nil
+}
+
+// TestLargeInputs reads up to 200 MB of several kinds. What is held at the end is bounded by the limits, not by the input.
+func TestLargeInputs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads half a gigabyte")
+	}
+	const size, tiny = 200 << 20, 20 << 20 // the latter of lines that are only a byte or two long
+	for _, c := range []struct {
+		name, head, text string
+		size             int
+		truncated        bool
+	}{
+		{"cues", "WEBVTT\n\n", "00:00:00.000 --> 00:00:01.000\nthese are some words that are said\n\n", size, true},
+		{"one line of text", "WEBVTT\n\n" + at01 + "\n", "words without an end ", size, true},
+		{"one text of short lines", "WEBVTT\n\n" + at01 + "\n", "a\n", tiny, true},
+		{"empty lines", "WEBVTT\n\n", "\n", tiny, false},
+		{"carriage returns", "WEBVTT\n\n", "\r", tiny, false},
+		{"bad timings", "WEBVTT\n\n", "-->\n", tiny, false},
+		{"one header", "WEBVTT\n", "Kind: captions\n", tiny, false},
+		{"one comment", "WEBVTT\n\nNOTE\n", "words\n", tiny, false},
+		{"text", "", "words that are said\n", size, true},
+	} {
+		before := heap()
+		began := time.Now()
+		track, err := Parse(&endless{head: c.head, text: c.text, left: c.size}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := heap() - before
+		t.Logf("%s: %v, %d cues, %d MB held, %v", c.name, time.Since(began), len(track.Cues), held>>20, track.Cuts)
+		if track.Truncated != c.truncated || held > 2*DefaultMaxTextBytes+DefaultMaxCues*200 {
+			t.Errorf("%s: truncated %t, want %t; %d bytes held", c.name, track.Truncated, c.truncated, held)
+		}
+		runtime.KeepAlive(track)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// TestBigButWhole has what is large and yet no reason to cut.
+func TestBigButWhole(t *testing.T) {
+	t.Parallel()
+	line := strings.Repeat("word ", 1<<20/5)
+	track := parse(t, "WEBVTT\n\n"+at01+"\n"+line+"\n\n"+at01+"\nlast", Options{})
+	if len(track.Cues) != 2 || track.Truncated || track.Cues[0].Text != line || track.Cues[1].Text != "last" {
+		t.Errorf("a line of a megabyte: %d cues, cuts %v", len(track.Cues), track.Cuts)
+	}
+	const cues = 100_000
+	track, err := Parse(&endless{head: "WEBVTT\n\n", text: at01 + "\ntext\n\n", left: cues * len(at01+"\ntext\n\n")}, Options{})
+	if err != nil || len(track.Cues) != cues || track.Truncated {
+		t.Errorf("%d cues, want %d; cuts %v, error %v", len(track.Cues), cues, track.Cuts, err)
+	}
+	if got := len(track.Transcript(TranscriptOptions{}).Segments); got != cues {
+		t.Errorf("%d segments, want %d", got, cues)
+	}
+}
+
+// TestPieces reads the same text in pieces of every size around the buffer's.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("WEBVTT\r\n\r\n")
+	for i := range 4000 {
+		fmt.Fprintf(&b, "%d\r\n00:00.000 --> 00:01.000\r\n%s\r\r\n", i, strings.Repeat("é", i%50))
+	}
+	want := parse(t, b.String(), Options{})
+	if len(want.Cues) != 4000 {
+		t.Fatalf("%d cues", len(want.Cues))
+	}
+	for shift := range 40 {
+		input := strings.Replace(b.String(), "WEBVTT", "WEBVTT "+strings.Repeat("x", shift), 1)
+		if diff := cmp.Diff(want, parse(t, input, Options{})); diff != "" {
+			t.Fatalf("shifted by %d (-want +got):\n%.500s", shift, diff)
+		}
+	}
+	for name, r := range map[string]io.Reader{
+		"one byte": iotest.OneByteReader(strings.NewReader(b.String())), "half": iotest.HalfReader(strings.NewReader(b.String())),
+		"data with the end": iotest.DataErrReader(strings.NewReader(b.String())),
+	} {
+		track, err := Parse(r, Options{})
+		if diff := cmp.Diff(want, track); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%.500s", name, err, diff)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package caption
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// hostile are texts that are slow to read for a parser that looks at anything twice. Each is repeated.
+var hostile = map[string]string{
+	"ampersands": "&", "references": "&amp", "names": "&CounterClockwise", "numbers": "&#9", "open tags": "<b>", "open brackets": "<", "closed tags": "</b>",
+	"ruby": "<ruby><rt>", "stamps": "<00:01.000>", "classes": "<c.a.b", "notes": "[", "notes with digits": "[1", "closed notes": "1]", "lines": "a\n", "spaces": " \n",
+	"braces": "{\\", "arrows": "-->\n", "cues": "00:00.000 --> 00:01.000\na\n\n", "carriage returns": "\r", "NULs": "\x00", "bad bytes": "\xf0\x9f",
+	"control characters": "\x1b", "annotations": "<v a b", "digits": "9", "rolling": "00:00.000 --> 00:01.000\na\nb\n\n00:01.000 --> 00:01.010\nb\n\n",
+}
+
+// TestWorkIsLinear counts the bytes that are looked at.
+func TestWorkIsLinear(t *testing.T) {
+	t.Parallel()
+	for name, text := range hostile {
+		work := func(times int) int {
+			input := "WEBVTT\n\n00:00.000 --> 00:01.000\n" + strings.Repeat(text, times)
+			opts := Options{MaxCueBytes: 1 << 30, MaxCues: 1 << 30, MaxTextBytes: 1 << 40}.withDefaults()
+			in := newLines(strings.NewReader(input), opts)
+			cues, err := open(in, &Summary{}, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := 0
+			if err := each(in, cues, opts, func(c Cue) error {
+				x := lexer{rest: c.Text}
+				for _, ok := x.next(); ok; _, ok = x.next() {
+					total++
+				}
+				total += x.work
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return total + in.work
+		}
+		const times = 2000
+		if once, twice := work(times), work(2*times); twice > 2*once+64 || once > 4*(len(text)*times+64) {
+			t.Errorf("%s: %d steps for %d bytes, %d for twice as many", name, once, len(text)*times, twice)
+		}
+	}
+}
+
+// TestAllocationIsLinear reads everything and makes everything of it. It does not run beside other tests, whose memory would
+// count as well.
+func TestAllocationIsLinear(t *testing.T) {
+	for name, text := range hostile {
+		for format, head := range map[Format]string{
+			FormatWebVTT: "WEBVTT\n\n00:00.000 --> 00:01.000\n", FormatSRT: "1\n00:00:00,000 --> 00:00:01,000\n", FormatText: "[0.00s] ",
+		} {
+			allocated := func(times int) uint64 {
+				input := head + strings.Repeat(text, times)
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				makeEverything(t, input, Options{Format: format})
+				runtime.ReadMemStats(&after)
+				return after.TotalAlloc - before.TotalAlloc
+			}
+			const times = 4000
+			if once, twice := allocated(times), allocated(2*times); twice > 3*once+1<<18 {
+				t.Errorf("%s as %s: %d bytes allocated, %d for twice the input", name, format, once, twice)
+			}
+		}
+	}
+}
+
+func makeEverything(t testing.TB, input string, opts Options) {
+	t.Helper()
+	track := parse(t, input, opts)
+	for _, c := range track.Cues {
+		Markup(c.Text)
+	}
+	for _, opts := range []TranscriptOptions{{}, {KeepRepeats: true, KeepSounds: true}, {Sentences: true}} {
+		transcript := track.Transcript(opts)
+		if err := errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package caption
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+)
+
+const (
+	// readSize is how much is read at a time.
+	readSize = 64 << 10
+	// headSize is how much the format is told by.
+	headSize = 4 << 10
+	// maxEmptyReads is how often a reader may return nothing before it is given up.
+	maxEmptyReads = 100
+)
+
+// lines splits the input at CR, LF and CRLF and brings each line into the form that the rules ask for: valid UTF-8 with
+// U+FFFD in place of NUL. A line is valid until the next one is asked for.
+type lines struct {
+	buf      []byte // what was read and not consumed is buf[lo:hi]
+	carried  []byte // the start of a line that began in an earlier buffer
+	clean    []byte // room for a repaired line
+	cuts     []Cut
+	current  []byte // the line returned last
+	err      error  // why the reader ended; io.EOF as well
+	hi, lo   int
+	maxBytes int64
+	maxLine  int
+	number   int  // of the current line, from 1
+	over     bool // there is more than maxBytes
+	read     int64
+	repeat   bool // the current line is to be returned once more
+	short    bool // the current line was cut
+	skipLF   bool // the line before ended with CR
+	source   io.Reader
+	work     int // bytes looked at, for the tests
+}
+
+func newLines(r io.Reader, opts Options) *lines {
+	return &lines{buf: make([]byte, readSize), maxBytes: opts.MaxBytes, maxLine: opts.MaxCueBytes, source: r}
+}
+
+// head returns the start of the input, without the byte order mark, before the first line is read. It blocks until there is
+// enough of it.
+func (l *lines) head() []byte {
+	for l.hi-l.lo < headSize && l.err == nil {
+		l.fill()
+	}
+	if bytes.HasPrefix(l.buf[l.lo:l.hi], []byte(byteOrderMark)) {
+		l.lo += len(byteOrderMark)
+	}
+	return l.buf[l.lo:min(l.hi, l.lo+headSize)]
+}
+
+// next returns the next line, without its end. At the end of the input the error is io.EOF.
+func (l *lines) next() ([]byte, error) {
+	if l.repeat {
+		l.repeat = false
+		return l.current, nil
+	}
+	l.carried = l.carried[:0]
+	l.number++
+	began, cut := false, false
+	for {
+		if l.lo == l.hi {
+			l.fill()
+			if l.lo == l.hi {
+				return l.last(began, cut)
+			}
+		}
+		if l.skipLF {
+			l.skipLF = false
+			if l.buf[l.lo] == '\n' {
+				l.lo++
+				continue
+			}
+		}
+		piece, ended := l.piece()
+		began = true
+		if ended && len(l.carried) == 0 && len(piece) <= l.maxLine {
+			return l.done(piece, false), nil
+		}
+		if room := l.maxLine - len(l.carried); len(piece) > room {
+			piece, cut = piece[:room], true
+		}
+		l.carried = append(l.carried, piece...)
+		if ended {
+			return l.done(l.carried, cut), nil
+		}
+	}
+}
+
+// unread makes next return the current line once more.
+func (l *lines) unread() { l.repeat = true }
+
+// piece consumes what there is of the current line, and its end where it is in the buffer.
+func (l *lines) piece() (text []byte, ended bool) {
+	for i, c := range l.buf[l.lo:l.hi] {
+		if c != '\n' && c != '\r' {
+			continue
+		}
+		text = l.buf[l.lo : l.lo+i]
+		l.work += i + 1
+		l.lo += i + 1
+		l.skipLF = c == '\r'
+		return text, true
+	}
+	text = l.buf[l.lo:l.hi]
+	l.work += len(text)
+	l.lo = l.hi
+	return text, false
+}
+
+// last returns the line that the end of the input ends, if there is one.
+func (l *lines) last(began, cut bool) ([]byte, error) {
+	if l.err != io.EOF { //nolint:errorlint // fill stores it bare
+		return nil, fmt.Errorf("reading line %d: %w", l.number, l.err)
+	}
+	if l.over {
+		l.cut("MaxBytes", l.maxBytes, l.number)
+	}
+	if !began {
+		return nil, io.EOF
+	}
+	text := l.done(l.carried, cut)
+	l.short = l.short || l.over
+	return text, nil
+}
+
+func (l *lines) done(text []byte, cut bool) []byte {
+	l.short = cut
+	if cut {
+		text = wholeRunes(text)
+		l.cut("MaxCueBytes", int64(l.maxLine), l.number)
+	}
+	l.clean, l.current = repair(l.clean, text)
+	return l.current
+}
+
+// cut records that a limit took something away at a line, once per limit.
+func (l *lines) cut(limit string, value int64, line int) {
+	for _, c := range l.cuts {
+		if c.Limit == limit {
+			return
+		}
+	}
+	l.cuts = append(l.cuts, Cut{Limit: limit, Max: value, Line: line})
+}
+
+// fill reads more of the input. Afterwards there is some, or err is set.
+func (l *lines) fill() {
+	if l.err != nil {
+		return
+	}
+	if l.lo > 0 {
+		l.hi = copy(l.buf, l.buf[l.lo:l.hi])
+		l.lo = 0
+	}
+	for range maxEmptyReads {
+		n, err := l.source.Read(l.buf[l.hi:])
+		l.hi += n
+		l.read += int64(n)
+		if over := l.read - l.maxBytes; over > 0 {
+			l.hi = max(l.lo, l.hi-int(over))
+			l.err, l.over = io.EOF, true
+			return
+		}
+		if err != nil {
+			l.err = err
+			return
+		}
+		if n > 0 {
+			return
+		}
+	}
+	l.err = io.ErrNoProgress
+}

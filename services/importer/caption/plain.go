@@ -1,0 +1,109 @@
+package caption
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Plain returns the text of the cue as it is read out: one line without markup, with character references replaced, and
+// with single spaces where there was space, a line break or a control character.
+func (c Cue) Plain() string {
+	switch c.Format {
+	case FormatWebVTT:
+		return squeeze(textOf(c.Text))
+	case FormatSRT:
+		return squeeze(unescape(untagged(c.Text)))
+	case FormatAuto, FormatText:
+	}
+	return squeeze(c.Text)
+}
+
+// textOf returns the text of a WebVTT cue without its markup.
+func textOf(text string) string {
+	if strings.IndexByte(text, '<') < 0 {
+		return unescape(text)
+	}
+	var b strings.Builder
+	x := lexer{rest: text}
+	for t, ok := x.next(); ok; t, ok = x.next() {
+		b.WriteString(t.text) // empty in what is no text
+	}
+	return b.String()
+}
+
+// untagged removes what players take for markup in SRT: the tags of HTML that they know and the overrides of SubStation
+// Alpha in braces. Anything else that stands in angle brackets is text.
+func untagged(text string) string {
+	if !strings.ContainsAny(text, "<{") {
+		return text
+	}
+	var b strings.Builder
+	for {
+		i := strings.IndexAny(text, "<{")
+		if i < 0 {
+			b.WriteString(text)
+			return b.String()
+		}
+		b.WriteString(text[:i])
+		text = text[i:]
+		size := srtTag(text)
+		if size == 0 {
+			b.WriteByte(text[0])
+			size = 1
+		}
+		text = text[size:]
+	}
+}
+
+// maxSRTTag is longer than any tag in use. It keeps a text full of brackets from being searched over and over.
+const maxSRTTag = 256
+
+// srtTag returns the length of the tag at the start of text, 0 when there is none.
+func srtTag(text string) int {
+	window := text[:min(len(text), maxSRTTag)]
+	if text[0] == '{' {
+		if end := strings.IndexByte(window, '}'); strings.HasPrefix(window, `{\`) && end > 0 {
+			return end + 1
+		}
+		return 0
+	}
+	end := strings.IndexByte(window, '>')
+	if end < 0 {
+		return 0
+	}
+	name := strings.TrimPrefix(window[1:end], "/")
+	if i := strings.IndexAny(name, " \t\n"); i >= 0 {
+		name = name[:i]
+	}
+	switch strings.ToLower(strings.TrimSuffix(name, "/")) {
+	case "b", "br", "font", "i", "s", "span", "strike", "u":
+		return end + 1
+	}
+	return 0
+}
+
+// squeeze returns text with every run of space and control characters made one space, and none at the ends.
+func squeeze(text string) string {
+	if squeezed(text) {
+		return text
+	}
+	return strings.Join(strings.FieldsFunc(text, isGap), " ")
+}
+
+// squeezed reports whether squeeze has nothing to do, which is the rule.
+func squeezed(text string) bool {
+	gap := true
+	for _, r := range text {
+		if r == ' ' && !gap {
+			gap = true
+			continue
+		}
+		if isGap(r) {
+			return false
+		}
+		gap = false
+	}
+	return !gap || text == ""
+}
+
+func isGap(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }

@@ -1,0 +1,78 @@
+package caption
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Segment is a part of a transcript. In JSON the times are seconds: {"start":12.34,"dur":2.5,"text":"..."}.
+type Segment struct {
+	// Start is when it begins.
+	Start time.Duration
+
+	// Dur is how long it lasts. Zero when that is not known.
+	Dur time.Duration
+
+	// Text is one line without markup, never empty.
+	Text string
+}
+
+// Transcript is what is said in a track.
+type Transcript struct {
+	// Language is the language that the file names; empty when it names none.
+	Language string `json:"language,omitempty"`
+
+	// Timed reports whether the segments have times.
+	Timed bool `json:"timed"`
+
+	// Truncated reports that a limit cut something.
+	Truncated bool `json:"truncated"`
+
+	// Segments are ordered by their start.
+	Segments []Segment `json:"segments"`
+}
+
+// TranscriptOptions says what to make of the cues. The zero value is right for an extractor: the lines of rolling captions
+// once, no sounds, a segment per cue.
+type TranscriptOptions struct {
+	// KeepRepeats leaves rolling captions as they are. Defaults to false.
+	KeepRepeats bool
+
+	// KeepSounds leaves notes such as [Music] in the text. Defaults to false.
+	KeepSounds bool
+
+	// Sentences joins segments until one ends like a sentence, a pause follows, or the next would make it longer than
+	// MaxSentence. Defaults to false.
+	Sentences bool
+
+	// MaxSentence is the longest time that Sentences joins. Defaults to 15 seconds.
+	MaxSentence time.Duration
+}
+
+// Transcript makes a transcript of the cues. Cues without text give no segment.
+func (t Track) Transcript(opts TranscriptOptions) Transcript {
+	segments := make([]Segment, 0, len(t.Cues))
+	add := func(start, end time.Duration, text string) {
+		if !opts.KeepSounds {
+			text = withoutSounds(text)
+		}
+		if text != "" {
+			segments = append(segments, Segment{Start: start, Dur: max(0, end-start), Text: text})
+		}
+	}
+	if rolls := t.Format == FormatWebVTT || t.Format == FormatSRT; rolls && !opts.KeepRepeats && scrolls(t.Cues) {
+		unroll(t.Cues, add)
+	} else {
+		for _, c := range t.Cues {
+			add(c.Start, c.End, c.Plain())
+		}
+	}
+	if t.Timed {
+		slices.SortStableFunc(segments, func(a, b Segment) int { return cmp.Compare(a.Start, b.Start) })
+	}
+	if opts.Sentences {
+		segments = sentences(segments, t.Timed, opts.MaxSentence)
+	}
+	return Transcript{Language: t.Language, Timed: t.Timed, Truncated: t.Truncated, Segments: segments}
+}

@@ -1,0 +1,276 @@
+package caption
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// vtt makes a WebVTT file of cues "start end text", the times in milliseconds.
+func vtt(cues ...string) string {
+	var b strings.Builder
+	b.WriteString("WEBVTT\n")
+	for _, c := range cues {
+		var start, end int
+		n, err := fmt.Sscanf(c, "%d %d", &start, &end)
+		if err != nil || n != 2 {
+			panic(c)
+		}
+		text := strings.SplitN(c, " ", 3)[2]
+		fmt.Fprintf(&b, "\n%s --> %s\n%s\n", clock(start), clock(end), text)
+	}
+	return b.String()
+}
+
+func clock(millis int) string {
+	return fmt.Sprintf("%02d:%02d:%02d.%03d", millis/3600000, millis/60000%60, millis/1000%60, millis%1000)
+}
+
+// linesOf returns a transcript as lines "start+dur text", the times in milliseconds.
+func linesOf(t testing.TB, input string, opts TranscriptOptions) []string {
+	t.Helper()
+	track, err := Parse(strings.NewReader(input), Options{})
+	if err != nil {
+		t.Fatalf("%q: %v", input, err)
+	}
+	var got []string
+	for _, s := range track.Transcript(opts).Segments {
+		got = append(got, fmt.Sprintf("%d+%d %s", s.Start.Milliseconds(), s.Dur.Milliseconds(), s.Text))
+	}
+	return got
+}
+
+func TestRollingCaptions(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		cues []string
+		want []string
+	}{
+		{
+			"words with stamps and hold cues",
+			[]string{
+				"0 1990  \none<00:00:01.000><c> two</c>", "1990 2000 one two\n ", "2000 3990 one two\nthree<00:00:03.000><c> four</c>",
+				"3990 4000 three four\n ", "4000 6000 three four\nfive",
+			},
+			[]string{"0+2000 one two", "2000+2000 three four", "4000+2000 five"},
+		},
+		{
+			"colours, as older files have them",
+			[]string{
+				"0 1990 <c.colorE5E5E5>one<00:00:01.000><c> two</c></c>", "1990 2000 <c.colorE5E5E5>one two</c>\n ",
+				"2000 4000 <c.colorE5E5E5>one two</c>\n<c.colorCCCCCC>three</c><c.colorE5E5E5><00:00:03.000><c> four</c></c>",
+			},
+			[]string{"0+2000 one two", "2000+2000 three four"},
+		},
+		{
+			"no hold cues",
+			[]string{"0 2000 a b", "2000 4000 a b\nc d", "4000 6000 c d\ne f"},
+			[]string{"0+2000 a b", "2000+2000 c d", "4000+2000 e f"},
+		},
+		{
+			"three lines",
+			[]string{"0 2000 a", "2000 4000 a\nb", "4000 6000 a\nb\nc", "6000 8000 b\nc\nd"},
+			[]string{"0+2000 a", "2000+2000 b", "4000+2000 c", "6000+2000 d"},
+		},
+		{
+			"cues that overlap",
+			[]string{"0 4000 a b", "2000 6000 a b\nc d", "4000 8000 c d\ne f"},
+			[]string{"0+4000 a b", "2000+4000 c d", "4000+4000 e f"},
+		},
+		{
+			"a line said twice",
+			[]string{"0 1990  \nstir", "1990 2000 stir\n ", "2000 3990 stir\nstir", "3990 4000 stir\n ", "4000 5990 stir\nand stir"},
+			[]string{"0+2000 stir", "2000+2000 stir", "4000+1990 and stir"},
+		},
+		{
+			"a line said twice, without hold cues",
+			[]string{"0 2000 a", "2000 4000 a\nstir", "4000 6000 stir\nstir", "6000 8000 stir\nb"},
+			[]string{"0+2000 a", "2000+2000 stir", "4000+2000 stir", "6000+2000 b"},
+		},
+		{
+			"a line said again after a pause",
+			[]string{"0 1990 a\nstir<00:00:01.000><c> it</c>", "1990 2000 stir it\n ", "20000 21990  \nstir<00:00:21.000><c> it</c>", "21990 22000 stir it\n "},
+			[]string{"0+2000 a stir it", "20000+2000 stir it"},
+		},
+		{
+			"equal lines that scroll together",
+			[]string{"0 2000 a", "2000 4000 a\na", "4000 6000 a\na\nb", "6000 8000 a\nb\nc"},
+			[]string{"0+2000 a", "2000+2000 a", "4000+2000 b", "6000+2000 c"},
+		},
+		{
+			"a pause, and no blank line",
+			[]string{"0 1990 a", "1990 2000 a\n ", "2000 3990 a\nstir", "3990 4000 stir\n ", "20000 21990 stir", "21990 22000 stir\n "},
+			[]string{"0+2000 a", "2000+2000 stir", "20000+2000 stir"},
+		},
+		{
+			"a pause, and the line before is still there",
+			[]string{"0 1990 a", "1990 2000 a\n ", "2000 3990 a\nstir", "3990 4000 stir\n ", "20000 21990 stir\nwell", "21990 22000 well\n "},
+			[]string{"0+2000 a", "2000+2000 stir", "20000+2000 well"},
+		},
+		{
+			"a blank first line carries nothing",
+			[]string{"0 1990  \nstir", "1990 2000 stir\n ", "2000 3990  \nstir", "3990 4000 stir\n ", "4000 6000 stir\nmore"},
+			[]string{"0+2000 stir", "2000+2000 stir", "4000+2000 more"},
+		},
+		{
+			"a line with stamps is new",
+			[]string{"0 1990  \nstir<00:00:01.000><c> it</c>", "1990 2000 stir it\n ", "2000 3990 stir<00:00:03.000><c> it</c>\nnow", "3990 4000 stir it\nnow"},
+			[]string{"0+2000 stir it", "2000+2000 stir it now"},
+		},
+		{
+			"a line from long ago is new",
+			[]string{"0 2000 a", "2000 4000 a\nb", "4000 6000 b\nc", "6000 8000 c\na", "8000 9000 a\nb"},
+			[]string{"0+2000 a", "2000+2000 b", "4000+2000 c", "6000+2000 a", "8000+1000 b"},
+		},
+		{
+			"cues without text do not count",
+			[]string{"0 2000 a", "2000 2010  ", "2010 4000 a\nb", "4000 4100 <b></b>", "4100 6000 b\nc"},
+			[]string{"0+2000 a", "2010+1990 b", "4100+1900 c"},
+		},
+		{
+			"space does not matter",
+			[]string{"0 2000 a  b ", "2000 4000  a&nbsp;b\nc", "4000 6000 c\nd"},
+			[]string{"0+2000 a b", "2000+2000 c", "4000+2000 d"},
+		},
+	} {
+		if diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+// TestOtherCaptionsStay has tracks that repeat without scrolling.
+func TestOtherCaptionsStay(t *testing.T) {
+	t.Parallel()
+	for name, cues := range map[string][]string{
+		"short answers":          {"0 1000 No.", "1000 2000 No.", "2000 3000 Yes.", "3000 4000 No."},
+		"always the same":        {"0 1000 No.", "1000 2000 No.", "2000 3000 No."},
+		"a refrain":              {"0 2000 one\ntwo", "2000 4000 three\nfour", "4000 6000 one\ntwo", "6000 8000 one\ntwo"},
+		"a line twice by chance": {"0 1000 a", "1000 2000 b\nc", "2000 3000 c\nd", "3000 4000 e", "4000 5000 f"},
+		"repeated after pauses":  {"0 1000 a", "5000 6000 a\nb", "10000 11000 b\nc", "15000 16000 c\nd"},
+		"one cue":                {"0 1000 a"},
+	} {
+		var want []string
+		for _, c := range cues {
+			var start, end int
+			if _, err := fmt.Sscanf(c, "%d %d", &start, &end); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, fmt.Sprintf("%d+%d %s", start, end-start, strings.ReplaceAll(strings.SplitN(c, " ", 3)[2], "\n", " ")))
+		}
+		if diff := cmp.Diff(want, linesOf(t, vtt(cues...), TranscriptOptions{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestRollingCaptionsAsTheyAre(t *testing.T) {
+	t.Parallel()
+	input := vtt("0 1990 a", "1990 2000 a\n ", "2000 4000 a\nb")
+	want := []string{"0+1990 a", "1990+10 a", "2000+2000 a b"}
+	if diff := cmp.Diff(want, linesOf(t, input, TranscriptOptions{KeepRepeats: true})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"0+2000 a", "2000+2000 b"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRollingSubRip(t *testing.T) {
+	t.Parallel()
+	input := "1\n00:00:00,000 --> 00:00:02,000\n<i>a b</i>\n\n2\n00:00:02,000 --> 00:00:04,000\na b\nc &amp; d\n\n3\n00:00:04,000 --> 00:00:06,000\nc & d\ne\n"
+	if diff := cmp.Diff([]string{"0+2000 a b", "2000+2000 c & d", "4000+2000 e"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSounds(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"[Music]": "", "[Music] hello": "hello", "hello [Applause]": "hello", "a [Music] b": "a b", "a [ __ ] b": "a b", "[موسيقى]": "", "[]": "",
+		"[upbeat music playing]": "", "♪": "", "♪ la la ♪": "la la", "♪♪ [Music] ♪♪": "", "a[Music]b": "ab",
+		"[add 2 cups of flour]": "[add 2 cups of flour]", "[stir it well and then some more]": "[stir it well and then some more]",
+		"(Music)": "(Music)", "[": "[", "]": "]", "a ] b [ c": "a ] b [ c", "[[Music]": "[", "[[Music] x]": "", "[1 [Music] x]": "[1 x]",
+		"[" + strings.Repeat("x", 100) + "]": "[" + strings.Repeat("x", 100) + "]",
+	} {
+		if got := withoutSounds(text); got != want {
+			t.Errorf("%q gives %q, want %q", text, got, want)
+		}
+		if again := withoutSounds(want); again != want {
+			t.Errorf("%q gives %q the second time", want, again)
+		}
+	}
+	input := vtt("0 1000 [Music]", "1000 2000 hello", "2000 3000 [upbeat\nmusic]")
+	if diff := cmp.Diff([]string{"1000+1000 hello"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"0+1000 [Music]", "1000+1000 hello", "2000+1000 [upbeat music]"}, linesOf(t, input, TranscriptOptions{KeepSounds: true})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		cues []string
+		want []string
+	}{
+		{"a full stop ends", []string{"0 1000 take two", "1000 2000 eggs.", "2000 3000 Beat them"}, []string{"0+2000 take two eggs.", "2000+1000 Beat them"}},
+		{"other marks end", []string{"0 1000 what?", "1000 2000 yes!", "2000 3000 “well…”", "3000 4000 好。", "4000 5000 x"}, []string{"0+1000 what?", "1000+1000 yes!", "2000+1000 “well…”", "3000+1000 好。", "4000+1000 x"}},
+		{"a comma does not", []string{"0 1000 salt,", "1000 2000 pepper"}, []string{"0+2000 salt, pepper"}},
+		{"a pause ends", []string{"0 1000 a", "1900 2500 b", "3600 4000 c"}, []string{"0+2500 a b", "3600+400 c"}},
+		{"too long ends", []string{"0 8000 a", "8000 15000 b", "15000 20000 c"}, []string{"0+15000 a b", "15000+5000 c"}},
+		{"cues that overlap", []string{"0 5000 a", "1000 2000 b", "5500 6000 c"}, []string{"0+6000 a b c"}},
+		{"nothing", nil, nil},
+	} {
+		if diff := cmp.Diff(c.want, linesOf(t, vtt(c.cues...), TranscriptOptions{Sentences: true})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+	got := linesOf(t, vtt("0 1000 a", "1000 2000 b", "2000 3000 c"), TranscriptOptions{Sentences: true, MaxSentence: 2 * time.Second})
+	if diff := cmp.Diff([]string{"0+2000 a b", "2000+1000 c"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	long := strings.Repeat("word ", 150)
+	if got := linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true}); len(got) != 3 {
+		t.Errorf("%d segments of text without times, want 3", len(got))
+	}
+	if diff := cmp.Diff([]string{"0+0 take two eggs."}, linesOf(t, "take\ntwo eggs.", TranscriptOptions{Sentences: true})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSegmentsAreOrdered(t *testing.T) {
+	t.Parallel()
+	input := vtt("5000 6000 c", "0 1000 a", "7000 6000 d", "0 500 b", "8000 9000  \n<b></b>")
+	want := []string{"0+1000 a", "0+500 b", "5000+1000 c", "7000+0 d"} // one that ends before it starts lasts no time
+	if diff := cmp.Diff(want, linesOf(t, input, TranscriptOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPlainHasNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	for _, format := range []Format{FormatWebVTT, FormatSRT, FormatText} {
+		if got, want := (Cue{Format: format, Text: "a\x1b[31mb\x07\u0085\u2028c\td\n e"}).Plain(), "a [31mb c d e"; got != want {
+			t.Errorf("%s: got %q, want %q", format, got, want)
+		}
+	}
+	if got, want := (Cue{Format: FormatWebVTT, Text: "a&#27;b&#10;c&nbsp;&shy;d"}).Plain(), "a b c \u00add"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestTranscriptsHaveTimes reads a transcript, in which a segment ends where the next one starts.
+func TestTranscriptsHaveTimes(t *testing.T) {
+	t.Parallel()
+	want := []string{"0+1500 a", "1500+1750 b c", "3250+0 d"}
+	if diff := cmp.Diff(want, linesOf(t, "[0.00s] a\n[1.50s] b\nc\n[3.25s] d", TranscriptOptions{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
