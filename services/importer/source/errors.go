@@ -1,0 +1,105 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
+)
+
+// Messages that the importer's callers know.
+const (
+	messageNoCaptions = "No transcript available - this video may not have captions enabled"
+	messageGone       = "Video unavailable or private"
+	messageTooShort   = "Transcript is too short (%d characters). Recipe videos typically have longer transcripts."
+)
+
+// ErrYouTube is returned by New when YouTube is turned on and yt-dlp is missing, too old, or does not work.
+var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
+
+// Error is returned when a source cannot be fetched.
+type Error struct {
+	// Code is the class of the error.
+	Code contracts.ImportCode
+	// Retryable says that a later attempt may succeed.
+	Retryable bool
+	// RetryAfter is how long the far side asked to be left alone; zero when it did not say.
+	RetryAfter time.Duration
+	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
+	Message string
+	// Err is the cause, for the log; may be nil.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := "source: " + string(e.Code) + ": " + e.Message
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// retryable lists the codes that a later attempt may cure.
+func retryable(code contracts.ImportCode) bool {
+	switch code {
+	case contracts.CodeBotCheck, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// failed makes the error of a code.
+func failed(code contracts.ImportCode, err error, format string, args ...any) *Error {
+	return &Error{Code: code, Retryable: retryable(code), Message: cut(fmt.Sprintf(format, args...), maxMessage), Err: err}
+}
+
+// fetchError says what it means that something could not be fetched over HTTP. What names the thing: "The caption file".
+func fetchError(ctx context.Context, what string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("source: %w", context.Cause(ctx))
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	var status *fetch.StatusError
+	var blocked *guardeddial.BlockedError
+	var timeout *fetch.TimeoutError
+	switch {
+	case errors.As(err, &status):
+		return statusError(what, status)
+	case errors.As(err, &blocked):
+		return failed(contracts.CodeUnavailable, err, "%s is at an address that may not be fetched: %s", what, blocked.Reason)
+	case errors.As(err, &timeout):
+		return failed(contracts.CodeTimeout, err, "%s did not arrive within %s", what, timeout.After)
+	default:
+		return failed(contracts.CodeNetwork, err, "%s could not be fetched: the connection failed", what)
+	}
+}
+
+func statusError(what string, err *fetch.StatusError) *Error {
+	var out *Error
+	switch code := err.Status; {
+	case code == http.StatusTooManyRequests:
+		out = failed(contracts.CodeRateLimited, err, "%s is rate limited by its site (HTTP 429)", what)
+	case code == http.StatusRequestTimeout, code >= 500:
+		out = failed(contracts.CodeNetwork, err, "%s could not be fetched: the site answered HTTP %d", what, code)
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		out = failed(contracts.CodePrivate, err, "%s is private: the site answered HTTP %d", what, code)
+	default:
+		out = failed(contracts.CodeUnavailable, err, "%s is not there: the site answered HTTP %d", what, code)
+	}
+	if out.Retryable {
+		out.RetryAfter = err.RetryAfter
+	}
+	return out
+}

@@ -1,0 +1,227 @@
+package source
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+	"golang.org/x/text/language"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// maxURL is what contracts.ImportJob accepts.
+const maxURL = 2048
+
+// target is a request that was understood.
+type target struct {
+	language string // the canonical tag of the language that is wanted; may be empty
+	id       string // the identity
+	kind     string // the source type
+	url      string // the canonical address
+	video    string // the id of a YouTube video
+}
+
+// identify tells what a request asks for, here. Its error is an *Error.
+func (s *Sources) identify(request Request) (target, error) {
+	t, err := identify(request)
+	if err == nil && s.config.Files == nil && isFile(t.url) {
+		return t, failed(contracts.CodeUnavailable, nil, "Files are not taken here, only addresses")
+	}
+	return t, err
+}
+
+// identify tells what a request asks for. Its error is an *Error.
+func identify(request Request) (target, error) {
+	t, err := locate(request)
+	if err != nil || request.Language == "" {
+		return t, err
+	}
+	tag, err := language.Parse(request.Language)
+	if _, certain := tag.Base(); err != nil || tag == language.Und || certain == language.No {
+		return target{}, failed(contracts.CodeUnavailable, err, "The language %q is not known: want a tag such as en or pt-BR",
+			cut(line(request.Language), 64))
+	}
+	t.language = tag.String()
+	t.id += ":" + t.language
+	return t, nil
+}
+
+// locate is identify without the language.
+func locate(request Request) (target, error) {
+	u, err := canonical(request.URL)
+	if err != nil {
+		return target{}, err
+	}
+	kind := request.Type
+	if kind == "" {
+		kind = kindOf(u)
+	}
+	switch kind {
+	case contracts.SourceYouTube:
+		id, ok := videoID(u)
+		if !ok {
+			return target{}, failed(contracts.CodeUnavailable, nil, "The address does not name a YouTube video: want one such as "+
+				"https://www.youtube.com/watch?v=, followed by the 11 characters of the video")
+		}
+		return target{id: kind + ":" + id, kind: kind, url: "https://www.youtube.com/watch?v=" + id, video: id}, nil
+	case contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto:
+		sum := sha256.Sum256([]byte(u.String()))
+		return target{id: kind + ":" + hex.EncodeToString(sum[:16]), kind: kind, url: u.String()}, nil
+	default:
+		return target{}, failed(contracts.CodeUnavailable, nil, "The source type %q is not known: want %s, %s, %s or %s", cut(line(kind), 64),
+			contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto)
+	}
+}
+
+// canonical checks an address and writes it in one way: host in lower case and ASCII, no default port, no fragment, and
+// without what only counts visitors.
+func canonical(address string) (*url.URL, error) {
+	refuse := func(err error, why string) (*url.URL, error) {
+		return nil, failed(contracts.CodeUnavailable, err, "The address cannot be used: %s", why)
+	}
+	if len(address) > maxURL {
+		return refuse(nil, "it is longer than 2048 bytes")
+	}
+	if file, err := contracts.ParseFileURL(address); err == nil {
+		return &url.URL{Scheme: contracts.FileScheme, Opaque: strings.TrimPrefix(file.URL(), contracts.FileScheme+":")}, nil
+	}
+	if strings.ContainsFunc(address, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+		return refuse(nil, "it holds a space or a control character")
+	}
+	u, err := url.Parse(address)
+	if err != nil || !utf8.ValidString(address) {
+		return refuse(err, "it is not a URL")
+	}
+	u.Scheme = strings.ToLower(u.Scheme)
+	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" {
+		return refuse(nil, "it has to begin with http:// or https://")
+	}
+	if u.User != nil {
+		return refuse(nil, "it holds a user name")
+	}
+	if err := setHost(u); err != nil {
+		return refuse(err, "its host is not valid")
+	}
+	u.Fragment, u.RawFragment = "", ""
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	u.RawQuery, u.ForceQuery = withoutTracking(u.RawQuery), false
+	if len(u.String()) > maxURL {
+		return refuse(nil, "it is longer than 2048 bytes")
+	}
+	return u, nil
+}
+
+// setHost writes the host of an address in lower case and ASCII, without a port that goes without saying.
+func setHost(u *url.URL) error {
+	host, port := strings.TrimSuffix(u.Hostname(), "."), u.Port()
+	if net.ParseIP(host) == nil {
+		ascii, err := idna.Lookup.ToASCII(host)
+		if err != nil {
+			return err //nolint:wrapcheck // it names the host, and the caller says of what
+		}
+		host = strings.TrimSuffix(ascii, ".")
+	}
+	if host == "" || len(host) > 253 { // the longest name that can be looked up
+		return &url.Error{Op: "parse", URL: u.Host, Err: url.InvalidHostError(u.Host)}
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); port != "" && err != nil {
+		return &url.Error{Op: "parse", URL: u.Host, Err: err}
+	}
+	if u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		port = ""
+	}
+	switch {
+	case port != "":
+		u.Host = net.JoinHostPort(host, port)
+	case strings.Contains(host, ":"):
+		u.Host = "[" + host + "]"
+	default:
+		u.Host = host
+	}
+	return nil
+}
+
+// withoutTracking drops parameters that say where a visitor came from. The others keep their order and their spelling.
+func withoutTracking(query string) string {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(part, "=")
+		switch {
+		case part == "", strings.HasPrefix(name, "utm_"), name == "fbclid", name == "gclid", name == "igshid":
+		default:
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+// kindOf tells the source type by an address.
+func kindOf(u *url.URL) string {
+	if isYouTube(u) {
+		return contracts.SourceYouTube
+	}
+	name := u.Path
+	if file, err := contracts.ParseFileURL(u.String()); err == nil {
+		name = cmp.Or(file.Name, ".txt")
+	}
+	switch strings.ToLower(path.Ext(name)) {
+	case ".vtt", ".srt", ".txt":
+		return contracts.SourceCaptions
+	case ".jpg", ".jpeg", ".png", ".webp", ".gif", ".heic":
+		return contracts.SourcePhoto
+	default:
+		return contracts.SourceWeb
+	}
+}
+
+// isYouTube reports whether a canonical address is one of YouTube's.
+func isYouTube(u *url.URL) bool {
+	switch u.Host {
+	case "youtube.com", "www.youtube.com", "m.youtube.com", "music.youtube.com",
+		"youtube-nocookie.com", "www.youtube-nocookie.com", "youtu.be", "www.youtu.be":
+		return true
+	default:
+		return false
+	}
+}
+
+// videoID returns the id of the video that an address of YouTube names. Nothing but the 11 characters of its alphabet passes.
+func videoID(u *url.URL) (string, bool) {
+	if !isYouTube(u) {
+		return "", false
+	}
+	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+	id := ""
+	switch {
+	case strings.HasSuffix(u.Host, "youtu.be"):
+		id = parts[0]
+	case parts[0] == "watch":
+		id = u.Query().Get("v")
+	case len(parts) >= 2 && (parts[0] == "shorts" || parts[0] == "embed" || parts[0] == "live" || parts[0] == "v" || parts[0] == "e"):
+		id = parts[1]
+	}
+	return id, validVideoID(id)
+}
+
+func validVideoID(id string) bool {
+	if len(id) != 11 {
+		return false
+	}
+	for _, r := range []byte(id) {
+		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,140 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+)
+
+const (
+	maxRedirects  = 5
+	maxHeader     = 256 << 10
+	maxRetryAfter = 24 * time.Hour
+)
+
+// Config sets up a [Client].
+type Config struct {
+	// Allow are networks that may be dialled although they are not public. Defaults to none.
+	Allow []netip.Prefix
+	// Resolver finds the addresses of names. Defaults to the system's.
+	Resolver *net.Resolver
+	// Timeout bounds a whole request. Required.
+	Timeout time.Duration
+	// UserAgent names us. Required.
+	UserAgent string
+}
+
+// Client gets files. It keeps no connections and no cookies, and heeds no proxy of the environment.
+type Client struct {
+	config Config
+	http   *http.Client
+}
+
+// Response is what an address holds.
+type Response struct {
+	// Body is what was read of it, unpacked.
+	Body []byte
+	// ContentType is the header, as it came.
+	ContentType string
+	// Truncated reports that there was more.
+	Truncated bool
+	// URL is where the last redirect led.
+	URL *url.URL
+}
+
+// New returns a client.
+func New(config Config) *Client {
+	c := &Client{config: config}
+	guard := guardeddial.Guard{Allow: config.Allow, Resolver: config.Resolver, Timeout: config.Timeout}
+	c.http = &http.Client{
+		CheckRedirect: c.redirect,
+		Transport: &http.Transport{
+			DialContext:            guard.Dialer().DialContext,
+			DisableKeepAlives:      true, // each source is another host
+			MaxResponseHeaderBytes: maxHeader,
+			TLSHandshakeTimeout:    config.Timeout,
+		},
+	}
+	return c
+}
+
+// redirect checks an address that an answer leads to. Where its name leads is checked when it is dialled.
+func (c *Client) redirect(request *http.Request, before []*http.Request) error {
+	if len(before) > maxRedirects {
+		return &guardeddial.BlockedError{Address: request.URL.Redacted(), Reason: "it is behind more than 5 redirects"}
+	}
+	return check(request.URL)
+}
+
+func check(u *url.URL) error {
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return &guardeddial.BlockedError{Address: u.Redacted(), Reason: "only http and https are fetched"}
+	}
+	if u.User != nil {
+		return &guardeddial.BlockedError{Address: u.Redacted(), Reason: "it holds a user name"}
+	}
+	return nil
+}
+
+// Get returns what an address holds, up to maxBytes. The error wraps a [*StatusError], [*guardeddial.BlockedError] or [*TimeoutError],
+// or says how the connection failed.
+func (c *Client) Get(ctx context.Context, address, accept string, maxBytes int64) (*Response, error) {
+	parent := ctx
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("fetch: %w", err)
+	}
+	if err := check(request.URL); err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", accept)
+	request.Header.Set("User-Agent", c.config.UserAgent)
+	out, err := c.do(request, maxBytes)
+	var network net.Error
+	if err != nil && parent.Err() == nil && (ctx.Err() != nil || errors.As(err, &network) && network.Timeout()) {
+		return nil, fmt.Errorf("%w: %w", &TimeoutError{After: c.config.Timeout}, err)
+	}
+	return out, err
+}
+
+func (c *Client) do(request *http.Request, maxBytes int64) (*Response, error) {
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("fetch: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, &StatusError{Status: response.StatusCode, RetryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now())}
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("fetch: read the answer: %w", err)
+	}
+	out := &Response{Body: body, ContentType: response.Header.Get("Content-Type"), URL: response.Request.URL}
+	if int64(len(body)) > maxBytes {
+		out.Body, out.Truncated = body[:maxBytes], true
+	}
+	return out, nil
+}
+
+// retryAfter reads the header of RFC 9110, section 10.2.3: seconds, or a date.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+	if at, err := http.ParseTime(header); err == nil {
+		return min(max(0, at.Sub(now)), maxRetryAfter)
+	}
+	return 0
+}

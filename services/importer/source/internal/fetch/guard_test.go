@@ -1,0 +1,123 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+)
+
+// nameServer answers every question for an address: the first time with the first of them, and so on, the last for ever.
+func nameServer(t *testing.T, addresses ...string) (*net.Resolver, *atomic.Int32) {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := &atomic.Int32{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			var question dnsmessage.Message
+			if question.Unpack(buffer[:n]) != nil || len(question.Questions) != 1 {
+				continue
+			}
+			answer := dnsmessage.Message{Header: dnsmessage.Header{ID: question.ID, Response: true}, Questions: question.Questions}
+			if q := question.Questions[0]; q.Type == dnsmessage.TypeA {
+				i := min(int(asked.Add(1)), len(addresses)) - 1
+				answer.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+					Body:   &dnsmessage.AResource{A: netip.MustParseAddr(addresses[i]).As4()},
+				}}
+			}
+			packed, err := answer.Pack()
+			if err != nil {
+				continue
+			}
+			if _, err := conn.WriteTo(packed, from); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-done
+	})
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
+	}}, asked
+}
+
+// A name that leads to an address that may be fetched, and a moment later to one that may not, is followed the first time only:
+// the address is checked when it is dialled, not before.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		if r.URL.Path == "/redirect" {
+			http.Redirect(w, r, "/secret", http.StatusFound)
+		}
+	}))
+	defer server.Close()
+	_, port, found := strings.Cut(server.Listener.Addr().String(), ":")
+	if !found {
+		t.Fatal(server.URL)
+	}
+	resolver, asked := nameServer(t, "127.0.0.1", "127.0.0.2")
+	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, Resolver: resolver, Timeout: time.Minute, UserAgent: "test"})
+	_, err := c.Get(t.Context(), "http://rebind.example:"+port+"/redirect", "*/*", 100)
+	var blocked *guardeddial.BlockedError
+	if !errors.As(err, &blocked) || !strings.HasPrefix(blocked.Address, "127.0.0.2:") {
+		t.Errorf("error %v: want the second address blocked", err)
+	}
+	if reached.Load() != 1 || asked.Load() < 2 {
+		t.Errorf("%d requests, %d look-ups: want one, and at least two", reached.Load(), asked.Load())
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"": 0, "0": 0, "30": 30 * time.Second, "-1": 0, "1.5": 0, "soon": 0, "999999999": 24 * time.Hour, "99999999999999999999": 0,
+		"Fri, 20 Nov 2026 12:01:00 GMT": time.Minute, "Fri, 20 Nov 2026 11:00:00 GMT": 0, "Fri, 20 Nov 2099 12:01:00 GMT": 24 * time.Hour,
+	} {
+		if got := retryAfter(header, now); got != want {
+			t.Errorf("%q is %s: want %s", header, got, want)
+		}
+	}
+}
+
+// The environment of the process has no say in where we go.
+func TestProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("direct")) }))
+	defer server.Close()
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	resolver, _ := nameServer(t, "127.0.0.1")
+	c := New(Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Resolver: resolver, Timeout: time.Minute, UserAgent: "test"})
+	_, port, found := strings.Cut(server.Listener.Addr().String(), ":")
+	if !found {
+		t.Fatal(server.URL)
+	}
+	response, err := c.Get(t.Context(), "http://site.example:"+port+"/", "*/*", 3)
+	if err != nil || string(response.Body) != "dir" || !response.Truncated {
+		t.Errorf("response %+v, error %v: want the first three bytes", response, err)
+	}
+}

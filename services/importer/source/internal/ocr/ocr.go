@@ -1,0 +1,91 @@
+// Package ocr reads the text of a photo by the program tesseract.
+package ocr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/services/importer/source/internal/program"
+)
+
+// maxText is far above what a photo can hold.
+const maxText = 1 << 20
+
+// Config sets up a [Reader]. All fields are required.
+type Config struct {
+	// Folders is where the program works.
+	Folders *program.Folders
+	// Languages are those to look for, as the program names them: eng+deu.
+	Languages string
+	// Log gets what is no error of a photo.
+	Log *slog.Logger
+	// Path is the program.
+	Path string
+	// Timeout bounds its work on one photo.
+	Timeout time.Duration
+}
+
+// Reader runs the program.
+type Reader struct{ config Config }
+
+var languages = regexp.MustCompile(`^[A-Za-z][A-Za-z_/]{0,30}(\+[A-Za-z][A-Za-z_/]{0,30})*$`)
+
+// New returns a reader, or an error that wraps exec.ErrNotFound when the program is missing.
+func New(config Config) (*Reader, error) {
+	if !languages.MatchString(config.Languages) || strings.Contains(config.Languages, "..") {
+		return nil, fmt.Errorf("source: Config.Photo.Languages is %q: want names such as eng or eng+deu", config.Languages)
+	}
+	path, err := exec.LookPath(config.Path)
+	if err != nil {
+		return nil, fmt.Errorf("source: the program %s, which reads photos, is missing: install tesseract: %w", config.Path, err)
+	}
+	if config.Path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("source: the path of tesseract: %w", err)
+	}
+	return &Reader{config: config}, nil
+}
+
+// Read returns the text of an image, in lines. The error is program.ErrTimeout or program.ErrOutput, the cause of ctx, or says
+// what the program says.
+func (r *Reader) Read(ctx context.Context, jobID string, image []byte) (text string, err error) {
+	folder, err := r.config.Folders.New(jobID)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err := folder.Remove(); err != nil {
+			r.config.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
+		}
+	}()
+	if err := os.WriteFile(filepath.Join(folder.Path, "photo"), image, 0o600); err != nil {
+		return "", fmt.Errorf("source: write the photo: %w", err)
+	}
+	env := []string{
+		"HOME=" + folder.Path, "LANG=C.UTF-8", "OMP_THREAD_LIMIT=1", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"),
+		"TMPDIR=" + folder.Path,
+	}
+	if data := os.Getenv("TESSDATA_PREFIX"); data != "" {
+		env = append(env, "TESSDATA_PREFIX="+data)
+	}
+	result, err := program.Run(ctx, program.Command{
+		Path: r.config.Path, Args: []string{"photo", "stdout", "-l", r.config.Languages}, Dir: folder.Path, Env: env,
+		Timeout: r.config.Timeout, MaxStdout: maxText, MaxFile: maxText,
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case result.ExitCode != 0:
+		return "", errors.New("tesseract says: " + strings.ToValidUTF8(string(result.Stderr[:min(len(result.Stderr), 500)]), "?"))
+	default:
+		return strings.ToValidUTF8(string(result.Stdout), "\ufffd"), nil
+	}
+}

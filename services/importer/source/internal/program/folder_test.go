@@ -1,0 +1,90 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, entry := range entries {
+		out = append(out, entry.Name())
+	}
+	return out
+}
+
+// A job id may hold anything: no folder is made but right below the root, and none of a job is that of another.
+func TestFolderNames(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "root")
+	folders, err := NewFolders(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, id := range []string{
+		"", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000),
+	} {
+		folder, err := folders.New(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(folder.Path)
+		if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(folder.Path) != root || seen[folder.Path] {
+			t.Errorf("id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
+		}
+		seen[folder.Path] = true
+		t.Cleanup(func() {
+			if err := folder.Remove(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if n := len(names(t, root)); n != len(seen) {
+		t.Errorf("%d folders: want %d", n, len(seen))
+	}
+}
+
+// What a process left that is gone is removed at the next start; what one is at work in, and what is not ours, stays.
+func TestOldFoldersAreRemoved(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	folders, err := NewFolders(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inUse, err := folders.New("in use")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := folders.New("left")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left.Path, "sub.en.vtt"), []byte("WEBVTT"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left.held.Close() // as the kernel does when a process ends
+	if err := os.Mkdir(filepath.Join(root, "another's"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewFolders(root); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(names(t, root), " "); got != "another's "+filepath.Base(inUse.Path) {
+		t.Errorf("left: %s; want what is in use, and what is not ours", got)
+	}
+	if err := inUse.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(names(t, root), " "); got != "another's" {
+		t.Errorf("left: %s; want what is not ours", got)
+	}
+}

@@ -1,0 +1,20 @@
+//go:build !unix
+
+package program
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+var errHeld = errors.New("program: the folder is held by another")
+
+// hold opens a folder, which here is as much as holding it.
+func hold(dir string) (*os.File, error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("program: open a temporary folder: %w", err)
+	}
+	return file, nil
+}

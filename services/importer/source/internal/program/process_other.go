@@ -1,0 +1,33 @@
+//go:build !linux
+
+package program
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// Elsewhere only the program itself is killed: what it started, and what it wrote, is its own affair.
+
+func command(c Command) *exec.Cmd { return exec.Command(c.Path, c.Args...) } //nolint:gosec,noctx // callers build the arguments; ctx kills it
+
+func limit(*exec.Cmd, int64) {}
+
+// waitForExit cannot look without reaping, so it asks from time to time.
+func waitForExit(pid int) {
+	for {
+		process, err := os.FindProcess(pid)
+		if err != nil || process.Signal(syscall.Signal(0)) != nil {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+func kill(pid int) {
+	if process, err := os.FindProcess(pid); err == nil {
+		_ = process.Kill() //nolint:errcheck // it has ended
+	}
+}

@@ -1,0 +1,104 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"time"
+)
+
+// waitForPipes is how long output is still read after all processes have been killed.
+const waitForPipes = 2 * time.Second
+
+var (
+	// ErrTimeout is returned when a program ran longer than it may; it has been killed.
+	ErrTimeout = errors.New("program: it took too long and was killed")
+	// ErrOutput is returned when a program printed more than it may; it has been killed.
+	ErrOutput = errors.New("program: it printed too much and was killed")
+)
+
+// Command is a program to run. All fields but Args are required.
+type Command struct {
+	// Path is the program.
+	Path string
+	// Args are its arguments.
+	Args []string
+	// Dir is where it runs.
+	Dir string
+	// Env is all of its environment.
+	Env []string
+	// Timeout bounds how long it runs.
+	Timeout time.Duration
+	// MaxStdout is how much it may print. Of its errors the last 64 KiB are kept.
+	MaxStdout int
+	// MaxFile bounds each file that it writes, on Linux, where it counts in units of 512 bytes.
+	MaxFile int64
+}
+
+// Result is what a program leaves behind.
+type Result struct {
+	Stdout, Stderr []byte
+	// ExitCode is -1 when it was killed here, and 128 and the signal's number when another signal ended it.
+	ExitCode int
+}
+
+// Run runs a program in a process group of its own. When it returns, the whole group is gone: it is killed when the program
+// ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
+// whatever ends that.
+//
+// The error is nil when the program ran to its end, whatever its exit code. The result is never nil.
+func Run(ctx context.Context, c Command) (*Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
+	defer cancel()
+	if ctx.Err() != nil {
+		return &Result{ExitCode: -1}, context.Cause(ctx)
+	}
+	if _, err := exec.LookPath(c.Path); err != nil {
+		return &Result{ExitCode: -1}, fmt.Errorf("program: find %s: %w", c.Path, err)
+	}
+	cmd := command(c)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = c.Dir, c.Env, waitForPipes
+	stdout, stderr := &head{max: c.MaxStdout, over: make(chan struct{})}, &tail{max: 64 << 10}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// The kernel kills the program when the thread that started it ends, so this one has to last.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return &Result{ExitCode: -1}, fmt.Errorf("program: start %s: %w", c.Path, err)
+	}
+	limit(cmd, c.MaxFile)
+	err := watch(ctx, cmd.Process.Pid, stdout.over)
+	if waitErr := cmd.Wait(); err == nil && cmd.ProcessState == nil {
+		err = fmt.Errorf("program: wait for %s: %w", c.Path, waitErr)
+	}
+	select {
+	case <-stdout.over: // by what was still in the pipe
+		err = errors.Join(err, ErrOutput)
+	default:
+	}
+	return &Result{Stdout: stdout.data, Stderr: stderr.last(), ExitCode: cmd.ProcessState.ExitCode()}, err
+}
+
+// watch waits until a program ends, or kills it, and then kills what it has left. The program is not reaped yet when that
+// happens, so that its number still belongs to it.
+func watch(ctx context.Context, pid int, over <-chan struct{}) error {
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		waitForExit(pid)
+	}()
+	var err error
+	select {
+	case <-exited:
+	case <-over:
+		err = nil // said by the caller
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	kill(pid)
+	<-exited
+	kill(pid) // what was started between the two
+	return err
+}

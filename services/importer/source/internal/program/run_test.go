@@ -1,0 +1,204 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// shell is a command that runs a script.
+func shell(t *testing.T, script string) Command {
+	t.Helper()
+	path, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("sh is missing: nothing to run")
+	}
+	return Command{
+		Path: path, Args: []string{"-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
+		Timeout: time.Minute, MaxStdout: 1 << 20, MaxFile: 1 << 20,
+	}
+}
+
+// pids reads the process numbers that a script has written into files.
+func pids(t *testing.T, dir string, names ...string) []int {
+	t.Helper()
+	var out []int
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, pid)
+	}
+	return out
+}
+
+// wantGone waits until a process has ended. One that was killed may not have been reaped yet by its new parent.
+func wantGone(t *testing.T, pid int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // far more than a killed process needs
+	defer cancel()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if err != nil {
+			return
+		}
+		if _, state, ok := strings.Cut(string(data), ") "); ok && strings.HasPrefix(state, "Z") {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("process %d still runs", pid)
+		}
+	}
+}
+
+// awaitFile waits until a script has written a file.
+func awaitFile(path string) {
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		<-ticker.C
+	}
+}
+
+func TestRunToTheEnd(t *testing.T) {
+	t.Parallel()
+	result, err := Run(t.Context(), shell(t, `echo out; echo err >&2; echo "$PWD" >&2; exit 3`))
+	if err != nil || string(result.Stdout) != "out\n" || !strings.HasPrefix(string(result.Stderr), "err\n/") || result.ExitCode != 3 {
+		t.Errorf("result %q, %q, %d, error %v", result.Stdout, result.Stderr, result.ExitCode, err)
+	}
+}
+
+func TestMissingProgram(t *testing.T) {
+	t.Parallel()
+	c := shell(t, "")
+	c.Path = filepath.Join(t.TempDir(), "nothing")
+	if _, err := Run(t.Context(), c); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v: want one that says that there is no such file", err)
+	}
+}
+
+// However a run ends, the program, its child and a grandchild that has left its parent are gone.
+func TestNothingIsLeftRunning(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("processes are looked up in /proc, which is missing")
+	}
+	const family = `trap '' TERM INT HUP
+sh -c 'trap "" TERM; (trap "" TERM; echo $$ >/dev/null; sh -c "echo \$\$ > grandchild; exec sleep 1000") & echo $$ > child; wait' &
+echo $$ > parent
+while [ ! -s grandchild ] || [ ! -s child ]; do sleep 0.01; done
+echo ready > ready
+`
+	for name, test := range map[string]struct {
+		end    string
+		run    func(ctx context.Context, cancel context.CancelCauseFunc, c *Command)
+		reason error
+	}{
+		"it ends":         {end: "exit 0"},
+		"it takes long":   {end: "sleep 1000", run: func(_ context.Context, _ context.CancelCauseFunc, c *Command) { c.Timeout = 5 * time.Second }, reason: ErrTimeout},
+		"it prints a lot": {end: "while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", reason: ErrOutput},
+		"it is cancelled": {end: "sleep 1000", run: func(_ context.Context, cancel context.CancelCauseFunc, c *Command) {
+			go func() {
+				awaitFile(filepath.Join(c.Dir, "ready"))
+				cancel(errStop)
+			}()
+		}, reason: errStop},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := shell(t, family+test.end)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if test.run != nil {
+				test.run(ctx, cancel, &c)
+			}
+			_, err := Run(ctx, c)
+			if !errors.Is(err, test.reason) {
+				t.Errorf("error %v: want %v", err, test.reason)
+			}
+			for _, pid := range pids(t, c.Dir, "parent", "child", "grandchild") {
+				wantGone(t, pid)
+			}
+		})
+	}
+}
+
+var errStop = errors.New("stop")
+
+func TestOutputIsBounded(t *testing.T) {
+	t.Parallel()
+	c := shell(t, `i=0; while [ $i -lt 20000 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 0123456789`)
+	c.MaxStdout = 10
+	result, err := Run(t.Context(), c)
+	if err != nil || string(result.Stdout) != "0123456789" {
+		t.Errorf("stdout %q, error %v: want all that fits", result.Stdout, err)
+	}
+	if len(result.Stderr) > 64<<10 || !strings.HasSuffix(string(result.Stderr), "line 19999\n") {
+		t.Errorf("%d bytes of errors that end in %q: want the last 64 KiB", len(result.Stderr), result.Stderr[max(0, len(result.Stderr)-20):])
+	}
+	c.MaxStdout = 9
+	if result, err := Run(t.Context(), c); !errors.Is(err, ErrOutput) || string(result.Stdout) != "012345678" {
+		t.Errorf("stdout %q, error %v: want it cut, and ErrOutput", result.Stdout, err)
+	}
+}
+
+func TestFilesAreBounded(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("files are bounded on Linux only")
+	}
+	c := shell(t, `trap '' XFSZ; dd if=/dev/zero of=large bs=1024 count=4096 2>/dev/null; exit 0`)
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(c.Dir, "large")); err != nil || info.Size() > c.MaxFile {
+		t.Errorf("file %v, error %v: want %d bytes at most", info, err, c.MaxFile)
+	}
+}
+
+// A program dies with the process that runs it, even when that has no time to say so, and so does what the program started.
+func TestProgramDiesWithItsParent(t *testing.T) {
+	if dir := os.Getenv("PROGRAM_TEST_PARENT"); dir != "" { // this is the parent
+		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
+echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
+		c.Dir = dir
+		Run(t.Context(), c)
+		return
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	parent := exec.Command(os.Args[0], "-test.run=^TestProgramDiesWithItsParent$")
+	parent.Env = append(os.Environ(), "PROGRAM_TEST_PARENT="+dir)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitFile(filepath.Join(dir, "pid"))
+	awaitFile(filepath.Join(dir, "child"))
+	if err := parent.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	parent.Wait()
+	for _, pid := range pids(t, dir, "pid", "child") {
+		wantGone(t, pid)
+	}
+}

@@ -1,0 +1,226 @@
+package ytdlp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/source/internal/program"
+)
+
+// MinVersion is the oldest version that knows all options that are used.
+const MinVersion = "2023.03.04"
+
+const (
+	maxInfo        = 16 << 20 // a video with all its translations has one or two megabytes
+	versionTimeout = 30 * time.Second
+)
+
+// Config sets up a [Client]. All fields but CAFile, Proxy and VersionTimeout are required.
+type Config struct {
+	// CAFile holds the certificates to trust, in PEM, instead of the system's.
+	CAFile string
+	// Extractors are the sites that the program may use, as it names them; any other is refused by it.
+	Extractors string
+	// Folders is where it works.
+	Folders *program.Folders
+	// Log gets what is no error of a video.
+	Log *slog.Logger
+	// MaxFile bounds a caption file.
+	MaxFile int64
+	// Path is the program.
+	Path string
+	// Proxy is the address of an HTTP or SOCKS proxy.
+	Proxy string
+	// SocketTimeout bounds the waiting for the network, and Timeout all work for a video.
+	SocketTimeout, Timeout time.Duration
+	// VersionTimeout bounds the asking for the version. Defaults to 30 seconds.
+	VersionTimeout time.Duration
+}
+
+// Client runs the program.
+type Client struct {
+	// Version is that of the program.
+	Version string
+	config  Config
+}
+
+var versionPattern = regexp.MustCompile(`^([0-9]{4}\.[0-9]{2}\.[0-9]{2})(\.[0-9]+)?(\s|$)`)
+
+// New returns a client, or an error when the program is missing or too old.
+func New(ctx context.Context, config Config) (*Client, error) {
+	path, err := exec.LookPath(config.Path)
+	if err != nil {
+		return nil, fmt.Errorf("source: YouTube is enabled, but the program %s is missing: install yt-dlp %s or later, or leave YouTube out: %w",
+			config.Path, MinVersion, err)
+	}
+	if config.Path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("source: the path of yt-dlp: %w", err)
+	}
+	folder, err := config.Folders.New("version")
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{config: config}
+	result, err := program.Run(ctx, c.command(folder.Path, cmp.Or(config.VersionTimeout, versionTimeout), "--ignore-config", "--version"))
+	if err = errors.Join(err, folder.Remove()); err != nil {
+		return nil, fmt.Errorf("source: ask %s for its version: %w", config.Path, err)
+	}
+	version := versionPattern.FindStringSubmatch(string(result.Stdout))
+	if result.ExitCode != 0 || version == nil {
+		return nil, fmt.Errorf("source: %s --version exits with %d and says %.40q: want a version such as %s",
+			config.Path, result.ExitCode, result.Stdout, MinVersion)
+	}
+	if c.Version = version[1]; c.Version < MinVersion {
+		return nil, fmt.Errorf("source: yt-dlp is version %s: want %s or later", c.Version, MinVersion)
+	}
+	return c, nil
+}
+
+// Video is what there is of a video.
+type Video struct {
+	Info
+
+	// Track is the one that was chosen.
+	Track Track
+	// Captions is its file.
+	Captions []byte
+	// Truncated reports that the file was longer than MaxFile.
+	Truncated bool
+}
+
+// Fetch returns a video and its captions, in the wanted language where there are such. The error is an [*Error], or the cause
+// of ctx when that was cancelled.
+func (c *Client) Fetch(ctx context.Context, jobID, address, want string, progress func(step string, share float64)) (_ *Video, err error) {
+	folder, err := c.config.Folders.New(jobID)
+	if err != nil {
+		return nil, &Error{Code: contracts.CodeUnavailable, Detail: "no temporary folder", Err: err, Local: true}
+	}
+	defer func() {
+		if err := folder.Remove(); err != nil {
+			c.config.Log.ErrorContext(ctx, "cannot remove a temporary folder", "folder", folder.Path, "error", err)
+		}
+	}()
+	parent := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, program.ErrTimeout)
+	defer cancel()
+	progress("metadata", 0)
+	result, err := c.run(ctx, folder, "--skip-download", "--ignore-no-formats-error", "-J", "--", address)
+	if err != nil {
+		return nil, c.stopped(parent, err)
+	}
+	video := &Video{}
+	if video.Info, err = decide(result); err != nil {
+		return nil, err
+	}
+	track, ok := video.choose(want)
+	if !ok {
+		return nil, withoutCaptions(string(result.Stderr), len(video.Formats) > 0)
+	}
+	progress("captions", 0.5)
+	video.Track = track
+	if err := c.captions(ctx, folder, video); err != nil {
+		return nil, c.stopped(parent, err)
+	}
+	return video, nil
+}
+
+// stopped tells the end of ctx, which is the caller's affair, from a failure.
+func (c *Client) stopped(ctx context.Context, err error) error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("source: %w", context.Cause(ctx))
+	case errors.Is(err, program.ErrTimeout):
+		return &Error{Code: contracts.CodeTimeout, Detail: "yt-dlp timeout after " + seconds(c.config.Timeout), Err: err}
+	case errors.Is(err, program.ErrOutput):
+		return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: it printed too much", Err: err}
+	default:
+		return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: it could not be run", Err: err, Local: true}
+	}
+}
+
+// captions fetches the track of a video into the folder and reads it.
+func (c *Client) captions(ctx context.Context, folder *program.Folder, video *Video) error {
+	const name = "track.json"
+	data, err := video.Track.request()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder.Path, name), data, 0o600); err != nil {
+		return fmt.Errorf("source: write the request for a track: %w", err)
+	}
+	kind := "--write-subs"
+	if video.Track.Automatic {
+		kind = "--write-auto-subs"
+	}
+	result, err := c.run(ctx, folder, "--load-info-json", name, "--skip-download", "--ignore-no-formats-error", kind,
+		"--sub-langs="+video.Track.Key, "--sub-format=vtt", "--output=sub.%(ext)s")
+	if err != nil {
+		return err
+	}
+	video.Captions, video.Truncated, err = readTrack(folder.Path, video.Track.Key, c.config.MaxFile)
+	switch {
+	case result.ExitCode != 0:
+		return trackError(string(result.Stderr))
+	case errors.Is(err, os.ErrNotExist):
+		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: errors.New("yt-dlp wrote no file")}
+	default:
+		return err
+	}
+}
+
+// run runs the program with the options that all runs have.
+func (c *Client) run(ctx context.Context, folder *program.Folder, args ...string) (*program.Result, error) {
+	all := []string{
+		"--ignore-config", "--no-cache-dir", "--no-colors", "--no-playlist", "--no-progress",
+		"--extractor-retries=0", "--file-access-retries=0", "--retries=0",
+		"--socket-timeout=" + seconds1(c.config.SocketTimeout),
+		"--use-extractors=" + c.config.Extractors,
+	}
+	if c.config.CAFile != "" {
+		all = append(all, "--compat-options=no-certifi")
+	}
+	result, err := program.Run(ctx, c.command(folder.Path, c.config.Timeout, append(all, args...)...))
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// command is a run of the program. It sees nothing of our environment but where programs are: what configures it, or loads
+// code into it, lies in the home folder.
+func (c *Client) command(dir string, timeout time.Duration, args ...string) program.Command {
+	env := []string{
+		"HOME=" + dir, "LANG=C.UTF-8", "PATH=" + cmp.Or(os.Getenv("PATH"), "/usr/local/bin:/usr/bin:/bin"), "PYTHONDONTWRITEBYTECODE=1",
+		"TMPDIR=" + dir, "XDG_CACHE_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "YTDLP_NO_PLUGINS=1",
+	}
+	if home, err := os.UserHomeDir(); err == nil { // for a program that was installed by its owner alone
+		env = append(env, "PYTHONUSERBASE="+filepath.Join(home, ".local"))
+	}
+	if c.config.CAFile != "" {
+		env = append(env, "SSL_CERT_FILE="+c.config.CAFile)
+	}
+	if c.config.Proxy != "" { // the command line is for all to see
+		env = append(env, "http_proxy="+c.config.Proxy, "https_proxy="+c.config.Proxy)
+	}
+	return program.Command{
+		Path: c.config.Path, Args: args, Dir: dir, Env: env, Timeout: timeout, MaxStdout: maxInfo, MaxFile: c.config.MaxFile + 1,
+	}
+}
+
+func seconds(d time.Duration) string { return strings.TrimSuffix(d.Round(time.Second).String(), "m0s") }
+
+func seconds1(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) }

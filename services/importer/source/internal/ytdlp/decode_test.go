@@ -1,0 +1,201 @@
+package ytdlp
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+func TestDecodeTakesWhatItCan(t *testing.T) {
+	t.Parallel()
+	const data = `{"id":"dQw4w9WgXcQ","title":7,"description":null,"uploader":"Cook","duration":"long","chapters":[
+		{"start_time":1.5,"title":"Batter"},{"start_time":"x","title":"Bake"},{"start_time":3},4,null],
+		"subtitles":{"live_chat":[{"ext":"json"}],"en":[{"ext":"json3","url":"https://a/1"},{"ext":"vtt","url":"https://a/2"}],
+		"de":[{"ext":"vtt","url":"file:///etc/passwd"}],"fr":{},"--x":[{"ext":"vtt","url":"https://a/3"}]},"automatic_captions":[]}`
+	info, err := decode([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.ID != "dQw4w9WgXcQ" || info.Title != "" || info.Author() != "Cook" || info.Duration() != 0 {
+		t.Errorf("info %+v", info)
+	}
+	if len(info.Chapters) != 2 || info.Chapters[0].At() != 1500*time.Millisecond || info.Chapters[1].At() != 0 {
+		t.Errorf("chapters %+v: want those with a title", info.Chapters)
+	}
+	if len(info.Subtitles) != 1 || info.Subtitles[0].Key != "en" || info.Subtitles[0].address != "https://a/2" {
+		t.Errorf("subtitles %+v: want the WebVTT file of en alone", info.Subtitles)
+	}
+	for _, nothing := range []string{"", "null", " \n", `{"_type":"playlist","entries":[]}`, `{"_type":"playlist","entries":[null,{"_type":"playlist"}]}`} {
+		if _, err := decode([]byte(nothing)); !errors.Is(err, errNothing) {
+			t.Errorf("%s: error %v: want errNothing", nothing, err)
+		}
+	}
+}
+
+func TestChooseTrack(t *testing.T) {
+	t.Parallel()
+	// Each is a list of keys; one with "<" is a translation.
+	list := func(keys string) string {
+		var out []string
+		for key := range strings.FieldsSeq(keys) {
+			name, translated := strings.CutSuffix(key, "<")
+			address := "https://a/" + name
+			if translated {
+				address += "?tlang=" + name
+			}
+			out = append(out, `"`+name+`":[{"ext":"vtt","url":"`+address+`"}]`)
+		}
+		return "{" + strings.Join(out, ",") + "}"
+	}
+	for _, test := range []struct{ language, manual, automatic, want string }{
+		{"", "", "", ""},
+		{"", "", "en-orig en de< fr<", "auto en-orig"},
+		{"", "", "de en<", "auto de"},
+		{"", "", "en< fr<", ""}, // nothing but translations
+		{"de", "", "en-orig de-orig", "auto de-orig"},
+		{"", "fr en", "", "en"},
+		{"", "fr it", "", "fr"},
+		{"fr", "en fr", "", "fr"},
+		{"", "en de", "de-orig en<", "de"},
+		{"", "en", "de-orig", "en"},
+		{"pt-BR", "en pt", "", "pt"},
+		{"pt", "en pt-BR pt", "", "pt"},
+		{"iw", "en he", "", "he"},
+		{"", "en-nP7-2PuUl7o", "", "en-nP7-2PuUl7o"},
+	} {
+		language, err := json.Marshal(test.language)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := decode([]byte(`{"language":` + string(language) + `,"subtitles":` + list(test.manual) + `,"automatic_captions":` + list(test.automatic) + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if track, ok := info.choose(""); ok {
+			if got = track.Key; track.Automatic {
+				got = "auto " + got
+			}
+		}
+		if got != test.want {
+			t.Errorf("language %q, manual %s, automatic %s: chose %q, want %q", test.language, test.manual, test.automatic, got, test.want)
+		}
+	}
+}
+
+// The language that is wanted comes first, a person's before a machine's; where there is none it is as if nobody had asked.
+func TestWantedLanguage(t *testing.T) {
+	t.Parallel()
+	const tracks = `{"language":"en","subtitles":{"en":[{"ext":"vtt","url":"https://x.example/en"}],"pt-BR":[{"ext":"vtt","url":"https://x.example/pt"}]},` +
+		`"automatic_captions":{"en":[{"ext":"vtt","url":"https://x.example/a"}],"de":[{"ext":"vtt","url":"https://x.example/b?tlang=de"}],` +
+		`"pt-orig":[{"ext":"vtt","url":"https://x.example/c"}],"fr":[{"ext":"vtt","url":"https://x.example/d"}]}}`
+	info, err := decode([]byte(tracks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for wanted, want := range map[string]string{"": "en", "en": "en", "en-GB": "en", "pt": "pt-BR", "pt-BR": "pt-BR", "fr": "fr", "de": "en", "he": "en"} {
+		if track, ok := info.choose(wanted); !ok || track.Key != want || track.Automatic != (want == "fr") {
+			t.Errorf("want %q: chose %+v", wanted, track)
+		}
+	}
+}
+
+func TestLanguageTags(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]string{
+		"en": "en", "en-orig": "en", "iw": "he", "en-nP7-2PuUl7o": "en", "pt-br": "pt-BR", "zh-Hans": "zh-Hans", "English": "", "Klingon": "", "x": "", "": "",
+	} {
+		if got := tag(key); got != want {
+			t.Errorf("tag(%q) is %q: want %q", key, got, want)
+		}
+	}
+}
+
+// What several versions of the program say, word by word.
+func TestWhatItSays(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		said string
+		code contracts.ImportCode
+	}{
+		{"ERROR: [youtube] dQw4w9WgXcQ: Private video. Sign in if you've been granted access to this video", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video is private", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Join this channel to get access to members-only content like this video", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm your age. This video may be inappropriate for some users.", contracts.CodePrivate},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This video has been removed by the uploader", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: This video is not available", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. The uploader has not made this video available in your country", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: This live event will begin in 3 hours.", contracts.CodeUnavailable},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Sign in to confirm you’re not a bot. Use --cookies-from-browser or --cookies for the authentication.", contracts.CodeBotCheck},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Video unavailable. This content isn't available, try again later. The current session has been rate-limited by YouTube for up to an hour.", contracts.CodeRateLimited},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 429: Too Many Requests (caused by <HTTPError 429: Too Many Requests>)", contracts.CodeRateLimited},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: HTTP Error 503: Service Unavailable", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno 111] Connection refused>", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: <urlopen error [Errno -2] Name or service not known>", contracts.CodeNetwork},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Unable to download API page: The read operation timed out", contracts.CodeTimeout},
+		{"ERROR: [youtube] dQw4w9WgXcQ: Signature extraction failed; please report this issue on https://github.com/yt-dlp", contracts.CodeUnavailable},
+		{"yt-dlp: error: no such option: --x", contracts.CodeUnavailable},
+	} {
+		if err := infoError(test.said); err.Code != test.code {
+			t.Errorf("%s\nis %s: want %s", test.said, err.Code, test.code)
+		}
+	}
+	blocked := "WARNING: [youtube] dQw4w9WgXcQ: There are missing subtitles languages because a PO token was not provided. Automatic captions for 1 languages are missing."
+	if err := withoutCaptions(blocked, true); err.Code != contracts.CodeCaptionsBlocked {
+		t.Errorf("%s\nis %s: want captions_blocked", blocked, err.Code)
+	}
+	if err := withoutCaptions("WARNING: [youtube] Unable to download webpage: HTTP Error 404: Not Found", true); err.Code != contracts.CodeNoCaptions {
+		t.Errorf("a video that can be played and has no captions is %s: want no_captions", err.Code)
+	}
+	odd := unknown("ERROR: [youtube] dQw4w9WgXcQ: Cannot parse /tmp/x/job-1 of http://me:secret@proxy/; please report this issue on https://github.com/yt-dlp")
+	if diff := cmp.Diff("yt-dlp failed: Cannot parse ... of ...", odd.Detail); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"id":"dQw4w9WgXcQ","duration":1e400,"subtitles":{"en":[{"ext":"vtt","url":"https://a/"}]},"chapters":[{"title":"x"}]}`))
+	f.Add([]byte(`{"_type":"playlist","entries":[{"subtitles":{"en":[]}},null]}`))
+	f.Add([]byte(`{"subtitles":{"en":[{"ext":"vtt","url":"https://a/"}],"en":7}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		info, err := decode(data)
+		if err != nil {
+			return
+		}
+		if d := info.Duration(); d < 0 || d > 31*24*time.Hour {
+			t.Errorf("duration %s", d)
+		}
+		track, ok := info.choose("")
+		if !ok {
+			return
+		}
+		if strings.HasPrefix(track.Key, "-") || strings.ContainsAny(track.Key, "./\\*,= \x00") || !fetchable(track.address) {
+			t.Fatalf("chose %q at %q", track.Key, track.address)
+		}
+		request, err := track.request()
+		if err != nil || !json.Valid(request) {
+			t.Fatalf("request %s, error %v", request, err)
+		}
+	})
+}
+
+func FuzzWhatItSays(f *testing.F) {
+	f.Add("ERROR: [youtube] dQw4w9WgXcQ: Private video")
+	f.Add("WARNING: \xff\nERROR: ’")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, err := range []*Error{infoError(text), withoutCaptions(text, false), withoutCaptions(text, true), trackError(text), unknown(text)} {
+			if err == nil || err.Code == "" || err.Detail == "" || !utf8.ValidString(err.Error()) || strings.ContainsRune(err.Detail, '\n') {
+				t.Errorf("%q gives %v", text, err)
+			}
+		}
+	})
+}

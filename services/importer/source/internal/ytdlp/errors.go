@@ -1,0 +1,161 @@
+package ytdlp
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	unavailable     = "Video unavailable or private"
+	noCaptions      = "No transcript available - this video may not have captions enabled"
+	captionsBlocked = "The video has captions, but its site does not hand them out"
+	botCheck        = "The site wants us to prove that we are not a bot"
+	rateLimited     = "The site limits how often we may ask"
+	noNetwork       = "yt-dlp failed: the site cannot be reached"
+	tooLarge        = "The captions are larger than is read"
+	slowNetwork     = "yt-dlp failed: the site does not answer in time"
+)
+
+// Error is returned when a video or its captions cannot be had.
+type Error struct {
+	// Code is the class of the error.
+	Code contracts.ImportCode
+	// Detail is for a person.
+	Detail string
+	// Err is the cause, or what the program said; may be nil.
+	Err error
+	// Local says that the machine is at fault, not the video, so that another attempt may succeed.
+	Local bool
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return string(e.Code) + ": " + e.Detail
+	}
+	return string(e.Code) + ": " + e.Detail + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// said is what the program said, as an error.
+type said string
+
+// Error implements error.
+func (s said) Error() string { return "yt-dlp says: " + string(s) }
+
+// class is a kind of failure, and the words by which it is known.
+type class struct {
+	code   contracts.ImportCode
+	detail string
+	words  *regexp.Regexp
+}
+
+// classes are looked through in order; what names more is first. The words are those of versions 2023 to 2026.
+var classes = []class{
+	{contracts.CodeCaptionsBlocked, captionsBlocked, regexp.MustCompile(`any data blocks`)}, // the file is empty
+	{contracts.CodeBadCaptions, tooLarge, regexp.MustCompile(`file too large`)},
+	{contracts.CodeRateLimited, rateLimited, regexp.MustCompile(`http error 429|too many requests|rate[- ]limited`)},
+	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`http error 5[0-9]{2}`)},
+	{contracts.CodeBotCheck, botCheck, regexp.MustCompile(`not a bot|captcha|http error 403`)},
+	{contracts.CodePrivate, unavailable, regexp.MustCompile(`private video|video is private|members[- ]only|join this channel|` +
+		`sign in|log ?in required|requires payment|age[- ]restricted|premium members|use --cookies`)},
+	{contracts.CodeUnavailable, unavailable, regexp.MustCompile(`unavailable|removed|terminated|does not exist|no longer available|` +
+		`not available|isn't available|geo.?restrict|your country|live event|premieres? (in|will)|http error (404|410)|no video`)},
+	{contracts.CodeTimeout, slowNetwork, regexp.MustCompile(`timed out|timeout`)},
+	{contracts.CodeNetwork, noNetwork, regexp.MustCompile(`errno|not known|connection|reset by peer|unreachable|` +
+		`proxy|ssl|certificate|remote end|incomplete ?read|bytes read|tunnel|temporary failure|eof occurred|getaddrinfo`)},
+}
+
+// explain finds the class of what the program said. The lines are its errors, or its warnings where those are all there is.
+func explain(lines []string) *Error {
+	text := strings.ToLower(strings.ReplaceAll(strings.Join(lines, "\n"), "’", "'"))
+	for _, class := range classes {
+		if class.words.MatchString(text) {
+			return &Error{Code: class.code, Detail: class.detail, Err: said(bounded(lines))}
+		}
+	}
+	return nil
+}
+
+// infoError says why a video cannot be had.
+func infoError(stderr string) *Error {
+	if err := explain(saidAs(stderr, "ERROR:")); err != nil {
+		return err
+	}
+	if err := explain(saidAs(stderr, "WARNING:")); err != nil {
+		return err
+	}
+	return unknown(stderr)
+}
+
+// withoutCaptions says why there is no track. A video that could be played has none; of one that could not, the warnings say
+// why.
+func withoutCaptions(stderr string, playable bool) *Error {
+	lines := append(saidAs(stderr, "ERROR:"), saidAs(stderr, "WARNING:")...)
+	text := strings.ToLower(strings.Join(lines, "\n"))
+	if strings.Contains(text, "missing subtitles") || strings.Contains(text, "po token") && strings.Contains(text, "subtitles") {
+		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: said(bounded(lines))}
+	}
+	if !playable {
+		if err := explain(lines); err != nil {
+			return err
+		}
+	}
+	return &Error{Code: contracts.CodeNoCaptions, Detail: noCaptions, Err: said(bounded(lines))}
+}
+
+// trackError says why a track that is there cannot be had. Where the site refuses it, the video itself is no less available.
+func trackError(stderr string) *Error {
+	err := explain(append(saidAs(stderr, "WARNING: The info failed"), saidAs(stderr, "WARNING: Unable to download")...))
+	if err == nil {
+		err = explain(saidAs(stderr, "ERROR:"))
+	}
+	if err == nil {
+		return unknown(stderr)
+	}
+	switch err.Code {
+	case contracts.CodeBadCaptions, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout:
+		return err
+	default:
+		return &Error{Code: contracts.CodeCaptionsBlocked, Detail: captionsBlocked, Err: err.Err}
+	}
+}
+
+var (
+	origin = regexp.MustCompile(`^(ERROR|WARNING): (\[[^\]]*\] )?([A-Za-z0-9_-]{11}: )?`)
+	advice = regexp.MustCompile(`(?i)[;.] *(please report|confirm you are|see +http|use --|also see).*$`)
+	hidden = regexp.MustCompile(`[^ ]*(://|@)[^ ]*|/[^ ]*`)
+)
+
+// unknown repeats the first words of an error that belongs to no class, without addresses and paths.
+func unknown(stderr string) *Error {
+	lines := saidAs(stderr, "ERROR:")
+	detail := "no reason given"
+	if len(lines) > 0 {
+		detail = hidden.ReplaceAllString(advice.ReplaceAllString(origin.ReplaceAllString(lines[0], ""), ""), "...")
+	}
+	return &Error{Code: contracts.CodeUnavailable, Detail: "yt-dlp failed: " + detail, Err: said(bounded(saidAs(stderr, "")))}
+}
+
+// saidAs returns the lines that begin in a way, with what continues them.
+func saidAs(stderr, prefix string) []string {
+	var out []string
+	for line := range strings.Lines(strings.ToValidUTF8(stderr, "?")) {
+		line = strings.TrimSpace(line)
+		if line != "" && strings.HasPrefix(line, prefix) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// bounded is text for a log.
+func bounded(lines []string) string {
+	const most = 1000
+	text := strings.Join(lines, " | ")
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}

@@ -1,0 +1,105 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif"  // its sizes are looked at
+	_ "image/jpeg" // its sizes are looked at
+	_ "image/png"  // its sizes are looked at
+	"net/http"
+	"os/exec"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/source/internal/ocr"
+	"github.com/expediter-io/expediter/services/importer/source/internal/program"
+)
+
+// maxPixels bounds photos that are read here: unpacked, they are much larger than their files.
+const maxPixels = 64_000_000
+
+// setPhoto finds the program that reads photos. Without one that was asked for by name, photos are only passed on.
+func (s *Sources) setPhoto(folders *program.Folders, byName bool) error {
+	c := s.config.Photo
+	reader, err := ocr.New(ocr.Config{Folders: folders, Languages: c.Languages, Log: s.log, Path: c.Program, Timeout: c.Timeout})
+	if errors.Is(err, exec.ErrNotFound) && !byName {
+		return nil
+	}
+	s.photos = reader
+	return err
+}
+
+// photo fetches a photo, and reads it where that can be done.
+func (s *Sources) photo(ctx context.Context, jobID string, m *Material, progress func(string, float64)) error {
+	progress("image", 0)
+	response, err := s.get(ctx, m.URL, "image/*", s.config.MaxBytes)
+	if err != nil {
+		return fetchError(ctx, "The photo", err)
+	}
+	if response.Truncated {
+		return failed(contracts.CodeExtractionFailed, nil, "The photo is larger than %d bytes", s.config.MaxBytes)
+	}
+	return s.seePhoto(ctx, jobID, m, response.Body, progress)
+}
+
+func (s *Sources) seePhoto(ctx context.Context, jobID string, m *Material, photo []byte, progress func(string, float64)) error {
+	kind := imageType(photo)
+	if kind == "" {
+		return failed(contracts.CodeExtractionFailed, nil, "The address holds no photo: want JPEG, PNG, GIF, WebP or HEIC, found %s",
+			strings.SplitN(http.DetectContentType(photo), ";", 2)[0])
+	}
+	m.Image, m.ImageType = photo, kind
+	m.Title = titleOf(m.URL)
+	size, known := sizeOf(photo)
+	if known && (size.Width <= 0 || size.Height <= 0 || size.Width > maxPixels/size.Height) {
+		return failed(contracts.CodeExtractionFailed, nil, "The photo has %d x %d pixels: more than %d are not read",
+			size.Width, size.Height, maxPixels)
+	}
+	if s.photos == nil || !known {
+		return nil // an extractor that can see may know what to make of it
+	}
+	progress("text", 0.4)
+	text, err := s.photos.Read(ctx, jobID, photo)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return fmt.Errorf("source: %w", context.Cause(ctx))
+	case errors.Is(err, program.ErrTimeout):
+		return failed(contracts.CodeTimeout, err, "The photo could not be read within %s", s.config.Photo.Timeout)
+	default:
+		s.log.WarnContext(ctx, "cannot read a photo", "source_id", m.ID, "error", err)
+		return nil
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	m.Description, m.Truncated = paragraphs(text)
+	return s.parse(m, strings.NewReader(text), false)
+}
+
+// sizeOf reads the size of an image, of the kinds that can be read here.
+func sizeOf(photo []byte) (image.Config, bool) {
+	size, _, err := image.DecodeConfig(bytes.NewReader(photo))
+	return size, err == nil
+}
+
+// imageType tells what an image is by its first bytes; "" when it is none that is taken.
+func imageType(data []byte) string {
+	if len(data) >= 12 && string(data[4:8]) == "ftyp" {
+		switch string(data[8:12]) {
+		case "heic", "heix", "mif1", "msf1":
+			return "image/heic"
+		default:
+			return ""
+		}
+	}
+	switch kind := http.DetectContentType(data); kind {
+	case "image/gif", "image/jpeg", "image/png", "image/webp":
+		return kind
+	default:
+		return ""
+	}
+}

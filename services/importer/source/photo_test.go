@@ -1,0 +1,133 @@
+package source_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+func photo(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/recipe.png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// A photo is read, passed on, and good enough for the rules.
+func TestPhotoIsRead(t *testing.T) {
+	t.Parallel()
+	needs(t, "tesseract")
+	server := site(t, map[string]http.HandlerFunc{
+		"/recipe.jpg": text("application/octet-stream", string(photo(t))), "/recipe": text("image/png", string(photo(t))),
+	})
+	dir := t.TempDir()
+	s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: "tesseract"}})
+	for _, request := range []source.Request{
+		{JobID: "job-1", URL: server.URL + "/recipe.jpg"}, {Type: contracts.SourcePhoto, URL: server.URL + "/recipe"}, {URL: server.URL + "/recipe"},
+	} {
+		m, err := s.Fetch(t.Context(), request, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(m.Image, photo(t)) || m.ImageType != "image/png" || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
+			t.Errorf("type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
+		}
+		var said strings.Builder
+		if err := m.Transcript.WriteText(&said); err != nil || !strings.Contains(said.String(), "2 cups flour") {
+			t.Errorf("transcript %q, error %v: want the text of the photo", said.String(), err)
+		}
+		r, err := rules.New().Extract(t.Context(), extract.Input{Title: "Lemon cake", Description: m.Description, Segments: m.Transcript.Segments, Untimed: true})
+		if err != nil || len(r.Ingredients) != 3 || len(r.Steps) < 2 || r.Ingredients[0].Item != "flour" {
+			t.Errorf("recipe %+v, error %v: want three ingredients and two steps", r, err)
+		}
+	}
+	wantEmpty(t, dir)
+}
+
+// Where nothing reads photos, they are passed on to an extractor that can see.
+func TestPhotoIsPassedOn(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
+	m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil)
+	if err != nil || len(m.Image) == 0 || len(m.Transcript.Segments) != 0 {
+		t.Errorf("material %+v, error %v: want the image alone", m, err)
+	}
+	if _, err := source.New(source.Config{Photo: source.Photo{Program: "tesseract"}}); err == nil || !strings.Contains(err.Error(), "install tesseract") {
+		t.Errorf("error %v: want a program that was asked for to be there", err)
+	}
+	if _, err := source.New(source.Config{YouTube: &source.YouTube{}}); err == nil || !strings.Contains(err.Error(), "install yt-dlp") {
+		t.Errorf("error %v: want yt-dlp to be there when YouTube is turned on", err)
+	}
+	for _, languages := range []string{"eng --psm 0", "-l", "eng+", "../x"} {
+		if _, err := source.New(source.Config{Photo: source.Photo{Languages: languages}}); err == nil || !strings.Contains(err.Error(), "Languages") {
+			t.Errorf("languages %q: error %v: want them refused", languages, err)
+		}
+	}
+}
+
+// bomb is a PNG of a few bytes that says to be very large.
+func bomb() []byte {
+	head := make([]byte, 0, 17)
+	head = append(head, "IHDR"...)
+	head = binary.BigEndian.AppendUint32(head, 100_000)
+	head = binary.BigEndian.AppendUint32(head, 100_000)
+	head = append(head, 8, 2, 0, 0, 0)
+	out := append([]byte("\x89PNG\r\n\x1a\n"), 0, 0, 0, 13)
+	return binary.BigEndian.AppendUint32(append(out, head...), crc32.ChecksumIEEE(head))
+}
+
+func TestPhotoErrors(t *testing.T) {
+	t.Parallel()
+	server := site(t, map[string]http.HandlerFunc{
+		"/page.jpg": text("image/jpeg", "<!DOCTYPE html><html>"), "/empty.jpg": text("image/jpeg", ""), "/bomb.png": text("image/png", string(bomb())),
+		"/movie.heic": text("image/heic", "\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00"), "/large.jpg": text("image/jpeg", "\xff\xd8\xff"+strings.Repeat("x", 2000)),
+		"/slow.png": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	})
+	s := sources(t, source.Config{MaxBytes: 1000, Timeout: 500 * time.Millisecond})
+	for path, message := range map[string]string{
+		"/page.jpg": "found text/html", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/movie.heic": "no photo", "/large.jpg": "larger than 1000 bytes",
+	} {
+		_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + path}, nil)
+		wantError(t, err, contracts.CodeExtractionFailed, false, message)
+	}
+	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/no.png"}, nil)
+	wantError(t, err, contracts.CodeUnavailable, false, "HTTP 404")
+	_, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/slow.png"}, nil)
+	wantError(t, err, contracts.CodeTimeout, true, "The photo")
+}
+
+// A reader that hangs is killed, and one that fails leaves the photo to others.
+func TestPhotoReaderThatFails(t *testing.T) {
+	t.Parallel()
+	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
+	fetch := func(script string) (*source.Material, error) {
+		path := filepath.Join(t.TempDir(), "tesseract")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: 2 * time.Second}})
+		defer wantEmpty(t, dir)
+		return s.Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil)
+	}
+	_, err := fetch("sleep 1000 & sleep 1000")
+	wantError(t, err, contracts.CodeTimeout, true, "within 2s")
+	for _, script := range []string{"echo broken >&2; exit 1", "exit 0", "yes"} {
+		if m, err := fetch(script); err != nil || len(m.Image) == 0 || len(m.Transcript.Segments) != 0 {
+			t.Errorf("%s: error %v: want the image alone", script, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package source
+
+import (
+	"context"
+	"time"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Kinds of caption tracks.
+const (
+	// TrackManual is a track that a person made.
+	TrackManual = "manual"
+	// TrackAutomatic is a track that a machine made by listening.
+	TrackAutomatic = "automatic"
+)
+
+// Request names a source.
+type Request struct {
+	// JobID is the job that wants it. Temporary files are kept apart by it; it is never part of a path.
+	JobID string
+	// Language is a BCP 47 tag: the language that is wanted where there are several, and that of what does not say. Defaults
+	// to what is spoken.
+	Language string
+	// Type is a source type of package contracts. Defaults to what the URL looks like.
+	Type string
+	// URL is the address, http or https.
+	URL string
+}
+
+// Chapter is a named part of a video.
+type Chapter struct {
+	// Start counts from the beginning of the video.
+	Start time.Duration `json:"start"`
+	// Title is what the publisher calls it.
+	Title string `json:"title"`
+}
+
+// Track says which captions were taken.
+type Track struct {
+	// Kind is manual or automatic; empty when the source has no choice of tracks.
+	Kind string `json:"kind,omitempty"`
+	// Language is the language as the source names it, such as "en" or "pt-BR"; empty when it names none.
+	Language string `json:"language,omitempty"`
+}
+
+// Material is what a source holds. It keeps its meaning through JSON.
+type Material struct {
+	// ID is the identity of the source, as Identify returns it.
+	ID string `json:"id"`
+	// Type is the source type that it was read as, one of package contracts.
+	Type string `json:"type"`
+	// Title, Author and Description are the publisher's words; empty where there are none.
+	Title       string `json:"title,omitempty"`
+	Author      string `json:"author,omitempty"`
+	Description string `json:"description,omitempty"`
+	// Language is that of the track or page, such as "en"; empty when it is not known.
+	Language string `json:"language,omitempty"`
+	// URL is the address in the form that ID was made of.
+	URL string `json:"url"`
+	// Duration is the length of the video; zero when it is not known.
+	Duration time.Duration `json:"duration,omitempty"`
+	// Chapters are in order; may be empty.
+	Chapters []Chapter `json:"chapters,omitempty"`
+	// Track says which captions were taken.
+	Track Track `json:"track,omitzero"`
+	// Transcript is what is said; without segments where a page gave a recipe or a photo is still to be read.
+	Transcript caption.Transcript `json:"transcript,omitzero"`
+	// Recipe is the recipe that a page itself holds, cleaned and valid; nil when there is none.
+	Recipe *recipe.Recipe `json:"recipe,omitempty"`
+	// Image is a photo, and ImageType its media type as the bytes show it: "image/jpeg".
+	Image     []byte `json:"image,omitempty"`
+	ImageType string `json:"image_type,omitempty"`
+	// Truncated reports that a limit cut something.
+	Truncated bool `json:"truncated,omitempty"`
+	// Version names what read the source, so that a cache can tell what an older one has read.
+	Version string `json:"version"`
+}
+
+// Fetcher gets material. [Sources] is the one that goes out for it.
+type Fetcher interface {
+	// Identify returns the identity of a source: equal for requests that would fetch the same. It validates the request and
+	// does not touch the network. The error is an [*Error].
+	Identify(ctx context.Context, request Request) (id string, err error)
+	// Fetch returns what the source holds. It calls progress, which may be nil, with the name of the step that begins and
+	// the share of the work that is done, from 0 to 1, in the caller's goroutine. The error is an [*Error], and the cause
+	// of ctx when that was cancelled.
+	Fetch(ctx context.Context, request Request, progress func(step string, share float64)) (*Material, error)
+}

@@ -1,0 +1,187 @@
+package sourcetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Reasons for which a video cannot be seen, as YouTube puts them.
+const (
+	Private  = "Private video"
+	Gone     = "Video unavailable"
+	BotCheck = "Sign in to confirm you’re not a bot"
+)
+
+// Video is a video of a [YouTube].
+type Video struct {
+	Title, Author, Description string
+	// Duration defaults to five minutes.
+	Duration time.Duration
+	// Reason is why it cannot be seen; empty when it can.
+	Reason string
+	// Status is the HTTP status of the page and of what belongs to it. Defaults to 200.
+	Status int
+	// Stall lets the page never arrive.
+	Stall bool
+	// Tracks are its captions.
+	Tracks []Track
+}
+
+// Track is a track of captions.
+type Track struct {
+	// Language is its code: en, pt-BR, iw.
+	Language string
+	// Automatic says that a machine made it.
+	Automatic bool
+	// Body is the file.
+	Body string
+	// Status is the HTTP status of the file. Defaults to 200.
+	Status int
+	// Stall lets the file never arrive.
+	Stall bool
+}
+
+// object is JSON.
+type object = map[string]any
+
+// player is what YouTube says of a video.
+func (v Video) player(id string) object {
+	switch v.Reason {
+	case "":
+	case Gone:
+		return object{"playabilityStatus": object{"status": "ERROR", "reason": v.Reason}}
+	default:
+		return object{"playabilityStatus": object{"status": "LOGIN_REQUIRED", "reason": v.Reason}}
+	}
+	length := strconv.Itoa(int(cmp.Or(v.Duration, 5*time.Minute).Seconds()))
+	out := object{
+		"playabilityStatus": object{"status": "OK", "playableInEmbed": true},
+		"videoDetails": object{
+			"videoId": id, "title": v.Title, "lengthSeconds": length, "channelId": "UCxxxxxxxxxxxxxxxxxxxxxx", "author": v.Author,
+			"shortDescription": v.Description, "isLiveContent": false, "viewCount": "10",
+		},
+		"streamingData": object{"formats": []any{object{
+			"itag": 18, "url": "https://rr1.googlevideo.com/videoplayback?id=1&itag=18", "bitrate": 100000, "width": 640, "height": 360,
+			"mimeType": `video/mp4; codecs="avc1.42001E, mp4a.40.2"`, "qualityLabel": "360p", "approxDurationMs": length + "000",
+		}}},
+	}
+	if len(v.Tracks) > 0 {
+		out["captions"] = v.captions(id)
+	}
+	return out
+}
+
+// captions lists the tracks, and the languages into which a machine would translate them.
+func (v Video) captions(id string) object {
+	tracks := make([]object, 0, len(v.Tracks))
+	for i, track := range v.Tracks {
+		query := url.Values{"v": {id}, "lang": {track.Language}, "track": {strconv.Itoa(i)}}
+		out := object{"vssId": "." + track.Language, "languageCode": track.Language, "isTranslatable": true}
+		if track.Automatic {
+			query.Set("kind", "asr")
+			out["kind"], out["vssId"] = "asr", "a."+track.Language
+		}
+		out["name"] = object{"simpleText": track.Language}
+		out["baseUrl"] = "https://www.youtube.com/api/timedtext?" + query.Encode()
+		tracks = append(tracks, out)
+	}
+	languages := []string{"af", "de", "en", "fr", "zh-Hans"}
+	translations := make([]object, 0, len(languages))
+	for _, code := range languages {
+		translations = append(translations, object{"languageCode": code, "languageName": object{"simpleText": code}})
+	}
+	return object{"playerCaptionsTracklistRenderer": object{
+		"captionTracks": tracks, "audioTracks": []any{object{"captionTrackIndices": []int{0}}}, "translationLanguages": translations,
+	}}
+}
+
+const page = `<html><head><title>x</title><script>ytcfg.set({"INNERTUBE_API_KEY":"key","INNERTUBE_CONTEXT":{"client":{"clientName":"WEB",` +
+	`"clientVersion":"2.2024","hl":"en"}},"INNERTUBE_CONTEXT_CLIENT_NAME":1,"VISITOR_DATA":"abc"});</script></head><body><script>` +
+	`var ytInitialPlayerResponse = %s;</script><script>var ytInitialData = %s;</script></body></html>`
+
+// nothingBeside is the rest of a page: comments, other videos.
+const nothingBeside = `{"contents":{"twoColumnWatchNextResults":{"results":{"results":{"contents":[]}}}}}`
+
+func (y *YouTube) site() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
+		id := r.URL.Query().Get("v")
+		if video := y.count(y.looks, id); begin(w, r, video.Status, video.Stall) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			write(w, fmt.Appendf(nil, page, encode(y.player(id)), nothingBeside))
+		}
+	})
+	mux.HandleFunc("POST /youtubei/v1/player", func(w http.ResponseWriter, r *http.Request) {
+		var query struct {
+			VideoID string `json:"videoId"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&query); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if video := y.count(map[string]int{}, query.VideoID); begin(w, r, video.Status, video.Stall) {
+			w.Header().Set("Content-Type", "application/json")
+			write(w, encode(y.player(query.VideoID)))
+		}
+	})
+	mux.HandleFunc("POST /youtubei/v1/next", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		write(w, []byte(nothingBeside))
+	})
+	mux.HandleFunc("GET /iframe_api", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, []byte(`var scriptUrl = 'https:\/\/www.youtube.com\/s\/player\/00000000\/www-widgetapi.js';`))
+	})
+	mux.HandleFunc("GET /api/timedtext", func(w http.ResponseWriter, r *http.Request) {
+		video := y.count(y.fetches, r.URL.Query().Get("v"))
+		i, err := strconv.Atoi(r.URL.Query().Get("track"))
+		if err != nil || i < 0 || i >= len(video.Tracks) {
+			http.NotFound(w, r)
+			return
+		}
+		if track := video.Tracks[i]; begin(w, r, track.Status, track.Stall) {
+			w.Header().Set("Content-Type", "text/vtt; charset=UTF-8")
+			write(w, []byte(track.Body))
+		}
+	})
+	return mux
+}
+
+// player is what the site says of a video: that it is gone when it never was.
+func (y *YouTube) player(id string) object {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if video, ok := y.videos[id]; ok {
+		return video.player(id)
+	}
+	return Video{Reason: Gone}.player(id)
+}
+
+// begin reports whether there is to be an answer.
+func begin(w http.ResponseWriter, r *http.Request, status int, stall bool) bool {
+	if stall {
+		<-r.Context().Done()
+		return false
+	}
+	if status != 0 && status != http.StatusOK {
+		w.WriteHeader(status)
+		return false
+	}
+	return true
+}
+
+func write(w http.ResponseWriter, data []byte) {
+	_, _ = w.Write(data) //nolint:gosec // nobody is left to tell, and what it shows is a test's
+}
+
+func encode(value any) []byte {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // of strings and numbers alone
+	}
+	return data
+}
