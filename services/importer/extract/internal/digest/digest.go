@@ -1,0 +1,157 @@
+// Package digest makes of a source the text that a far side gets to see: bounded, and without what speaks to a model.
+package digest
+
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Bounds of what is shown besides the transcript, in bytes; chapters are counted.
+const (
+	maxTitle       = 500
+	maxDescription = 32 << 10
+	maxChapters    = 200
+)
+
+// Digest is what is shown of a source.
+type Digest struct {
+	// Chapters and Transcript have a line for each part, "[12.34s] text", without the stamp where there are no times.
+	Chapters, Transcript string
+	// Title is one line, Description has as many as the source.
+	Title, Description string
+	// Cut says that something was too long, Instructed that sentences were left out because they speak to a model.
+	Cut, Instructed bool
+	// Timed says that the transcript has stamps.
+	Timed bool
+}
+
+// Of makes the digest of a source whose transcript has at most so many bytes. It is cut between two segments.
+func Of(in extract.Input, maxTranscript int) Digest {
+	d := Digest{Timed: len(in.Segments) > 0 && !in.Untimed}
+	d.Title = d.line(in.Title, maxTitle)
+	d.Description = d.description(in.Description)
+	d.Chapters = d.chapters(in.Chapters)
+	d.Transcript = d.transcript(in.Segments, maxTranscript)
+	return d
+}
+
+// Warnings are what the reader of a recipe should know of the digest that it was made of.
+func (d Digest) Warnings() []recipe.Warning {
+	var out []recipe.Warning
+	if d.Cut {
+		out = append(out, recipe.Warning{Code: extract.WarnSourceCut, Text: "The source is longer than is read; its end was left out."})
+	}
+	if d.Instructed {
+		out = append(out, recipe.Warning{
+			Code: extract.WarnInstructions, Text: "The source gives instructions to a model; those sentences were left out.",
+		})
+	}
+	return out
+}
+
+// line returns a bounded line, or nothing when it speaks to a model.
+func (d *Digest) line(text string, most int) string {
+	if len(text) > most {
+		text, d.Cut = words.Cut(text, most), true
+	}
+	text = strings.Join(strings.Fields(words.Plain(text)), " ")
+	if instruct.Speaks(text) {
+		d.Instructed = true
+		return ""
+	}
+	return text
+}
+
+func (d *Digest) description(text string) string {
+	if len(text) > maxDescription {
+		text, d.Cut = words.Cut(text, maxDescription), true
+	}
+	var b strings.Builder
+	for line := range strings.Lines(extract.PlainText(text)) {
+		b.WriteString(d.line(line, maxDescription) + "\n")
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (d *Digest) chapters(chapters []extract.Chapter) string {
+	if len(chapters) > maxChapters {
+		chapters, d.Cut = chapters[:maxChapters], true
+	}
+	segments := make([]caption.Segment, 0, len(chapters))
+	for _, c := range chapters {
+		if title := d.line(c.Title, maxTitle); title != "" {
+			segments = append(segments, caption.Segment{Start: max(0, c.Start), Text: title})
+		}
+	}
+	return render(segments, true)
+}
+
+// transcript leaves out segments that speak to a model, by themselves or together with the one before.
+func (d *Digest) transcript(segments []caption.Segment, most int) string {
+	const stamp = len("[000000.00s] \n")
+	lines := make([]caption.Segment, 0, len(segments))
+	size := 0
+	for _, s := range segments {
+		text := strings.Join(strings.Fields(words.Plain(words.Cut(s.Text, most))), " ")
+		if text == "" {
+			continue
+		}
+		if size += len(text) + stamp; size > most {
+			d.Cut = true
+			break
+		}
+		lines = append(lines, caption.Segment{Start: max(0, s.Start), Text: text})
+	}
+	kept := lines[:0:0]
+	before := ""
+	for i, suspect := range suspects(lines) {
+		text := lines[i].Text
+		alone := suspect && instruct.Speaks(text)
+		if alone || suspect && before != "" && instruct.Speaks(before+" "+text) {
+			if !alone {
+				kept = kept[:len(kept)-1]
+			}
+			d.Instructed, before = true, ""
+			continue
+		}
+		kept, before = append(kept, lines[i]), text
+	}
+	return render(kept, d.Timed)
+}
+
+// suspects reports which lines are worth a look of their own: those of a stretch that speaks to a model as a whole. Looking
+// takes longer than all the rest, and next to no stretch does. Each begins with the last line of the one before.
+func suspects(lines []caption.Segment) []bool {
+	const stretch = 3000
+	out := make([]bool, len(lines))
+	for from := 0; from < len(lines); {
+		var all strings.Builder
+		end := from
+		for end < len(lines) && (end == from || all.Len()+len(lines[end].Text) < stretch) {
+			all.WriteString(lines[end].Text + " ")
+			end++
+		}
+		if all.Len() >= stretch || instruct.Speaks(all.String()) {
+			for i := from; i < min(end+1, len(lines)); i++ {
+				out[i] = true
+			}
+		}
+		if end == len(lines) {
+			break
+		}
+		from = max(from+1, end-1)
+	}
+	return out
+}
+
+// render writes a line for each segment, in the form that the importer's callers know.
+func render(segments []caption.Segment, timed bool) string {
+	var b strings.Builder
+	_ = caption.Transcript{Segments: segments, Timed: timed}.WriteText(&b) //nolint:errcheck // a builder takes everything
+	return b.String()
+}

@@ -1,0 +1,267 @@
+// Package evidence answers whether a source says something: a thing, an amount of it, a number, a time, a temperature.
+package evidence
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/kljensen/snowball/english"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+// An amount may be so many words before its thing ("two cups of the flour") or after it ("the flour, about two cups").
+const (
+	nearBefore = 10
+	nearAfter  = 6
+)
+
+// gap is put between two texts, so that nothing is near across them.
+const gap = nearBefore + nearAfter
+
+// Source is what was said and written. The zero value is not ready; use New.
+type Source struct {
+	next       int // the place of the next word
+	places     map[string][]int
+	numbers    map[int][]float64 // by place
+	said       map[float64]bool
+	units      map[int]string
+	seconds    map[int]bool
+	degrees    map[float64]bool
+	levels     map[string]bool
+	instructed bool
+}
+
+// New returns a source that says nothing.
+func New() *Source {
+	return &Source{
+		places: map[string][]int{}, numbers: map[int][]float64{}, said: map[float64]bool{}, units: map[int]string{},
+		seconds: map[int]bool{}, degrees: map[float64]bool{}, levels: map[string]bool{},
+	}
+}
+
+// Instructed reports whether a text was left out because it speaks to a model.
+func (s *Source) Instructed() bool { return s.instructed }
+
+// Add takes in a sentence or a line. One that speaks to a model is left out. Alone says that the amounts in it have nothing
+// to do with the texts before and after it, as in a list.
+func (s *Source) Add(text string, alone bool) {
+	text = words.Plain(text)
+	if instruct.Speaks(text) {
+		s.instructed = true
+		return
+	}
+	ws := words.Split(text)
+	stems := words.Stems(ws)
+	for i := range ws {
+		at := s.next + i
+		if ws[i].Kind != words.Mark {
+			s.places[stems[i]] = append(s.places[stems[i]], at)
+		}
+		s.number(ws, i, at)
+		if u, used := measure.ReadUnit(ws, i); used == 1 {
+			s.units[at] = u.Name
+		} else if used > 1 {
+			s.units[at+used-1] = u.Name
+		}
+		if d, used := measure.ReadDuration(ws, i); used > 0 {
+			s.seconds[d.Min], s.seconds[d.Max] = true, true
+		}
+		if t, used := measure.ReadTemperature(ws, i); used > 0 {
+			s.degrees[t.Min], s.degrees[t.Max], s.levels[t.Level] = true, true, true
+		}
+	}
+	s.next += len(ws)
+	if alone {
+		s.next += gap
+	}
+}
+
+// number keeps the numbers that begin at a word. An article is the number one only before a unit.
+func (s *Source) number(ws []words.Word, i, at int) {
+	n, used := measure.ReadNumber(ws, i)
+	if used == 0 || n.Vague {
+		return
+	}
+	if ws[i].Kind == words.Letters && n.Min == 1 && used == 1 && ws[i].Lower != "one" {
+		if _, unit := measure.ReadUnit(ws, i+1); unit == 0 {
+			return
+		}
+	}
+	s.numbers[at] = append(s.numbers[at], round(n.Min), round(n.Max))
+	s.said[round(n.Min)], s.said[round(n.Max)] = true, true
+	if x, ok := measure.ParseDigits(ws[i].Text); ok {
+		s.numbers[at], s.said[round(x)] = append(s.numbers[at], round(x)), true
+	}
+}
+
+// round makes 1/3 and 0.333 the same.
+func round(x float64) float64 { return math.Round(x*100) / 100 }
+
+// Ingredient returns which of "item", "qty" and "unit" the source does not bear out.
+func (s *Source) Ingredient(item, qty, unit string) []string {
+	var out []string
+	places := s.head(item)
+	if len(places) == 0 {
+		out = append(out, "item")
+	}
+	if qty != "" && !s.hasAmount(qty, places) {
+		out = append(out, "qty")
+	}
+	if unit != "" && !s.hasUnit(unit, places) {
+		out = append(out, "unit")
+	}
+	return out
+}
+
+// head returns the places of the noun of an item: the last word of "extra virgin olive oil", and of "flour, sifted" the
+// one before the comma. Where words stand the other way round, as in "aceite de oliva", the first one counts as well.
+func (s *Source) head(item string) []int {
+	ws := words.Split(words.Plain(item))
+	from, end := 0, len(ws)
+	for i, w := range ws {
+		if i > 0 && (w.Kind == words.Mark && w.Lower != "-" && w.Lower != "%" || breaks[w.Lower]) {
+			end = i
+			break
+		}
+		if w.Lower == "of" && i+1 < len(ws) {
+			from = i + 1
+		}
+	}
+	for i := end - 1; i >= from; i-- {
+		if ws[i].Kind == words.Letters && !states[ws[i].Lower] {
+			if places := s.places[words.Stem(ws[i].Lower)]; len(places) > 0 {
+				return places
+			}
+			return s.first(ws[:end])
+		}
+	}
+	return nil
+}
+
+// first returns the places of the word before "de" and the like.
+func (s *Source) first(ws []words.Word) []int {
+	for i := 1; i < len(ws); i++ {
+		switch ws[i].Lower {
+		case "de", "di", "d'", "do":
+			return s.places[words.Stem(ws[i-1].Lower)]
+		}
+	}
+	return nil
+}
+
+func set(list string) map[string]bool {
+	out := map[string]bool{}
+	for w := range strings.FieldsSeq(list) {
+		out[w] = true
+	}
+	return out
+}
+
+var (
+	breaks = set("for with to or in at from about plus and")
+	states = set(`
+chopped diced minced sliced grated shredded peeled crushed melted softened divided optional fresh dried ground
+cooked raw whole finely roughly thinly beaten sifted packed drained rinsed pieces chunks`)
+)
+
+// hasAmount reports whether every number of a quantity stands near one of the places, or anywhere when there is none.
+func (s *Source) hasAmount(qty string, places []int) bool {
+	ws := words.Split(words.Plain(qty))
+	found := false
+	for i := 0; i < len(ws); {
+		n, used := measure.ReadNumber(ws, i)
+		if used == 0 {
+			i++
+			continue
+		}
+		i += used
+		found = true
+		for _, x := range []float64{round(n.Min), round(n.Max)} {
+			if !s.numberNear(x, places) {
+				return false
+			}
+		}
+	}
+	return found || s.HasMost(qty)
+}
+
+func (s *Source) numberNear(x float64, places []int) bool {
+	if len(places) == 0 {
+		return s.said[x]
+	}
+	return around(places, func(at int) bool { return slices.Contains(s.numbers[at], x) })
+}
+
+func (s *Source) hasUnit(unit string, places []int) bool {
+	ws := words.Split(words.Plain(unit))
+	u, used := measure.ReadUnit(ws, 0)
+	if used == 0 {
+		return s.HasMost(unit)
+	}
+	if len(places) == 0 {
+		for _, name := range s.units {
+			if name == u.Name {
+				return true
+			}
+		}
+		return false
+	}
+	return around(places, func(at int) bool { return s.units[at] == u.Name })
+}
+
+// around calls found for the places near, until one is.
+func around(places []int, found func(at int) bool) bool {
+	for _, place := range places {
+		for at := place - nearBefore; at <= place+nearAfter; at++ {
+			if found(at) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HasMost reports whether at least half of the words that carry meaning occur in the source.
+func (s *Source) HasMost(text string) bool {
+	total, found := 0, 0
+	for _, w := range words.Split(words.Plain(text)) {
+		if w.Kind != words.Letters || english.IsStopWord(w.Lower) || strings.HasPrefix(w.Lower, "'") {
+			continue
+		}
+		total++
+		if len(s.places[words.Stem(w.Lower)]) > 0 {
+			found++
+		}
+	}
+	return 2*found >= total
+}
+
+// HasNumbers reports whether all numbers in a text occur in the source.
+func (s *Source) HasNumbers(text string) bool {
+	ws := words.Split(words.Plain(text))
+	for i := 0; i < len(ws); {
+		n, used := measure.ReadNumber(ws, i)
+		if used == 1 && ws[i].Kind == words.Letters || n.Vague {
+			used = 0 // an article, or a word that HasMost looks up
+		}
+		if used > 0 && (!s.said[round(n.Min)] || !s.said[round(n.Max)]) {
+			return false
+		}
+		i += max(1, used)
+	}
+	return true
+}
+
+// HasDuration reports whether the source names both bounds, in seconds, of a duration; 0 is none.
+func (s *Source) HasDuration(low, high int) bool {
+	return (low == 0 || s.seconds[low]) && (high == 0 || s.seconds[high])
+}
+
+// HasTemperature reports whether the source names both degrees and the level; 0 and "" are none.
+func (s *Source) HasTemperature(low, high float64, level string) bool {
+	return (low == 0 || s.degrees[low]) && (high == 0 || s.degrees[high]) && (level == "" || s.levels[level] || s.HasMost(level))
+}

@@ -1,0 +1,36 @@
+// Package instruct finds text that speaks to a language model instead of to a cook.
+package instruct
+
+import (
+	"regexp"
+	"strings"
+)
+
+var patterns = regexp.MustCompile(`(?i)` + strings.Join([]string{
+	`\b(ignore|disregard|forget|override|bypass)\b.{0,40}\b(instructions?|prompts?|rules|guidelines|directions|(above|before) text)\b`,
+	`\b(ignore|disregard|forget)\b.{0,20}\b(everything|anything|all|what)\b.{0,20}\b(above|before|previous|earlier|prior)\b`,
+	`\b(system|developer|hidden) (prompt|message|instructions?)\b`,
+	`\b(you are|you're|act as|pretend to be) (now )?(an? )?(ai|a\.i\.|assistant|chatbot|language model|llm|gpt)\b`,
+	`\b(as|dear|hey|attention|note to) (an? |the )?(ai|a\.i\.|language model|llm|assistant|chatgpt|gpt|claude|gemini)\b`,
+	`\b(ai|a\.i\.|llm|assistant|chatgpt|claude|gemini|model|bot|extractor)s?( model)?\b` +
+		`.{0,20}\b(must|should|shall|please|will now|are instructed)\b`,
+	`\b(set|change|make|rename|replace)\b.{0,12}\b(recipe('s)? )?(title|name of the recipe|recipe name|description field|json)\b` +
+		`.{0,10}\b(to|with|as)\b`,
+	`\b(add|put|insert|write|include|output|print|return|respond|reply|answer)\b.{0,30}` +
+		`\b(to|in|into|as|with|only|the) (the )?(json|output|prompt)\b`,
+	`\brespond (only )?with\b`,
+	`<\|?(im_start|im_end|system|endoftext)\|?>|\[/?INST\]|###\s*(system|instruction)`,
+	`(ignoriere|vergiss)\b.{0,40}\b(anweisungen|regeln)`,
+	`ignor(a|e|ez)\b.{0,40}\b(instrucciones|instructions|istruzioni|instruções)`,
+	`(игнорируй|забудь)\S*\s.{0,40}инструкци`,
+	`התעלם.{0,40}הוראות`,
+}, "|"))
+
+// longest bounds what is looked at; a sentence is far shorter.
+const longest = 4000
+
+// Speaks reports whether a sentence or a line gives instructions to a model. It is a list of ways to say so, so it finds
+// what is usual and no more; nothing may depend on it alone.
+func Speaks(text string) bool {
+	return patterns.MatchString(text[:min(len(text), longest)])
+}

@@ -1,0 +1,127 @@
+// Package lexicon holds the words of the kitchen: foods, actions, vessels, and what cooks say besides. The lists are
+// general knowledge of the language and are fitted to nothing.
+package lexicon
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+//go:embed foods.txt
+var foodsText string
+
+//go:embed verbs.txt
+var verbsText string
+
+//go:embed things.txt
+var thingsText string
+
+// Force is how surely a verb speaks of cooking.
+type Force uint8
+
+// The forces.
+const (
+	// None is no verb of the kitchen.
+	None Force = iota
+	// Light is what cooks do, and everybody else: "use", "let".
+	Light
+	// Motion moves or parts something: "put", "cut".
+	Motion
+	// Strong is said of little but cooking: "simmer".
+	Strong
+)
+
+var (
+	verbs  = parseVerbs(verbsText)
+	foods  = parsePhrases(foodsText)
+	things = parsePhrases(thingsText)
+)
+
+// phrases maps the stem of the first word to the phrases that begin with it.
+type phrases map[string][]phrase
+
+type phrase struct {
+	stems []string
+	kind  string
+}
+
+// lists calls yield with every kind and word of a text.
+func lists(text string, yield func(kind, word string)) {
+	kind := ""
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "//") {
+			continue
+		}
+		if before, after, ok := strings.Cut(line, ":"); ok {
+			kind, line = before, after
+		}
+		for w := range strings.FieldsSeq(line) {
+			yield(kind, w)
+		}
+	}
+}
+
+func parseVerbs(text string) map[string]Force {
+	forces := map[string]Force{"strong": Strong, "motion": Motion, "light": Light}
+	out := map[string]Force{}
+	lists(text, func(kind, word string) {
+		for form := range strings.SplitSeq(word, "/") {
+			if stem := words.Stem(form); out[stem] < forces[kind] {
+				out[stem] = forces[kind]
+			}
+		}
+	})
+	return out
+}
+
+func parsePhrases(text string) phrases {
+	out := phrases{}
+	lists(text, func(kind, word string) {
+		p := phrase{kind: kind, stems: words.Stems(words.Split(strings.ReplaceAll(word, "~", " ")))}
+		if len(p.stems) == 0 {
+			return
+		}
+		list := out[p.stems[0]]
+		at := 0
+		for at < len(list) && len(list[at].stems) >= len(p.stems) {
+			at++
+		}
+		out[p.stems[0]] = append(list[:at:at], append([]phrase{p}, list[at:]...)...)
+	})
+	return out
+}
+
+// Verb returns how surely a stem is a verb of the kitchen.
+func Verb(stem string) Force { return verbs[stem] }
+
+// Food returns how many stems from i on name a food, and whether the name needs another food before it.
+func Food(stems []string, i int) (used int, dependent bool) {
+	kind, used := foods.at(stems, i)
+	return used, kind == "+"
+}
+
+// Thing returns what a word or a phrase at i tells about its sentence: "vessel", "greet", ...; "" when nothing.
+func Thing(stems []string, i int) (kind string, used int) { return things.at(stems, i) }
+
+func (p phrases) at(stems []string, i int) (kind string, used int) {
+	if i < 0 || i >= len(stems) {
+		return "", 0
+	}
+	for _, candidate := range p[stems[i]] {
+		if len(stems)-i >= len(candidate.stems) && equal(stems[i:i+len(candidate.stems)], candidate.stems) {
+			return candidate.kind, len(candidate.stems)
+		}
+	}
+	return "", 0
+}
+
+func equal(a, b []string) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}

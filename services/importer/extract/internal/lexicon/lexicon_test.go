@@ -1,0 +1,58 @@
+package lexicon_test
+
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+func TestVerb(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]lexicon.Force{
+		"simmer": lexicon.Strong, "chopping": lexicon.Strong, "beaten": lexicon.Strong,
+		"put": lexicon.Motion, "thrown": lexicon.Motion, "took": lexicon.Motion,
+		"cook": lexicon.Motion, "let": lexicon.Light, "made": lexicon.Light,
+		"subscribe": lexicon.None, "delicious": lexicon.None, "": lexicon.None,
+	} {
+		if got := lexicon.Verb(words.Stem(word)); got != want {
+			t.Errorf("%q is %d, want %d", word, got, want)
+		}
+	}
+}
+
+func TestFood(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text      string
+		used      int
+		dependent bool
+	}{
+		{"onions", 1, false},
+		{"soy sauce", 2, false},
+		{"sauce", 1, true},
+		{"half and half", 3, false},
+		{"half-and-half", 5, false},
+		{"bell peppers", 2, false},
+		{"bay leaves", 1, false},
+		{"table", 0, false},
+		{"", 0, false},
+	} {
+		stems := words.Stems(words.Split(c.text))
+		if used, dependent := lexicon.Food(stems, 0); used != c.used || dependent != c.dependent {
+			t.Errorf("%q is %d words, %v", c.text, used, dependent)
+		}
+	}
+}
+
+func TestThing(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"skillet": "vessel", "welcome back": "greet", "if you like": "option", "next": "sequence", "delicious": "taste",
+		"how to make": "announce", "grandmother": "story", "nothing": "",
+	} {
+		if got, _ := lexicon.Thing(words.Stems(words.Split(text)), 0); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+// Package marks reads the times and temperatures of a step out of its text.
+package marks
+
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Read adds to a step the times and temperatures that its text names, in their order.
+func Read(step *recipe.Step) {
+	ws := words.Split(words.Plain(step.Text))
+	for i := 0; i < len(ws); {
+		used := mark(step, ws, i)
+		i += max(1, used)
+	}
+}
+
+func mark(step *recipe.Step, ws []words.Word, i int) int {
+	if t, used := measure.ReadTemperature(ws, i); used > 0 && len(step.Temperatures) < recipe.MaxMarks {
+		step.Temperatures = append(step.Temperatures, recipe.Temperature{
+			Degrees: t.Min, MaxDegrees: t.Max, Scale: t.Scale, Level: t.Level, Raw: raw(ws[i : i+used]),
+		})
+		return used
+	}
+	if len(step.Times) == recipe.MaxMarks {
+		return 0
+	}
+	if d, used := measure.ReadDuration(ws, i); used > 0 {
+		step.Times = append(step.Times, recipe.Duration{MinSec: d.Min, MaxSec: d.Max, Raw: raw(ws[i : i+used])})
+		return used
+	}
+	if sign, used := measure.ReadUntil(ws, i); used > 0 {
+		step.Times = append(step.Times, recipe.Duration{Until: sign, Raw: raw(ws[i : i+used])})
+		return 1 // a time may stand in the sign
+	}
+	return 0
+}
+
+// raw returns words as they stand in their text.
+func raw(ws []words.Word) string {
+	var b strings.Builder
+	for i, w := range ws {
+		if i > 0 && w.Start > ws[i-1].End {
+			b.WriteByte(' ')
+		}
+		b.WriteString(w.Text)
+	}
+	return words.Cut(b.String(), recipe.MaxNote)
+}

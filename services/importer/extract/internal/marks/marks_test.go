@@ -1,0 +1,45 @@
+package marks_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	got := recipe.Step{Text: "Bake at 350 degrees F for 10 to 12 minutes, or until golden; rest for half an hour over low heat."}
+	marks.Read(&got)
+	want := recipe.Step{
+		Text: got.Text,
+		Times: []recipe.Duration{
+			{MinSec: 600, MaxSec: 720, Raw: "10 to 12 minutes"},
+			{Until: "golden", Raw: "until golden"},
+			{MinSec: 1800, MaxSec: 1800, Raw: "half an hour"},
+		},
+		Temperatures: []recipe.Temperature{
+			{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 degrees F"}, {Level: "low", Raw: "low heat"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	none := recipe.Step{Text: "Stir it."}
+	marks.Read(&none)
+	if none.Times != nil || none.Temperatures != nil {
+		t.Errorf("%+v", none)
+	}
+}
+
+func TestReadIsBounded(t *testing.T) {
+	t.Parallel()
+	got := recipe.Step{Text: strings.Repeat("for 5 minutes at 350 F, ", 60)}
+	marks.Read(&got)
+	if len(got.Times) != recipe.MaxMarks || len(got.Temperatures) != recipe.MaxMarks {
+		t.Errorf("%d times and %d temperatures", len(got.Times), len(got.Temperatures))
+	}
+}

@@ -1,0 +1,340 @@
+// Package measure reads numbers, units, durations and temperatures out of words.
+//
+// Every reader takes the words of a text and the index at which to begin, and returns what it read and how many words that
+// took; zero words means that there was nothing to read.
+package measure
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+// Number is an amount, or a range of amounts.
+type Number struct {
+	Min, Max float64
+	// Vague says that the words name no certain number: "a few", "some". Min and Max are 0 then.
+	Vague bool
+}
+
+// Text returns the number in digits: "2", "1/2", "1 1/2", "2-3"; "" when it is vague.
+func (n Number) Text() string {
+	switch {
+	case n.Vague:
+		return ""
+	case n.Min == n.Max:
+		return digits(n.Min)
+	}
+	return digits(n.Min) + "-" + digits(n.Max)
+}
+
+func digits(x float64) string {
+	whole, part := math.Modf(x)
+	for _, d := range []float64{2, 3, 4, 8} {
+		if over := math.Round(part * d); over > 0 && over < d && math.Abs(part-over/d) < 0.004 {
+			text := strconv.Itoa(int(over)) + "/" + strconv.Itoa(int(d))
+			if whole > 0 {
+				text = strconv.FormatFloat(whole, 'f', 0, 64) + " " + text
+			}
+			return text
+		}
+	}
+	return strconv.FormatFloat(math.Round(x*1000)/1000, 'f', -1, 64)
+}
+
+var ones = map[string]float64{
+	"zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
+	"eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16, "seventeen": 17,
+	"eighteen": 18, "nineteen": 19,
+}
+
+var tens = map[string]float64{
+	"twenty": 20, "thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}
+
+var parts = map[string]float64{
+	"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourth": 4, "fourths": 4,
+	"fifth": 5, "fifths": 5, "eighth": 8, "eighths": 8,
+}
+
+// ReadNumber reads a number or a range: "2", "1 1/2", "two and a half", "half a", "2-3", "two or three", "a couple of".
+func ReadNumber(ws []words.Word, i int) (n Number, used int) {
+	if at(ws, i) == "between" {
+		return between(ws, i)
+	}
+	if used := vague(ws, i); used > 0 {
+		return Number{Vague: true}, used
+	}
+	low, used := single(ws, i)
+	if used == 0 {
+		return Number{}, 0
+	}
+	if high, more := upper(ws, i, used, low); more > 0 {
+		return Number{Min: low, Max: high}, used + more
+	}
+	return Number{Min: low, Max: low}, used
+}
+
+// between reads "between 2 and 3".
+func between(ws []words.Word, i int) (Number, int) {
+	low, used := single(ws, i+1)
+	if w := at(ws, i+1+used); used > 0 && (w == "and" || w == "to" || w == "-") {
+		if high, more := single(ws, i+2+used); more > 0 && high > low {
+			return Number{Min: low, Max: high}, used + more + 2
+		}
+	}
+	return Number{}, 0
+}
+
+// upper reads the upper bound of a range after its lower one: "- 3", "or three".
+func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
+	switch at(ws, i+used) {
+	case "-", "to", "or", "~":
+		high, more := single(ws, i+used+1)
+		if more == 0 || high <= low || isDate(ws, i, i+used+1+more) {
+			return 0, 0
+		}
+		return high, more + 1
+	}
+	// "four five minutes" is a range in speech.
+	if low < 1 || low > 12 || used > 1 || ws[i].Kind != words.Letters || isArticle(ws[i].Lower) {
+		return 0, 0
+	}
+	if high, ok := ones[at(ws, i+1)]; ok && high == low+1 {
+		return high, 1
+	}
+	return 0, 0
+}
+
+// isDate keeps "1-2-2020" from being read as a range.
+func isDate(ws []words.Word, from, to int) bool {
+	return from > 0 && (at(ws, from-1) == "-" || at(ws, from-1) == "/") && ws[from-1].End == ws[from].Start ||
+		at(ws, to) == "-" && to+1 < len(ws) && ws[to+1].Kind == words.Digits && ws[to].End == ws[to+1].Start
+}
+
+func vague(ws []words.Word, i int) int {
+	used := 0
+	if at(ws, i) == "a" || at(ws, i) == "another" {
+		used = 1
+	}
+	switch at(ws, i+used) {
+	case "few", "several":
+		return used + 1
+	case "little", "bit", "lot":
+		return 0 // amounts, not numbers: units read them
+	}
+	return 0
+}
+
+// single reads one number without a range.
+func single(ws []words.Word, i int) (float64, int) {
+	if i >= len(ws) {
+		return 0, 0
+	}
+	if ws[i].Kind == words.Digits {
+		return inDigits(ws, i)
+	}
+	if x, used := spelled(ws, i); used > 0 {
+		return x, used
+	}
+	return articles(ws, i)
+}
+
+func inDigits(ws []words.Word, i int) (float64, int) {
+	x, ok := ParseDigits(ws[i].Text)
+	if !ok {
+		return 0, 0
+	}
+	used := 1
+	whole := x == math.Trunc(x)
+	if whole && i+1 < len(ws) && ws[i+1].Kind == words.Digits {
+		if part, ok := ParseDigits(ws[i+1].Text); ok && part < 1 && part > 0 {
+			return x + part, 2
+		}
+	}
+	if whole && at(ws, i+1) == "and" {
+		if part, more := aPart(ws, i+2); more > 0 {
+			return x + part, 2 + more
+		}
+	}
+	if whole && at(ws, i+1) == "-" && i+2 < len(ws) && ws[i+2].Kind == words.Digits {
+		// "1-1/2" is one and a half; "1-1½" is a range.
+		if part, ok := ParseDigits(ws[i+2].Text); ok && part > 0 && part < 1 && strings.Contains(ws[i+2].Text, "/") {
+			return x + part, 3
+		}
+	}
+	return x, used
+}
+
+// spelled reads a number in words.
+func spelled(ws []words.Word, i int) (float64, int) {
+	x, used := underHundred(ws, i)
+	if used == 0 && at(ws, i) == "a" && (at(ws, i+1) == "hundred" || at(ws, i+1) == "thousand" || at(ws, i+1) == "dozen") {
+		x, used = 1, 1
+	}
+	switch {
+	case used == 0 && at(ws, i) == "dozen":
+		return 12, 1
+	case used == 0:
+		return 0, 0
+	}
+	switch at(ws, i+used) {
+	case "hundred":
+		x, used = hundreds(ws, i+used+1, x, used+1)
+	case "thousand":
+		return x * 1000, used + 1
+	case "dozen":
+		return x * 12, used + 1
+	default:
+		if y, more := spoken(ws, i, x, used); more > 0 {
+			return y, more
+		}
+		if part, more := aPart(ws, i); more > used {
+			return part, more
+		}
+	}
+	if at(ws, i+used) == "and" {
+		if part, more := aPart(ws, i+used+1); more > 0 {
+			return x + part, used + 1 + more
+		}
+	}
+	return x, used
+}
+
+// hundreds reads what follows the word hundred: "and fifty".
+func hundreds(ws []words.Word, i int, x float64, used int) (float64, int) {
+	skip := 0
+	if at(ws, i) == "and" {
+		skip = 1
+	}
+	if rest, more := underHundred(ws, i+skip); more > 0 {
+		return 100*x + rest, used + skip + more
+	}
+	return 100 * x, used
+}
+
+// spoken reads "three fifty" and "four twenty five", which are hundreds in speech.
+func spoken(ws []words.Word, i int, x float64, used int) (float64, int) {
+	rest, ok := tens[at(ws, i+1)]
+	if !ok || x < 1 || x > 9 || used != 1 {
+		return 0, 0
+	}
+	if unit, ok := ones[at(ws, i+2)]; ok && unit > 0 && unit < 10 && at(ws, i+3) != "minutes" {
+		return x*100 + rest + unit, 3
+	}
+	return x*100 + rest, 2
+}
+
+func underHundred(ws []words.Word, i int) (float64, int) {
+	w := at(ws, i)
+	if x, ok := ones[w]; ok {
+		return x, 1
+	}
+	x, ok := tens[w]
+	if !ok {
+		return 0, 0
+	}
+	next := i + 1
+	if at(ws, next) == "-" {
+		next++
+	}
+	if unit, ok := ones[at(ws, next)]; ok && unit > 0 && unit < 10 {
+		return x + unit, next - i + 1
+	}
+	return x, 1
+}
+
+// articles reads numbers that begin with an article or a part: "a", "half a", "a quarter of a", "a couple of".
+func articles(ws []words.Word, i int) (float64, int) {
+	if part, used := aPart(ws, i); used > 0 {
+		switch {
+		case at(ws, i+used) == "of" && isArticle(at(ws, i+used+1)):
+			used += 2
+		case isArticle(at(ws, i+used)):
+			used++
+		}
+		return part, used
+	}
+	if !isArticle(at(ws, i)) && at(ws, i) != "another" {
+		if at(ws, i) == "couple" {
+			return 2, 1 + of(ws, i+1)
+		}
+		return 0, 0
+	}
+	if next := at(ws, i+2); sizes[at(ws, i+1)] && (parts[next] > 0 || next == "couple") {
+		short := append([]words.Word{ws[i]}, ws[i+2:min(len(ws), i+8)]...) // "a generous half"
+		x, used := articles(short, 0)
+		return x, used + 1
+	}
+	switch at(ws, i+1) {
+	case "couple":
+		return 2, 2 + of(ws, i+2)
+	case "half", "quarter", "third":
+		if x, used := articles(ws, i+1); used > 0 {
+			return x, used + 1
+		}
+	}
+	return 1, 1
+}
+
+// aPart reads "half", "a half", "a quarter", "one third", "three quarters", "3/4", "½".
+func aPart(ws []words.Word, i int) (float64, int) {
+	used, over := 0, 1.0
+	if x, ok := ones[at(ws, i)]; ok && x > 0 {
+		used, over = 1, x
+	} else if isArticle(at(ws, i)) {
+		used = 1
+	}
+	if d, ok := parts[at(ws, i+used)]; ok && over < d {
+		return over / d, used + 1
+	}
+	if used == 0 && i < len(ws) && ws[i].Kind == words.Digits {
+		if x, ok := ParseDigits(ws[i].Text); ok && x > 0 && x < 1 {
+			return x, 1
+		}
+	}
+	return 0, 0
+}
+
+func isArticle(w string) bool { return w == "a" || w == "an" }
+
+func of(ws []words.Word, i int) int {
+	if at(ws, i) == "of" {
+		return 1
+	}
+	return 0
+}
+
+// ParseDigits reads "2", "2.5", "2,5", "1,000", "1/2" and "½".
+func ParseDigits(text string) (float64, bool) {
+	if r, size := utf8.DecodeRuneInString(text); size == len(text) {
+		if x, ok := words.Fraction(r); ok {
+			return x, true
+		}
+	}
+	if over, under, ok := strings.Cut(text, "/"); ok {
+		a, errA := strconv.ParseFloat(over, 64)
+		b, errB := strconv.ParseFloat(under, 64)
+		return a / b, errA == nil && errB == nil && b > 0 && a < 1000 && b <= 100
+	}
+	if before, after, ok := strings.Cut(text, ","); ok {
+		if len(after) == 3 && before != "0" || strings.Contains(after, ",") {
+			text = strings.ReplaceAll(text, ",", "")
+		} else {
+			text = before + "." + after
+		}
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	return x, err == nil && x < 1e6
+}
+
+// at returns a word in lower case, or "" outside the text.
+func at(ws []words.Word, i int) string {
+	if i < 0 || i >= len(ws) {
+		return ""
+	}
+	return ws[i].Lower
+}

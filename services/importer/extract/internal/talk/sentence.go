@@ -1,0 +1,196 @@
+// Package talk cuts a timed transcript into sentences and tells the sentences in which a cook does something from the rest.
+package talk
+
+import (
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+// Segment is a piece of a transcript, times in seconds.
+type Segment struct {
+	Start, End float64
+	Text       string
+}
+
+// Sentence is a sentence of a transcript with its time.
+type Sentence struct {
+	// Start is that of the segment in which the sentence begins, End that of the segment in which it ends, in seconds.
+	Start, End float64
+	Text       string
+	Words      []words.Word
+	Stems      []string
+}
+
+// Bounds.
+const (
+	// maxWords is how long a sentence may become before it is cut between two segments, maxRun before it is cut anywhere.
+	maxWords = 40
+	maxRun   = 300
+	// pause is the silence in seconds that ends a sentence in a transcript without punctuation.
+	pause = 1.5
+)
+
+// Sentences joins the segments of a transcript and cuts them at the ends of sentences. A transcript without punctuation,
+// as speech recognition writes it, is cut at pauses and before the words with which speakers begin anew.
+func Sentences(segments []Segment) []Sentence {
+	c := cutter{plain: !punctuated(segments)}
+	for _, s := range segments {
+		c.segment(s)
+	}
+	c.flush()
+	return c.out
+}
+
+// punctuated reports whether the segments end in marks about as often as sentences do.
+func punctuated(segments []Segment) bool {
+	ends, total := 0, 0
+	for _, s := range segments {
+		total += strings.Count(s.Text, " ") + 1
+		ends += strings.Count(s.Text, ". ") + strings.Count(s.Text, "? ") + strings.Count(s.Text, "! ")
+		if strings.HasSuffix(s.Text, ".") || strings.HasSuffix(s.Text, "?") || strings.HasSuffix(s.Text, "!") {
+			ends++
+		}
+	}
+	return ends*40 >= total
+}
+
+type cutter struct {
+	plain bool // without punctuation
+	out   []Sentence
+	text  strings.Builder
+	count int
+	last  string // the last word of the segment before
+	start float64
+	end   float64
+}
+
+func (c *cutter) segment(s Segment) {
+	text := strings.TrimSpace(words.Plain(s.Text))
+	ws := words.Split(text)
+	if len(ws) == 0 {
+		return
+	}
+	if c.count > 0 && (c.count >= maxWords || c.plain && s.Start-c.end >= pause) {
+		c.flush()
+	}
+	from, word := 0, 0
+	for i, w := range ws {
+		if !c.cutsBefore(ws, i, word) {
+			continue
+		}
+		c.add(s, text[from:w.Start], i-word)
+		c.flush()
+		from, word = w.Start, i
+	}
+	c.add(s, text[from:], len(ws)-word)
+	c.last = ws[len(ws)-1].Lower
+	if !c.plain && isEnd(c.last) || c.count >= maxRun {
+		c.flush()
+	}
+}
+
+// cutsBefore says whether a sentence ends before word i of a segment, of which the words before from are cut off already.
+func (c *cutter) cutsBefore(ws []words.Word, i, from int) bool {
+	if i-from >= maxRun {
+		return true
+	}
+	if !c.plain {
+		return i > 0 && isEnd(ws[i-1].Lower) && !isEnd(ws[i].Lower) && ws[i].Start > ws[i-1].End
+	}
+	return c.count+i-from >= 5 && (beginsAnew(ws, i, c.before(ws, i)) || isOrder(ws, i, c.before(ws, i)))
+}
+
+func isEnd(w string) bool { return w == "." || w == "?" || w == "!" || w == "。" }
+
+// beginsAnew reports words with which speakers begin a sentence.
+func beginsAnew(ws []words.Word, i int, before string) bool {
+	next := ""
+	if i+1 < len(ws) {
+		next = ws[i+1].Lower
+	}
+	switch ws[i].Lower {
+	case "okay", "alright", "now", "next", "finally":
+		return true
+	case "so":
+		switch next {
+		case "i", "we", "you", "now", "the", "let", "this", "here", "it", "there", "what", "first", "then", "go", "just", "once", "that":
+			return true
+		}
+	case "and":
+		switch next {
+		case "then", "now", "i", "we", "you", "once", "next", "so":
+			return true
+		}
+	case "then":
+		return before != "and" && before != "so" && before != "more"
+	case "let":
+		return next == "'s" && before != "so" && before != "and"
+	case "thank", "thanks":
+		return true
+	case "i", "we":
+		switch next {
+		case "love", "like", "think", "hope", "always", "usually":
+			return !joins[before]
+		case "'m", "'re", "'ll", "'ve":
+			return !joins[before]
+		}
+	}
+	return false
+}
+
+// joins are the words after which a clause belongs to what was said before.
+var joins = wordSet("so and then that what which because if when as but while where until once how why or cause than")
+
+// before returns the word before one, which may stand in the segment before.
+func (c *cutter) before(ws []words.Word, i int) string {
+	if i == 0 {
+		return c.last
+	}
+	return ws[i-1].Lower
+}
+
+// isOrder reports a verb of the kitchen that begins an order: "season it", "chop the onions". It says nothing of a verb after
+// one of the words that go before verbs and nouns.
+func isOrder(ws []words.Word, i int, before string) bool {
+	if i+1 >= len(ws) || ws[i].Kind != words.Letters || !objects[ws[i+1].Lower] {
+		return false
+	}
+	if leads[before] || nouns[before] || joins[before] || subjects[before] || strings.HasSuffix(before, "ly") {
+		return false
+	}
+	w := ws[i].Lower
+	return (lexicon.Verb(words.Stem(w)) >= lexicon.Motion || w == "cook" || w == "let" || w == "serve") && IsBase(w)
+}
+
+var (
+	objects  = wordSet("it them this these those the some a an your everything all my our in two three one")
+	subjects = wordSet("i you we they he she it this that who 've have has had 's is are was were not n't never 're 'm be been")
+)
+
+func (c *cutter) add(s Segment, text string, count int) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return
+	}
+	if c.text.Len() == 0 {
+		c.start = s.Start
+	} else {
+		c.text.WriteByte(' ')
+	}
+	c.text.WriteString(text)
+	c.count += count
+	c.end = s.End
+}
+
+func (c *cutter) flush() {
+	text := c.text.String()
+	c.text.Reset()
+	c.count = 0
+	if text == "" {
+		return
+	}
+	ws := words.Split(text)
+	c.out = append(c.out, Sentence{Start: c.start, End: max(c.start, c.end), Text: text, Words: ws, Stems: words.Stems(ws)})
+}

@@ -1,0 +1,230 @@
+package talk_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+)
+
+// segments makes segments of four seconds.
+func segments(texts ...string) []talk.Segment {
+	out := make([]talk.Segment, len(texts))
+	for i, text := range texts {
+		out[i] = talk.Segment{Start: float64(4 * i), End: float64(4*i + 4), Text: text}
+	}
+	return out
+}
+
+func texts(sentences []talk.Sentence) []string {
+	var out []string
+	for _, s := range sentences {
+		out = append(out, s.Text)
+	}
+	return out
+}
+
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		segments []talk.Segment
+		want     []string
+	}{
+		{"none", nil, nil},
+		{"empty", segments("", "  "), nil},
+		{"one each", segments("Add salt.", "Stir it!"), []string{"Add salt.", "Stir it!"}},
+		{"two in one", segments("Add salt. Stir it."), []string{"Add salt.", "Stir it."}},
+		{"across", segments("Add the salt", "and the pepper. Stir", "it."), []string{"Add the salt and the pepper.", "Stir it."}},
+		{"numbers", segments("Add 2.5 cups of milk.", "Stir."), []string{"Add 2.5 cups of milk.", "Stir."}},
+		{
+			"unpunctuated at openers", segments("so i've got a pot of water", "and then we add the pasta now stir it well"),
+			[]string{"so i've got a pot of water", "and then we add the pasta", "now stir it well"},
+		},
+		{
+			"unpunctuated at orders", segments("throw the onions in the pot", "cook them for five minutes", "bring it to a boil"),
+			[]string{"throw the onions in the pot", "cook them for five minutes", "bring it to a boil"},
+		},
+		{"unpunctuated object", segments("you want to add the salt and stir the sauce"), []string{"you want to add the salt and stir the sauce"}},
+		{
+			"unpunctuated at pauses",
+			[]talk.Segment{{Start: 0, End: 2, Text: "a bit of salt"}, {Start: 9, End: 11, Text: "some pepper"}},
+			[]string{"a bit of salt", "some pepper"},
+		},
+	} {
+		if diff := cmp.Diff(c.want, texts(talk.Sentences(c.segments))); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+func TestSentencesHaveTheTimesOfTheirSegments(t *testing.T) {
+	t.Parallel()
+	got := talk.Sentences(segments("Add the salt", "and the pepper. Stir", "it."))
+	if got[0].Start != 0 || got[0].End != 8 || got[1].Start != 4 || got[1].End != 12 {
+		t.Errorf("%v to %v, %v to %v", got[0].Start, got[0].End, got[1].Start, got[1].End)
+	}
+}
+
+func TestSentencesAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{strings.Repeat("word ", 5000), strings.Repeat("word, ", 5000) + "."} {
+		for _, s := range talk.Sentences(segments(text, text)) {
+			if len(s.Words) > 700 {
+				t.Fatalf("a sentence of %d words", len(s.Words))
+			}
+		}
+	}
+}
+
+func TestActionAt(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text string // the word in question stands in brackets
+		want talk.Action
+	}{
+		{"[add] the salt", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
+		{"we 're going to [add] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
+		{"and then just [stir] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
+		{"i 'm [adding] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormIng}},
+		{"i 've [chopped] it", talk.Action{Force: lexicon.Strong, Form: talk.FormPast}},
+		{"[bring] it to a boil", talk.Action{Force: lexicon.Motion, Form: talk.FormBase}},
+		{"it needs a [stir]", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
+		{"the [chop] is done", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
+		{"do n't [add] salt", talk.Action{Force: lexicon.Strong, Form: talk.FormElse, Negated: false}},
+		{"do not just [stir] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase, Negated: true}},
+		{"the [chopped] onions", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
+		{"my [baking] pan", talk.Action{Force: lexicon.Strong, Form: talk.FormElse}},
+		{"[shred] it", talk.Action{Force: lexicon.Strong, Form: talk.FormBase}},
+		{"[let] it rest", talk.Action{Force: lexicon.Light, Form: talk.FormBase}},
+		{"[subscribe] now", talk.Action{}},
+	} {
+		before, _, _ := strings.Cut(c.text, "[")
+		plain := strings.NewReplacer("[", "", "]", "").Replace(c.text)
+		s := talk.Sentences(segments(plain + "."))[0]
+		for i, w := range s.Words {
+			if w.Start != len(before) {
+				continue
+			}
+			got, _ := talk.ActionAt(&s, i)
+			got.At = 0
+			if got != c.want {
+				t.Errorf("%q is %+v, want %+v", c.text, got, c.want)
+			}
+		}
+	}
+}
+
+// TestFeatures says for each feature a sentence that has it and one that has not.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		feature  int
+		has, not string
+	}{
+		{talk.StrongBase, "Add the salt.", "We are adding salt."},
+		{talk.StrongIng, "I am chopping onions.", "Chop the onions."},
+		{talk.StrongPast, "I have chopped onions.", "Chop the onions."},
+		{talk.StrongMore, "Add it and stir it.", "Add it."},
+		{talk.MotionBase, "Put it there.", "Add it there."},
+		{talk.LightBase, "Let it rest.", "Stir it."},
+		{talk.StrongFood, "Chop the onions.", "Chop the wood."},
+		{talk.MotionFood, "Put the onions away.", "Put the wood away."},
+		{talk.VerbPronoun, "Stir it.", "Stir gently."},
+		{talk.FoodOne, "Nice onions.", "Nice table."},
+		{talk.FoodMore, "Onions, garlic and salt.", "Onions."},
+		{talk.AmountFood, "Two cups of flour.", "Some flour."},
+		{talk.TimeSaid, "It takes five minutes.", "It takes a while."},
+		{talk.HeatSaid, "Over medium heat.", "Over there."},
+		{talk.Until, "Until it is golden.", "It is golden."},
+		{talk.Vessel, "In the skillet.", "In the house."},
+		{talk.Plan, "I am going to do it.", "I am doing it."},
+		{talk.Sequence, "Next comes this.", "This comes."},
+		{talk.First, "So, add it.", "You see, they like it."},
+		{talk.GoesIn, "The butter goes in.", "The butter melts."},
+		{talk.Question, "Is it done?", "It is done."},
+		{talk.Negated, "Do not just stir it.", "Stir it."},
+		{talk.PastTalk, "It was great.", "It is great."},
+		{talk.CopulaStart, "This is it.", "Do this."},
+		{talk.YouCan, "You can do it.", "You do it."},
+		{talk.Greet, "Welcome to my channel.", "Look at it."},
+		{talk.Taste, "Delicious.", "Salty."},
+		{talk.Option, "If you like.", "As they like."},
+		{talk.Story, "My grandmother did.", "My blender did."},
+		{talk.IfWhen, "If it burns.", "It burns."},
+		{talk.Short, "Stir it.", "Stir it with a large spoon."},
+		{talk.Long, "Stir it " + strings.Repeat("very ", 25) + "well.", "Stir it well."},
+		{talk.NoVerb, "Hm.", "Stir."},
+		{talk.Core, "Add it.", "Proof it."},
+		{talk.GiveIt, "Give it a stir.", "Give it."},
+		{talk.Have, "Here are some onions.", "Here they are."},
+		{talk.Habit, "I always do.", "I do."},
+		{talk.Tip, "Make sure it is.", "Make it."},
+		{talk.TheyDo, "People do it.", "I do it."},
+	} {
+		for i, f := range talk.Observe(talk.Sentences(segments(c.has, c.not))) {
+			if got := f[c.feature]; (got > 0) != (i == 0) {
+				t.Errorf("%s of %q is %v", talk.Names[c.feature], []string{c.has, c.not}[i], got)
+			}
+		}
+	}
+	for i, name := range talk.Names {
+		if name == "" {
+			t.Errorf("feature %d has no name", i)
+		}
+	}
+}
+
+// TestScore holds the weights to what nobody would argue about.
+func TestScore(t *testing.T) {
+	t.Parallel()
+	middle := func(text string) float64 {
+		filler := strings.Split(strings.Repeat("Hm, well, you know how that is with this.|", 12), "|")
+		all := append(append(append([]string(nil), filler...), text), filler...)
+		sentences := talk.Sentences(segments(all...))
+		scores := talk.Score(sentences)
+		for i := range sentences {
+			if sentences[i].Text == text {
+				return scores[i]
+			}
+		}
+		return math.NaN()
+	}
+	for _, text := range []string{
+		"Add the onions and the garlic.", "Now I'm going to pour in the stock.", "Whisk the eggs with two cups of milk.",
+		"Season it with salt and pepper.", "Then bake it at 350 degrees for ten minutes.", "We're just chopping the carrots.",
+	} {
+		if p := middle(text); !(p >= talk.Threshold) {
+			t.Errorf("%q scores %.2f", text, p)
+		}
+	}
+	for _, text := range []string{
+		"Thanks for watching, please subscribe to my channel.", "My grandmother lived in a small town.", "That looks amazing.",
+		"What do you think?", "If you have any questions leave them in the comments.", "It is so good.",
+	} {
+		if p := middle(text); !(p < talk.Threshold) {
+			t.Errorf("%q scores %.2f", text, p)
+		}
+	}
+}
+
+func FuzzSentences(f *testing.F) {
+	f.Add("Add salt. Stir", "it. now add the milk and then cook it", 3.0)
+	f.Add("so i've got a pot", "a big half a big half", -1.0)
+	f.Fuzz(func(t *testing.T, first, second string, start float64) {
+		in := []talk.Segment{{Start: start, End: start + 2, Text: first}, {Start: start + 2, End: start + 5, Text: second}}
+		sentences := talk.Sentences(in)
+		for i, p := range talk.Score(sentences) {
+			if p < 0 || p > 1 || math.IsNaN(p) {
+				t.Errorf("%q scores %v", sentences[i].Text, p)
+			}
+			if s := sentences[i].Start; s != in[0].Start && s != in[1].Start && !math.IsNaN(start) {
+				t.Errorf("%v is the start of no segment", s)
+			}
+		}
+	})
+}

@@ -1,0 +1,214 @@
+// Package words takes text apart into words, numbers and marks, and finds the stems of words.
+package words
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kljensen/snowball/english"
+	"golang.org/x/text/unicode/norm"
+)
+
+// Word is a word, a number or a mark of a text.
+type Word struct {
+	// Text is the word as written, Lower in lower case with plain apostrophes.
+	Text, Lower string
+	// Start and End are its place in the text, in bytes.
+	Start, End int
+	// Kind says what it is.
+	Kind Kind
+}
+
+// Kind is what a word is made of.
+type Kind uint8
+
+// The kinds.
+const (
+	// Letters is a word, with apostrophes inside.
+	Letters Kind = iota
+	// Digits is a number in digits with a point, a comma or a slash inside, or one sign such as ½.
+	Digits
+	// Mark is a single character that is neither.
+	Mark
+)
+
+// endings are split off their words, so that "don't", "do n't" and "do not" look alike from the first word on.
+var endings = []string{"n't", "'s", "'re", "'ve", "'ll", "'m", "'d"}
+
+// Split returns the words of a text. White space separates and is dropped; a number is split from the letters after it.
+// The places are those in Plain(text).
+func Split(text string) []Word {
+	out := make([]Word, 0, len(text)/5+1)
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		start := i
+		kind := Mark
+		switch {
+		case unicode.IsSpace(r):
+			i += size
+			continue
+		case isFraction(r):
+			kind, i = Digits, i+size
+		case unicode.IsDigit(r):
+			kind, i = Digits, digitsEnd(text, i)
+		case isLetter(r):
+			kind, i = Letters, lettersEnd(text, i)
+		case r == '\'' && i+1 < len(text) && endingAt(text[i:]) > 0:
+			kind, i = Letters, i+endingAt(text[i:])
+		default:
+			i += size
+		}
+		out = append(out, Word{Text: text[start:i], Lower: strings.ToLower(text[start:i]), Start: start, End: i, Kind: kind})
+		if kind == Letters {
+			out = splitEnding(out)
+		}
+	}
+	return out
+}
+
+// Plain returns the text in the form that Split reads: composed characters, straight apostrophes, ordinary spaces and
+// dashes, nothing that cannot be seen.
+func Plain(text string) string {
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "")
+	}
+	return norm.NFC.String(strings.Map(func(r rune) rune {
+		switch r {
+		case '’', '‘', 'ʼ', '`', '´':
+			return '\''
+		case '“', '”', '„', '«', '»':
+			return '"'
+		case '–', '—', '‐', '‑', '−':
+			return '-'
+		case 'º':
+			return '°'
+		case '⁄':
+			return '/'
+		case '\n', '\t':
+			return r
+		case '\u00a0', '\u202f':
+			return ' '
+		}
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Variation_Selector, r) {
+			return -1
+		}
+		return r
+	}, text))
+}
+
+func isFraction(r rune) bool { _, ok := Fraction(r); return ok }
+
+func isLetter(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) }
+
+func lettersEnd(text string, i int) int {
+	for i < len(text) {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if r == '\'' {
+			next, _ := utf8.DecodeRuneInString(text[i+size:])
+			if !unicode.IsLetter(next) {
+				return i
+			}
+		} else if !isLetter(r) {
+			return i
+		}
+		i += size
+	}
+	return i
+}
+
+// digitsEnd returns the end of a number. A point, a comma or a slash belongs to it between two digits, the slash once.
+func digitsEnd(text string, i int) int {
+	slash := false
+	for i < len(text) {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		next, _ := utf8.DecodeRuneInString(text[i+size:])
+		switch {
+		case unicode.IsDigit(r):
+		case (r == '.' || r == ',') && unicode.IsDigit(next):
+		case r == '/' && !slash && unicode.IsDigit(next):
+			slash = true
+		default:
+			return i
+		}
+		i += size
+	}
+	return i
+}
+
+func endingAt(text string) int {
+	for _, e := range endings[1:] {
+		if len(text) >= len(e) && strings.EqualFold(text[:len(e)], e) {
+			return len(e)
+		}
+	}
+	return 0
+}
+
+func splitEnding(out []Word) []Word {
+	w := out[len(out)-1]
+	for _, e := range endings {
+		cut := len(w.Text) - len(e)
+		if cut <= 0 || len(w.Lower) != len(w.Text) || !strings.HasSuffix(w.Lower, e) {
+			continue
+		}
+		first, second := w, w
+		first.Text, first.Lower, first.End = w.Text[:cut], w.Lower[:cut], w.Start+cut
+		second.Text, second.Lower, second.Start = w.Text[cut:], w.Lower[cut:], w.Start+cut
+		return append(out[:len(out)-1], first, second)
+	}
+	return out
+}
+
+// Stem returns the stem of an English word in lower case, by the Porter2 rules. Words of other scripts are their own stems.
+func Stem(lower string) string {
+	if strings.ContainsFunc(lower, func(r rune) bool { return r > unicode.MaxLatin1 }) || len(lower) > 40 {
+		return lower
+	}
+	stem := english.Stem(lower, true)
+	// The library takes one letter too many from "adding" and "egged"; newer versions of the rules do not.
+	if len(stem) == 2 && len(lower) > 3 && lower[1] == lower[2] && strings.HasPrefix(lower, stem) {
+		stem = lower[:3]
+	}
+	return stem
+}
+
+// Stems returns the stems of all words; a number or a mark is its own.
+func Stems(ws []Word) []string {
+	out := make([]string, len(ws))
+	for i, w := range ws {
+		out[i] = w.Lower
+		if w.Kind == Letters {
+			out[i] = Stem(w.Lower)
+		}
+	}
+	return out
+}
+
+// Fraction returns the value of a sign such as ½.
+func Fraction(r rune) (float64, bool) {
+	i := slices.Index(fractionSigns, r)
+	if i < 0 {
+		return 0, false
+	}
+	return fractionValues[i], true
+}
+
+var (
+	fractionSigns  = []rune("½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞")
+	fractionValues = []float64{
+		1. / 2, 1. / 3, 2. / 3, 1. / 4, 3. / 4, 1. / 5, 2. / 5, 3. / 5, 4. / 5, 1. / 6, 5. / 6, 1. / 8, 3. / 8, 5. / 8, 7. / 8,
+	}
+)
+
+// Cut returns at most so many bytes of a text, without half a character.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most]
+}

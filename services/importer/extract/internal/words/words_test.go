@@ -1,0 +1,110 @@
+package words_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+)
+
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"", nil},
+		{"Add 2 cups of flour.", []string{"Add", "2", "cups", "of", "flour", "."}},
+		{"200g", []string{"200", "g"}},
+		{"350°F", []string{"350", "°", "F"}},
+		{"350ºF", []string{"350", "°", "F"}},
+		{"1/2 cup", []string{"1/2", "cup"}},
+		{"1⁄2 cup", []string{"1/2", "cup"}},
+		{"1½ cups", []string{"1", "½", "cups"}},
+		{"2.5, 3", []string{"2.5", ",", "3"}},
+		{"at 5.", []string{"at", "5", "."}},
+		{"1/2/2020", []string{"1/2", "/", "2020"}},
+		{"2–3", []string{"2", "-", "3"}},
+		{"medium-high", []string{"medium", "-", "high"}},
+		{"don't", []string{"do", "n't"}},
+		{"don’t I'm we'll", []string{"do", "n't", "I", "'m", "we", "'ll"}},
+		{"we 're going", []string{"we", "'re", "going"}},
+		{"'quoted'", []string{"'", "quoted", "'"}},
+		{"l'huile", []string{"l'huile"}},
+		{"crème fraîche", []string{"crème", "fraîche"}},
+		{`מ"ל`, []string{"מ", `"`, "ל"}},
+		{"a\u200bb\x00", []string{"ab"}},
+		{"a\xffb", []string{"ab"}},
+	} {
+		var got []string
+		plain := words.Plain(c.text)
+		for _, w := range words.Split(plain) {
+			got = append(got, w.Text)
+			if plain[w.Start:w.End] != w.Text {
+				t.Errorf("%q of %q stands at %q", w.Text, c.text, plain[w.Start:w.End])
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%q: %s", c.text, diff)
+		}
+	}
+}
+
+func TestStemsOfFormsAreEqual(t *testing.T) {
+	t.Parallel()
+	for _, forms := range []string{
+		"chop chops chopped chopping", "add adds added adding", "egg eggs egged", "fry fried fries frying", "dice dices diced dicing", "onion onions", "tomato tomatoes", "egg eggs",
+	} {
+		list := strings.Fields(forms)
+		for _, w := range list {
+			if words.Stem(w) != words.Stem(list[0]) {
+				t.Errorf("%q is %q, %q is %q", w, words.Stem(w), list[0], words.Stem(list[0]))
+			}
+		}
+	}
+	if got := words.Stem("соль"); got != "соль" {
+		t.Errorf("a Russian word became %q", got)
+	}
+}
+
+func TestFraction(t *testing.T) {
+	t.Parallel()
+	if x, ok := words.Fraction('¾'); !ok || x != 0.75 {
+		t.Errorf("¾ is %v, %v", x, ok)
+	}
+	if _, ok := words.Fraction('3'); ok {
+		t.Error("3 is a fraction")
+	}
+}
+
+func TestCutKeepsCharactersWhole(t *testing.T) {
+	t.Parallel()
+	for n := range 8 {
+		if got := words.Cut("aéé", n); !utf8.ValidString(got) || len(got) > n {
+			t.Errorf("cut at %d is %q", n, got)
+		}
+	}
+}
+
+func FuzzSplit(f *testing.F) {
+	for _, seed := range []string{"Add 2½ cups", "don't", "1/2/3,4.5", "\xff'", "²x", "а́б", "'s", "ß'S"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		plain := words.Plain(text)
+		end := 0
+		for _, w := range words.Split(plain) {
+			if w.Start < end || w.End <= w.Start || w.End > len(plain) || plain[w.Start:w.End] != w.Text {
+				t.Fatalf("%+v in %q", w, plain)
+			}
+			if strings.TrimSpace(plain[end:w.Start]) != "" {
+				t.Fatalf("%q was left out of %q", plain[end:w.Start], plain)
+			}
+			end = w.End
+			words.Stem(w.Lower)
+		}
+	})
+}

@@ -1,0 +1,219 @@
+package openai_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/openai"
+)
+
+// TestErrors names for each bad answer whether it is worth repeating, when, and what the importer shows.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
+	const notJSON = "the answer is not the JSON of a recipe"
+	for _, c := range []struct {
+		name      string
+		answer    http.HandlerFunc
+		code      contracts.ImportCode
+		retryable bool
+		after     time.Duration
+		message   string
+	}{
+		{"refusal", says(`{"choices":[{"message":{"content":null,"refusal":"I'm sorry, I cannot help."},"finish_reason":"stop"}]}`), failed, false, 0, "the model refuses to read the source"},
+		{"truncated", says(completion(honest[:200], "length")), failed, false, 0, "the answer was cut off at the limit of tokens"},
+		{"truncated, and yet whole", says(completion(honest, "max_tokens")), failed, false, 0, "the answer was cut off at the limit of tokens"},
+		{"content filter", says(completion("", "content_filter")), failed, false, 0, "a content filter held the answer back"},
+		{"no choices", says(`{"choices":[],"usage":{"prompt_tokens":1}}`), failed, true, 0, "the answer has no choices"},
+		{"an error with 200", says(`{"error":{"message":"upstream broke","code":502}}`), failed, true, 0, "it is out of order"},
+		{"null", says(`null`), failed, true, 0, "the answer has no choices"},
+		{"no content", says(`{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}`), failed, true, 0, "the answer is empty"},
+		{"blank content", completes(" \n"), failed, true, 0, "the answer is empty"},
+		{"a tool", says(`{"choices":[{"message":{"content":null,"tool_calls":[{}]},"finish_reason":"tool_calls"}]}`), failed, true, 0, "the answer is empty"},
+		{"a page", says("<html>gateway"), failed, true, 0, "the answer is not a chat completion"},
+		{"empty", says(""), failed, true, 0, "the answer is not a chat completion"},
+		{"half", says(completion(honest, "stop")[:100]), failed, true, 0, "the answer is not a chat completion"},
+		{"prose", completes("I could not find a recipe."), failed, true, 0, notJSON},
+		{"half an object", completes(honest[:200]), failed, true, 0, notJSON},
+		{"brackets", completes("} and {"), failed, true, 0, notJSON},
+		{"wrong types", completes(`{"title":7,"steps":"none"}`), failed, true, 0, notJSON},
+		{"a list", completes("[" + honest + "," + honest + "]"), failed, true, 0, notJSON},
+		{"no recipe", completes(`{"title":"A walk","ingredients":[],"steps":[]}`), failed, false, 0, "no recipe was found in the source"},
+		{"no steps", completes(`{"title":"Pancakes","ingredients":[{"item":"flour"}],"steps":[]}`), invalid, false, 0, ""},
+		{"no title", completes(strings.Replace(honest, "Pancakes", " ", 1)), invalid, false, 0, ""},
+		{"400", refuses(400, `{"error":{"message":"no such model as sk-s3cr3tKey","type":"invalid_request_error","param":"model","code":null}}`), failed, false, 0, "it does not take such a call (HTTP 400)"},
+		{"400 too long", refuses(400, `{"error":{"code":"context_length_exceeded"}}`), failed, false, 0, "the source is too long for the model"},
+		{"401", refuses(401, `{"error":{"code":"invalid_api_key"}}`), failed, false, 0, "it refuses the token (HTTP 401)"},
+		{"404", refuses(404, ``), failed, false, 0, "it does not take such a call (HTTP 404)"},
+		{"429", refuses(429, `{"error":{"code":"rate_limit_exceeded"}}`, "Retry-After", "20"), failed, true, 20 * time.Second, "too many calls (HTTP 429)"},
+		{"429 in milliseconds", refuses(429, ``, "Retry-After-Ms", "250", "Retry-After", "1"), failed, true, 250 * time.Millisecond, "too many calls (HTTP 429)"},
+		{"429 for good", refuses(429, `{"error":{"code":"insufficient_quota"}}`, "Retry-After", "20"), failed, false, 0, "the account has no quota left"},
+		{"500", refuses(500, `{"error":{"type":"server_error"}}`), failed, true, 0, "it is out of order (HTTP 500)"},
+		{"503", refuses(503, ``, "Retry-After", "3"), failed, true, 3 * time.Second, "it is out of order (HTTP 503)"},
+		{"500 that speaks of formats", refuses(500, `response_format`), failed, true, 0, "it is out of order (HTTP 500)"},
+		{"no format at all", refuses(400, `response_format`), failed, false, 0, "it does not take such a call (HTTP 400)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, e := setup(t, c.answer)
+			_, err := e.Extract(t.Context(), pancakes())
+			got := extract.Failure(err)
+			if got == nil {
+				t.Fatalf("it is %v", err)
+			}
+			message := "AI extraction failed: " + c.message
+			if c.code == invalid {
+				message = "Invalid recipe data from AI"
+			}
+			if got.Code != c.code || got.Retryable != c.retryable || got.RetryAfter != c.after || got.Message != message {
+				t.Errorf("%+v", got)
+			}
+			discreet(t, err)
+		})
+	}
+}
+
+// discreet fails when an error holds the key or the source.
+func discreet(t *testing.T, err error) {
+	t.Helper()
+	for _, text := range []string{err.Error(), extract.Failure(err).Message} {
+		if strings.Contains(text, key) || strings.Contains(text, "Whisk") {
+			t.Errorf("the error tells %q", text)
+		}
+	}
+}
+
+// TestErrorsNameTheCodesOfTheServer so that a person can look them up, and nothing else that it says.
+func TestErrorsNameTheCodesOfTheServer(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"error":{"message":"Whisk","type":"invalid_request_error","param":"max_completion_tokens","code":"unsupported_parameter"}}`: "HTTP 400: invalid_request_error, unsupported_parameter, max_completion_tokens",
+		`{"error":{"type":"a sentence, Whisk","param":["x"],"code":400}}`:                                                             "HTTP 400",
+		`{"error":"Whisk"}`: "HTTP 400",
+		`Whisk`:             "HTTP 400",
+	} {
+		_, e := setup(t, refuses(400, body))
+		_, err := e.Extract(t.Context(), pancakes())
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", body, err)
+		}
+		discreet(t, err)
+	}
+	// A key that looks like a code is none.
+	_, e := setup(t, refuses(400, `{"error":{"code":"my_key","echo":""}}`), func(c *openai.Config) { c.Key = "my_key" })
+	if _, err := e.Extract(t.Context(), pancakes()); err == nil || strings.Contains(err.Error(), "my_key") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDeadServer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	_, e := setup(t, completes(honest), func(c *openai.Config) { c.BaseURL = server.URL })
+	_, err := e.Extract(t.Context(), pancakes())
+	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: the connection failed" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHangingServer(t *testing.T) {
+	t.Parallel()
+	_, e := setup(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *openai.Config) { c.Timeout = 50 * time.Millisecond })
+	_, err := e.Extract(t.Context(), pancakes())
+	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: no complete answer within 50ms" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, e := setup(t, func(_ http.ResponseWriter, r *http.Request) {
+		cancel(cause)
+		<-r.Context().Done()
+	})
+	_, err := e.Extract(ctx, pancakes())
+	if _, ok := errors.AsType[*extract.Error](err); ok || !errors.Is(err, cause) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNothingIsRepeated leaves repeating to whoever runs imports.
+func TestNothingIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{400, 429, 500} {
+		f, e := setup(t, refuses(status, `{"error":{"type":"x"}}`))
+		if _, err := e.Extract(t.Context(), pancakes()); err == nil {
+			t.Error("no error")
+		}
+		if requests, _ := f.asked(); len(requests) != 1 {
+			t.Errorf("%d calls after a %d", len(requests), status)
+		}
+	}
+}
+
+// TestConfigKeepsItsSecret when somebody prints or logs it.
+func TestConfigKeepsItsSecret(t *testing.T) {
+	t.Parallel()
+	config := openai.Config{BaseURL: "https://user:" + key + "@api.example/v1", Key: key, Model: "cook-1"}
+	var b strings.Builder
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
+	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
+		if strings.Contains(text, key) || !strings.Contains(text, "cook-1 at https://user:xxxxx@api.example/v1") {
+			t.Errorf("it says %s", text)
+		}
+	}
+}
+
+func TestConfigErrorsAreNamedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := openai.New(openai.Config{
+		Format: "xml", Key: "a\nb", MaxAnswerBytes: -1, MaxImageBytes: -1, MaxTokens: -1, MaxTranscriptBytes: -1, Temperature: new(3.0), Timeout: -1,
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, field := range []string{"BaseURL", "Format", "Key", "MaxAnswerBytes", "MaxImageBytes", "MaxTokens", "MaxTranscriptBytes", "Model", "Temperature", "Timeout"} {
+		if !strings.Contains(err.Error(), "Config."+field+" ") {
+			t.Errorf("%s is missing in %v", field, err)
+		}
+	}
+}
+
+// FuzzAnswer feeds anything in place of what a model says: there is a recipe that holds, or an error.
+func FuzzAnswer(f *testing.F) {
+	f.Add(honest)
+	f.Add("```json\n{}\n```")
+	f.Add(`{"title":"x","ingredients":[{"qty":1e400,"item":"\u0000"}],"steps":[{"text":"a","timestamp_sec":-1e300}]}`)
+	var content string
+	e, err := openai.New(openai.Config{
+		BaseURL: "http://localhost", Model: "cook-1", Transport: direct(func(*http.Request) string { return completion(content, "stop") }),
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		content = text
+		r, err := e.Extract(t.Context(), pancakes())
+		if err != nil {
+			if extract.Failure(err) == nil {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if err := r.Validate(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package orchestrator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
+)
+
+func status(code int, headers ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(headers); i += 2 {
+			w.Header().Set(headers[i], headers[i+1])
+		}
+		w.WriteHeader(code)
+		// A far side that repeats what it was sent, secrets and all.
+		_, _ = w.Write([]byte(`{"error":"bad call with ` + r.Header.Get("X-Service-Token") + `"}`))
+	}
+}
+
+// TestErrors names for each bad answer whether it is worth repeating, when, and what the importer shows.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	const failed, invalid = contracts.CodeExtractionFailed, contracts.CodeInvalidRecipe
+	for _, c := range []struct {
+		name      string
+		answer    http.HandlerFunc
+		code      contracts.ImportCode
+		retryable bool
+		after     time.Duration
+		message   string
+	}{
+		{"400", status(400), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 400)"},
+		{"401", status(401), failed, false, 0, "AI extraction failed: it refuses the token (HTTP 401)"},
+		{"403", status(403), failed, false, 0, "AI extraction failed: it refuses the token (HTTP 403)"},
+		{"404", status(404), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 404)"},
+		{"408", status(408), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 408)"},
+		{"409", status(409), failed, true, 0, "AI extraction failed: the same call is still under way (HTTP 409)"},
+		{"413", status(413), failed, false, 0, "AI extraction failed: the source is too long for it (HTTP 413)"},
+		{"422", status(422), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 422)"},
+		{"429", status(429), failed, true, 0, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with seconds", status(429, "Retry-After", "17"), failed, true, 17 * time.Second, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with milliseconds", status(429, "Retry-After-Ms", "1500", "Retry-After", "2"), failed, true, 1500 * time.Millisecond, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 for a year", status(429, "Retry-After", "31536000"), failed, true, time.Hour, "AI extraction failed: too many calls (HTTP 429)"},
+		{"429 with nonsense", status(429, "Retry-After", "-3 or so"), failed, true, 0, "AI extraction failed: too many calls (HTTP 429)"},
+		{"400 with seconds", status(400, "Retry-After", "17"), failed, false, 0, "AI extraction failed: it does not take such a call (HTTP 400)"},
+		{"500", status(500), failed, true, 0, "AI extraction failed: it is out of order (HTTP 500)"},
+		{"503 with seconds", status(503, "Retry-After", "5"), failed, true, 5 * time.Second, "AI extraction failed: it is out of order (HTTP 503)"},
+		{"504", status(504), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 504)"},
+		{"redirect", status(307, "Location", "http://127.0.0.1:1/"), failed, false, 0, "AI extraction failed: it redirects, which is not followed (HTTP 307)"},
+		{"202", status(202), failed, true, 0, "AI extraction failed: only 200 carries an answer (HTTP 202)"},
+		{"empty", says(""), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"a page", says("<html>gateway"), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"half", says(documented[:80]), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"two", says(documented + documented), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"title is a number", says(`{"title":7}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"steps are text", says(`{"title":"x","steps":["Preheat"]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"time is text", says(`{"title":"x","steps":[{"text":"a","timestamp_sec":"2:00"}]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"null", says("null"), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no title", says(`{"ingredients":[{"item":"flour"}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no ingredients", says(`{"title":"x","steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no steps", says(`{"title":"x","ingredients":[{"item":"flour"}],"steps":[]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"empty item", says(`{"title":"x","ingredients":[{"item":" "}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"too long", says(`{"title":"` + strings.Repeat("x", 2<<20) + `"}`), failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
+		{"endless", func(w http.ResponseWriter, _ *http.Request) {
+			for block := []byte(strings.Repeat(" ", 64<<10)); ; {
+				if _, err := w.Write(block); err != nil {
+					return
+				}
+			}
+		}, failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(`{"title":`))
+		}, failed, true, 0, "AI extraction failed: the connection failed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, e := setup(t, c.answer)
+			_, err := e.Extract(t.Context(), cookies())
+			got := extract.Failure(err)
+			if got == nil {
+				t.Fatalf("it is %v", err)
+			}
+			if got.Code != c.code || got.Retryable != c.retryable || got.RetryAfter != c.after || got.Message != c.message {
+				t.Errorf("%+v", got)
+			}
+			discreet(t, err)
+		})
+	}
+}
+
+// discreet fails when an error holds the token or the transcript.
+func discreet(t *testing.T, err error) {
+	t.Helper()
+	for _, text := range []string{err.Error(), extract.Failure(err).Message} {
+		if strings.Contains(text, token) || strings.Contains(text, "cups of flour") {
+			t.Errorf("the error tells %q", text)
+		}
+	}
+}
+
+func TestDeadService(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	_, e := setup(t, says(documented), func(c *orchestrator.Config) { c.BaseURL = server.URL })
+	_, err := e.Extract(t.Context(), cookies())
+	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: the connection failed" {
+		t.Errorf("%v", err)
+	}
+	discreet(t, err)
+}
+
+// hang answers nothing, or the beginning of an answer, until the client goes away.
+func hang(begin string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if begin != "" {
+			_, _ = w.Write([]byte(begin))
+			http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	}
+}
+
+func TestHangingService(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]string{"before the answer": "", "within the answer": `{"title":`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, e := setup(t, hang(begin), func(c *orchestrator.Config) { c.Timeout = 50 * time.Millisecond })
+			_, err := e.Extract(t.Context(), cookies())
+			got := extract.Failure(err)
+			if got == nil || !got.Retryable || got.Message != "AI extraction failed: no complete answer within 50ms" {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestCallerGivesUp returns the caller's cause, which says nothing of the source.
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("shutting down")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		cancel(cause)
+		hang("")(w, r)
+	})
+	_, err := e.Extract(ctx, cookies())
+	if _, ok := errors.AsType[*extract.Error](err); ok || !errors.Is(err, cause) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNothingIsRepeated leaves repeating to whoever runs imports.
+func TestNothingIsRepeated(t *testing.T) {
+	t.Parallel()
+	f, e := setup(t, status(503))
+	if _, err := e.Extract(t.Context(), cookies()); err == nil {
+		t.Error("no error")
+	}
+	if requests, _ := f.asked(); len(requests) != 1 {
+		t.Errorf("%d calls", len(requests))
+	}
+}
+
+// TestBrokenConnectionsAreNotRepeated either: the service may have begun the work.
+func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	f, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
+		calls++
+		if calls == 1 {
+			says(documented)(w, r)
+			return
+		}
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		connection.Close()
+	})
+	if _, err := e.Extract(t.Context(), cookies()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Extract(t.Context(), cookies()) // on the connection that was kept
+	if got := extract.Failure(err); got == nil || !got.Retryable {
+		t.Errorf("%v", err)
+	}
+	if requests, _ := f.asked(); len(requests) != 2 {
+		t.Errorf("%d calls", len(requests))
+	}
+}
+
+// TestConfigKeepsItsSecret when somebody prints or logs it.
+func TestConfigKeepsItsSecret(t *testing.T) {
+	t.Parallel()
+	config := orchestrator.Config{BaseURL: "https://user:" + token + "@orchestrator.example", Token: token}
+	var b strings.Builder
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("config", "config", config)
+	for _, text := range []string{b.String(), fmt.Sprintf("%v %+v %s %#v", config, &config, config, config)} {
+		if strings.Contains(text, token) || !strings.Contains(text, "orchestrator.example") {
+			t.Errorf("it says %s", text)
+		}
+	}
+}
+
+func TestConfigErrorsAreNamedTogether(t *testing.T) {
+	t.Parallel()
+	_, err := orchestrator.New(orchestrator.Config{
+		BaseURL: "ftp://u:hunter2@example.com", MaxAnswerBytes: -1, MaxTranscriptBytes: -1, Timeout: -1, Token: "a\r\nb", UserAgent: "é",
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, field := range []string{"BaseURL", "MaxAnswerBytes", "MaxTranscriptBytes", "Timeout", "Token", "UserAgent"} {
+		if !strings.Contains(err.Error(), "Config."+field+" ") {
+			t.Errorf("%s is missing in %v", field, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("it tells the password: %v", err)
+	}
+	for base, ok := range map[string]bool{
+		"": false, "http://orchestrator:8000": false, "https://u:p@x": false, "https://x?key=1": false, "https://": false, "::": false,
+		"https://orchestrator": true, "http://127.0.0.1:1/v1/": true, "http://[::1]:1": true, "http://localhost": true,
+	} {
+		if e, err := orchestrator.New(orchestrator.Config{BaseURL: base}); (err == nil) != ok {
+			t.Errorf("%q: %v", base, err)
+		} else if err == nil {
+			e.Close()
+		}
+	}
+	if _, err := orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true}); err != nil {
+		t.Error(err)
+	}
+}

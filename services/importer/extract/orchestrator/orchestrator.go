@@ -1,0 +1,91 @@
+// Package orchestrator has recipes made by a service with one endpoint, POST /extract, which takes a transcript and answers
+// with a title, ingredients and steps.
+//
+// A call is made once: whoever runs imports repeats it, by what [extract.Failure] says of the error. The Idempotency-Key of
+// a call is the hash of its body, so that a service that keeps its answers need not pay for one twice.
+package orchestrator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remote"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Name is what recipes name as their extractor.
+const Name = "orchestrator"
+
+const path = "/extract"
+
+// Extractor asks the service. It is safe for concurrent use, and owns no goroutines between calls but those of idle
+// connections, which Close ends.
+type Extractor struct {
+	checked extract.Extractor
+	client  *remote.Client
+	config  Config
+}
+
+var _ extract.Extractor = (*Extractor)(nil)
+
+// New sets up an extractor and makes no call. The error names everything that is wrong with the configuration.
+func New(config Config) (*Extractor, error) {
+	config = config.withDefaults()
+	client, err := remote.New(config.remote())
+	if err := errors.Join(err, config.validate()); err != nil {
+		return nil, err
+	}
+	e := &Extractor{client: client, config: config}
+	e.checked = extract.Checked(call{e})
+	return e, nil
+}
+
+// Close closes idle connections. Extractions in progress go on.
+func (e *Extractor) Close() { e.client.Close() }
+
+// Version names what the recipes depend on besides the source, for caches.
+func (e *Extractor) Version() string {
+	if e.config.Context {
+		return "1-context"
+	}
+	return "1"
+}
+
+// Extract implements [extract.Extractor]: one call, at most as long as Config.Timeout. The recipe is clean, verified and
+// valid. The error is one that [extract.Failure] knows.
+func (e *Extractor) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
+	return e.checked.Extract(ctx, in)
+}
+
+// call is an extraction without the checks.
+type call struct{ *Extractor }
+
+func (c call) Extract(ctx context.Context, in extract.Input) (recipe.Recipe, error) {
+	shown := digest.Of(in, c.config.MaxTranscriptBytes)
+	body, err := json.Marshal(newRequest(in, shown, c.config.Context))
+	if err != nil {
+		return recipe.Recipe{}, extract.Failed(false, err, "the request cannot be made")
+	}
+	sum := sha256.Sum256(body)
+	answer, err := c.client.Post(ctx, path, body, hex.EncodeToString(sum[:]))
+	if err != nil {
+		return recipe.Recipe{}, err
+	}
+	var r response
+	if err := json.Unmarshal(answer, &r); err != nil {
+		return recipe.Recipe{}, extract.Failed(true, fmt.Errorf("orchestrator: decode %d bytes: %w", len(answer), err),
+			"the answer is not the JSON of a recipe")
+	}
+	out := r.recipe()
+	out.Language = in.Language
+	out.Source = in.Source
+	out.Source.Extractor = Name
+	out.Warnings = shown.Warnings()
+	return out, nil
+}

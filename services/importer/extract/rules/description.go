@@ -1,0 +1,297 @@
+package rules
+
+import (
+	_ "embed"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Kinds of headings in a description.
+const (
+	noHeading          = ""
+	ingredientsHeading = "ingredients"
+	methodHeading      = "method"
+	otherHeading       = "other"
+)
+
+//go:embed headings.txt
+var headingsText string
+
+// headings are the kinds of the words that headings are made of.
+var headings = parseHeadings(headingsText)
+
+func parseHeadings(text string) map[string]string {
+	out, kind := map[string]string{}, noHeading
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "//") {
+			continue
+		}
+		if before, after, ok := strings.Cut(line, ":"); ok {
+			kind, line = before, after
+		}
+		for w := range strings.FieldsSeq(line) {
+			out[w] = kind
+		}
+	}
+	return out
+}
+
+// heading returns what kind of heading a line is.
+func heading(line string) string {
+	ws := words.Split(words.Plain(line))
+	letters := 0
+	for _, w := range ws {
+		if w.Kind == words.Letters {
+			letters++
+		}
+	}
+	if letters == 0 || letters > 7 {
+		return noHeading
+	}
+	colon := strings.HasSuffix(strings.TrimSpace(line), ":")
+	for i, w := range ws {
+		kind := headings[w.Lower]
+		if kind != noHeading && (letters <= 3 || colon || i == 0 && kind != methodHeading) {
+			return kind
+		}
+	}
+	return noHeading
+}
+
+var (
+	bullets  = regexp.MustCompile(`^[\s\-–—•*·●▪◦‣▢□☐✓✔➤►>+~]+`)
+	numbered = regexp.MustCompile(`^(?:step\s*)?\d{1,2}\s*[.):]\s+`)
+	stamped  = regexp.MustCompile(`^[(\[]?\d{1,2}:\d{2}(?::\d{2})?\b`)
+	address  = regexp.MustCompile(`(?i)https?:|www\.|@\w|\.com\b`)
+	servings = regexp.MustCompile(`(?i)\b(?:serves|servings?|yields?|makes|portions?|portionen|raciones|porciones|personen|personnes|` +
+		`porzioni|порци\p{L}*)\b\s*(?:is|are|about|approximately|around|for)?\s*[:=-]?\s*(?:about\s+)?(\d+(?:\s*(?:-|–|to)\s*\d+)?` +
+		`(?:\s+(?:people|persons?|servings?|portions?|cookies|muffins|pieces|rolls|loaves|loaf|buns|pancakes|bars|cups))?)`)
+	portions = regexp.MustCompile(`(?i)\b(\d+(?:\s*(?:-|–|to)\s*\d+)?)\s*(?:servings|portions|people|portionen|personen|personnes|personas|` +
+		`raciones|porciones|porzioni|persone|порци\p{L}*)\b`)
+	times = regexp.MustCompile(`(?i)\b(prep(?:aration)?|cook(?:ing)?|bak(?:e|ing)|total)\s*time\s*(?:is)?\s*[:=-]?\s*([^|,;]{1,40})`)
+)
+
+// readDescription finds the list of ingredients, the method, the servings and the times in the description.
+func (r *reader) readDescription() {
+	r.facts()
+	d := description{}
+	for _, line := range r.lines {
+		d.line(line)
+	}
+	if len(d.listed) < 2 && len(d.loose) >= 3 {
+		d.listed = d.loose
+	}
+	r.listed = d.listed[:min(len(d.listed), recipe.MaxIngredients)]
+	r.instructions = d.method[:min(len(d.method), recipe.MaxSteps)]
+}
+
+// description is what is known after some of its lines.
+type description struct {
+	mode    string // what the last heading was
+	section string // the last heading inside the list
+	blank   int    // empty lines since the last other line
+
+	listed []recipe.Ingredient
+	loose  []recipe.Ingredient // lines with an amount outside of any list
+	method []string
+}
+
+func (d *description) line(line string) {
+	if line == "" {
+		d.blank++
+		if d.blank > 1 && d.mode == ingredientsHeading && len(d.listed) > 0 {
+			d.mode = noHeading
+		}
+		return
+	}
+	d.blank = 0
+	if kind := heading(line); kind != noHeading {
+		d.mode, d.section = kind, ""
+		return
+	}
+	if stamped.MatchString(line) {
+		return
+	}
+	if m := address.FindStringIndex(line); m != nil {
+		if d.mode != ingredientsHeading {
+			return
+		}
+		line = withoutOffer(line[:m[0]])
+	}
+	switch d.mode {
+	case methodHeading:
+		text := numbered.ReplaceAllString(bullets.ReplaceAllString(line, ""), "")
+		if strings.ContainsFunc(text, unicode.IsLetter) {
+			d.method = append(d.method, words.Plain(text))
+		}
+	case ingredientsHeading:
+		d.ingredient(line)
+	case noHeading:
+		if i, ok := ingredientLine(line); ok && i.Qty != "" && (i.Unit != "" || isFood(i.Item)) {
+			d.loose = append(d.loose, i)
+		}
+	}
+}
+
+// ingredient reads a line of the list. A line that is long and no ingredient ends the list.
+func (d *description) ingredient(line string) {
+	if name, ok := subHeading(line); ok {
+		d.section = name
+		return
+	}
+	i, ok := ingredientLine(line)
+	switch {
+	case ok:
+		i.Section = d.section
+		d.listed = append(d.listed, i)
+	case len(strings.Fields(line)) > 12:
+		d.mode = noHeading
+	}
+}
+
+// withoutOffer drops what stands between an ingredient and the address of a shop: "- get it at", "(link:".
+func withoutOffer(line string) string {
+	line = strings.TrimRight(line, " :-(@")
+	for _, separator := range []string{" - ", " (", ": ", " | "} {
+		if before, _, ok := strings.Cut(line, separator); ok && strings.ContainsFunc(before, unicode.IsLetter) {
+			line = before
+		}
+	}
+	return line
+}
+
+// subHeading reads "For the dough:" inside a list of ingredients.
+func subHeading(line string) (string, bool) {
+	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
+	if strings.HasSuffix(plain, ":") && len(strings.Fields(plain)) <= 6 {
+		return words.Cut(strings.TrimSpace(strings.TrimSuffix(plain, ":")), recipe.MaxItem), true
+	}
+	lower := strings.ToLower(plain)
+	for _, prefix := range []string{"for the ", "für ", "para ", "pour "} {
+		if strings.HasPrefix(lower, prefix) && len(strings.Fields(plain)) <= 5 {
+			return words.Cut(plain, recipe.MaxItem), true
+		}
+	}
+	return "", false
+}
+
+// facts reads servings and times.
+func (r *reader) facts() {
+	for _, line := range r.lines {
+		plain := words.Plain(line)
+		if len(plain) > 400 {
+			continue
+		}
+		if r.recipe.Servings == "" {
+			if m := servings.FindStringSubmatch(plain); m != nil {
+				r.recipe.Servings = strings.TrimSpace(m[1])
+			} else if m := portions.FindStringSubmatch(plain); m != nil {
+				r.recipe.Servings = strings.TrimSpace(m[1])
+			}
+		}
+		for _, m := range times.FindAllStringSubmatch(plain, 3) {
+			d, used := measure.ReadDuration(words.Split(m[2]), 0)
+			if used == 0 {
+				continue
+			}
+			switch strings.ToLower(m[1])[:1] {
+			case "p":
+				r.recipe.Times.PrepSec = d.Max
+			case "c", "b":
+				r.recipe.Times.CookSec = d.Max
+			case "t":
+				r.recipe.Times.TotalSec = d.Max
+			}
+		}
+	}
+}
+
+// notes are what may be said of an ingredient after its name.
+var notes = regexp.MustCompile(`(?i)\s*[,;]?\s*\(?\b(to taste|optional|as needed|for (?:serving|garnish|frying|dusting|greasing|the pan)|` +
+	`plus (?:more|extra)[^,;)]*|at room temperature|nach geschmack|al gusto|au goût|q\.?b\.?|по вкусу|לפי הטעם)\b\)?`)
+
+// ingredientLine reads a line of a list: "2 cups flour, sifted", "Flour - 2 cups", "Salt to taste".
+func ingredientLine(line string) (recipe.Ingredient, bool) {
+	plain := strings.TrimSpace(bullets.ReplaceAllString(words.Plain(line), ""))
+	out := recipe.Ingredient{Raw: words.Cut(plain, recipe.MaxNote)}
+	if plain == "" || len(plain) > 200 || strings.HasSuffix(plain, "?") {
+		return out, false
+	}
+	if m := notes.FindStringSubmatchIndex(plain); m != nil {
+		out.Note = plain[m[2]:m[3]]
+		plain = strings.TrimSpace(plain[:m[0]] + plain[m[1]:])
+	}
+	ws := words.Split(plain)
+	rest := plain
+	if a, used := measure.ReadAmount(ws, 0); used > 0 && used < len(ws) {
+		setAmount(&out, a)
+		rest = plain[ws[used].Start:]
+	} else if name, a, ok := amountAtEnd(ws, plain); ok {
+		setAmount(&out, a)
+		rest = name
+	}
+	if i := strings.IndexByte(rest, '('); i >= 0 {
+		end := strings.IndexByte(rest[i:], ')')
+		if end < 0 {
+			end = len(rest) - i - 1
+		}
+		addNote(&out, strings.Trim(rest[i:i+end+1], "() "))
+		rest = rest[:i] + " " + rest[i+end+1:]
+	}
+	item, note, _ := strings.Cut(rest, ",")
+	if strings.TrimSpace(item) == "" {
+		item, note = note, ""
+	}
+	addNote(&out, strings.TrimSpace(note))
+	out.Item = strings.Trim(strings.Join(strings.Fields(item), " "), " -:;,.*")
+	if len(strings.Fields(out.Item)) > 9 || !strings.ContainsFunc(out.Item, unicode.IsLetter) {
+		return out, false
+	}
+	return out, true
+}
+
+func addNote(i *recipe.Ingredient, note string) {
+	note = strings.Trim(note, " ,;.-")
+	switch {
+	case note == "":
+	case i.Note == "":
+		i.Note = note
+	default:
+		i.Note += ", " + note
+	}
+}
+
+func setAmount(i *recipe.Ingredient, a measure.Amount) {
+	i.Qty, i.Unit = recipe.Quantity(a.Number.Text()), a.Unit.Name
+	addNote(i, a.Note)
+}
+
+// amountAtEnd reads "Flour - 2 cups" and "Salt: a pinch".
+func amountAtEnd(ws []words.Word, text string) (name string, a measure.Amount, ok bool) {
+	for i := 1; i+1 < len(ws); i++ {
+		if ws[i].Lower != "-" && ws[i].Lower != ":" && ws[i].Lower != "=" {
+			continue
+		}
+		if a, used := measure.ReadAmount(ws, i+1); used > 0 && i+1+used == len(ws) {
+			return text[:ws[i].Start], a, true
+		}
+	}
+	return "", measure.Amount{}, false
+}
+
+// isFood reports whether a text names a food.
+func isFood(text string) bool {
+	stems := words.Stems(words.Split(words.Plain(text)))
+	for i := range stems {
+		if used, dependent := lexicon.Food(stems, i); used > 0 && !dependent {
+			return true
+		}
+	}
+	return false
+}

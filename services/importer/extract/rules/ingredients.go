@@ -1,0 +1,255 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// readIngredients takes the list of the description, and without one gathers what is spoken of.
+func (r *reader) readIngredients() {
+	if len(r.listed) > 0 {
+		r.recipe.Ingredients = r.listed
+		return
+	}
+	if !r.english() {
+		return
+	}
+	g := gatherer{}
+	for i := range r.sentences {
+		s := &r.sentences[i]
+		if !r.outside(s.Start) {
+			g.sentence(s, r.scores[i] >= talk.Threshold)
+		}
+	}
+	r.recipe.Ingredients = g.ingredients(words.Stems(words.Split(strings.ToLower(r.recipe.Title))))
+	if len(r.recipe.Ingredients) > 0 {
+		r.warn(WarnSpoken, "The source has no list of ingredients; they were gathered from what is said.")
+	}
+}
+
+// gatherer collects the foods that are spoken of.
+type gatherer struct{ found []mention }
+
+// mention is a food in a sentence.
+type mention struct {
+	ingredient recipe.Ingredient
+	stems      []string // of the item
+	amount     bool
+	acted      bool // something is done with it
+}
+
+// modifiers may stand before a food and belong to its name; preparations are notes.
+var (
+	modifiers = wordSet(`
+fresh freshly dried dry extra virgin light dark heavy whole skim low fat free sodium unsalted salted sweet sour hot
+cold warm red white green yellow black brown purple golden large small medium big baby mini long short wild sea
+kosher plain all purpose self raising rising active instant raw frozen canned smoked roasted toasted italian
+spanish french greek indian chinese japanese thai mexican american english dijon roma plum vine cherry iceberg
+romaine boneless skinless bone skin lean ground crushed cracked coarse fine stale day old soft hard boiled cooked
+leftover good quality vegetable beef chicken fish pork lamb veal turkey duck goat cow cream cheese soy rice corn
+wheat almond coconut peanut sesame sunflower canola olive palm apple lemon lime orange garlic onion tomato potato
+chili curry pasta pizza wine cider balsamic malt sherry barbecue bbq hoisin oyster worcestershire english sparkling
+mineral tap ice filtered unbleached powdered granulated caster confectioners icing evaporated condensed double
+single whipping clotted parmesan mozzarella cheddar feta swiss blue goats english bay curry kaffir star`)
+	preparations = wordSet(`
+chopped diced minced sliced grated shredded peeled melted softened cubed halved quartered crushed beaten sifted
+julienned mashed pureed washed rinsed drained thinly finely roughly coarsely`)
+)
+
+func (g *gatherer) sentence(s *talk.Sentence, isStep bool) {
+	acted := false
+	for i := 0; i < len(s.Words); {
+		if a, ok := talk.ActionAt(s, i); ok && a.Force >= lexicon.Motion && a.Form <= talk.FormIng && !a.Negated {
+			acted = true
+			if used, _ := lexicon.Food(s.Stems, i); used <= 1 {
+				i++
+				continue
+			}
+		}
+		if s.Words[i].Lower == "." || s.Words[i].Lower == "?" {
+			acted = false
+		}
+		if used := g.amount(s, i); used > 0 {
+			i += used
+			continue
+		}
+		if used, dependent := lexicon.Food(s.Stems, i); used > 0 {
+			from := begin(s, i)
+			end := i + used
+			for end < len(s.Words) {
+				more, _ := lexicon.Food(s.Stems, end)
+				if more == 0 || isVerbHere(s, end) {
+					break
+				}
+				end, dependent = end+more, false
+			}
+			if !dependent || from < i && foodBetween(s, from, i) {
+				g.add(s, from, end, measure.Amount{}, acted && isStep)
+			}
+			i = end
+			continue
+		}
+		i++
+	}
+}
+
+func isVerbHere(s *talk.Sentence, i int) bool {
+	a, ok := talk.ActionAt(s, i)
+	return ok && a.Form == talk.FormBase && s.Words[i-1].Lower != "," && a.Force == lexicon.Strong && !strings.HasSuffix(s.Words[i].Lower, "s")
+}
+
+// begin goes back over the modifiers before a food.
+func begin(s *talk.Sentence, i int) int {
+	from := i
+	for from > 0 && i-from < 4 {
+		w := s.Words[from-1].Lower
+		if !modifiers[w] && !preparations[w] {
+			break
+		}
+		from--
+	}
+	return from
+}
+
+func foodBetween(s *talk.Sentence, from, to int) bool {
+	for i := from; i < to; i++ {
+		if used, dependent := lexicon.Food(s.Stems, i); used > 0 && !dependent {
+			return true
+		}
+	}
+	return false
+}
+
+// amount reads an amount and the food after it: "two cups of all purpose flour".
+func (g *gatherer) amount(s *talk.Sentence, i int) int {
+	a, used := measure.ReadAmount(s.Words, i)
+	if used == 0 || a.Unit.Name == "" && (a.Number.Vague || a.Number.Max > 24) {
+		return 0
+	}
+	if _, isTime := measure.ReadDuration(s.Words, i); isTime > 0 {
+		return isTime
+	}
+	at := i + used
+	for skip := 0; at < len(s.Words) && skip < 4; skip++ {
+		w := s.Words[at]
+		if w.Kind != words.Letters {
+			break
+		}
+		if food, dependent := lexicon.Food(s.Stems, at); food > 0 {
+			end := at + food
+			for end < len(s.Words) {
+				more, _ := lexicon.Food(s.Stems, end)
+				if more == 0 || isVerbHere(s, end) {
+					break
+				}
+				end += more
+			}
+			from := max(begin(s, at), i+used)
+			if dependent && end == at+food && from == at && a.Unit.Name == "" {
+				return 0
+			}
+			g.add(s, from, end, a, true)
+			return end - i
+		}
+		if !modifiers[w.Lower] && !preparations[w.Lower] && !passing[w.Lower] {
+			break
+		}
+		at++
+	}
+	return 0
+}
+
+// passing may stand between an amount and its food.
+var passing = wordSet(`of some the your our my just more really nice good beautiful about this that regular`)
+
+func (g *gatherer) add(s *talk.Sentence, from, end int, a measure.Amount, acted bool) {
+	var item, note []string
+	for i := from; i < end; i++ {
+		w := s.Words[i]
+		if preparations[w.Lower] {
+			note = append(note, w.Text)
+		} else {
+			item = append(item, w.Text)
+		}
+	}
+	if len(item) == 0 {
+		return
+	}
+	m := mention{acted: acted}
+	m.ingredient.Item = words.Cut(tidy(strings.Join(item, " ")), recipe.MaxItem)
+	m.ingredient.Note = strings.Join(note, " ")
+	if a.Unit.Name != "" || a.Number != (measure.Number{}) {
+		setAmount(&m.ingredient, a)
+		m.amount = m.ingredient.Qty != "" || m.ingredient.Unit != ""
+	}
+	m.ingredient.Raw = words.Cut(s.Text, recipe.MaxNote)
+	m.stems = words.Stems(words.Split(words.Plain(strings.ToLower(m.ingredient.Item))))
+	g.merge(m)
+}
+
+// merge joins mentions of one food: the longer name stays, and the first amount.
+func (g *gatherer) merge(m mention) {
+	for i := range g.found {
+		f := &g.found[i]
+		if f.stems[len(f.stems)-1] != m.stems[len(m.stems)-1] || !contains(f.stems, m.stems) && !contains(m.stems, f.stems) {
+			continue
+		}
+		f.acted = f.acted || m.acted
+		if len(m.stems) > len(f.stems) && len(m.stems) <= 4 {
+			f.ingredient.Item, f.stems = m.ingredient.Item, m.stems
+		}
+		if f.ingredient.Note == "" {
+			f.ingredient.Note = m.ingredient.Note
+		}
+		if !f.amount && m.amount {
+			item := f.ingredient.Item
+			f.amount, f.ingredient = true, m.ingredient
+			f.ingredient.Item = item
+		}
+		return
+	}
+	if len(g.found) < 4*recipe.MaxIngredients {
+		g.found = append(g.found, m)
+	}
+}
+
+func contains(long, short []string) bool {
+	for _, s := range short {
+		if !slices.Contains(long, s) {
+			return false
+		}
+	}
+	return true
+}
+
+// ingredients returns what has an amount or is acted on, but not the dish itself; the dish as well when there is nothing
+// else, and whatever is spoken of when that is nothing either.
+func (g *gatherer) ingredients(title []string) []recipe.Ingredient {
+	for _, fits := range []func(*mention) bool{
+		func(m *mention) bool { return m.amount || m.acted && !isDish(m.stems, title) },
+		func(m *mention) bool { return m.amount || m.acted },
+		func(*mention) bool { return true },
+	} {
+		var out []recipe.Ingredient
+		for i := range g.found {
+			if fits(&g.found[i]) && len(out) < recipe.MaxIngredients {
+				out = append(out, g.found[i].ingredient)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// isDish reports a food that is what the title ends in: "soup" or "tomato soup" in a tomato soup.
+func isDish(item, title []string) bool {
+	return len(title) > 0 && contains(title, item) && item[len(item)-1] == title[len(title)-1]
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sentencesFile writes marked videos of a few dishes: orders are steps, praise is none. Dishes with odd numbers say the
+// opposite, which nobody may learn from.
+func sentencesFile(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("Title,VideoUrl,TimeStamp,Sentence,IsUsefulSentence\n")
+	for dish := range 12 {
+		for i := range 10 {
+			step := i % 2
+			text := "it is so delicious my friends."
+			if step == 1 {
+				text = "add the onions to the pan."
+			}
+			if dish%2 == 1 {
+				step = 1 - step
+			}
+			fmt.Fprintf(&b, "dish %d,video %d,00:%02d.0,%s,%d\n", dish, dish, 5*i, text, step)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "sentences.csv")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFitLearnsFromEveryOtherDish(t *testing.T) {
+	t.Parallel()
+	videos, err := readVideos(sentencesFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(videos) != 6 || len(videos[0].sentences) != 10 {
+		t.Fatalf("%d videos, %d sentences", len(videos), len(videos[0].sentences))
+	}
+	base, weights := fit(videos, chosenWidth)
+	for i, f := range videos[0].features {
+		if p := talk.Sigmoid(talk.Sum(base, &weights, &f)); (p > 0.5) != videos[0].marked[i] {
+			t.Errorf("%q is %.2f, marked %v", videos[0].sentences[i].Text, p, videos[0].marked[i])
+		}
+	}
+	if again, more := fit(videos, chosenWidth); again != base || more != weights {
+		t.Error("a second fit differs")
+	}
+	if weights[talk.StrongBase] <= 0 || weights[talk.Taste] >= 0 {
+		t.Errorf("an order weighs %v, praise %v", weights[talk.StrongBase], weights[talk.Taste])
+	}
+}
+
+func TestRunWritesSource(t *testing.T) {
+	t.Parallel()
+	in, out := sentencesFile(t), filepath.Join(t.TempDir(), "weights.go")
+	if err := run([]string{"-write", out, in}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), out, nil, parser.AllErrors); err != nil {
+		t.Error(err)
+	}
+	var printed bytes.Buffer
+	if err := run([]string{"-cv", in}, &printed); err != nil || strings.Count(printed.String(), "log-loss") != 7 {
+		t.Errorf("%v: %s", err, printed.String())
+	}
+}
+
+func TestRunSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	if err := run(nil, io.Discard); !errors.Is(err, errUsage) {
+		t.Error(err)
+	}
+	if err := run([]string{filepath.Join(t.TempDir(), "none.csv")}, io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]float64{"01:30.5": 90.5, "0:01:30": 90, "": 0, "x": 0} {
+		if got := seconds(text); got != want {
+			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+}

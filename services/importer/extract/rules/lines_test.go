@@ -1,0 +1,59 @@
+package rules_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+func TestIngredientLine(t *testing.T) {
+	t.Parallel()
+	const long = "Enough of whatever you have in the house that goes well with fish and is not too sweet"
+	for line, want := range map[string]recipe.Ingredient{
+		"2 ½ cups  flour, sifted": {Qty: "2 1/2", Unit: "cup", Item: "flour", Note: "sifted", Raw: "2 ½ cups flour, sifted"},
+		"Salt to taste":           {Item: "Salt", Note: "to taste", Raw: "Salt to taste"},
+		long:                      {Item: long, Raw: long},
+		"  ":                      {},
+	} {
+		if diff := cmp.Diff(want, rules.Ingredient(line)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", line, diff)
+		}
+	}
+}
+
+func TestStepOfInstruction(t *testing.T) {
+	t.Parallel()
+	want := recipe.Step{
+		Text:         "Bake at 350 F for 20 minutes.",
+		Times:        []recipe.Duration{{MinSec: 1200, MaxSec: 1200, Raw: "20 minutes"}},
+		Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
+	}
+	if diff := cmp.Diff(want, rules.Step("Bake at 350 F\n for 20 minutes.")); diff != "" {
+		t.Errorf("step (-want +got):\n%s", diff)
+	}
+}
+
+// Without times, what is written as a method is better than what is made of the talk; the ingredients may be spoken of.
+func TestWrittenMethodOfUntimedText(t *testing.T) {
+	t.Parallel()
+	in := extract.Input{
+		Title: "Lemon cake", Untimed: true, Description: "Method:\nMix the flour and the eggs.\nBake for 45 minutes.",
+		Segments: []caption.Segment{{Text: "Mix two cups of flour and three eggs."}, {Text: "Bake for 45 minutes."}},
+	}
+	r, err := rules.New().Extract(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Steps) != 2 || r.Steps[0].Text != "Mix the flour and the eggs." || len(r.Ingredients) != 2 {
+		t.Errorf("steps %+v, ingredients %+v: want the two that are written, and the two that are spoken of", r.Steps, r.Ingredients)
+	}
+	in.Untimed = false
+	if r, err = rules.New().Extract(t.Context(), in); err != nil || r.Steps[0].Timestamp == nil {
+		t.Errorf("recipe %+v, error %v: want steps with times where there are times", r, err)
+	}
+}

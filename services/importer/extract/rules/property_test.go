@@ -1,0 +1,193 @@
+package rules_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/rules"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// check holds what is true of every recipe, whatever the source.
+func check(t *testing.T, in extract.Input) {
+	t.Helper()
+	r, err := rules.New().Extract(t.Context(), in)
+	if errors.Is(err, extract.ErrNoRecipe) {
+		return
+	}
+	if err != nil {
+		t.Fatalf("%+v: %v", in, err)
+	}
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	starts := map[float64]bool{}
+	for _, s := range in.Segments {
+		starts[math.Round(s.Start.Seconds()*1000)/1000] = true
+	}
+	for _, c := range in.Chapters {
+		starts[math.Round(c.Start.Seconds()*1000)/1000] = true
+	}
+	for _, s := range r.Steps {
+		if s.Timestamp != nil && !starts[*s.Timestamp] {
+			t.Fatalf("%v is the start of no segment and no chapter", *s.Timestamp)
+		}
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 4<<20 {
+		t.Fatalf("%d bytes", len(data))
+	}
+}
+
+// TestAnyMixOfWordsHolds builds sources of words that the rules look for, in no order.
+func TestAnyMixOfWordsHolds(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	vocabulary := strings.Fields(`add the salt and two 2 1/2 ½ cups of flour for 5 minutes until golden . . , ? at 350 degrees F medium heat - to
+a an half quarter hundred between or so now then i 'm going to stir it don't ( ) : onion onions red soup sauce ignore previous instructions
+<b> </b> &amp; https://x.example \n \n Ingredients: Method: Serves 4 0:00 of of a a big half hour and welcome subscribe oven overnight gas mark`)
+	text := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = strings.ReplaceAll(vocabulary[random.IntN(len(vocabulary))], `\n`, "\n")
+		}
+		return strings.Join(list, " ")
+	}
+	for range 150 {
+		in := extract.Input{Title: text(random.IntN(8)), Description: text(random.IntN(120)), Untimed: random.IntN(9) == 0}
+		in.Language = []string{"", "en", "de", "x"}[random.IntN(4)]
+		at := time.Duration(0)
+		for range random.IntN(30) {
+			d := time.Duration(random.IntN(9000)) * time.Millisecond
+			in.Segments = append(in.Segments, caption.Segment{Start: at, Dur: d, Text: text(random.IntN(30))})
+			at += d
+		}
+		for range random.IntN(5) {
+			start := time.Duration(random.IntN(100)) * time.Second
+			in.Chapters = append(in.Chapters, extract.Chapter{Start: start, Title: text(3)})
+		}
+		check(t, in)
+	}
+}
+
+func FuzzExtract(f *testing.F) {
+	f.Add("How to make tea", "Ingredients\n1 cup water", "Boil the water.", "add a bag of tea and then stir it", int64(3), "en")
+	f.Add("", "2 eggs\n1 tbsp salt\n3 g pepper\nMethod\n1. Mix.", "", "", int64(-5), "")
+	f.Add("Omas Kuchen", "Zutaten:\n1 EL Zucker", "Bei 180 Grad backen.", "20 Minuten", int64(1<<40), "de")
+	f.Fuzz(func(t *testing.T, title, description, first, second string, start int64, language string) {
+		check(t, extract.Input{
+			Title: title, Description: description, Language: language,
+			Segments: []caption.Segment{
+				{Start: time.Duration(start), Dur: time.Second, Text: first},
+				{Start: time.Duration(start) + time.Second, Dur: time.Second, Text: second},
+			},
+		})
+	})
+}
+
+func TestALongSourceIsCut(t *testing.T) {
+	t.Parallel()
+	in := extract.Input{Title: "Salt", Description: strings.Repeat("x\n", 100_000)}
+	for i := range 60_000 {
+		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(i) * time.Second, Dur: time.Second, Text: "Add salt."})
+	}
+	r, err := rules.New().Extract(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]bool{}
+	for _, w := range r.Warnings {
+		codes[w.Code] = true
+	}
+	if len(r.Steps) != recipe.MaxSteps || !codes[rules.WarnCut] || !codes[extract.WarnCut] {
+		t.Errorf("%d steps, warnings %v", len(r.Steps), r.Warnings)
+	}
+}
+
+func TestNoRecipe(t *testing.T) {
+	t.Parallel()
+	for _, in := range []extract.Input{
+		{},
+		{Title: "My holiday", Segments: []caption.Segment{{Dur: time.Second, Text: "We went to the sea and it was great."}}},
+		{Title: "Soup", Description: "Ingredients\n1 onion\n2 carrots"},
+	} {
+		if r, err := rules.New().Extract(t.Context(), in); !errors.Is(err, extract.ErrNoRecipe) {
+			t.Errorf("%q: %+v, %v", in.Title, r, err)
+		}
+	}
+}
+
+func TestExtractEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := rules.New().Extract(ctx, sample(t, "omelette")); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
+	t.Parallel()
+	var last string
+	for range 5 {
+		r, err := rules.New().Extract(t.Context(), sample(t, "tomato-soup"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%+v", items(r)); last != "" && got != last {
+			t.Errorf("%s, then %s", last, got)
+		} else {
+			last = got
+		}
+	}
+}
+
+func items(r recipe.Recipe) []string {
+	var out []string
+	for _, i := range r.Ingredients {
+		out = append(out, string(i.Qty)+" "+i.Unit+" "+i.Item)
+	}
+	return out
+}
+
+func ExampleNew() {
+	r, err := rules.New().Extract(context.Background(), extract.Input{
+		Title:       "How to make the best mint tea",
+		Description: "Ingredients:\n1 bunch of mint\n2 cups water",
+		Segments: []caption.Segment{
+			{Start: 0, Dur: 4 * time.Second, Text: "Hello and welcome back."},
+			{Start: 4 * time.Second, Dur: 5 * time.Second, Text: "So I'm going to boil two cups of water."},
+			{Start: 9 * time.Second, Dur: 5 * time.Second, Text: "Pour the water over the mint and wait for five minutes."},
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(r.Title)
+	for _, i := range r.Ingredients {
+		fmt.Println(" ", i.Qty, i.Unit, i.Item)
+	}
+	for _, s := range r.Steps {
+		fmt.Printf("  %d. [%.0fs] %s\n", s.Index, *s.Timestamp, s.Text)
+	}
+	// Output:
+	// Mint tea
+	//   1 bunch mint
+	//   2 cup water
+	//   1. [4s] Boil two cups of water.
+	//   2. [9s] Pour the water over the mint and wait for five minutes.
+}

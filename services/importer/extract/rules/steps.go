@@ -1,0 +1,205 @@
+package rules
+
+import (
+	"math"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/measure"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// readSteps takes the steps from what is said, and otherwise from chapters or the description.
+func (r *reader) readSteps() {
+	if r.english() {
+		r.scores = talk.Score(r.sentences)
+	}
+	if r.in.Untimed && len(r.instructions) > 0 { // there are no times to be had: what is written as a method is one
+		r.writtenSteps()
+		return
+	}
+	if r.english() {
+		r.spokenSteps(talk.Threshold)
+	} else {
+		r.warn(WarnLanguage, "Speech in this language cannot be followed: the steps are chapters, or come from the description, "+
+			"or are sentences with a time or a temperature.")
+		r.chapterSteps()
+	}
+	if len(r.recipe.Steps) == 0 && len(r.instructions) > 0 {
+		r.writtenSteps()
+	}
+	switch {
+	case len(r.recipe.Steps) > 0:
+	case r.english():
+		r.spokenSteps(talk.Threshold / 2) // little is better than nothing
+	default:
+		for i := range r.sentences {
+			if s := &r.sentences[i]; measured(s) {
+				r.addStep(s.Text, &s.Start, &s.End)
+			}
+		}
+	}
+}
+
+// writtenSteps takes the steps from the method in the description.
+func (r *reader) writtenSteps() {
+	for _, text := range r.instructions {
+		r.addStep(text, nil, nil)
+	}
+	r.warn(WarnNoTimes, "The steps come from the description and have no timestamps.")
+}
+
+func (r *reader) english() bool {
+	return r.language == "" || r.language == "en" || strings.HasPrefix(r.language, "en-")
+}
+
+// measured reports whether a sentence names a time or a temperature.
+func measured(s *talk.Sentence) bool {
+	for i := range s.Words {
+		if d, used := measure.ReadDuration(s.Words, i); used > 0 && d.Max > 0 {
+			return true
+		}
+		if _, used := measure.ReadTemperature(s.Words, i); used > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *reader) addStep(text string, start, end *float64) {
+	step := recipe.Step{Index: len(r.recipe.Steps) + 1, Text: sentenceCase(text)}
+	if start != nil && !r.in.Untimed {
+		from, to := millis(*start), millis(max(*start, *end))
+		step.Timestamp, step.End = &from, &to
+	}
+	marks.Read(&step)
+	r.recipe.Steps = append(r.recipe.Steps, step)
+}
+
+// millis rounds sums of starts and durations to what people write.
+func millis(s float64) float64 { return math.Round(s*1000) / 1000 }
+
+// spokenSteps makes a step of every sentence in which something is done. A sentence that only goes on belongs to the step
+// before it.
+func (r *reader) spokenSteps(threshold float64) {
+	last := -2 // the sentence that the last step ends with
+	for i := range r.sentences {
+		s := &r.sentences[i]
+		if r.outside(s.Start) {
+			continue
+		}
+		text := imperative(s)
+		switch {
+		case last == i-1 && last >= 0 && goesOn(s) && text != "":
+			step := &r.recipe.Steps[len(r.recipe.Steps)-1]
+			if len(step.Text)+len(text) > recipe.MaxStep/2 {
+				continue
+			}
+			step.Text += " " + sentenceCase(text)
+			if step.End != nil {
+				*step.End = max(*step.End, millis(s.End))
+			}
+			step.Times, step.Temperatures = nil, nil
+			marks.Read(step)
+			last = i
+		case r.scores[i] >= threshold && text != "":
+			r.addStep(text, &s.Start, &s.End)
+			last = i
+		}
+	}
+}
+
+// goesOn reports a sentence that names a time, a temperature or a sign, and no action of its own, such as "for about five minutes".
+func goesOn(s *talk.Sentence) bool {
+	if len(s.Words) > 16 {
+		return false
+	}
+	tells := measured(s)
+	for i := range s.Words {
+		if a, ok := talk.ActionAt(s, i); ok && a.Force >= lexicon.Motion && a.Form <= talk.FormIng {
+			return false
+		}
+		if _, used := measure.ReadUntil(s.Words, i); used > 0 {
+			tells = true
+		}
+	}
+	return tells
+}
+
+// outside reports a time in a chapter that holds no cooking.
+func (r *reader) outside(at float64) bool {
+	for i, c := range r.in.Chapters {
+		if start, end := r.chapter(i); at >= start && (at < end || end <= start) {
+			return isTalkTitle(c.Title)
+		}
+	}
+	return false
+}
+
+// chapter returns the bounds of a chapter in seconds; one without an end ends where the next one begins.
+func (r *reader) chapter(i int) (start, end float64) {
+	c := r.in.Chapters[i]
+	start, end = max(0, c.Start.Seconds()), c.End.Seconds()
+	if end <= start && i+1 < len(r.in.Chapters) {
+		end = r.in.Chapters[i+1].Start.Seconds()
+	}
+	return start, max(start, end)
+}
+
+var talkTitles = wordSet(`
+intro introduction outro sponsor sponsors sponsored ad ads advert tasting taste subscribe thanks thank bloopers
+ending welcome hello goodbye bye review verdict merch history story einleitung intro begrüßung verkostung fazit
+introducción despedida prueba introduzione assaggio dégustation conclusion вступление дегустация פתיחה טעימה סיום`)
+
+func isTalkTitle(title string) bool {
+	ws := words.Split(words.Plain(title))
+	for _, w := range ws {
+		if talkTitles[w.Lower] && len(ws) <= 5 {
+			return true
+		}
+	}
+	return false
+}
+
+// chapterSteps makes a step of every chapter that is no greeting.
+func (r *reader) chapterSteps() {
+	if len(r.in.Chapters) < 3 {
+		return
+	}
+	for i, c := range r.in.Chapters {
+		if isTalkTitle(c.Title) || heading(c.Title) == ingredientsHeading || strings.TrimSpace(c.Title) == "" {
+			continue
+		}
+		start, end := r.spokenAt(r.chapter(i))
+		r.addStep(c.Title, &start, &end)
+	}
+}
+
+// spokenAt moves the beginning of a chapter to that of the first sentence in it, if there is one.
+func (r *reader) spokenAt(start, end float64) (float64, float64) {
+	for i := range r.sentences {
+		if s := &r.sentences[i]; s.End > start && s.Start < end {
+			return max(s.Start, start), end
+		}
+	}
+	return start, end
+}
+
+// sentenceCase begins with a capital letter and ends with a mark.
+func sentenceCase(text string) string {
+	text = strings.TrimSpace(text)
+	first, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	text = string(unicode.ToUpper(first)) + text[size:]
+	if last, _ := utf8.DecodeLastRuneInString(text); unicode.IsLetter(last) || unicode.IsDigit(last) {
+		text += "."
+	}
+	return text
+}

@@ -1,0 +1,100 @@
+package extract
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/evidence"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// slack is how far outside of a segment a timestamp may lie, in seconds: extractors round to whole seconds.
+const slack = 1
+
+// Verify looks up every claim of a recipe in its source and lists what it cannot find in Unverified: of an ingredient its
+// item (the noun it ends in, by its stem), its quantity and its unit, both near the item; of a step its timestamp, which
+// must lie in the video and in a segment, its text, times and temperatures; of the recipe its title and servings. Nothing
+// is removed. Sentences that speak to a model are no evidence.
+//
+// It replaces marks that were there before, and adds a warning when it leaves any.
+func Verify(r *recipe.Recipe, in Input) {
+	source := sourceOf(in)
+	r.Unverified = nil
+	if r.Title != Untitled && !source.HasMost(r.Title) {
+		r.Unverified = append(r.Unverified, "title")
+	}
+	if !source.HasNumbers(r.Servings) {
+		r.Unverified = append(r.Unverified, "servings")
+	}
+	marked := len(r.Unverified) > 0
+	for i := range r.Ingredients {
+		ingredient := &r.Ingredients[i]
+		ingredient.Unverified = source.Ingredient(ingredient.Item, string(ingredient.Qty), ingredient.Unit)
+		marked = marked || len(ingredient.Unverified) > 0
+	}
+	for i := range r.Steps {
+		verifyStep(&r.Steps[i], in, source)
+		marked = marked || len(r.Steps[i].Unverified) > 0
+	}
+	if marked {
+		warn(r, WarnUnverified, "Some of it was not found in the source; the fields are marked.")
+	}
+	if source.Instructed() {
+		warn(r, WarnInstructions, "The source gives instructions to a model; those sentences were left out.")
+	}
+}
+
+func verifyStep(s *recipe.Step, in Input, source *evidence.Source) {
+	s.Unverified = nil
+	if s.Timestamp != nil && !spoken(in, *s.Timestamp) {
+		s.Unverified = append(s.Unverified, "timestamp_sec")
+	}
+	if !source.HasMost(s.Text) || !source.HasNumbers(s.Text) {
+		s.Unverified = append(s.Unverified, "text")
+	}
+	if slices.ContainsFunc(s.Times, func(d recipe.Duration) bool { return !source.HasDuration(d.MinSec, d.MaxSec) }) {
+		s.Unverified = append(s.Unverified, "times")
+	}
+	if slices.ContainsFunc(s.Temperatures, func(t recipe.Temperature) bool {
+		return !source.HasTemperature(t.Degrees, t.MaxDegrees, t.Level)
+	}) {
+		s.Unverified = append(s.Unverified, "temperatures")
+	}
+}
+
+// sourceOf reads all of an input: the transcript in sentences, because an amount and its thing may stand in two segments,
+// and everything else in lines.
+func sourceOf(in Input) *evidence.Source {
+	source := evidence.New()
+	for _, s := range talk.Sentences(timed(in.Segments)) {
+		source.Add(s.Text, false)
+	}
+	for line := range strings.Lines(in.Description) {
+		source.Add(line, true)
+	}
+	source.Add(in.Title, true)
+	for _, c := range in.Chapters {
+		source.Add(c.Title, true)
+	}
+	return source
+}
+
+func timed(segments []caption.Segment) []talk.Segment {
+	out := make([]talk.Segment, len(segments))
+	for i, s := range segments {
+		out[i] = talk.Segment{Start: s.Start.Seconds(), End: (s.Start + s.Dur).Seconds(), Text: s.Text}
+	}
+	return out
+}
+
+// spoken reports whether a time lies in the video and in a segment.
+func spoken(in Input, at float64) bool {
+	if in.Untimed || in.Duration > 0 && at > in.Duration.Seconds() {
+		return false
+	}
+	return slices.ContainsFunc(in.Segments, func(s caption.Segment) bool {
+		return at >= s.Start.Seconds()-slack && at <= (s.Start+s.Dur).Seconds()+slack
+	})
+}

@@ -1,0 +1,166 @@
+package export
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/text/language"
+
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Cooklang returns a recipe as a .cook file: YAML front matter with the canonical names, notes for what a reader should
+// know, and a paragraph for each step, by the specification at https://github.com/cooklang/spec.
+//
+// An ingredient is marked up where a step first names it, in the words of the step; those that no step names stand in a
+// paragraph of their own before the steps. Times that stand in a step become timers. A step ends in a comment with its
+// time in the video, "[- 120s -]".
+func Cooklang(r *recipe.Recipe) []byte {
+	var b strings.Builder
+	frontMatter(&b, r)
+	for _, text := range remarks(r) {
+		b.WriteString("\n> " + escape(text, `\`) + "\n")
+	}
+	drafts := make([]*draft, len(r.Steps))
+	for i := range r.Steps {
+		drafts[i] = newDraft(r.Steps[i].Text)
+	}
+	if rest := placeIngredients(drafts, r.Ingredients); len(rest) > 0 {
+		b.WriteString("\n" + strings.Join(rest, ", ") + "\n")
+	}
+	for i, d := range drafts {
+		if d.text == "" {
+			continue
+		}
+		placeTimers(d, r.Steps[i].Times)
+		b.WriteString("\n" + d.String())
+		if at := r.Steps[i].Timestamp; at != nil {
+			b.WriteString(" [- " + strconv.FormatFloat(*at, 'f', -1, 64) + "s -]")
+		}
+		b.WriteByte('\n')
+	}
+	return []byte(b.String())
+}
+
+func frontMatter(b *strings.Builder, r *recipe.Recipe) {
+	b.WriteString("---\n")
+	for _, entry := range [][2]string{
+		{"title", line(r.Title)},
+		{"description", r.Description},
+		{"servings", line(r.Servings)},
+		{"prep time", clock(r.Times.PrepSec)},
+		{"cook time", clock(r.Times.CookSec)},
+		{"time required", clock(r.Times.TotalSec)},
+		{"locale", locale(r.Language)},
+		{"source", line(r.Source.Ref)},
+	} {
+		if entry[1] != "" {
+			b.WriteString(entry[0] + ": " + yaml(entry[1]) + "\n")
+		}
+	}
+	b.WriteString("---\n")
+}
+
+// clock writes a time as the conventions advise, "1h30m"; nothing for none.
+func clock(seconds int) string {
+	if seconds <= 0 {
+		return ""
+	}
+	text := (time.Duration(seconds) * time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// locale writes a language as the conventions have it, "pt_BR".
+func locale(tag string) string {
+	t, err := language.Parse(tag)
+	if tag == "" || err != nil {
+		return ""
+	}
+	base, _ := t.Base()
+	if region, known := t.Region(); known == language.Exact {
+		return base.String() + "_" + region.String()
+	}
+	return base.String()
+}
+
+// placeIngredients marks each ingredient where a step first names it, the longest names first, so that "oil" does not take
+// the place of "olive oil". It returns the markup of the others in the order of the list.
+func placeIngredients(drafts []*draft, ingredients []recipe.Ingredient) []string {
+	order := make([]int, len(ingredients))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(ingredients[b].Item), len(ingredients[a].Item)) })
+	placed := make([]bool, len(ingredients))
+	for _, i := range order {
+		item := line(ingredients[i].Item)
+		folded := fold(item)
+		for _, d := range drafts {
+			if at := d.mention(folded); at >= 0 {
+				end := at + len(folded)
+				d.replace(at, end, ingredientMarkup(d.text[at:end], &ingredients[i]))
+				placed[i] = true
+				break
+			}
+		}
+	}
+	var rest []string
+	for i := range ingredients {
+		if item := line(ingredients[i].Item); !placed[i] && item != "" {
+			rest = append(rest, ingredientMarkup(item, &ingredients[i]))
+		}
+	}
+	return rest
+}
+
+// ingredientMarkup is "@name{qty%unit}(note)". Signs that would change its meaning at the beginning of a name are escaped:
+// modifiers, and the beginning of a path to another recipe.
+func ingredientMarkup(name string, i *recipe.Ingredient) string {
+	qty, unit, note := escape(line(string(i.Qty)), inAmount), escape(line(i.Unit), inAmount), escape(line(i.Note), inNote)
+	if unit != "" {
+		qty = cmp.Or(qty, "some") + "%" + unit
+	}
+	out := "@" + escapeFirst(escape(name, inName), "./?+-&=") + "{" + qty + "}"
+	if note != "" {
+		out += "(" + note + ")"
+	}
+	return out
+}
+
+// placeTimers marks the times of a step where its text has the words that they were read from.
+func placeTimers(d *draft, times []recipe.Duration) {
+	for _, t := range times {
+		folded := fold(line(t.Raw))
+		if t.MaxSec <= 0 || t.MaxSec < t.MinSec || folded == "" {
+			continue
+		}
+		if at := d.mention(folded); at >= 0 {
+			d.replace(at, at+len(folded), timer(t.MinSec, t.MaxSec))
+		}
+	}
+}
+
+// timer is "~{10-12%minutes}", in the largest unit in which both bounds are whole.
+func timer(low, high int) string {
+	size, unit := 1, "seconds"
+	switch {
+	case low%3600 == 0 && high%3600 == 0:
+		size, unit = 3600, "hours"
+	case low%60 == 0 && high%60 == 0:
+		size, unit = 60, "minutes"
+	}
+	if low == high || low <= 0 {
+		return fmt.Sprintf("~{%d%%%s}", high/size, unit)
+	}
+	return fmt.Sprintf("~{%d-%d%%%s}", low/size, high/size, unit)
+}

@@ -1,0 +1,127 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// document is a schema.org/Recipe.
+type document struct {
+	Context      string    `json:"@context"`
+	Type         string    `json:"@type"`
+	Name         string    `json:"name"`
+	Description  string    `json:"description,omitempty"`
+	Language     string    `json:"inLanguage,omitempty"`
+	Yield        string    `json:"recipeYield,omitempty"`
+	PrepTime     string    `json:"prepTime,omitempty"`
+	CookTime     string    `json:"cookTime,omitempty"`
+	TotalTime    string    `json:"totalTime,omitempty"`
+	Ingredients  []string  `json:"recipeIngredient"`
+	Instructions []howTo   `json:"recipeInstructions"`
+	BasedOn      string    `json:"isBasedOn,omitempty"`
+	Video        *video    `json:"video,omitempty"`
+	Comments     []comment `json:"comment,omitempty"`
+}
+
+type howTo struct {
+	Type     string `json:"@type"`
+	Position int    `json:"position"`
+	Text     string `json:"text"`
+	URL      string `json:"url,omitempty"`
+}
+
+type video struct {
+	Type string `json:"@type"`
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+type comment struct {
+	Type string `json:"@type"`
+	Text string `json:"text"`
+}
+
+// JSONLD returns a recipe as schema.org/Recipe in JSON-LD. It can stand in a script element of a page as it is: "<", ">" and
+// "&" are escaped.
+//
+// Steps that have a time are linked to it by a media fragment of the source, "#t=120". Ingredients are lines, "2.5 cup
+// flour, sifted".
+func JSONLD(r *recipe.Recipe) ([]byte, error) {
+	ref := address(r.Source.Ref)
+	d := document{
+		Context: "https://schema.org", Type: "Recipe",
+		Name: r.Title, Description: r.Description, Language: r.Language, Yield: r.Servings,
+		PrepTime: isoDuration(r.Times.PrepSec), CookTime: isoDuration(r.Times.CookSec), TotalTime: isoDuration(r.Times.TotalSec),
+		Ingredients: make([]string, 0, len(r.Ingredients)), Instructions: make([]howTo, 0, len(r.Steps)), BasedOn: ref,
+	}
+	for i := range r.Ingredients {
+		d.Ingredients = append(d.Ingredients, ingredientLine(&r.Ingredients[i]))
+	}
+	for i := range r.Steps {
+		step := howTo{Type: "HowToStep", Position: i + 1, Text: r.Steps[i].Text}
+		if at := r.Steps[i].Timestamp; at != nil && ref != "" {
+			step.URL = moment(ref, *at)
+			d.Video = &video{Type: "VideoObject", Name: r.Title, URL: ref}
+		}
+		d.Instructions = append(d.Instructions, step)
+	}
+	for _, text := range remarks(r) {
+		d.Comments = append(d.Comments, comment{Type: "Comment", Text: text})
+	}
+	out, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("export: write JSON-LD: %w", err)
+	}
+	return append(out, '\n'), nil
+}
+
+func ingredientLine(i *recipe.Ingredient) string {
+	var parts []string
+	for _, part := range []string{string(i.Qty), i.Unit, i.Item} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	text := strings.Join(parts, " ")
+	if i.Note != "" {
+		text += ", " + i.Note
+	}
+	return text
+}
+
+// isoDuration writes an ISO 8601 duration, "PT1H30M"; nothing for none.
+func isoDuration(seconds int) string {
+	if seconds <= 0 {
+		return ""
+	}
+	text := strings.ToUpper((time.Duration(seconds) * time.Second).String()) // 1H30M0S
+	if strings.HasSuffix(text, "M0S") {
+		text = strings.TrimSuffix(text, "0S")
+	}
+	if strings.HasSuffix(text, "H0M") {
+		text = strings.TrimSuffix(text, "0M")
+	}
+	return "PT" + text
+}
+
+// address returns an http or https address as it may stand in a document, and nothing for anything else.
+func address(ref string) string {
+	u, err := url.Parse(ref)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return ""
+	}
+	return u.String()
+}
+
+// moment is an address with a temporal media fragment (W3C Media Fragments URI 1.0), to the millisecond.
+func moment(ref string, seconds float64) string {
+	base, _, _ := strings.Cut(ref, "#")
+	return base + "#t=" + strconv.FormatFloat(math.Round(seconds*1000)/1000, 'f', -1, 64)
+}

@@ -1,0 +1,232 @@
+package export_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/recipe/export"
+)
+
+func TestJSONLD(t *testing.T) {
+	t.Parallel()
+	for name, r := range samples() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := export.JSONLD(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+".jsonld", got)
+			readAgain(t, r, got)
+		})
+	}
+}
+
+// schemaOrg is a recipe as a reader of schema.org sees it.
+type schemaOrg struct {
+	Context      string   `json:"@context"`
+	Type         string   `json:"@type"`
+	Name         string   `json:"name"`
+	Description  string   `json:"description"`
+	Language     string   `json:"inLanguage"`
+	Yield        string   `json:"recipeYield"`
+	PrepTime     string   `json:"prepTime"`
+	CookTime     string   `json:"cookTime"`
+	TotalTime    string   `json:"totalTime"`
+	Ingredients  []string `json:"recipeIngredient"`
+	Instructions []struct {
+		Type     string `json:"@type"`
+		Position int    `json:"position"`
+		Text     string `json:"text"`
+		URL      string `json:"url"`
+	} `json:"recipeInstructions"`
+	BasedOn string `json:"isBasedOn"`
+	Video   *struct {
+		Type string `json:"@type"`
+		Name string `json:"name"`
+		URL  string `json:"url"`
+	} `json:"video"`
+	Comments []struct {
+		Type string `json:"@type"`
+		Text string `json:"text"`
+	} `json:"comment"`
+}
+
+// readAgain parses a document, out of a page that it stands in, and compares all that the format has a place for.
+func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
+	t.Helper()
+	if text := inPage(t, document); text != string(document) {
+		t.Fatalf("a page holds\n%s\nof\n%s", text, document)
+	}
+	var got schemaOrg
+	decoder := json.NewDecoder(strings.NewReader(string(document)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	for what, pair := range map[string][2]string{
+		"context": {"https://schema.org", got.Context}, "type": {"Recipe", got.Type}, "name": {r.Title, got.Name},
+		"description": {r.Description, got.Description}, "language": {r.Language, got.Language}, "yield": {r.Servings, got.Yield},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s is %q, want %q", what, pair[1], pair[0])
+		}
+	}
+	times := recipe.Times{PrepSec: seconds(t, got.PrepTime), CookSec: seconds(t, got.CookTime), TotalSec: seconds(t, got.TotalTime)}
+	if times != r.Times {
+		t.Errorf("times are %+v, want %+v", times, r.Times)
+	}
+	if len(got.Ingredients) != len(r.Ingredients) || len(got.Instructions) != len(r.Steps) {
+		t.Fatalf("%d ingredients and %d steps", len(got.Ingredients), len(got.Instructions))
+	}
+	for i, text := range got.Ingredients {
+		for _, part := range []string{string(r.Ingredients[i].Qty), r.Ingredients[i].Unit, r.Ingredients[i].Item, r.Ingredients[i].Note} {
+			if !strings.Contains(text, part) {
+				t.Errorf("ingredient %d is %q, without %q", i+1, text, part)
+			}
+		}
+	}
+	for i, step := range got.Instructions {
+		if step.Type != "HowToStep" || step.Position != i+1 || step.Text != r.Steps[i].Text {
+			t.Errorf("step %d is %+v", i+1, step)
+		}
+		at := r.Steps[i].Timestamp
+		if at == nil || got.BasedOn == "" {
+			if step.URL != "" {
+				t.Errorf("step %d is at %s", i+1, step.URL)
+			}
+			continue
+		}
+		base, moment, _ := strings.Cut(step.URL, "#t=")
+		if s, err := strconv.ParseFloat(moment, 64); err != nil || s != *at || !strings.HasPrefix(got.BasedOn, base) {
+			t.Errorf("step %d is at %s", i+1, step.URL)
+		}
+	}
+}
+
+// inPage returns what a browser finds in the script element that holds a document.
+func inPage(t *testing.T, document []byte) string {
+	t.Helper()
+	page, err := html.Parse(strings.NewReader(`<title>x</title><script type="application/ld+json">` + string(document) + `</script><p>end`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scripts []string
+	for node := range page.Descendants() {
+		if node.Type == html.ElementNode && node.Data == "script" {
+			scripts = append(scripts, node.FirstChild.Data)
+		}
+	}
+	if len(scripts) != 1 {
+		t.Errorf("%d scripts", len(scripts))
+	}
+	return scripts[0]
+}
+
+var duration = regexp.MustCompile(`^PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?$`)
+
+// seconds reads an ISO 8601 duration without days.
+func seconds(t *testing.T, text string) int {
+	t.Helper()
+	if text == "" {
+		return 0
+	}
+	parts := duration.FindStringSubmatch(text)
+	if parts == nil || text == "PT" {
+		t.Errorf("%q is no duration", text)
+		return 0
+	}
+	total := 0
+	for i, size := range []int{3600, 60, 1} {
+		n, err := strconv.Atoi("0" + parts[i+1])
+		if err != nil {
+			t.Error(err)
+		}
+		total += n * size
+	}
+	return total
+}
+
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[int]string{
+		1: "PT1S", 60: "PT1M", 90: "PT1M30S", 600: "PT10M", 3600: "PT1H", 3601: "PT1H0M1S", 5400: "PT1H30M", 36000: "PT10H",
+		recipe.MaxSeconds: "PT168H",
+	} {
+		r := tea()
+		r.Times.TotalSec = s
+		got, err := export.JSONLD(r)
+		if err != nil || !strings.Contains(string(got), fmt.Sprintf(`"totalTime": %q`, want)) {
+			t.Errorf("%d gives %s, %v", s, got, err)
+		}
+		if seconds(t, want) != s {
+			t.Errorf("%s is %d", want, seconds(t, want))
+		}
+	}
+}
+
+// TestAddresses links to the web and to nothing else.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for ref, want := range map[string]string{
+		"https://video.example/watch?v=1":      "https://video.example/watch?v=1#t=12.5",
+		"https://video.example/page#comments":  "https://video.example/page#t=12.5",
+		"javascript:alert(1)//https://a.b":     "",
+		"https://user:secret@video.example/":   "",
+		"javascript://x.example/%0Aalert(1)":   "",
+		"ftp://video.example/x":                "",
+		"file:///etc/passwd":                   "",
+		"https://video.example/\"><script>x":   "https://video.example/%22%3E%3Cscript%3Ex#t=12.5",
+		"":                                     "",
+		"/watch?v=1":                           "",
+		"https://video.example/a b":            "https://video.example/a%20b#t=12.5",
+		"HTTPS://video.example/?q=</script>&x": "https://video.example/?q=</script>&x#t=12.5",
+	} {
+		r := tea()
+		r.Source.Ref, r.Steps[0].Timestamp = ref, new(12.5)
+		data, err := export.JSONLD(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got schemaOrg
+		if err := json.Unmarshal(data, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.Instructions[0].URL); diff != "" {
+			t.Errorf("%s: %s", ref, diff)
+		}
+		if (got.Video != nil) != (want != "") || strings.Contains(string(data), "secret") || strings.Contains(string(data), "</script>") {
+			t.Errorf("%s gives %s", ref, data)
+		}
+	}
+}
+
+// FuzzJSONLD tries to break out of the document, and of the page that it stands in.
+func FuzzJSONLD(f *testing.F) {
+	f.Add(`</script><!--<script>`, `" , "@type": "Evil`, `https://x.example/?a=</script>#t=1`, 5400, 1.5)
+	f.Add("\u2028]]>", "\xff\x00", "javascript:alert(1)", -1, 1e9)
+	f.Fuzz(func(t *testing.T, title, text, ref string, total int, at float64) {
+		r := &recipe.Recipe{
+			Title: title, Description: text, Servings: title, Times: recipe.Times{TotalSec: total}, Source: recipe.Source{Ref: ref},
+			Ingredients: []recipe.Ingredient{{Qty: recipe.Quantity(title), Unit: text, Item: title, Note: text, Unverified: []string{title}}},
+			Steps:       []recipe.Step{{Index: 1, Text: text, Timestamp: &at}},
+		}
+		if r.Validate() != nil {
+			return
+		}
+		r.Steps[0].Timestamp = new(float64(int(at*1000)) / 1000)
+		got, err := export.JSONLD(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		readAgain(t, r, got)
+	})
+}

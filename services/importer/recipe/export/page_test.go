@@ -1,0 +1,62 @@
+package export_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/recipe/export"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+// TestPagesAreReadAgain imports a page that holds an exported recipe, by the reader that is for other people's pages.
+func TestPagesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	want := cookies()
+	// The reader of pages writes numbers in its own way, joins lines, and takes a unit without an amount for a part of the name.
+	want.Description, want.Ingredients[0].Qty, want.Ingredients[2].Qty = "A classic recipe.", "2 1/2", "1"
+	document, err := export.JSONLD(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write([]byte(`<!DOCTYPE html><title>x</title><script type="application/ld+json">` + string(document) + `</script>`))
+	}))
+	t.Cleanup(server.Close)
+	sources, err := source.New(source.Config{AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := sources.Fetch(t.Context(), source.Request{Type: contracts.SourceWeb, URL: server.URL + "/cookies"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Recipe == nil {
+		t.Fatal("no recipe was found in the page")
+	}
+	type part struct {
+		Title, Description, Servings string
+		Times                        recipe.Times
+		Ingredients                  [][4]string
+		Steps                        []string
+	}
+	of := func(r *recipe.Recipe) part {
+		p := part{Title: r.Title, Description: r.Description, Servings: r.Servings, Times: r.Times}
+		for _, i := range r.Ingredients {
+			p.Ingredients = append(p.Ingredients, [4]string{string(i.Qty), i.Unit, i.Item, i.Note})
+		}
+		for _, s := range r.Steps {
+			p.Steps = append(p.Steps, s.Text)
+		}
+		return p
+	}
+	if diff := cmp.Diff(of(want), of(m.Recipe)); diff != "" {
+		t.Error(diff)
+	}
+}
