@@ -1,0 +1,69 @@
+package importer
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestEnvironmentIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := fromEnvironment(map[string]string{
+		"IMPORTER_CONCURRENCY": "many", "IMPORTER_YOUTUBE": "perhaps", "IMPORTER_TYPO": "1", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0", "HOME": "/root",
+	})
+	for _, want := range []string{"IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	cfg, err := fromEnvironment(map[string]string{"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1"})
+	if err != nil || cfg.Concurrency != 3 || len(cfg.AllowNetworks) != 2 || cfg.NATSURL != "nats://n1" {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
+func TestConfigurationIsCheckedAtOnce(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret"
+	err := Config{
+		AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9, RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n",
+		OrchestratorToken: secret, StateTTL: 1, OpenAIKey: secret,
+	}.withDefaults().validate()
+	for _, want := range []string{
+		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), secret) {
+		t.Error("the error holds a token")
+	}
+	if err := (Config{}).withDefaults().validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was extracted by one extractor is not taken for another's: the version says all that the recipes depend on.
+func TestExtractorsAreToldApart(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, cfg := range []Config{
+		{},
+		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "a"},
+		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "b"},
+		{OpenAIURL: "https://ai.test/v1", OpenAIModel: "b", OpenAIVision: true},
+		{OpenAIURL: "https://other.test/v1", OpenAIModel: "b"},
+		{OrchestratorURL: "https://ai.test"},
+		{OrchestratorURL: "https://other.test"},
+	} {
+		made, err := cfg.extractor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		is := made.Name + " " + made.Version
+		if seen[is] {
+			t.Errorf("%s is the version of two", is)
+		}
+		seen[is] = true
+	}
+}

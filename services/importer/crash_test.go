@@ -1,0 +1,336 @@
+package importer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
+)
+
+// Points at which a worker does not die by its own hand, but is killed: yt-dlp is at work then.
+const (
+	inPage     = "yt-dlp asks for the page"
+	inCaptions = "yt-dlp asks for the captions"
+)
+
+var points = []string{
+	imports.PointRunning, imports.PointBegun, imports.PointFetching, imports.PointFetched, imports.PointShared, imports.PointTranscript,
+	imports.PointSaved, imports.PointExtracting, imports.PointExtracted, imports.PointRecipe, imports.PointRecipeNoted,
+	imports.PointCreated, imports.PointNoted, imports.PointReady, imports.PointEnded, imports.PointSettled,
+}
+
+// patience ends a test that waits for what does not come. No outcome depends on it otherwise.
+const patience = 3 * time.Minute
+
+// TestKilledWorkers kills worker processes at every point of the life of a job, and while yt-dlp is at work, while the Recipe
+// Service has a bad day. Every job ends, and both sides agree on how. None has two recipes. No source is fetched twice but
+// for those that a killed worker was fetching. No process is left, nor a temporary folder.
+//
+//	go test . -run KilledWorkers                     a few imports
+//	go test . -run KilledWorkers -args -long         500, of videos
+//	go test . -run KilledWorkers -args -seed N       with the choices of another run
+func TestKilledWorkers(t *testing.T) {
+	t.Parallel()
+	t.Logf("seed %d", *seed)
+	if *long {
+		newCrash(t, true).play(500, append(slices.Clone(points), inPage, inCaptions))
+		return
+	}
+	const rows = 4 // at the same time, because each of them waits most of its time
+	for row := range rows {
+		t.Run(fmt.Sprint("caption files ", row+1), func(t *testing.T) {
+			t.Parallel()
+			var at []string
+			for i := row; i < len(points); i += rows {
+				at = append(at, points[i])
+			}
+			newCrash(t, false).play(2*len(at)+2, at)
+		})
+	}
+	t.Run("videos", func(t *testing.T) {
+		t.Parallel()
+		newCrash(t, true).play(4, []string{inPage, inCaptions})
+	})
+}
+
+// crash is some imports whose workers are killed.
+type crash struct {
+	*testing.T
+
+	dir     string // for temporary folders
+	fetcher *source.Sources
+	flight  *kvlock.Flight
+	js      jetstream.JetStream
+	random  *rand.Rand
+	recipes *recipeService
+	site    *captionSite
+	url     string              // of NATS
+	youTube *sourcetest.YouTube // nil when there are only caption files
+
+	excused  map[int]int // how often the captions of a video may have been fetched for nothing
+	inserted []contracts.ImportJob
+	videos   int
+}
+
+func newCrash(t *testing.T, videos bool) *crash {
+	t.Helper()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	c := &crash{
+		T: t, dir: t.TempDir(), excused: map[int]int{}, js: js, random: rand.New(rand.NewPCG(*seed, 0)),
+		recipes: newRecipeService(t, *seed), site: newCaptionSite(t), url: srv.URL(),
+	}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	if c.flight, err = kvlock.NewFlight(t.Context(), js, kvlock.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.flight.Close)
+	if !videos {
+		return c
+	}
+	needsYtDlp(t)
+	if c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.youTube.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func needsYtDlp(t *testing.T) {
+	t.Helper()
+	const program, required = "yt-dlp", "EXPEDITER_REQUIRE_PROGRAMS"
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if os.Getenv(required) != "" {
+		t.Fatalf("%s is missing, and %s is set: install it", program, required)
+	}
+	t.Skipf("%s is missing: what it does is not tested; install it to test that as well", program)
+}
+
+// play has workers die one after the other, each of some new jobs and of what was left, and a last one finish them all.
+func (c *crash) play(jobs int, at []string) {
+	c.Helper()
+	portion := jobs / (len(at) + 1)
+	for _, point := range at {
+		fresh := c.videos
+		c.insert(portion)
+		switch point {
+		case inPage, inCaptions:
+			c.killInYtDlp(point, fresh)
+		default:
+			after := 1 + c.random.IntN(max(1, (c.videos-fresh)/2)) // each video comes to every point
+			w := c.spawn(duty{After: after, Point: point})
+			c.dies(w, point)
+		}
+		c.await("the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
+		c.excuse()
+	}
+	last := c.spawn(duty{})
+	c.insert(jobs - len(c.inserted))
+	c.await("all jobs are done", func() bool {
+		select {
+		case <-last.gone:
+			c.Fatalf("the last worker has ended: %s", &last.said)
+		default:
+		}
+		return c.queued() == 0
+	})
+	if err := last.stop(); err != nil {
+		c.Error(err)
+	}
+	c.judge(len(at))
+}
+
+// share is how many jobs want the same video.
+func share() int {
+	if *long {
+		return 5
+	}
+	return 2
+}
+
+// insert publishes jobs as the document has them, some of them twice.
+func (c *crash) insert(jobs int) {
+	c.Helper()
+	for n := range jobs {
+		if n%share() == 0 {
+			c.put(c.videos, sourcetest.Video{})
+			c.videos++
+		}
+		id := fmt.Sprint("job-", len(c.inserted))
+		job := contracts.ImportJob{
+			JobID: id, OwnerID: fmt.Sprint("owner-", len(c.inserted)%3), SourceType: c.kind(c.videos - 1), URL: c.address(c.videos - 1),
+			RequestedAt: time.Now().UTC(),
+		}
+		body, err := contracts.Encode(job)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for range 1 + c.random.IntN(2) {
+			if _, err := c.js.Publish(c.Context(), "jobs.import.normal."+id, body); err != nil {
+				c.Fatal(err)
+			}
+		}
+		c.inserted = append(c.inserted, job)
+	}
+}
+
+// kind is what a source is: where there are videos, every other one is, in the long form.
+func (c *crash) kind(video int) string {
+	if c.youTube == nil || *long && video%2 == 1 {
+		return contracts.SourceCaptions
+	}
+	return contracts.SourceYouTube
+}
+
+func (c *crash) address(video int) string {
+	if c.kind(video) == contracts.SourceCaptions {
+		return c.site.URL + "/" + videoName(video)
+	}
+	return "https://youtu.be/" + videoName(video)
+}
+
+func videoName(video int) string { return fmt.Sprintf("crash%06d", video) }
+
+// put makes a video, or changes how it behaves.
+func (c *crash) put(video int, how sourcetest.Video) {
+	if c.youTube == nil {
+		return
+	}
+	how.Title = fmt.Sprint("Pancakes ", video)
+	if how.Tracks == nil {
+		how.Tracks = []sourcetest.Track{{}}
+	}
+	how.Tracks[0].Language, how.Tracks[0].Body = "en", pancakes(videoName(video))
+	c.youTube.Put(videoName(video), how)
+}
+
+// fetches is how often the captions of a video were asked for.
+func (c *crash) fetches(video int) int {
+	if c.kind(video) == contracts.SourceCaptions {
+		return c.site.count(videoName(video))
+	}
+	return c.youTube.Fetches(videoName(video))
+}
+
+// killInYtDlp kills a worker while yt-dlp waits for a video that does not come.
+func (c *crash) killInYtDlp(point string, first int) {
+	c.Helper()
+	video := first
+	for c.kind(video) != contracts.SourceYouTube {
+		video++
+	}
+	stalled := sourcetest.Video{Stall: point == inPage, Tracks: []sourcetest.Track{{Stall: point == inCaptions}}}
+	c.put(video, stalled)
+	asked := c.youTube.Looks
+	if point == inCaptions {
+		asked = c.youTube.Fetches
+	}
+	w := c.spawn(duty{})
+	c.await(point, func() bool { return asked(videoName(video)) > 0 })
+	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(c.dir)) == 0 {
+		c.Error("no process is seen to be at work: the test would not see one that is left")
+	}
+	if err := w.cmd.Process.Kill(); err != nil {
+		c.Fatal(err)
+	}
+	<-w.gone
+	c.put(video, sourcetest.Video{})
+}
+
+// dies waits until a worker has killed itself. When its jobs end before they come to its point, it gets others.
+func (c *crash) dies(w *process, point string) {
+	c.Helper()
+	c.await(point, func() bool {
+		select {
+		case <-w.gone:
+			return true
+		default:
+		}
+		if c.queued() == 0 {
+			c.insert(1)
+		}
+		return false
+	})
+	if state := w.cmd.ProcessState; state.String() != "signal: killed" {
+		c.Fatalf("%s: the worker ended with %s: %s", point, state, &w.said)
+	}
+}
+
+// excuse notes for which videos a killed worker has asked in vain: nobody else has what it got.
+func (c *crash) excuse() {
+	c.Helper()
+	for video := range c.videos {
+		if !c.shared(video) {
+			c.excused[video] = c.fetches(video)
+		}
+	}
+}
+
+// shared says whether all jobs have what is said in a video.
+func (c *crash) shared(video int) bool {
+	c.Helper()
+	id, err := c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	key, err := contracts.ImportStepKey(id, "transcript-v1")
+	if err != nil {
+		c.Fatal(err)
+	}
+	slot, err := c.flight.Get(c.Context(), key)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return slot.State == kvlock.Done
+}
+
+// queued is how many messages are in the queue.
+func (c *crash) queued() uint64 {
+	c.Helper()
+	stream, err := c.js.Stream(c.Context(), contracts.StreamImportJobs)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+// await waits until something has come true, and says what when it never does.
+func (c *crash) await(what string, done func() bool) {
+	c.Helper()
+	giveUp := time.NewTimer(patience)
+	defer giveUp.Stop()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for !done() {
+		select {
+		case <-ticker.C:
+		case <-giveUp.C:
+			c.Fatalf("waited in vain: %s", what)
+		}
+	}
+}

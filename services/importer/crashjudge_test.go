@@ -1,0 +1,79 @@
+package importer
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
+)
+
+// judge says what is wrong after all.
+func (c *crash) judge(kills int) {
+	c.Helper()
+	failed := 0
+	for _, job := range c.inserted {
+		if !c.wellEnded(job) {
+			failed++
+		}
+	}
+	most := 3 + len(c.inserted)/20 // one in 125 is to be expected: the service is asked four times
+	if failed > most {
+		c.Errorf("%d of %d jobs failed: want %d at most", failed, len(c.inserted), most)
+	}
+	fetches, again := 0, 0
+	for video := range c.videos {
+		n := c.fetches(video)
+		fetches, again = fetches+n, again+c.excused[video]
+		if n-c.excused[video] > 1 {
+			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.excused[video])
+		}
+		if n > 0 && failed == 0 && !c.shared(video) {
+			c.Errorf("what is said in video %d is not found: the test does not know where it is", video)
+		}
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil || len(entries) > 0 {
+		c.Errorf("temporary folders %v, error %v: want none", entries, err)
+	}
+	if left := sourcetest.AtWork(c.dir); len(left) > 0 {
+		c.Errorf("processes are left at work: %v", left)
+	}
+	c.recipes.mu.Lock()
+	defer c.recipes.mu.Unlock()
+	if len(c.recipes.foreign)+len(c.recipes.twice) > 0 {
+		c.Errorf("calls that nobody answers %v, recipes of other sources or owners %v", c.recipes.foreign, c.recipes.twice)
+	}
+	c.Logf("%d jobs of %d videos, %d kills: %d failed; %d fetches, %d of them for nothing; %d recipes; %d calls of the Recipe Service",
+		len(c.inserted), c.videos, kills, failed, fetches, again, len(c.recipes.recipes), c.recipes.calls)
+}
+
+// wellEnded reports whether a job is READY, and complains unless both sides agree on how it ended.
+func (c *crash) wellEnded(req contracts.ImportJob) bool {
+	c.Helper()
+	bucket, err := c.js.KeyValue(c.Context(), contracts.BucketImportJobs)
+	if err != nil {
+		c.Fatal(err)
+	}
+	entry, err := bucket.Get(c.Context(), req.JobID)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var job Job
+	if err := json.Unmarshal(entry.Value(), &job); err != nil {
+		c.Fatal(err)
+	}
+	told, recipe := c.recipes.ended(req.JobID)
+	switch {
+	case told.Status != job.Status:
+		c.Errorf("%s is %s, and the Recipe Service was told that it is %s", job.JobID, job.Status, told.Status)
+	case job.Status == contracts.ImportReady:
+		if job.RecipeID == "" || job.RecipeID != recipe.id || told.RecipeID != recipe.id {
+			c.Errorf("%s is READY with recipe %q, told %q: the Recipe Service has %q", job.JobID, job.RecipeID, told.RecipeID, recipe.id)
+		}
+		return true
+	case job.Status != contracts.ImportFailed, job.Code != contracts.CodeStoreFailed && job.Code != contracts.CodeCrashed:
+		c.Errorf("%s: %+v", job.JobID, job)
+	}
+	return false
+}

@@ -1,0 +1,129 @@
+package importer_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// The importer does with what deploy/nats permits it, when an administrator has made what it needs: it takes jobs in all
+// ways, works them, keeps what is large, buries what it cannot work, and shows recipes. What is not its own it may not touch.
+func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	large := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("\xff\xd8\xff" + noise(2<<20)))
+	}))
+	t.Cleanup(large.Close)
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	settle := func(c *importer.Config) {
+		c.Extractor, c.SourceAttempts = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 1
+	}
+	// Once as the administrator, who may make everything.
+	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
+	made := startOver(t, adminConn, settle, func(c *importer.Config) { c.MaxBytes = 1 << 30 })
+	eventually(t, "the consumer is there", func() bool {
+		consumers, err := admin.Stream(t.Context(), contracts.StreamImportJobs)
+		return err == nil && consumers.CachedInfo().State.Consumers > 0
+	})
+	if err := made.Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	denied := make(chan error, 100)
+	nc, _ := natstest.Connect(t, srv, users.As("importer"), nats.PermissionErrOnSubscribe(true),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	i := startOver(t, nc, settle, func(c *importer.Config) { c.CreateAssets = false })
+	publisher, _ := natstest.Connect(t, srv, users.As("publisher"))
+	request := func(id, kind, url string) string {
+		return `{"job_id":"` + id + `","owner_id":"ada","source_type":"` + kind + `","url":"` + url + `"}`
+	}
+	if _, text := call(t, http.MethodPost, i.URL()+"/v1/imports", request("over-http", "captions", site.URL+"/a.vtt")); !strings.Contains(text, "QUEUED") {
+		t.Errorf("over HTTP: %s", text)
+	}
+	if reply, err := publisher.Request("importer.v1.submit", []byte(request("over-nats", "photo", large.URL+"/a.jpg")), time.Minute); err != nil {
+		t.Error(err)
+	} else if !strings.Contains(string(reply.Data), "QUEUED") {
+		t.Errorf("over NATS: %v %s", reply.Header, reply.Data)
+	}
+	for _, body := range []string{request("streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
+		if _, err := admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body)); err != nil {
+			t.Error(err)
+		}
+	}
+	for id, want := range map[string]contracts.ImportState{
+		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
+	} {
+		if last := followed(t, i, id); last.Status != want {
+			t.Errorf("%s: %+v", id, last)
+		}
+	}
+	eventually(t, "the message that is no job is buried", func() bool {
+		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
+		return err == nil && dead.CachedInfo().State.Msgs == 1
+	})
+	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
+		t.Errorf("recipes %+v, %v", list, err)
+	}
+	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("it is not ready: %s", text)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-denied:
+		t.Errorf("denied: %v", err)
+	default:
+	}
+	wantDenied(t, nc, denied)
+}
+
+// wantDenied tries what is none of the importer's business.
+func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
+	t.Helper()
+	for _, subject := range []string{
+		"$KV.enrich.a", "$KV.directory.a", "$KV.deliveries.a", "$KV.inbox.a", "$KV.locks.a", "$O.other.M.a", "jobs.enrich.wolt.a", "events.a.b",
+		"notify.plan.a", "notify.send.a.b.c.d", "dead.EVENTS.a", "rp.import-steps.$KV.import-steps.a", "rp.import-jobs.$KV.import-jobs.a",
+		"$JS.API.STREAM.DELETE.IMPORT_JOBS", "$JS.API.STREAM.PURGE.KV_recipes", "$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.UPDATE.KV_recipes",
+		"$JS.API.STREAM.MSG.DELETE.KV_recipes", "$JS.API.CONSUMER.CREATE.IMPORT_JOBS.mine", "$JS.API.CONSUMER.DELETE.IMPORT_JOBS.importer",
+		"$JS.API.STREAM.MSG.GET.DEAD", "$JS.API.STREAM.MSG.GET.KV_inbox", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a",
+	} {
+		if err := nc.Publish(subject, []byte("{}")); err != nil {
+			t.Error(err)
+		}
+		wantRefusal(t, nc, subject, denied)
+	}
+	for _, subject := range []string{">", "_INBOX_admin.>", "rp.enrich.>", "rp.recipes.>", "events.>", "jobs.import.>", "$SYS.>", "$JS.ACK.>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Error(err)
+		}
+		wantRefusal(t, nc, subject, denied)
+	}
+}
+
+func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan error) {
+	t.Helper()
+	if err := nc.Flush(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-denied:
+		if !strings.Contains(err.Error(), `"`+subject+`"`) {
+			t.Errorf("%s: %v", subject, err)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("it may use %s", subject)
+	}
+}

@@ -1,0 +1,2 @@
+// Package importer turns recipe videos and pages into recipes.
+package importer

@@ -1,0 +1,159 @@
+package importer
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// recipeService is a Recipe Service as the document has it, on a bad day: one call in five fails, half of these after they
+// were done, one in twenty is never answered, and others are done twice, or answered twice.
+type recipeService struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	calls   int
+	created int
+	foreign []string // calls that are not in the document
+	luck    *rand.Rand
+	recipes map[string]made                   // by job
+	twice   []string                          // jobs whose recipe was to be replaced by another
+	status  map[string]contracts.ImportStatus // by job
+}
+
+// made is a recipe that was created.
+type made struct{ id, ref, owner string }
+
+func newRecipeService(t *testing.T, seed uint64) *recipeService {
+	t.Helper()
+	s := &recipeService{
+		luck: rand.New(rand.NewPCG(seed, 1)), recipes: map[string]made{}, status: map[string]contracts.ImportStatus{},
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *recipeService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // by one that was killed
+	}
+	s.mu.Lock()
+	s.calls++
+	luck := s.luck.Float64()
+	s.mu.Unlock()
+	switch {
+	case luck < 0.05:
+		<-r.Context().Done()
+		return
+	case luck < 0.15:
+		http.Error(w, `{"error":"bad luck"}`, http.StatusInternalServerError)
+		return
+	}
+	status, answer := s.do(r, body)
+	switch {
+	case luck < 0.20:
+		http.Error(w, `{"error":"bad luck"}`, http.StatusBadGateway) // it was done all the same
+		return
+	case luck < 0.25:
+		panic(http.ErrAbortHandler) // so was this
+	case luck < 0.35:
+		status, answer = s.do(r, body)
+	case luck < 0.45:
+		answerTwice(w, status, answer)
+		return
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(answer))
+}
+
+// answerTwice sends an answer, and the same once more, which a client can take for that to its next question.
+func answerTwice(w http.ResponseWriter, status int, answer string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	text := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Length: %d\r\n\r\n%s", status, http.StatusText(status), len(answer), answer)
+	if _, err := io.WriteString(conn, text+text); err != nil {
+		return // it has had enough
+	}
+	for open := true; open; { // as that of a server would be
+		_, err := conn.Read(make([]byte, 1))
+		open = err == nil
+	}
+}
+
+// do is what the document says.
+func (s *recipeService) do(r *http.Request, body []byte) (status int, answer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Header.Get("X-Service-Token") != token {
+		return http.StatusUnauthorized, "{}"
+	}
+	job, call, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/internal/import-jobs/"), "/")
+	switch {
+	case r.Method == http.MethodPost && r.URL.Path == "/internal/recipes/from-import-job":
+		return s.create(body)
+	case r.Method == http.MethodGet && call == "":
+		known, ok := s.status[job]
+		if !ok {
+			return http.StatusNotFound, "{}"
+		}
+		data, err := json.Marshal(known)
+		if err != nil {
+			return http.StatusInternalServerError, "{}"
+		}
+		return http.StatusOK, string(data)
+	case r.Method == http.MethodPost && call == "status":
+		var told contracts.ImportStatus
+		if err := json.Unmarshal(body, &told); err != nil {
+			return http.StatusBadRequest, "{}"
+		}
+		told.JobID = job
+		s.status[job] = told
+		return http.StatusOK, "{}"
+	case r.Method == http.MethodPost && call == "transcript":
+		return http.StatusOK, "{}"
+	}
+	s.foreign = append(s.foreign, r.Method+" "+r.URL.Path)
+	return http.StatusNotFound, "{}"
+}
+
+func (s *recipeService) create(body []byte) (status int, answer string) {
+	var draft struct {
+		JobID     string `json:"job_id"`
+		OwnerID   string `json:"owner_id"`
+		SourceRef string `json:"source_ref"`
+	}
+	if err := json.Unmarshal(body, &draft); err != nil {
+		return http.StatusBadRequest, "{}"
+	}
+	known, ok := s.recipes[draft.JobID]
+	if !ok {
+		s.created++
+		known = made{id: fmt.Sprint("recipe-", s.created), ref: draft.SourceRef, owner: draft.OwnerID}
+		s.recipes[draft.JobID] = known
+	}
+	if known.ref != draft.SourceRef || known.owner != draft.OwnerID {
+		s.twice = append(s.twice, draft.JobID)
+	}
+	return http.StatusOK, fmt.Sprintf(`{"recipe_id":%q}`, known.id)
+}
+
+// ended says how a job ended for the service, and which recipe it has of it.
+func (s *recipeService) ended(job string) (contracts.ImportStatus, made) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status[job], s.recipes[job]
+}

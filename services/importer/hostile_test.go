@@ -1,0 +1,265 @@
+package importer_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// recorder is a program that is called like yt-dlp, and writes down what it is asked.
+const recorder = `#!/bin/sh
+case "$*" in *--version*) echo 2026.08.19; exit 0;; esac
+for argument; do echo "$argument"; done >> "ASKED"
+echo "ERROR: [youtube] x: Private video" >&2
+exit 1
+`
+
+// hostile is an importer that may dial 127.0.0.1 alone, with what is around it.
+type hostile struct {
+	*testing.T
+
+	asked    string // what yt-dlp was called with
+	importer *importer.Importer
+	js       jetstream.JetStream
+	marker   string // a file that nobody is to make
+	nc       *nats.Conn
+	private  string // a site that nobody is to reach
+	reached  atomic.Int64
+	site     string
+	temp     string
+	jobs     int
+}
+
+func newHostile(t *testing.T) *hostile {
+	t.Helper()
+	h := &hostile{T: t, temp: t.TempDir(), marker: filepath.Join(t.TempDir(), "marker")}
+	private := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { h.reached.Add(1) }))
+	private.Start()
+	t.Cleanup(private.Close)
+	h.private = strings.TrimPrefix(private.URL, "http://127.0.0.1")
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(site.Close)
+	h.site = site.URL
+	programs := t.TempDir()
+	h.asked = filepath.Join(programs, "asked")
+	script := strings.ReplaceAll(recorder, "ASKED", h.asked)
+	if err := os.WriteFile(filepath.Join(programs, "yt-dlp"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	srv := natstest.Server(t)
+	_, h.js = natstest.Connect(t, srv)
+	h.importer, h.nc = start(t, srv, func(c *importer.Config) {
+		c.AllowNetworks, c.TempDir = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}, h.temp
+		c.YouTube, c.YtDlp, c.SourceAttempts = true, filepath.Join(programs, "yt-dlp"), 1
+	})
+	return h
+}
+
+// ways hand a job in: over HTTP, over NATS, and through the stream, as the document has it. They return what the caller is
+// told, "" from the stream, which tells nobody.
+func (h *hostile) ways() map[string]func(body string) string {
+	return map[string]func(string) string{
+		"HTTP": func(body string) string {
+			resp, text := call(h.T, http.MethodPost, h.importer.URL()+"/v1/imports", body)
+			return fmt.Sprint(resp.StatusCode, " ", text)
+		},
+		"micro": func(body string) string {
+			reply, err := h.nc.Request("importer.v1.submit", []byte(body), time.Minute)
+			if err != nil {
+				h.Fatal(err)
+			}
+			return reply.Header.Get("Nats-Service-Error-Code") + " " + reply.Header.Get("Nats-Service-Error") + " " + string(reply.Data)
+		},
+		"stream": func(body string) string {
+			h.jobs++
+			if _, err := h.js.Publish(h.Context(), fmt.Sprint("jobs.import.normal.hostile-", h.jobs), []byte(body)); err != nil {
+				h.Fatal(err)
+			}
+			return ""
+		},
+	}
+}
+
+func request(id, kind, url string) string {
+	body, err := json.Marshal(contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url})
+	if err != nil {
+		panic(err) // of strings
+	}
+	return string(body)
+}
+
+func (h *hostile) letters() uint64 {
+	h.Helper()
+	dead, err := h.js.Stream(h.Context(), contracts.StreamDead)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return dead.CachedInfo().State.Msgs
+}
+
+// unharmed says that nothing has happened but what the importer is there for.
+func (h *hostile) unharmed() {
+	h.Helper()
+	if _, err := os.Stat(h.marker); err == nil {
+		h.Error("a command of a stranger was run")
+	}
+	if n := h.reached.Load(); n > 0 {
+		h.Errorf("%d requests reached a private address", n)
+	}
+	if entries, err := os.ReadDir(h.temp); err != nil || len(entries) > 0 {
+		h.Errorf("temporary files %v, %v", entries, err)
+	}
+}
+
+// A job id is a name and nothing else: what could be a path is refused by name, in all ways, and what is odd besides is a job
+// like any other, with a recipe of its own.
+func TestHostileJobIDs(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	refused := []string{
+		"..", "../../etc/passwd", "a/b", `a\b`, `..\..\x`, "/etc/passwd", "a\x00b", "a\nb", "a\x1bb", strings.Repeat("x", 10<<10),
+	}
+	odd := []string{
+		".", "*", ">", "jobs.import.>", "\u202eb", "a b", "שלום", "--exec=touch " + "x", "$(touch x)", "'; touch x #", "%2e%2e%2f", "a%00b", "?x=1#y", "<script>", strings.Repeat("y", 300),
+	}
+	for way, submit := range h.ways() {
+		for _, id := range refused {
+			if said := submit(request(id, "captions", h.site+"/a.vtt")); said != "" && (!strings.HasPrefix(said, "400") || !strings.Contains(said, "/job_id")) {
+				t.Errorf("%s: %.40q: %.200s", way, id, said)
+			}
+		}
+		for _, id := range odd {
+			id = way + id
+			if said := submit(request(id, "captions", h.site+"/a.vtt")); strings.Contains(said, "/job_id") {
+				t.Errorf("%s: %.40q: %.200s", way, id, said)
+			}
+		}
+	}
+	for way := range h.ways() {
+		for _, id := range odd {
+			id = way + id
+			eventually(t, fmt.Sprintf("job %.40q is READY", id), func() bool {
+				job, err := h.importer.Get(t.Context(), id)
+				return err == nil && job.Status == contracts.ImportReady && job.RecipeID == kvstore.RecipeID(id)
+			})
+		}
+	}
+	eventually(t, "what is no job is buried", func() bool { return h.letters() == uint64(len(refused)) })
+	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
+	if err != nil || len(list) != 3*len(odd) {
+		t.Errorf("%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
+	}
+	h.unharmed()
+}
+
+// An address is data: none is a file, an option, or a way into a private network, in whatever way it comes in.
+func TestHostileURLs(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	touch := "--exec=touch " + h.marker
+	private := func(host string) string { return "http://" + host + h.private + "/secret.vtt" }
+	cases := map[string][]string{ // by type, "" for what it looks like
+		"youtube": {
+			touch, "--exec", "--config-locations=/etc/passwd", "file:///etc/passwd", "ytsearch:cake", "https://www.youtube.com/watch?v=" + touch,
+			"https://www.youtube.com/watch?v=../../etc/pa", "https://www.youtube.com/watch?v=$(touch%20x)", "https://www.youtube.com.evil.test/watch?v=aaaaaaaaaaa",
+			"https://evil.test/?u=https://youtu.be/aaaaaaaaaaa", "https://youtu.be/aaaaaaaaaaa" + "bb", private("127.0.0.2"),
+		},
+		"captions": {
+			touch, "file:///etc/passwd", "file://localhost/etc/passwd", "FILE:/etc/passwd", "/etc/passwd", "../../etc/passwd", "ftp://a.test/x",
+			"javascript:alert(1)", "data:text/vtt,WEBVTT", "http://user:secret@a.test/x", "http://a.test/\r\nX: y", "http:///x", "http://" + strings.Repeat("a", 3000) + ".test/",
+			private("127.0.0.2"), private("[::1]"), private("[::ffff:127.0.0.2]"), private("0.0.0.0"), private("10.0.0.1"), "http://169.254.169.254/latest/meta-data",
+			h.site + "/a.vtt?to=" + private("127.0.0.2"), h.site + "/a.vtt?to=file:///etc/passwd", h.site + "/a.vtt?to=http://169.254.169.254/",
+			h.site + "/a.vtt?to=//127.0.0.2" + h.private,
+		},
+		"web":   {private("127.0.0.2"), h.site + "/?to=" + private("127.0.0.2"), "file:///etc/passwd"},
+		"photo": {private("127.0.0.2"), h.site + "/a.jpg?to=" + private("[::1]"), "file:///etc/passwd"},
+		"":      {touch, "file:///etc/passwd", private("127.0.0.2"), "https://youtu.be/--exec"},
+	}
+	var ids []string
+	unknown := 0
+	for way, submit := range h.ways() {
+		for kind, urls := range cases {
+			for n, url := range urls {
+				id := fmt.Sprint(way, "-", kind, "-", n)
+				said := submit(request(id, kind, url))
+				switch {
+				case strings.HasPrefix(said, "400") && strings.Contains(said, "/url"), strings.HasPrefix(said, "422") && strings.Contains(said, "code"):
+				case said == "" || strings.Contains(said, `"QUEUED"`):
+					ids = append(ids, id) // it fails when it is tried
+				default:
+					t.Errorf("%s: %.100q: %.200s", way, url, said)
+				}
+				job := contracts.ImportJob{JobID: id, OwnerID: "ada", SourceType: kind, URL: url}
+				if way == "stream" && job.Validate() != nil {
+					unknown++
+					ids = ids[:len(ids)-1] // no job
+				}
+			}
+		}
+	}
+	for _, id := range ids {
+		eventually(t, id+" has failed", func() bool {
+			job, err := h.importer.Get(t.Context(), id)
+			if err == nil && job.Status.Final() && (job.Status != contracts.ImportFailed || job.Code != contracts.CodeUnavailable) {
+				t.Fatalf("%s: %+v", id, job)
+			}
+			return err == nil && job.Status.Final()
+		})
+	}
+	eventually(t, "what is no job is buried", func() bool { return h.letters() == uint64(unknown) })
+	if data, err := os.ReadFile(h.asked); err == nil {
+		t.Errorf("yt-dlp was called:\n%s", data)
+	}
+	h.unharmed()
+}
+
+// A video may be called like an option. It is asked for by its address, behind what ends the options.
+func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
+	t.Parallel()
+	h := newHostile(t)
+	const id = "--netrc-cmd"
+	for way, submit := range h.ways() {
+		submit(request(way, "youtube", "https://youtu.be/"+id+"?x=--exec"))
+	}
+	for way := range h.ways() {
+		eventually(t, way+" has failed", func() bool {
+			job, err := h.importer.Get(t.Context(), way)
+			return err == nil && job.Code == contracts.CodePrivate
+		})
+	}
+	data, err := os.ReadFile(h.asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call := range strings.SplitSeq(strings.TrimSpace(string(data)), "--ignore-config\n") {
+		if call != "" && !strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id) {
+			t.Errorf("yt-dlp was called with\n%s", call)
+		}
+	}
+	if strings.Contains(string(data), "--exec") {
+		t.Errorf("yt-dlp was called with\n%s", data)
+	}
+	h.unharmed()
+}

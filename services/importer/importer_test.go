@@ -1,0 +1,394 @@
+package importer_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+const captions = `WEBVTT
+
+00:01.000 --> 00:05.000
+Today we make pancakes.
+
+00:05.000 --> 00:11.000
+Mix 2 cups of flour with 1 teaspoon of salt.
+
+00:11.000 --> 00:18.000
+Add 3 eggs and whisk until smooth.
+
+00:18.000 --> 00:25.000
+Pour the batter into a hot pan and fry for 2 minutes.
+`
+
+// videos is a site with caption files.
+type videos struct {
+	*httptest.Server
+
+	requests atomic.Int64
+}
+
+func newVideos(t *testing.T) *videos {
+	t.Helper()
+	v := &videos{}
+	v.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v.requests.Add(1)
+		if strings.HasSuffix(r.URL.Path, "/gone.vtt") {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "text/vtt")
+		_, _ = w.Write([]byte(captions))
+	}))
+	t.Cleanup(v.Close)
+	return v
+}
+
+func start(t *testing.T, srv *natsrun.Server, mutate ...func(*importer.Config)) (*importer.Importer, *nats.Conn) {
+	t.Helper()
+	nc, err := srv.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return startOver(t, nc, mutate...), nc
+}
+
+// startOver starts an importer over a connection.
+func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *importer.Importer {
+	t.Helper()
+	cfg := importer.Config{
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, CreateAssets: true, Listen: "127.0.0.1:0",
+		Logger: slog.New(slog.DiscardHandler), TempDir: t.TempDir(), Version: "1.2.3",
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	i, err := importer.Start(t.Context(), nc, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Stop(); err != nil {
+			t.Error(err)
+		}
+		client.CloseIdleConnections()
+	})
+	return i
+}
+
+// client makes the requests of the tests. Their contexts bound them.
+var client = &http.Client{}
+
+// reply is an answer without its body.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// call makes a request and reads its answer.
+func call(t *testing.T, method, url, body string, header ...string) (reply, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n+1 < len(header); n += 2 {
+		req.Header.Set(header[n], header[n+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header}, string(data)
+}
+
+func decode[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return v
+}
+
+// TestFromACaptionFileToARecipe goes the whole way over HTTP: submit, follow, get, and the recipe in every form.
+func TestFromACaptionFileToARecipe(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	i, _ := start(t, natstest.Server(t))
+	body := fmt.Sprintf(`{"owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/pancakes.vtt")
+
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", `"k1"`)
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("%d: %s", resp.StatusCode, text)
+	}
+	job := decode[importer.Job](t, text)
+	if resp.Header.Get("Location") != "/v1/imports/"+job.JobID || job.Status != contracts.ImportQueued {
+		t.Errorf("%v: %+v", resp.Header, job)
+	}
+	if resp, again := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Idempotency-Key", "k1"); resp.StatusCode != http.StatusOK ||
+		decode[importer.Job](t, again).JobID != job.JobID {
+		t.Errorf("once more: %d: %s", resp.StatusCode, again)
+	}
+
+	events := follow(t, i.URL()+"/v1/imports/"+job.JobID+"/events")
+	last := events[len(events)-1]
+	if last.job.Status != contracts.ImportReady || last.job.RecipeID != kvstore.RecipeID(job.JobID) {
+		t.Fatalf("last event: %+v", last.job)
+	}
+	if resp, _ := call(t, http.MethodGet, i.URL()+"/v1/imports/"+job.JobID+"/events", "", "Last-Event-ID", last.id); resp.StatusCode != http.StatusNoContent {
+		t.Errorf("a follower who knows the end gets %d", resp.StatusCode)
+	}
+
+	recipe := i.URL() + "/v1/recipes/" + last.job.RecipeID
+	_, text = call(t, http.MethodGet, recipe, "")
+	stored := decode[kvstore.Stored](t, text)
+	if len(stored.Recipe.Ingredients) < 3 || len(stored.Recipe.Steps) < 2 || stored.Recipe.Steps[0].Timestamp == nil || stored.OwnerID != "ada" {
+		t.Errorf("%s", text)
+	}
+	if _, text = call(t, http.MethodGet, recipe+"?format=schema.org", ""); !strings.Contains(text, `"@type": "Recipe"`) {
+		t.Errorf("%s", text)
+	}
+	if _, text = call(t, http.MethodGet, recipe+"?format=cooklang", ""); !strings.Contains(text, "flour{2%cup}") {
+		t.Errorf("%s", text)
+	}
+	_, text = call(t, http.MethodGet, i.URL()+"/v1/recipes?owner=ada&q=flour", "")
+	if list := decode[struct{ Recipes []kvstore.Summary }](t, text); len(list.Recipes) != 1 || list.Recipes[0].ID != last.job.RecipeID {
+		t.Errorf("%s", text)
+	}
+	if n := site.requests.Load(); n != 1 {
+		t.Errorf("the file was fetched %d times", n)
+	}
+}
+
+type event struct {
+	id  string
+	job importer.Job
+}
+
+// follow reads the events of a job to their end.
+func follow(t *testing.T, url string) []event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var events []event
+	var id string
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+		case "id":
+			id = value
+		case "data":
+			events = append(events, event{id, decode[importer.Job](t, value)})
+		}
+	}
+	if lines.Err() != nil || len(events) == 0 {
+		t.Fatalf("%d events: %v", len(events), lines.Err())
+	}
+	return events
+}
+
+func TestBadRequestsAreRefusedByName(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		text               string
+	}{
+		"no JSON":             {"POST", "/v1/imports", `{`, 400, "JSON"},
+		"nothing":             {"POST", "/v1/imports", `{}`, 400, "/owner_id"},
+		"path for an id":      {"POST", "/v1/imports", `{"job_id":"../x","owner_id":"a","url":"https://a.test/x.vtt"}`, 400, "/job_id"},
+		"a file":              {"POST", "/v1/imports", `{"owner_id":"a","url":"file:///etc/passwd"}`, 400, "/url"},
+		"an option":           {"POST", "/v1/imports", `{"owner_id":"a","url":"--exec=id"}`, 400, "/url"},
+		"no video":            {"POST", "/v1/imports", `{"owner_id":"a","source_type":"youtube","url":"https://a.test/x"}`, 422, `"code":`},
+		"too large":           {"POST", "/v1/imports", `{"owner_id":"` + strings.Repeat("a", 1<<20) + `"}`, 413, "16 KiB"},
+		"unknown job":         {"GET", "/v1/imports/none", "", 404, "no such job"},
+		"events of none":      {"GET", "/v1/imports/none/events", "", 404, "no such job"},
+		"cancel of none":      {"POST", "/v1/imports/none/cancel", "", 404, "no such job"},
+		"unknown recipe":      {"GET", "/v1/recipes/none", "", 404, "no such recipe"},
+		"recipes of nobody":   {"GET", "/v1/recipes?limit=0", "", 400, "?owner"},
+		"unknown route":       {"GET", "/v2", "", 404, "no such resource"},
+		"method not allowed":  {"PUT", "/v1/imports", "", 405, "POST"},
+		"wildcard for a job":  {"GET", "/v1/imports/*", "", 404, "no such job"},
+		"wildcard for a dish": {"GET", "/v1/recipes/%3E", "", 404, "no such recipe"},
+	} {
+		resp, text := call(t, c.method, i.URL()+c.path, c.body)
+		if resp.StatusCode != c.status || !strings.Contains(text, c.text) || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d: %s", name, resp.StatusCode, text)
+		}
+	}
+}
+
+func TestOperatorsAreAnswered(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	exports, err := export.Start(t.Context(), export.Config{Service: "importer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := exports.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Exports = exports })
+	for path, want := range map[string]string{"/health": `{"status":"healthy"}`, "/livez": "ok", "/version": "1.2.3"} {
+		if resp, text := call(t, http.MethodGet, i.URL()+path, ""); resp.StatusCode != http.StatusOK || strings.TrimSpace(text) != want {
+			t.Errorf("%s: %d %s", path, resp.StatusCode, text)
+		}
+	}
+	for name, want := range map[string]contracts.ImportState{"ok": contracts.ImportReady, "gone": contracts.ImportFailed} {
+		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
+			JobID: name, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt",
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last importer.Job
+		if err := i.Follow(t.Context(), name, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != want {
+			t.Errorf("%s: %+v, %v", name, last, err)
+		}
+	}
+	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK || !strings.Contains(text, "[+]worker ok") {
+		t.Errorf("a worker that has worked is not ready: %s", text)
+	}
+	_, text := call(t, http.MethodGet, i.URL()+"/metrics", "")
+	for _, want := range []string{
+		`importer_jobs_total{code="",`, `outcome="READY"`, `outcome="FAILED"`, `importer_step_duration_seconds_bucket{`, `step="transcript"`,
+		`step="extract"`, `step="create"`, `importer_job_duration_seconds_count{`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+}
+
+// A job of any priority is worked.
+func TestPriorities(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Listen = "-" })
+	for _, priority := range []contracts.ImportPriority{"", contracts.PriorityLow, contracts.PriorityNormal, contracts.PriorityHigh} {
+		id := "job-" + string(priority)
+		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
+			JobID: id, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt", Priority: priority,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last importer.Job
+		if err := i.Follow(t.Context(), id, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != contracts.ImportReady {
+			t.Errorf("%s: %+v, %v", id, last, err)
+		}
+	}
+}
+
+// The same over NATS, for which the nats command line is enough.
+func TestMicroService(t *testing.T) {
+	t.Parallel()
+	site := newVideos(t)
+	i, nc := start(t, natstest.Server(t), func(c *importer.Config) { c.Listen = "-" })
+	ask := func(subject, body string) (*nats.Msg, importer.Job) {
+		t.Helper()
+		reply, err := nc.RequestWithContext(t.Context(), subject, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var job importer.Job
+		if reply.Header.Get("Nats-Service-Error-Code") == "" {
+			job = decode[importer.Job](t, string(reply.Data))
+		}
+		return reply, job
+	}
+	submit := fmt.Sprintf(`{"job_id":"j1","owner_id":"ada","source_type":"captions","url":%q}`, site.URL+"/gone.vtt")
+	if reply, job := ask("importer.v1.submit", submit); job.Status != contracts.ImportQueued {
+		t.Fatalf("%v %s", reply.Header, reply.Data)
+	}
+	if err := i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, job := ask("importer.v1.get", `{"job_id":"j1"}`); job.Status != contracts.ImportFailed {
+		t.Errorf("%+v", job)
+	}
+	if _, job := ask("importer.v1.retry", `{"job_id":"j1"}`); job.Run != 2 {
+		t.Errorf("%+v", job)
+	}
+	for _, c := range [][3]string{
+		{"importer.v1.submit", `{}`, "400"},
+		{"importer.v1.get", `{}`, "400"},
+		{"importer.v1.get", `{"job_id":"none"}`, "404"},
+		{"importer.v1.submit", strings.Replace(submit, "ada", "eve", 1), "409"},
+	} {
+		if reply, _ := ask(c[0], c[1]); reply.Header.Get("Nats-Service-Error-Code") != c[2] {
+			t.Errorf("%s %s: %v %s", c[0], c[1], reply.Header, reply.Data)
+		}
+	}
+	if i.URL() != "" {
+		t.Errorf("it listens at %s", i.URL())
+	}
+}
+
+func TestMissingStreamsAreNamed(t *testing.T) {
+	t.Parallel()
+	nc, err := natstest.Server(t).Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_, err = importer.Start(t.Context(), nc, importer.Config{Listen: "-", TempDir: t.TempDir()})
+	for _, want := range []string{"IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// A program that YouTube needs and that is not there is a reason not to start.
+func TestWithoutYtDlpThereIsNoYouTube(t *testing.T) {
+	t.Parallel()
+	nc, err := natstest.Server(t).Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_, err = importer.Start(t.Context(), nc, importer.Config{
+		CreateAssets: true, Listen: "-", TempDir: t.TempDir(), YouTube: true, YtDlp: "/nonexistent/yt-dlp",
+	})
+	if err == nil || !strings.Contains(err.Error(), "yt-dlp") {
+		t.Errorf("it starts: %v", err)
+	}
+}

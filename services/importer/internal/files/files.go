@@ -1,0 +1,119 @@
+// Package files keeps what is handed in with a job, so that any worker can read it: in the bucket of shared steps, by the
+// SHA-256 of the content, once however often it is handed in.
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+const (
+	// step names a file among the shared steps.
+	step = "file-v1"
+
+	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
+	timeout = 10 * time.Second
+
+	// refresh is the share of its time after which a file that is handed in again is kept anew: whoever hands it in finds it
+	// there for a quarter of the time at least.
+	refresh = 0.5
+)
+
+// Config says how files are kept.
+type Config struct {
+	// Logger gets what nobody else is told. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// MaxBytes is how large a file may be. Required.
+	MaxBytes int64
+
+	// TTL is how long a file is kept, in whole seconds. Required.
+	TTL time.Duration
+}
+
+// Store keeps files. It is a [source.Files], and safe for concurrent use. Close ends it.
+type Store struct {
+	cfg    Config
+	flight *kvlock.Flight
+}
+
+var _ source.Files = (*Store)(nil)
+
+// Open binds to the bucket. Two round trips.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
+		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: timeout, Overflow: contracts.ObjectsImportSteps,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("importer: open the files: %w", err)
+	}
+	return &Store{cfg: cfg, flight: flight}, nil
+}
+
+// Close ends what the store does in the background.
+func (s *Store) Close() { s.flight.Close() }
+
+// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large. Two round trips,
+// one for content that is there already.
+func (s *Store) Put(ctx context.Context, name string, content []byte) (url string, err error) {
+	if int64(len(content)) > s.cfg.MaxBytes {
+		return "", s.tooLarge(len(content), nil)
+	}
+	file := contracts.NewFile(name, content)
+	key, err := keyOf(file.Digest)
+	if err != nil {
+		return "", err
+	}
+	_, err = s.flight.Do(ctx, key, func(context.Context) ([]byte, error) { return content, nil },
+		kvlock.DoOptions{Refresh: refresh, TTL: s.cfg.TTL})
+	switch {
+	case errors.Is(err, kvlock.ErrTooLarge):
+		return "", s.tooLarge(len(content), err)
+	case err != nil:
+		return "", fmt.Errorf("%w: keep a file: %w", cas.ErrUnavailable, err)
+	}
+	return file.URL(), nil
+}
+
+func (s *Store) tooLarge(size int, err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: the file has %d bytes, more than the store takes at once: %w", contracts.ErrTooLarge, size, err)
+	}
+	return fmt.Errorf("%w: the file has %d bytes, at most %d are taken", contracts.ErrTooLarge, size, s.cfg.MaxBytes)
+}
+
+// Get implements [source.Files]. One round trip.
+func (s *Store) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, error) {
+	key, err := keyOf(digest)
+	if err != nil {
+		return nil, err
+	}
+	slot, err := s.flight.Get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("importer: read a file back: %w", err)
+	}
+	if slot.State != kvlock.Done && slot.Value == nil || sha256.Sum256(slot.Value) != digest {
+		return nil, fmt.Errorf("%w: %x", source.ErrNoFile, digest)
+	}
+	return slot.Value, nil
+}
+
+func keyOf(digest [sha256.Size]byte) (string, error) {
+	key, err := contracts.ImportStepKey(hex.EncodeToString(digest[:]), step)
+	if err != nil {
+		return "", fmt.Errorf("importer: name a file: %w", err)
+	}
+	return key, nil
+}

@@ -1,0 +1,56 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// Config says what the API serves, and how.
+type Config struct {
+	// Files keeps sources that are handed in with a job. Defaults to none: they are refused.
+	Files Files
+
+	// Heartbeat is how often an idle event stream gets a comment, so that proxies keep it open.
+	// Defaults to 15 seconds.
+	Heartbeat time.Duration
+
+	// Recipes are read from here. Defaults to none: another service has them.
+	Recipes *kvstore.Store
+
+	// Router has the routes that every service has. Required.
+	Router *service.Router
+
+	// Service takes the jobs. Required.
+	Service *imports.Service
+}
+
+// API answers what is about jobs and recipes.
+type API struct {
+	Config
+
+	uploads chan struct{} // a place for each file that is in memory
+}
+
+// Add adds the routes to the router.
+func Add(cfg Config) {
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
+	a := &API{Config: cfg, uploads: make(chan struct{}, uploadsAtOnce)}
+	router := cfg.Router
+	router.Handle("POST /v1/imports", a.submit)
+	router.Handle("GET /v1/imports/{job}", a.get)
+	router.Handle("GET /v1/imports/{job}/events", a.events)
+	router.Handle("POST /v1/imports/{job}/cancel", change(cfg.Service.Cancel))
+	router.Handle("POST /v1/imports/{job}/retry", change(cfg.Service.Retry))
+	if cfg.Recipes != nil {
+		router.Handle("GET /v1/recipes", a.list)
+		router.Handle("GET /v1/recipes/{recipe}", a.recipe)
+	}
+	router.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		service.WriteJSON(w, http.StatusOK, map[string]string{"status": "healthy"})
+	})
+}

@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/imports"
+)
+
+// maxRequest bounds the body of a submission, which is a few ids and an address.
+const maxRequest = 16 << 10
+
+// maxKey bounds an Idempotency-Key.
+const maxKey = contracts.MaxID
+
+// submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key stands
+// for the job id of a body that has none. A body that is a form brings its source along, see upload.
+func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
+	read := decode
+	if isForm(r) {
+		read = a.upload
+	}
+	sub, err := read(w, r)
+	if err != nil {
+		return err
+	}
+	if sub.IdempotencyKey = unquote(r.Header.Get("Idempotency-Key")); len(sub.IdempotencyKey) > maxKey {
+		return &contracts.ValidationError{Type: "header", Fields: []contracts.FieldError{
+			{Path: "Idempotency-Key", Problem: fmt.Sprintf("must have at most %d bytes", maxKey)},
+		}}
+	}
+	job, created, err := a.Service.Submit(r.Context(), sub)
+	if err != nil {
+		return err
+	}
+	path := "/v1/imports/" + service.PathEscape(job.JobID)
+	w.Header().Set("Location", path)
+	w.Header().Set("Link", "<"+path+`/events>; rel="monitor"`)
+	status := http.StatusOK
+	if created {
+		status = http.StatusAccepted
+	}
+	service.WriteJSON(w, status, job)
+	return nil
+}
+
+// decode reads a submission that is JSON.
+func decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+	body, err := service.Body(w, r, maxRequest)
+	if err != nil {
+		return imports.Submission{}, err
+	}
+	return imports.DecodeSubmission(body)
+}
+
+// unquote takes the quotes off a key that is written as a structured field's string.
+func unquote(key string) string {
+	if len(key) > 1 && strings.HasPrefix(key, `"`) && strings.HasSuffix(key, `"`) {
+		return key[1 : len(key)-1]
+	}
+	return key
+}
+
+// get answers GET /v1/imports/{job}.
+func (a *API) get(w http.ResponseWriter, r *http.Request) error {
+	return change(a.Service.Get)(w, r)
+}
+
+// change answers what reads or changes a job with the job as it is then.
+func change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		job, err := do(r.Context(), r.PathValue("job"))
+		if err == nil {
+			service.WriteJSON(w, http.StatusOK, job)
+		}
+		return err
+	}
+}

@@ -1,0 +1,165 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer/internal/imports"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+var errFileTooLarge = fmt.Errorf("the file is over the limit of %d MiB: %w", maxFile>>20, service.ErrBodyTooLarge)
+
+// Files keeps what is handed in.
+type Files interface {
+	// Put keeps a file and returns its URL. The error wraps contracts.ErrTooLarge for one that is too large.
+	Put(ctx context.Context, name string, content []byte) (url string, err error)
+}
+
+const (
+	// maxFile bounds a file; what is larger is not read to its end.
+	maxFile = 8 << 20
+
+	// uploadsAtOnce bounds the files that are in memory at a time.
+	uploadsAtOnce = 8
+
+	formType = "multipart/form-data"
+)
+
+// isForm says that a request brings its source along.
+func isForm(r *http.Request) bool {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && kind == formType
+}
+
+// upload reads a submission whose source comes along: a form (RFC 7578) with the file in the field "file", and the
+// members of a submission in fields of their names. The file is kept.
+func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+	if a.Files == nil {
+		return imports.Submission{}, invalidField("file", "is not taken here: submit the URL of the source")
+	}
+	select {
+	case a.uploads <- struct{}{}:
+		defer func() { <-a.uploads }()
+	case <-r.Context().Done():
+		return imports.Submission{}, fmt.Errorf("importer: wait for room for a file: %w", context.Cause(r.Context()))
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxFile+maxRequest)
+	form, err := r.MultipartReader()
+	if err != nil {
+		return imports.Submission{}, errors.Join(service.ErrBody, err)
+	}
+	f := submissionForm{}
+	if err := f.read(form); err != nil {
+		return imports.Submission{}, err
+	}
+	if err := f.complete(); err != nil {
+		return imports.Submission{}, err
+	}
+	f.sub.URL, err = a.Files.Put(r.Context(), f.name, f.content)
+	return f.sub, err
+}
+
+// submissionForm is what was read of a form.
+type submissionForm struct {
+	content  []byte
+	found    bool
+	name     string
+	problems []contracts.FieldError
+	sub      imports.Submission
+}
+
+func (f *submissionForm) read(form *multipart.Reader) error {
+	for {
+		part, err := form.NextPart()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return uploadError(err)
+		}
+		if part.FormName() == "file" {
+			if f.found {
+				f.bad("file", "is there twice: one job has one source")
+			}
+			f.found, f.name = true, part.FileName()
+			if f.content, err = io.ReadAll(io.LimitReader(part, maxFile+1)); err != nil {
+				return uploadError(err)
+			}
+			continue
+		}
+		value, err := io.ReadAll(io.LimitReader(part, maxRequest+1))
+		if err != nil {
+			return uploadError(err)
+		}
+		f.set(part.FormName(), string(value))
+	}
+}
+
+// uploadError is what is wrong with a form that could not be read.
+func uploadError(err error) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return errFileTooLarge
+	}
+	return errors.Join(service.ErrBody, err)
+}
+
+func (f *submissionForm) bad(field, problem string) {
+	f.problems = append(f.problems, contracts.FieldError{Path: "/" + field, Problem: problem})
+}
+
+func (f *submissionForm) set(field, value string) {
+	switch field {
+	case "job_id":
+		f.sub.JobID = value
+	case "language":
+		f.sub.Language = value
+	case "owner_id":
+		f.sub.OwnerID = value
+	case "priority":
+		f.sub.Priority = contracts.ImportPriority(value)
+	case "source_type":
+		f.sub.SourceType = value
+	case "unique":
+		unique, err := strconv.ParseBool(value)
+		if err != nil {
+			f.bad(field, "must be true or false")
+		}
+		f.sub.Unique = unique
+	default:
+		f.bad(field[:min(len(field), 64)], "is not a field of a submission with a file")
+	}
+}
+
+// complete checks the form before its file is kept.
+func (f *submissionForm) complete() error {
+	switch {
+	case !f.found:
+		f.bad("file", "is required")
+	case len(f.content) > maxFile:
+		return errFileTooLarge
+	case len(f.content) == 0:
+		f.bad("file", "is empty")
+	}
+	if f.sub.SourceType == "" {
+		f.sub.SourceType = source.KindOf(f.name, f.content)
+	}
+	if len(f.problems) > 0 {
+		return &contracts.ValidationError{Type: "form", Fields: f.problems}
+	}
+	checked := f.sub
+	checked.URL = contracts.NewFile(f.name, f.content).URL()
+	return checked.Validate()
+}
+
+func invalidField(field, problem string) error {
+	return &contracts.ValidationError{Type: "form", Fields: []contracts.FieldError{{Path: "/" + field, Problem: problem}}}
+}

@@ -1,0 +1,125 @@
+package imports
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/internal/retry"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+// Retries of the operations of an attempt, as they were asked for.
+var (
+	retryExtract = retry.Policy{Retries: 2, Base: 2 * time.Second}
+	retryStatus  = retry.Policy{Retries: 3, Base: 500 * time.Millisecond}
+	retryCreate  = retry.Policy{Retries: 3, Base: time.Second}
+)
+
+// Config says how a [Service] works.
+type Config struct {
+	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
+	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
+	ClaimTTL time.Duration
+
+	// Extractor makes recipes of what sources say. Required.
+	Extractor Extractor
+
+	// ExtractTTL is how long what was extracted from a transcript is kept for other jobs, in whole seconds.
+	// Defaults to 7 days.
+	ExtractTTL time.Duration
+
+	// Fetcher fetches sources. Required.
+	Fetcher source.Fetcher
+
+	// Inject writes trace context into the headers of a job. Defaults to none.
+	Inject func(ctx context.Context, header nats.Header)
+
+	// Logger gets the events of this package. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Meter makes the instruments. Defaults to one that measures nothing.
+	Meter metric.Meter
+
+	// Observe is told what happens to shared steps. Defaults to nothing.
+	Observe func(context.Context, kvlock.Event)
+
+	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
+	Passed func(point string)
+
+	// SourceAttempts is after how many attempts a failure that may pass is final. Defaults to 5.
+	SourceAttempts int
+
+	// StateTTL is how long the state of a job is kept after its last change, in whole seconds. Defaults to 30 days.
+	StateTTL time.Duration
+
+	// Store takes the recipes. Required.
+	Store store.Store
+
+	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
+	TranscriptTTL time.Duration
+
+	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It is for jobs
+	// that are submitted, not for those that are published. Defaults to false: whoever submits says.
+	Unique bool
+}
+
+// Extractor is an extractor and what its results depend on.
+type Extractor struct {
+	extract.Extractor
+
+	// Name is what it is called: rules, orchestrator or openai.
+	Name string
+
+	// Version changes when its results do: the version of its rules, or the far side, the model and the prompt.
+	Version string
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.ClaimTTL = cmp.Or(cfg.ClaimTTL, 15*time.Second)
+	cfg.ExtractTTL = cmp.Or(cfg.ExtractTTL, 7*24*time.Hour)
+	cfg.SourceAttempts = cmp.Or(cfg.SourceAttempts, 5)
+	cfg.StateTTL = cmp.Or(cfg.StateTTL, 30*24*time.Hour)
+	cfg.TranscriptTTL = cmp.Or(cfg.TranscriptTTL, 7*24*time.Hour)
+	if cfg.Inject == nil {
+		cfg.Inject = func(context.Context, nats.Header) {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noop.Meter{}
+	}
+	return cfg
+}
+
+// Validate reports everything that is wrong at once, but for parts that are missing, which New does.
+func (cfg Config) Validate() error {
+	cfg = cfg.withDefaults()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("importer: "+format, args...)) }
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ClaimTTL", cfg.ClaimTTL}, {"ExtractTTL", cfg.ExtractTTL}, {"StateTTL", cfg.StateTTL}, {"TranscriptTTL", cfg.TranscriptTTL},
+	} {
+		if d.value < time.Second || d.value%time.Second != 0 {
+			bad("%s is %s: want whole seconds, at least 1s", d.name, d.value)
+		}
+	}
+	if cfg.SourceAttempts < 1 || cfg.SourceAttempts > jobAttempts {
+		bad("SourceAttempts is %d: want 1 to %d", cfg.SourceAttempts, jobAttempts)
+	}
+	return errors.Join(errs...)
+}

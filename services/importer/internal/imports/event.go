@@ -1,0 +1,32 @@
+package imports
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Event is the name of a log event: the attribute "event" of a log line.
+type Event string
+
+// The log events, and what they carry beside job_id. None carries text of a source.
+const (
+	EventStarted     Event = "import_started"     // url, attempt, run
+	EventSkipped     Event = "import_skipped"     // status: the job has ended already
+	EventTranscript  Event = "transcript_fetched" // source_id, segments, elapsed, shared
+	EventExtracted   Event = "recipe_extracted"   // extractor, ingredients, steps, elapsed, shared
+	EventCreated     Event = "recipe_created"     // recipe_id, elapsed
+	EventReady       Event = "import_ready"       // recipe_id, elapsed
+	EventFailed      Event = "import_failed"      // code, step, attempt, error
+	EventRetry       Event = "operation_retried"  // operation, attempt, pause, error
+	EventPutOff      Event = "import_put_off"     // code, step, attempt, error: another attempt follows
+	EventInterrupted Event = "import_interrupted" // the worker stops, or lost the job
+	EventUntold      Event = "status_untold"      // status, error: the store does not know, and will be told later
+)
+
+func (s *Service) log(ctx context.Context, level slog.Level, event Event, jobID string, attrs ...slog.Attr) {
+	if !s.logger.Enabled(ctx, level) {
+		return
+	}
+	all := append([]slog.Attr{slog.String("event", string(event)), slog.String("job_id", jobID)}, attrs...)
+	s.logger.LogAttrs(ctx, level, string(event), all...) //nolint:sloglint // the name of the event
+}

@@ -1,0 +1,352 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+var errFar = errors.New("the far side is out of order")
+
+type fetchFunc = func(context.Context, source.Request, func(string, float64)) (*source.Material, error)
+
+func fetchFails(err error) fetchFunc {
+	return func(context.Context, source.Request, func(string, float64)) (*source.Material, error) {
+		return nil, err
+	}
+}
+
+func extractFails(err error) func(context.Context, extract.Input) (recipe.Recipe, error) {
+	return func(context.Context, extract.Input) (recipe.Recipe, error) { return recipe.Recipe{}, err }
+}
+
+// TestFailuresAreToldByCodeAndMessage makes each step fail in each way. What may pass is tried again as often as is
+// documented before it is told, and ends in the dead letters; what will not pass is told at once and does not. Time is fake.
+func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
+	const noCaptions = "No transcript available - this video may not have captions enabled"
+	for name, c := range map[string]struct {
+		sabotage  func(*instance)
+		code      contracts.ImportCode
+		message   string
+		step      string
+		attempts  int
+		letters   uint64
+		fetches   int
+		extracted int
+	}{
+		"no captions": {
+			sabotage: func(i *instance) {
+				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeNoCaptions, Message: noCaptions})
+			},
+			code: contracts.CodeNoCaptions, message: noCaptions, step: stepTranscript, attempts: 1, fetches: 1,
+		},
+		"unsupported address": {
+			sabotage: func(*instance) {},
+			code:     contracts.CodeUnavailable, message: "This address is not supported", attempts: 1,
+		},
+		"rate limited": {
+			sabotage: func(i *instance) {
+				i.far.fetch = fetchFails(&source.Error{Code: contracts.CodeRateLimited, Retryable: true, RetryAfter: time.Minute, Message: "slow down"})
+			},
+			code: contracts.CodeRateLimited, message: "slow down", step: stepTranscript, attempts: 5, letters: 1, fetches: 5,
+		},
+		"extraction fails": {
+			sabotage: func(i *instance) { i.chef.extract = extractFails(errFar) },
+			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: something went wrong", step: stepExtract, attempts: 1,
+			letters: 1, fetches: 1, extracted: 3,
+		},
+		"extractor refuses": {
+			sabotage: func(i *instance) { i.chef.extract = extractFails(extract.Failed(false, errFar, "the model refused")) },
+			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: the model refused", step: stepExtract, attempts: 1,
+			fetches: 1, extracted: 1,
+		},
+		"recipe without steps": {
+			sabotage: func(i *instance) {
+				i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
+					r := soup(in)
+					r.Steps = nil
+					return r, nil
+				}
+			},
+			code: contracts.CodeInvalidRecipe, message: "Invalid recipe data from AI", step: stepExtract, attempts: 1, fetches: 1, extracted: 1,
+		},
+		"no recipe": {
+			sabotage: func(i *instance) { i.chef.extract = extractFails(fmt.Errorf("rules: %w", extract.ErrNoRecipe)) },
+			code:     contracts.CodeExtractionFailed, message: "AI extraction failed: no recipe was found in the source", step: stepExtract,
+			attempts: 1, fetches: 1, extracted: 1,
+		},
+		"store fails": {
+			sabotage: func(i *instance) {
+				i.keeper.create = func(context.Context, store.Draft) error {
+					return &store.Error{Op: "create recipe", Status: 503, Retryable: true, Err: errFar}
+				}
+			},
+			code:    contracts.CodeStoreFailed,
+			message: "Failed to create recipe: create recipe: the store answered 503: the far side is out of order",
+			step:    stepCreate, attempts: 1, letters: 1, fetches: 1, extracted: 1,
+		},
+		"status cannot be told": {
+			sabotage: func(i *instance) {
+				i.keeper.setStatus = func(s contracts.ImportStatus) error {
+					if s.Status == contracts.ImportRunning {
+						return errFar
+					}
+					return nil
+				}
+			},
+			code: contracts.CodeStoreFailed, message: "Status update failed: the far side is out of order", attempts: 1, letters: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				i := newInstance(t, srv)
+				c.sabotage(i)
+				i.work(t)
+				url := "v1"
+				if name == "unsupported address" {
+					url = "unsupported"
+				}
+				i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
+				j := i.until(t, "j1")
+				if j.Status != contracts.ImportFailed || j.Code != c.code || j.Error != c.message || j.Step != c.step || j.Attempt != c.attempts {
+					t.Errorf("failed as %+v", j.ImportStatus)
+				}
+				if letters := i.settled(t); letters != c.letters {
+					t.Errorf("%d dead letters, want %d", letters, c.letters)
+				}
+				if i.far.total() != c.fetches || i.chef.total() != c.extracted {
+					t.Errorf("%d fetches, %d extractions", i.far.total(), i.chef.total())
+				}
+				told := i.keeper.toldOf("j1")
+				if told[len(told)-1] != contracts.ImportFailed {
+					t.Errorf("the store was told %v", told)
+				}
+			})
+		})
+	}
+}
+
+// What passes by itself is not told as a failure, and what was done before is not done again.
+func TestWhatPassesIsTriedAgain(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		i.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+			if i.far.total() < 3 {
+				return nil, &source.Error{Code: contracts.CodeNetwork, Retryable: true, Message: "no way there"}
+			}
+			return video(req.URL), nil
+		}
+		i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
+			if i.chef.total() < 3 {
+				return recipe.Recipe{}, errFar
+			}
+			return soup(in), nil
+		}
+		creates := 0
+		i.keeper.create = func(context.Context, store.Draft) error {
+			creates++
+			if creates < 4 {
+				return errFar
+			}
+			return nil
+		}
+		i.work(t)
+		i.submit(t, job("j1", "v1"))
+		i.ready(t, "j1")
+		if letters := i.settled(t); letters != 0 {
+			t.Errorf("%d dead letters", letters)
+		}
+		if got := i.Stats(); got.TranscriptFetches != 3 || got.Extractions != 3 || got.Ready != 1 || got.Failed != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// The recipe exists and the store cannot be told: it is told as soon as it can be, and the recipe is not made again.
+func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		back := time.Now().Add(10 * time.Minute)
+		i.keeper.setStatus = func(s contracts.ImportStatus) error {
+			if s.Status == contracts.ImportReady && time.Now().Before(back) {
+				return errFar
+			}
+			return nil
+		}
+		i.work(t)
+		i.submit(t, job("j1", "v1"))
+		i.ready(t, "j1")
+		i.settledAfter(t, time.Hour)
+		told := i.keeper.toldOf("j1")
+		if told[len(told)-1] != contracts.ImportReady {
+			t.Errorf("the store was told %v", told)
+		}
+		if i.keeper.created["j1"] != 1 || i.far.total() != 1 {
+			t.Errorf("%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())
+		}
+	})
+}
+
+// settledAfter lets fake time pass until the queue is empty.
+func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; {
+		stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stream.CachedInfo().State.Msgs == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d jobs are left after %s", stream.CachedInfo().State.Msgs, limit)
+		}
+		pauseFor(t.Context(), time.Second)
+	}
+}
+
+// What the store knows to have ended is not worked, as far as the store says so.
+func TestWhatTheStoreKnowsToHaveEndedIsSkipped(t *testing.T) {
+	t.Parallel()
+	for _, known := range []contracts.ImportStatus{
+		{Status: contracts.ImportReady, RecipeID: "r-7"}, {Status: contracts.ImportFailed, Error: "gone"},
+	} {
+		i := newInstance(t, natstest.Server(t))
+		i.keeper.status = func() (*contracts.ImportStatus, error) { return &known, nil }
+		i.work(t)
+		i.submit(t, job("j1", "v1"))
+		j := i.until(t, "j1")
+		if j.Status != known.Status || j.RecipeID != known.RecipeID || j.Error != known.Error || i.far.total() != 0 {
+			t.Errorf("%+v after %d fetches", j, i.far.total())
+		}
+	}
+	i := newInstance(t, natstest.Server(t))
+	i.keeper.status = func() (*contracts.ImportStatus, error) { return nil, errFar }
+	i.work(t)
+	i.submit(t, job("j1", "v1"))
+	i.ready(t, "j1")
+}
+
+func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t))
+	i.submit(t, job("j1", "v1"))
+	if _, _, err := i.Submit(t.Context(), Submission{ImportJob: job("j1", "v2")}); !errors.Is(err, ErrMismatch) {
+		t.Errorf("submitted: %v", err)
+	}
+	i.publish(t, "jobs.import.normal.j1", "", bodyOf(job("j1", "v2")))
+	i.work(t)
+	if stored := i.ready(t, "j1"); !strings.HasSuffix(stored.Recipe.Source.Ref, "v1") {
+		t.Errorf("recipe of %s", stored.Recipe.Source.Ref)
+	}
+	if letters := i.settled(t); letters != 1 {
+		t.Errorf("%d dead letters", letters)
+	}
+}
+
+// A message that nobody can read blocks nobody.
+func TestUnreadableMessagesAreBuried(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t))
+	bad := []string{
+		`{`, `{"job_id":"../../etc","owner_id":"a","url":"https://videos.test/v"}`, `{"job_id":"j","owner_id":"a","url":"file:///etc/passwd"}`,
+		`{"job_id":"a/b","owner_id":"a","url":"https://videos.test/v"}`, `{"job_id":"j"}`,
+	}
+	for n, body := range bad {
+		i.publish(t, fmt.Sprintf("jobs.import.normal.bad%d", n), "", body)
+	}
+	i.work(t)
+	i.submit(t, job("j1", "v1"))
+	i.ready(t, "j1")
+	if letters := i.settled(t); letters != uint64(len(bad)) {
+		t.Errorf("%d dead letters", letters)
+	}
+}
+
+func TestCancelBeforeAndDuring(t *testing.T) {
+	t.Parallel()
+	i := newInstance(t, natstest.Server(t))
+	begun := make(chan struct{})
+	i.far.fetch = func(ctx context.Context, _ source.Request, _ func(string, float64)) (*source.Material, error) {
+		close(begun)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	i.submit(t, job("queued", "v1"))
+	if j, err := i.Cancel(t.Context(), "queued"); err != nil || j.Code != contracts.CodeCancelled {
+		t.Errorf("%+v, %v", j, err)
+	}
+	i.work(t)
+	i.submit(t, job("running", "v2"))
+	<-begun
+	if _, err := i.Cancel(t.Context(), "running"); err != nil {
+		t.Fatal(err)
+	}
+	if letters := i.settled(t); letters != 0 {
+		t.Errorf("%d dead letters", letters)
+	}
+	for _, id := range []string{"queued", "running"} {
+		if j := i.until(t, id); j.Status != contracts.ImportFailed || j.Code != contracts.CodeCancelled {
+			t.Errorf("%+v", j)
+		}
+		if told := i.keeper.toldOf(id); len(told) == 0 || told[len(told)-1] != contracts.ImportFailed {
+			t.Errorf("the store was told %v of %s", told, id)
+		}
+	}
+	if i.far.total() != 1 {
+		t.Errorf("%d fetches", i.far.total())
+	}
+	if _, err := i.Cancel(t.Context(), "nobody"); !errors.Is(err, ErrUnknownJob) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// A job that failed runs again when somebody asks for it, and only then. Time is fake: what failed is kept for a while.
+func TestRetryIsAnotherRun(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		i.chef.extract = func(_ context.Context, in extract.Input) (recipe.Recipe, error) {
+			if i.chef.total() == 1 {
+				return recipe.Recipe{}, extract.Failed(false, errFar, "the model refused")
+			}
+			return soup(in), nil
+		}
+		i.work(t)
+		req := job("j1", "v1")
+		i.submit(t, req)
+		if j := i.until(t, "j1"); j.Status != contracts.ImportFailed {
+			t.Fatalf("%+v", j)
+		}
+		pauseFor(t.Context(), time.Minute)
+		i.publish(t, "jobs.import.normal.j1", "again", bodyOf(req)) // is no retry
+		i.submit(t, req)                                            // nor is this
+		i.settled(t)
+		if n := i.chef.total(); n != 1 {
+			t.Errorf("%d extractions", n)
+		}
+		if j, err := i.Retry(t.Context(), "j1"); err != nil || j.Status != contracts.ImportQueued || j.Run != 2 {
+			t.Errorf("%+v, %v", j, err)
+		}
+		i.ready(t, "j1")
+		if i.far.total() != 1 {
+			t.Errorf("the transcript was fetched %d times", i.far.total())
+		}
+		if _, err := i.Retry(t.Context(), "j1"); !errors.Is(err, ErrNotFailed) {
+			t.Errorf("retried: %v", err)
+		}
+		if _, err := i.Cancel(t.Context(), "j1"); !errors.Is(err, ErrFinal) {
+			t.Errorf("cancelled: %v", err)
+		}
+	})
+}

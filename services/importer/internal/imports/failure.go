@@ -1,0 +1,132 @@
+package imports
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+// FailedError is why an attempt failed: what a person and a program are told of it.
+type FailedError struct {
+	Code    contracts.ImportCode
+	Message string
+
+	// Retryable says that it may pass; RetryAfter is how long to wait then, 0 for what is usual.
+	Retryable  bool
+	RetryAfter time.Duration
+
+	// Exhausted says that it was tried as often as it is to be: the job fails now.
+	Exhausted bool
+
+	Err error
+}
+
+// Error implements error.
+func (f *FailedError) Error() string { return f.Message }
+
+// Unwrap returns the cause.
+func (f *FailedError) Unwrap() error { return f.Err }
+
+// maxMessage bounds a message, which goes into a record, a log line and the reason of a claim.
+const maxMessage = 500
+
+// failureOf sorts an error of a step.
+func failureOf(err error) *FailedError {
+	if f, ok := errors.AsType[*FailedError](err); ok {
+		return f
+	}
+	if e, ok := errors.AsType[*source.Error](err); ok {
+		return &FailedError{
+			Code: e.Code, Message: limit(cmp.Or(e.Message, e.Error())), Retryable: e.Retryable, RetryAfter: e.RetryAfter, Err: err,
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
+	}
+	return &FailedError{Code: contracts.CodeCrashed, Message: limit("The import failed: " + err.Error()), Retryable: true, Err: err}
+}
+
+func storeFailure(prefix string, err error) *FailedError {
+	return &FailedError{
+		Code: contracts.CodeStoreFailed, Message: limit(prefix + err.Error()), Retryable: store.Retryable(err), Exhausted: true, Err: err,
+	}
+}
+
+// limit makes a text fit to be shown: one line of valid UTF-8 that is not too long.
+func limit(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
+	if len(text) <= maxMessage {
+		return text
+	}
+	end := maxMessage - len("…")
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+// carried is a failure on its way through a kvlock.Flight: those who wait in other processes get its text alone, so the
+// text holds all of it.
+type carried struct {
+	Code       contracts.ImportCode `json:"code"`
+	Message    string               `json:"message"`
+	Retryable  bool                 `json:"retryable,omitempty"`
+	RetryAfter time.Duration        `json:"retry_after,omitempty"`
+	Exhausted  bool                 `json:"exhausted,omitempty"`
+
+	err error
+}
+
+func carry(err error) error {
+	f := failureOf(err)
+	return &carried{Code: f.Code, Message: f.Message, Retryable: f.Retryable, RetryAfter: f.RetryAfter, Exhausted: f.Exhausted, err: err}
+}
+
+// Error implements error.
+func (c *carried) Error() string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return c.Message
+	}
+	return string(data)
+}
+
+// Unwrap returns the cause.
+func (c *carried) Unwrap() error { return c.err }
+
+// arrived is the failure that was carried, or the error of the Flight itself.
+func arrived(err error) error {
+	if c, ok := errors.AsType[*carried](err); ok {
+		return c.failure(c.err)
+	}
+	if failed, ok := errors.AsType[*kvlock.FailedError](err); ok {
+		var c carried
+		if json.Unmarshal([]byte(failed.Reason), &c) == nil && c.Code != "" {
+			return c.failure(err)
+		}
+	}
+	return err
+}
+
+func (c *carried) failure(err error) *FailedError {
+	return &FailedError{Code: c.Code, Message: c.Message, Retryable: c.Retryable, RetryAfter: c.RetryAfter, Exhausted: c.Exhausted, Err: err}
+}
+
+// finalTTL is for how long a failure that will not pass is kept for others who ask for the same source.
+const finalTTL = 30 * time.Second
+
+func failureTTL(err error) time.Duration {
+	if c, ok := errors.AsType[*carried](err); ok && !c.Retryable {
+		return finalTTL
+	}
+	return 0
+}

@@ -1,0 +1,160 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// recheck is after how long a subscriber looks by itself: a push that was lost delays it by so much.
+const recheck = 2 * time.Second
+
+// hub tells those who wait that a job's record was changed: one subscription for all of them.
+type hub struct {
+	subscription *nats.Subscription
+	prefix       string
+
+	mu     sync.Mutex
+	closed bool
+	waits  map[string]map[chan struct{}]bool // by key
+}
+
+func newHub(nc *nats.Conn) (*hub, error) {
+	h := &hub{prefix: contracts.RepublishSubject(contracts.BucketImportJobs, ""), waits: map[string]map[chan struct{}]bool{}}
+	var err error
+	h.subscription, err = nc.Subscribe(h.prefix+"*", func(m *nats.Msg) { h.changed(strings.TrimPrefix(m.Subject, h.prefix)) })
+	if err != nil {
+		return nil, fmt.Errorf("importer: subscribe to changes of jobs: %w", err)
+	}
+	return h, nil
+}
+
+func (h *hub) close() error {
+	h.mu.Lock()
+	h.closed = true
+	for _, chans := range h.waits {
+		for c := range chans {
+			close(c)
+		}
+	}
+	clear(h.waits)
+	h.mu.Unlock()
+	err := h.subscription.Unsubscribe()
+	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+		return fmt.Errorf("importer: end the subscription to changes of jobs: %w", err)
+	}
+	return nil
+}
+
+func (h *hub) changed(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.waits[key] {
+		select {
+		case c <- struct{}{}:
+		default: // it has been told and did not look yet
+		}
+	}
+}
+
+// listen returns a channel that is told of changes of a key, and closed with the hub.
+func (h *hub) listen(key string) (told chan struct{}, stop func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan struct{}, 1)
+	if h.closed {
+		close(c)
+		return c, func() {}
+	}
+	if h.waits[key] == nil {
+		h.waits[key] = map[chan struct{}]bool{}
+	}
+	h.waits[key][c] = true
+	return c, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.waits[key], c)
+		if len(h.waits[key]) == 0 {
+			delete(h.waits, key)
+		}
+	}
+}
+
+// ErrClosed is returned to those who wait when the service stops.
+var ErrClosed = errors.New("importer: the service is stopping")
+
+// Subscription follows one job. Close ends it.
+type Subscription struct {
+	service *Service
+	jobID   string
+	told    chan struct{}
+	stop    func()
+	seen    uint64
+	over    bool
+}
+
+// Subscribe follows a job from the change that was seen last, 0 for none. The error wraps ErrUnknownJob when there is
+// no such job. One round trip.
+func (s *Service) Subscribe(ctx context.Context, jobID string, seen uint64) (*Subscription, error) {
+	key, err := contracts.ImportJobKey(jobID)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnknownJob, err)
+	}
+	told, stop := s.hub.listen(key)
+	r, _, err := s.read(ctx, jobID)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	sub := &Subscription{service: s, jobID: jobID, told: told, stop: stop, seen: seen}
+	sub.over = r.Status.Final() && r.Changes == seen
+	return sub, nil
+}
+
+// Over reports whether the job has ended and that was seen already.
+func (u *Subscription) Over() bool { return u.over }
+
+// Close ends the subscription.
+func (u *Subscription) Close() { u.stop() }
+
+// Next returns the job when it is not as it was seen last: at once the first time, as a rule. States that came and went
+// in between are left out. change identifies what was seen. One round trip for each change, and one every two seconds.
+func (u *Subscription) Next(ctx context.Context) (job Job, change uint64, err error) {
+	for {
+		r, _, err := u.service.read(ctx, u.jobID)
+		if err != nil {
+			return Job{}, 0, err
+		}
+		if r.Changes != u.seen {
+			u.seen, u.over = r.Changes, r.Status.Final()
+			return r.Job, r.Changes, nil
+		}
+		if err := u.wait(ctx); err != nil {
+			return Job{}, 0, err
+		}
+	}
+}
+
+func (u *Subscription) wait(ctx context.Context) error {
+	timer := time.NewTimer(recheck + rand.N(recheck/4)) //nolint:gosec // spreads load, guards nothing
+	defer timer.Stop()
+	select {
+	case _, open := <-u.told:
+		if !open {
+			return ErrClosed
+		}
+		return nil
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,175 @@
+package imports
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+var (
+	// ErrUnknownJob is returned when there is no state of a job.
+	ErrUnknownJob = errors.New("importer: there is no such job")
+
+	// ErrMismatch is returned for a job whose id is that of another one: with another owner, source, type or language.
+	ErrMismatch = errors.New("importer: another job has this id")
+
+	// ErrFinal is returned when a job that has ended is cancelled.
+	ErrFinal = errors.New("importer: the job has ended")
+
+	// ErrNotFailed is returned when a job that did not fail is to be retried.
+	ErrNotFailed = errors.New("importer: only a job that failed can be retried")
+)
+
+// Job is a job and where it stands.
+type Job struct {
+	contracts.ImportStatus
+
+	OwnerID     string                   `json:"owner_id"`
+	SourceType  string                   `json:"source_type,omitempty"`
+	URL         string                   `json:"url"`
+	Language    string                   `json:"language,omitempty"`
+	Priority    contracts.ImportPriority `json:"priority,omitempty"`
+	RequestedAt time.Time                `json:"requested_at,omitzero"`
+
+	// SourceID is what the source is, whichever of its addresses was given.
+	SourceID string `json:"source_id,omitempty"`
+
+	// Retryable says of a failed job that it may go better another time.
+	Retryable bool `json:"retryable,omitempty"`
+
+	// Run counts how often the job was started by somebody, from 1.
+	Run int `json:"run"`
+
+	// Title is the recipe's, or before there is one the source's.
+	Title string `json:"title,omitempty"`
+
+	// Warnings are those of the recipe.
+	Warnings []recipe.Warning `json:"warnings,omitempty"`
+
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func (j *Job) request() contracts.ImportJob {
+	return contracts.ImportJob{
+		JobID: j.JobID, OwnerID: j.OwnerID, SourceType: j.SourceType, URL: j.URL, Language: j.Language, Priority: j.Priority,
+		RequestedAt: j.RequestedAt,
+	}
+}
+
+// same says that a request is the one that the job was made from.
+func (j *Job) same(req contracts.ImportJob) bool {
+	return j.OwnerID == req.OwnerID && j.URL == req.URL && j.SourceType == req.SourceType && j.Language == req.Language
+}
+
+// record is the state of a job as it is kept.
+type record struct {
+	Job
+
+	// Told says that the store knows of the final state.
+	Told bool `json:"told,omitempty"`
+
+	// Exhausted says of a failed job that it belongs into the dead letters.
+	Exhausted bool `json:"exhausted,omitempty"`
+
+	// Message is the position in the stream of the message whose handling ended the job.
+	Message uint64 `json:"message,omitempty"`
+
+	// Changes counts the changes that those who follow the job are told of.
+	Changes uint64 `json:"changes"`
+
+	// Mark makes every write of a record another one.
+	Mark string `json:"mark"`
+}
+
+func newRecord(req contracts.ImportJob, sourceID string, now time.Time) record {
+	return record{Job: Job{
+		ImportStatus: contracts.ImportStatus{JobID: req.JobID, Status: contracts.ImportQueued, UpdatedAt: now},
+		OwnerID:      req.OwnerID, SourceType: req.SourceType, URL: req.URL, Language: req.Language, Priority: req.Priority,
+		RequestedAt: req.RequestedAt,
+		SourceID:    sourceID, Run: 1, CreatedAt: now,
+	}}
+}
+
+// enter sets the status and clears what belonged to the one before.
+func (r *record) enter(status contracts.ImportState, attempt int) {
+	r.ImportStatus = contracts.ImportStatus{JobID: r.JobID, Status: status, Attempt: attempt}
+	r.Retryable, r.Told, r.Exhausted, r.Message = false, false, false, 0
+}
+
+// errKeep ends an update without a write.
+var errKeep = errors.New("the record stays as it is")
+
+// read returns the record of a job; ErrUnknownJob when there is none.
+func (s *Service) read(ctx context.Context, jobID string) (record, uint64, error) {
+	key, err := contracts.ImportJobKey(jobID)
+	if err != nil {
+		return record{}, 0, fmt.Errorf("%w: %w", ErrUnknownJob, err)
+	}
+	entry, err := s.jobs.Get(ctx, key)
+	if err != nil {
+		return record{}, 0, err
+	}
+	if len(entry.Value) == 0 {
+		return record{}, entry.Revision, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
+	}
+	var r record
+	if err := json.Unmarshal(entry.Value, &r); err != nil {
+		return record{}, 0, fmt.Errorf("importer: the record of job %q cannot be read: %w", jobID, err)
+	}
+	return r, entry.Revision, nil
+}
+
+// update changes the record of a job by what edit makes of it, as often as somebody else changes it at the same time.
+// edit is given nil when there is no record, and returns the record to write, or errKeep, or why there is nothing to do.
+// It returns the record as it is then. Two round trips.
+func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (*record, error)) (record, error) {
+	for {
+		r, revision, err := s.read(ctx, jobID)
+		current := &r
+		if errors.Is(err, ErrUnknownJob) {
+			current = nil
+		} else if err != nil {
+			return r, err
+		}
+		before := r.Job
+		next, err := edit(current)
+		if errors.Is(err, errKeep) {
+			return r, nil
+		}
+		if err != nil {
+			return r, err
+		}
+		if current == nil || !reflect.DeepEqual(before, next.Job) {
+			next.UpdatedAt = time.Now().UTC()
+			next.Changes++
+		}
+		err = s.write(ctx, next, revision)
+		if errors.Is(err, cas.ErrConflict) && ctx.Err() == nil {
+			continue
+		}
+		return *next, err
+	}
+}
+
+func (s *Service) write(ctx context.Context, r *record, revision uint64) error {
+	key, err := contracts.ImportJobKey(r.JobID)
+	if err != nil {
+		return fmt.Errorf("importer: %w", err)
+	}
+	r.Mark = nuid.Next()
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("importer: encode the record of job %q: %w", r.JobID, err)
+	}
+	_, err = s.jobs.Put(ctx, key, data, revision, s.cfg.StateTTL)
+	return err
+}

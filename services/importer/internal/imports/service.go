@@ -1,0 +1,84 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+)
+
+const (
+	// claimTimeout bounds one operation on a claim.
+	claimTimeout = 3 * time.Second
+)
+
+// Service takes jobs in and works them. It is safe for concurrent use. Close ends it.
+type Service struct {
+	cfg      Config
+	flight   *kvlock.Flight
+	hub      *hub
+	jobs     *cas.Bucket
+	js       jetstream.JetStream
+	logger   *slog.Logger
+	counters counters
+	meters   meters
+
+	background sync.WaitGroup
+}
+
+// New binds to the buckets. Four round trips.
+func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
+		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
+	}
+	jobs, err := cas.Open(ctx, js, contracts.BucketImportJobs)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{cfg: cfg, jobs: jobs, js: js, logger: cfg.Logger}
+	if s.meters, err = newMeters(cfg.Meter); err != nil {
+		return nil, err
+	}
+	if s.hub, err = newHub(js.Conn()); err != nil {
+		return nil, err
+	}
+	s.flight, err = kvlock.NewFlight(ctx, js, kvlock.Config{
+		Bucket: contracts.BucketImportSteps, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe, OpTimeout: claimTimeout,
+		Overflow: contracts.ObjectsImportSteps,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
+	}
+	return s, nil
+}
+
+// Close waits for what still runs in the background and ends all subscriptions.
+func (s *Service) Close() error {
+	s.background.Wait()
+	s.flight.Close()
+	return s.hub.close()
+}
+
+// Ping asks the bucket of states. One round trip.
+func (s *Service) Ping(ctx context.Context) error {
+	_, err := s.jobs.Get(ctx, "ping")
+	return err
+}
+
+// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip.
+func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
+	r, _, err := s.read(ctx, jobID)
+	return r.Job, err
+}

@@ -1,0 +1,317 @@
+package imports
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/source"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+// The steps of a job. Their names are in the state of a job and in the journal of the worker.
+const (
+	stepTranscript = "transcript"
+	stepExtract    = "extract"
+	stepCreate     = "create"
+)
+
+const (
+	// version is a part of the keys of shared steps: it changes when what they hold does.
+	version = "v1"
+
+	// progressEvery is how often the progress within a step is written.
+	progressEvery = 500 * time.Millisecond
+
+	// spread makes the lives of shared results differ, so that what was made together does not end together.
+	spread = 0.1
+)
+
+// steps makes the recipe.
+func (a *attempt) steps(ctx context.Context) error {
+	material, err := a.transcript(ctx)
+	if err != nil {
+		return err
+	}
+	a.passed(PointTranscript)
+	a.saveTranscript(ctx, material)
+	a.passed(PointSaved)
+	made, err := a.extract(ctx, material)
+	if err != nil {
+		return err
+	}
+	a.passed(PointRecipeNoted)
+	recipeID, err := a.create(ctx, material, made)
+	if err != nil {
+		return err
+	}
+	a.passed(PointNoted)
+	return a.ready(ctx, recipeID, made)
+}
+
+// transcript fetches what the source says: once for all jobs that want it.
+func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
+	if err := a.enterStep(ctx, stepTranscript); err != nil {
+		return nil, err
+	}
+	return step.Run(ctx, a.job, stepTranscript, func(ctx context.Context) (*source.Material, error) {
+		key, err := contracts.ImportStepKey(a.record.SourceID, stepTranscript+"-"+version)
+		if err != nil {
+			return nil, fmt.Errorf("importer: source id: %w", err)
+		}
+		started := time.Now()
+		found, err := a.share(ctx, key, a.fetch, a.cfg.TranscriptTTL)
+		if errors.Is(err, kvlock.ErrTooLarge) {
+			return nil, &FailedError{Code: contracts.CodeBadCaptions, Message: "The source is too large to be kept", Err: err}
+		}
+		if err != nil {
+			return nil, arrived(err)
+		}
+		material := &source.Material{}
+		if err := json.Unmarshal(found.Value, material); err != nil {
+			return nil, fmt.Errorf("importer: the transcript of %s cannot be read: %w", a.record.SourceID, err)
+		}
+		a.log(ctx, slog.LevelInfo, EventTranscript, a.id, slog.String("source_id", a.record.SourceID),
+			slog.Int("segments", len(material.Transcript.Segments)), slog.Duration("elapsed", time.Since(started)),
+			slog.Bool("shared", found.Outcome != kvlock.Computed))
+		a.passed(PointShared)
+		return material, nil
+	})
+}
+
+// share computes what is under a key once for all jobs. What this job has computed and the bucket does not take, as one
+// that is full, is for this job alone: it would have to be computed again and again, and each time for nothing.
+func (a *attempt) share(
+	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
+) (kvlock.Result, error) {
+	var own atomic.Pointer[[]byte]
+	found, err := a.flight.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
+		data, err := compute(ctx)
+		if err == nil {
+			own.Store(&data)
+		}
+		return data, err
+	}, kvlock.DoOptions{FailureTTL: failureTTL, Jitter: spread, Job: a.id[:min(len(a.id), 100)], TTL: ttl})
+	if data := own.Load(); data != nil && ctx.Err() == nil && errors.Is(err, kvlock.ErrUnavailable) {
+		a.logger.WarnContext(ctx, "importer: a result is not kept for others", "job_id", a.id, "key", key, "error", err)
+		return kvlock.Result{Key: key, Outcome: kvlock.Computed, Value: *data}, nil
+	}
+	return found, err
+}
+
+// fetch asks the source itself.
+func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
+	a.passed(PointFetching)
+	a.counters.fetches.Add(1)
+	started := time.Now()
+	request := source.Request{JobID: a.id, Language: a.record.Language, Type: a.record.SourceType, URL: a.record.URL}
+	material, err := a.cfg.Fetcher.Fetch(ctx, request, a.progress(ctx, stepTranscript))
+	a.timed(ctx, stepTranscript, started, err)
+	a.passed(PointFetched)
+	if err == nil && material == nil {
+		err = errors.New("importer: the source gave nothing")
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx) // the caller's end is not a failure of the source
+		}
+		return nil, carry(err)
+	}
+	data, err := json.Marshal(material)
+	if err != nil {
+		return nil, fmt.Errorf("importer: encode the transcript of %s: %w", a.record.SourceID, err)
+	}
+	return data, nil
+}
+
+// progress returns what notes how much of a step is done. It writes now and then, and never fails the step.
+func (a *attempt) progress(ctx context.Context, name string) func(string, float64) {
+	var mu sync.Mutex
+	var last time.Time
+	return func(_ string, share float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) < progressEvery || !(share >= 0 && share <= 1) {
+			return
+		}
+		last = time.Now()
+		_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+			if a.takenBack(r) || r.Status != contracts.ImportRunning || r.Step != name || r.Progress >= share {
+				return nil, errKeep
+			}
+			r.Progress = share
+			return r, nil
+		})
+		if err != nil {
+			a.logger.DebugContext(ctx, "importer: progress was not written", "job_id", a.id, "error", err)
+		}
+	}
+}
+
+// saveTranscript gives the store what was said. A store that does not take it does not keep the recipe from being made:
+// it comes with the recipe once more.
+func (a *attempt) saveTranscript(ctx context.Context, m *source.Material) {
+	if len(m.Transcript.Segments) == 0 {
+		return
+	}
+	err := retryStatus.Do(ctx, func(ctx context.Context) error {
+		return a.cfg.Store.SaveTranscript(ctx, a.id, m.Transcript.Segments)
+	}, judge, a.onRetry(ctx, "store_transcript", a.id))
+	if err != nil && ctx.Err() == nil {
+		a.logger.WarnContext(ctx, "importer: the store did not take a transcript", "job_id", a.id, "error", limit(err.Error()))
+	}
+}
+
+// extract makes the recipe of a transcript: once for all jobs that have the same.
+func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recipe, error) {
+	if err := a.enterStep(ctx, stepExtract); err != nil {
+		return recipe.Recipe{}, err
+	}
+	return step.Run(ctx, a.job, stepExtract, func(ctx context.Context) (recipe.Recipe, error) {
+		in := inputOf(m, a.record.SourceType)
+		if m.Recipe != nil {
+			made, err := published(m, in)
+			return warned(made, m), err
+		}
+		key, err := a.extractKey(in)
+		if err != nil {
+			return recipe.Recipe{}, err
+		}
+		started := time.Now()
+		found, err := a.share(ctx, key, func(ctx context.Context) ([]byte, error) { return a.ask(ctx, in) }, a.cfg.ExtractTTL)
+		if err != nil {
+			return recipe.Recipe{}, arrived(err)
+		}
+		var made recipe.Recipe
+		if err := json.Unmarshal(found.Value, &made); err != nil {
+			return recipe.Recipe{}, fmt.Errorf("importer: the recipe of %s cannot be read: %w", a.record.SourceID, err)
+		}
+		a.log(ctx, slog.LevelInfo, EventExtracted, a.id, slog.String("extractor", a.cfg.Extractor.Name),
+			slog.Int("ingredients", len(made.Ingredients)), slog.Int("steps", len(made.Steps)),
+			slog.Duration("elapsed", time.Since(started)), slog.Bool("shared", found.Outcome != kvlock.Computed))
+		a.passed(PointRecipe)
+		return warned(made, m), nil
+	})
+}
+
+// warned says in the recipe that the source was cut.
+func warned(made recipe.Recipe, m *source.Material) recipe.Recipe {
+	if m.Truncated {
+		made.Warnings = append(made.Warnings, recipe.Warning{
+			Code: WarnTruncated, Text: "The source was longer than is read; the recipe may lack its end.",
+		})
+	}
+	return made
+}
+
+// extractKey is the key of what an extractor makes of an input.
+func (a *attempt) extractKey(in extract.Input) (string, error) {
+	data, err := json.Marshal(in) //nolint:musttag // hashed, and read by nobody
+	if err != nil {
+		return "", fmt.Errorf("importer: encode the input of an extractor: %w", err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", a.cfg.Extractor.Name, a.cfg.Extractor.Version, data))
+	key, err := contracts.ImportStepKey(hex.EncodeToString(sum[:]), stepExtract+"-"+version)
+	if err != nil {
+		return "", fmt.Errorf("importer: %w", err)
+	}
+	return key, nil
+}
+
+// ask has the extractor itself make the recipe.
+func (a *attempt) ask(ctx context.Context, in extract.Input) ([]byte, error) {
+	a.passed(PointExtracting)
+	var made recipe.Recipe
+	extractor := extract.Checked(a.cfg.Extractor)
+	err := retryExtract.Do(ctx, func(ctx context.Context) error {
+		a.counters.extractions.Add(1)
+		started := time.Now()
+		var err error
+		made, err = extractor.Extract(ctx, in)
+		a.timed(ctx, stepExtract, started, err)
+		return err
+	}, judgeExtract, a.onRetry(ctx, "extraction", a.id))
+	a.passed(PointExtracted)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, carry(extractFailure(err))
+	}
+	if made.Source.Extractor == "" {
+		made.Source.Extractor = a.cfg.Extractor.Name
+	}
+	data, err := json.Marshal(made)
+	if err != nil {
+		return nil, fmt.Errorf("importer: encode the recipe of %s: %w", a.record.SourceID, err)
+	}
+	return data, nil
+}
+
+// create keeps the recipe.
+func (a *attempt) create(ctx context.Context, m *source.Material, made recipe.Recipe) (string, error) {
+	if err := a.enterStep(ctx, stepCreate); err != nil {
+		return "", err
+	}
+	return step.Run(ctx, a.job, stepCreate, func(ctx context.Context) (string, error) {
+		draft := store.Draft{JobID: a.id, OwnerID: a.record.OwnerID, Recipe: made, Transcript: text(m)}
+		started := time.Now()
+		var id string
+		err := retryCreate.Do(ctx, func(ctx context.Context) error {
+			var err error
+			id, err = a.cfg.Store.Create(ctx, draft)
+			return err
+		}, judge, a.onRetry(ctx, "recipe_creation", a.id))
+		a.timed(ctx, stepCreate, started, err)
+		if err != nil {
+			if ctx.Err() != nil {
+				return "", context.Cause(ctx)
+			}
+			return "", storeFailure("Failed to create recipe: ", err)
+		}
+		a.log(ctx, slog.LevelInfo, EventCreated, a.id, slog.String("recipe_id", id), slog.Duration("elapsed", time.Since(started)))
+		a.passed(PointCreated)
+		return id, nil
+	})
+}
+
+// ready ends the job well. A recipe that exists outweighs a failure that another attempt has told of.
+func (a *attempt) ready(ctx context.Context, recipeID string, made recipe.Recipe) error {
+	changed := false
+	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		changed = false
+		if a.takenBack(r) || r.Status == contracts.ImportReady {
+			return nil, errKeep
+		}
+		changed = true
+		r.enter(contracts.ImportReady, a.job.Attempt)
+		r.RecipeID, r.Title, r.Warnings, r.Message = recipeID, made.Title, made.Warnings, a.job.Sequence
+		return r, nil
+	})
+	if err != nil {
+		return err
+	}
+	if changed {
+		a.ended(ctx, &r, a.started)
+		a.log(ctx, slog.LevelInfo, EventReady, a.id, slog.String("recipe_id", recipeID), slog.Duration("elapsed", time.Since(a.started)))
+	}
+	if r.Status != contracts.ImportReady {
+		return errTakenBack
+	}
+	a.passed(PointReady)
+	err = a.tellEnd(ctx, &r)
+	a.passed(PointEnded)
+	return err
+}

@@ -1,0 +1,215 @@
+package imports
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+// HeaderRun is the header of a job's message that says which run of the job it is for. Defaults to 1.
+const HeaderRun = "Import-Run"
+
+// Submit takes a job in, and reports whether it is a new one. A job whose id is known is that job; the error wraps
+// ErrMismatch when the known one has another owner, source or type. Errors of the request are *contracts.ValidationError
+// or *source.Error. Three round trips, five for a unique one.
+func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
+	if err := sub.Validate(); err != nil {
+		return Job{}, false, err
+	}
+	sub.identify()
+	sourceID, err := s.cfg.Fetcher.Identify(ctx, source.Request{
+		JobID: sub.JobID, Language: sub.Language, Type: sub.SourceType, URL: sub.URL,
+	})
+	if err != nil {
+		return Job{}, false, err
+	}
+	if sub.RequestedAt.IsZero() {
+		sub.RequestedAt = time.Now().UTC()
+	}
+	req := sub.ImportJob
+	if sub.Unique || s.cfg.Unique {
+		known, _, err := s.read(ctx, req.JobID)
+		switch {
+		case err == nil && known.same(req): // the same job once more
+		case errors.Is(err, ErrUnknownJob):
+			if req, err = s.claimSource(ctx, req, sourceID); err != nil {
+				return Job{}, false, err
+			}
+		case err == nil:
+			return Job{}, false, fmt.Errorf("%w: %.64q", ErrMismatch, req.JobID)
+		default:
+			return Job{}, false, err
+		}
+	}
+	job, created, err = s.accept(ctx, req, sourceID)
+	return job, created && req.JobID == sub.JobID, err
+}
+
+// accept makes the record of a job, unless there is one, and queues the job.
+func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID string) (Job, bool, error) {
+	created := false
+	r, err := s.update(ctx, req.JobID, func(known *record) (*record, error) {
+		created = known == nil
+		switch {
+		case known == nil:
+			fresh := newRecord(req, sourceID, time.Now().UTC())
+			return &fresh, nil
+		case !known.same(req):
+			return nil, fmt.Errorf("%w: %.64q", ErrMismatch, req.JobID)
+		default:
+			return nil, errKeep
+		}
+	})
+	if err != nil {
+		return Job{}, false, err
+	}
+	if r.Status == contracts.ImportQueued { // also for one that was accepted and not queued
+		if err := s.publish(ctx, &r); err != nil {
+			return r.Job, created, err
+		}
+	}
+	if created {
+		s.counters.submitted.Add(1)
+	}
+	return r.Job, created, nil
+}
+
+// publish queues a run of a job. The stream may get it twice; it is worked once.
+func (s *Service) publish(ctx context.Context, r *record) error {
+	req := r.request()
+	priority := req.Priority
+	if priority == "" {
+		priority = contracts.PriorityNormal
+	}
+	subject, err := contracts.ImportJobSubject(priority, req.JobID)
+	if err != nil {
+		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+	}
+	body, err := contracts.Encode(req)
+	if err != nil {
+		return err
+	}
+	token, err := contracts.EncodeToken(req.JobID) // an attribute of an event may not hold any character
+	if err != nil {
+		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+	}
+	event := contracts.CloudEvent{
+		ID: token + "-" + strconv.Itoa(r.Run), Source: "/importer", Type: contracts.CloudEventImportRequested, Subject: token,
+		Time: time.Now().UTC(), DataContentType: "application/json", Data: body,
+	}
+	msg, err := event.Msg(subject)
+	if err != nil {
+		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+	}
+	id := contracts.ImportJobMsgID(req.JobID)
+	if r.Run > 1 {
+		id += "#" + strconv.Itoa(r.Run)
+	}
+	msg.Header.Set(nats.MsgIdHdr, id)
+	msg.Header.Set(HeaderRun, strconv.Itoa(r.Run))
+	s.cfg.Inject(ctx, msg.Header)
+	if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(3)); err != nil {
+		return fmt.Errorf("%w: queue job %q: %w", cas.ErrUnavailable, req.JobID, err)
+	}
+	return nil
+}
+
+// uniqueClaim says which job imports a source for an owner. It holds the whole job, so that whoever comes second can see
+// to it that there is one, whatever became of who came first.
+type uniqueClaim struct {
+	Job      contracts.ImportJob `json:"job"`
+	SourceID string              `json:"source_id"`
+	Mark     string              `json:"mark"`
+}
+
+// claimSource returns the job that imports a source for an owner: the given one, or another one that has not failed.
+func (s *Service) claimSource(ctx context.Context, req contracts.ImportJob, sourceID string) (contracts.ImportJob, error) {
+	sum := sha256.Sum256([]byte(req.OwnerID + "\x00" + sourceID))
+	key := "unique." + hex.EncodeToString(sum[:])
+	for {
+		entry, err := s.jobs.Get(ctx, key)
+		if err != nil {
+			return req, err
+		}
+		var claim uniqueClaim
+		if len(entry.Value) > 0 && json.Unmarshal(entry.Value, &claim) == nil && claim.Job.Validate() == nil {
+			stands, err := s.stands(ctx, claim.Job.JobID)
+			if err != nil || stands {
+				return claim.Job, err
+			}
+		}
+		data, err := json.Marshal(uniqueClaim{Job: req, SourceID: sourceID, Mark: uuid.NewString()})
+		if err != nil {
+			return req, fmt.Errorf("importer: encode a claim: %w", err)
+		}
+		_, err = s.jobs.Put(ctx, key, data, entry.Revision, s.cfg.StateTTL)
+		if errors.Is(err, cas.ErrConflict) && ctx.Err() == nil {
+			continue
+		}
+		return req, err
+	}
+}
+
+// stands says that a job has not failed. One that nobody has made yet stands: whoever asks makes it.
+func (s *Service) stands(ctx context.Context, jobID string) (bool, error) {
+	known, _, err := s.read(ctx, jobID)
+	if errors.Is(err, ErrUnknownJob) {
+		return true, nil
+	}
+	return known.Status != contracts.ImportFailed, err
+}
+
+// Cancel takes a job back that has not ended. Its worker stops within two seconds. Two round trips.
+func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
+	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
+		switch {
+		case r == nil:
+			return nil, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
+		case r.Code == contracts.CodeCancelled:
+			return nil, errKeep
+		case r.Status.Final():
+			return nil, fmt.Errorf("%w: it is %s", ErrFinal, r.Status)
+		}
+		step := r.Step
+		r.enter(contracts.ImportFailed, r.Attempt)
+		r.Code, r.Error, r.Step, r.Retryable = contracts.CodeCancelled, "The import was cancelled", step, true
+		return r, nil
+	})
+	if err != nil {
+		return r.Job, err
+	}
+	s.counters.cancelled.Add(1)
+	return r.Job, nil
+}
+
+// Retry starts another run of a job that failed. Three round trips.
+func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
+	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
+		switch {
+		case r == nil:
+			return nil, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
+		case r.Status != contracts.ImportFailed:
+			return nil, fmt.Errorf("%w: it is %s", ErrNotFailed, r.Status)
+		}
+		r.enter(contracts.ImportQueued, 0)
+		r.Run++
+		return r, nil
+	})
+	if err != nil {
+		return r.Job, err
+	}
+	return r.Job, s.publish(ctx, &r)
+}

@@ -1,0 +1,136 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/importer/internal/retry"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+const (
+	// untoldPause is when to try again to tell the store of the end of a job.
+	untoldPause = 30 * time.Second
+
+	// untoldFor is for how long that is tried.
+	untoldFor = 24 * time.Hour
+)
+
+// checkStore asks the store whether the job has ended there, as far as the store knows and answers: work that is done is
+// not done again. It reports whether the job goes on.
+func (a *attempt) checkStore(ctx context.Context) (bool, error) {
+	if a.run == 1 && !a.replay {
+		status, err := a.cfg.Store.Status(ctx, a.id)
+		switch {
+		case err != nil:
+			a.logger.DebugContext(ctx, "importer: the store does not say where a job stands", "job_id", a.id, "error", err)
+		case status != nil && status.Status.Final():
+			return false, a.adopt(ctx, *status)
+		}
+	}
+	if err := a.retryStatus(ctx, a.record.ImportStatus); err != nil {
+		return false, storeFailure("Status update failed: ", err)
+	}
+	return true, nil
+}
+
+// adopt takes over the end that the store knows.
+func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) error {
+	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(status.Status)))
+	_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		if a.takenBack(r) || r.Status.Final() {
+			return nil, errKeep
+		}
+		r.enter(status.Status, a.job.Attempt)
+		r.RecipeID, r.Code, r.Error, r.Step, r.Told = status.RecipeID, status.Code, limit(status.Error), status.Step, true
+		if r.Status == contracts.ImportFailed && r.Code == "" {
+			r.Code = contracts.CodeStoreFailed
+		}
+		return r, nil
+	})
+	return err
+}
+
+// retryStatus tells the store a status, several times if need be.
+func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus) error {
+	return retryStatus.Do(ctx, func(ctx context.Context) error {
+		return s.cfg.Store.SetStatus(ctx, status.JobID, status)
+	}, judge, s.onRetry(ctx, "status_update", status.JobID))
+}
+
+// judge says of an error of the store or of an extractor whether it may pass.
+func judge(err error) retry.Verdict {
+	v := retry.Verdict{Again: store.Retryable(err)}
+	if failed, ok := asStoreError(err); ok {
+		v.After = failed.RetryAfter
+	}
+	return v
+}
+
+func (s *Service) onRetry(ctx context.Context, operation, jobID string) func(int, time.Duration, error) {
+	return func(attempt int, pause time.Duration, err error) {
+		s.retried(ctx, operation)
+		s.log(ctx, slog.LevelWarn, EventRetry, jobID, slog.String("operation", operation), slog.Int("attempt", attempt),
+			slog.Duration("pause", pause), slog.String("error", limit(err.Error())))
+	}
+}
+
+// tell tells the store of the end of a job, and notes that it knows. refused is the error of a store that will never take it.
+//
+// A job that failed for one attempt may be READY by another meanwhile. Whichever of the two the store heard last, READY is
+// told after it.
+func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
+	for told := *r; !told.Told; {
+		refused = s.retryStatus(ctx, told.ImportStatus)
+		unsure := refused != nil && store.Retryable(refused)
+		now, err := s.update(ctx, told.JobID, func(now *record) (*record, error) {
+			switch {
+			case now == nil:
+				return nil, errKeep
+			case now.endsOtherwise(&told):
+				now.Told = false
+			case unsure || now.Mark != told.Mark: // somebody else wants it told once more, or began another run
+				return nil, errKeep
+			default:
+				now.Told = true
+			}
+			return now, nil
+		})
+		switch {
+		case unsure:
+			return nil, errors.Join(refused, err)
+		case err != nil || !now.endsOtherwise(&told):
+			return refused, err
+		}
+		told = now
+	}
+	return refused, nil
+}
+
+// endsOtherwise reports whether the job has come to another end than the one before.
+func (r *record) endsOtherwise(before *record) bool {
+	return r.Status.Final() && (r.Status != before.Status || r.Run != before.Run)
+}
+
+// tellEnd tells the store of the end of a job, or has the worker come back for that.
+func (a *attempt) tellEnd(ctx context.Context, r *record) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	refused, err := a.tell(ctx, r)
+	if refused != nil {
+		a.log(ctx, slog.LevelError, EventUntold, a.id, slog.String("status", string(r.Status)), slog.String("error", limit(refused.Error())))
+	}
+	if err == nil {
+		return nil
+	}
+	a.log(ctx, slog.LevelWarn, EventUntold, a.id, slog.String("status", string(r.Status)), slog.String("error", limit(err.Error())))
+	if time.Since(r.UpdatedAt) > untoldFor {
+		return worker.Cancel(fmt.Errorf("importer: the store was not told that job %q is %s: %w", a.id, r.Status, err))
+	}
+	return worker.Snooze(untoldPause)
+}

@@ -1,0 +1,378 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+const (
+	// jobTimeout bounds one attempt at a job.
+	jobTimeout = 15 * time.Minute
+
+	// jobAttempts is how often a job is tried whatever happens: more than Config.SourceAttempts, because the death of a
+	// worker uses one too.
+	jobAttempts = 10
+
+	// maxRetryAfter bounds how long a source can have itself left alone.
+	maxRetryAfter = 10 * time.Minute
+
+	// storeSnooze is when to try again after NATS did not answer. That is not the job's fault: no attempt is used.
+	storeSnooze = time.Second
+)
+
+var (
+	// errTakenBack ends an attempt at a job that was cancelled, or started anew, meanwhile.
+	errTakenBack = errors.New("importer: the job was taken back")
+
+	// errEnded ends an attempt at a job that another attempt, or another message of the job, has brought to its end.
+	errEnded = errors.New("importer: the job has ended elsewhere")
+)
+
+// Policy is how the worker runs [Service.Work].
+func Policy() worker.Policy {
+	return worker.Policy{
+		Backoff:     worker.Exponential(2*time.Second, 2*time.Minute),
+		Decode:      decodeJob,
+		MaxAttempts: jobAttempts,
+		Timeout:     jobTimeout,
+	}
+}
+
+// decodeJob reads a job from the body, or from a CloudEvent in structured mode.
+func decodeJob(header nats.Header, payload []byte, args any) error {
+	event, err := contracts.ParseCloudEvent(contracts.ImportJobsSubjects, header, payload)
+	if err != nil {
+		return err
+	}
+	job, err := contracts.Decode[contracts.ImportJob](event.Data)
+	if err != nil {
+		return err
+	}
+	*args.(*contracts.ImportJob) = job //nolint:forcetypeassert // registered with this type
+	return nil
+}
+
+// attempt is one attempt at a job.
+type attempt struct {
+	*Service
+
+	job     *worker.Job[contracts.ImportJob]
+	id      string
+	run     int
+	replay  bool
+	cancel  context.CancelCauseFunc
+	record  record // as it was when the attempt began
+	started time.Time
+}
+
+// Work makes a recipe of one source. What happened before a crash is not done again.
+func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a := &attempt{
+		Service: s, job: job, id: job.Args.JobID, run: 1, replay: job.Header.Get(worker.HeaderReplay) != "", cancel: cancel, started: time.Now(),
+	}
+	if n, err := strconv.Atoi(job.Header.Get(HeaderRun)); err == nil {
+		a.run = n
+	}
+	proceed, err := a.begin(ctx)
+	if err != nil || !proceed {
+		return a.verdict(ctx, err)
+	}
+	a.passed(PointBegun)
+	stop := a.watch(ctx)
+	err = a.steps(ctx)
+	stop()
+	return a.verdict(ctx, err)
+}
+
+// begin sets the job RUNNING. It reports false when there is nothing to be done: the job has ended, here or in the
+// store, or was started anew under another message.
+func (a *attempt) begin(ctx context.Context) (bool, error) {
+	sourceID, err := a.cfg.Fetcher.Identify(ctx, source.Request{
+		JobID: a.id, Language: a.job.Args.Language, Type: a.job.Args.SourceType, URL: a.job.Args.URL,
+	})
+	identified := err
+	ended := false
+	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		ended = false
+		switch {
+		case r == nil:
+			fresh := newRecord(a.job.Args, sourceID, time.Now().UTC())
+			fresh.Run = a.run
+			r = &fresh
+		case !r.same(a.job.Args):
+			return nil, worker.Cancel(fmt.Errorf("%w: %.64q", ErrMismatch, a.id))
+		case r.Status.Final() && !a.runsAgain(r), a.run < r.Run && !a.replay:
+			ended = true
+			return nil, errKeep
+		}
+		r.enter(contracts.ImportRunning, a.job.Attempt)
+		return r, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	a.record, a.run = r, r.Run
+	if ended {
+		return false, a.again(ctx)
+	}
+	if identified != nil {
+		return false, identified
+	}
+	a.log(ctx, slog.LevelInfo, EventStarted, a.id, slog.String("url", r.URL), slog.Int("attempt", a.job.Attempt), slog.Int("run", r.Run))
+	a.passed(PointRunning)
+	return a.checkStore(ctx)
+}
+
+// runsAgain says that a job that failed is to be run once more: somebody replayed its dead letter.
+func (a *attempt) runsAgain(r *record) bool {
+	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
+}
+
+// again ends an attempt at a job that has ended: what its end still asks for is done.
+func (a *attempt) again(ctx context.Context) error {
+	r := a.record
+	if !r.Status.Final() {
+		return nil // another message's
+	}
+	a.log(ctx, slog.LevelInfo, EventSkipped, a.id, slog.String("status", string(r.Status)))
+	if a.job.Attempt > 1 {
+		r.Told = false // the attempt before may have told that it begins after another one told the end
+	}
+	if err := a.tellEnd(ctx, &r); err != nil {
+		return err
+	}
+	return a.burial(&r)
+}
+
+// watch ends the attempt when somebody takes the job back.
+func (a *attempt) watch(ctx context.Context) (stop func()) {
+	key, err := contracts.ImportJobKey(a.id)
+	if err != nil {
+		return func() {}
+	}
+	told, unlisten := a.hub.listen(key)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-ctx.Done():
+				return
+			case _, open := <-told:
+				if !open {
+					return
+				}
+				if r, _, err := a.read(ctx, a.id); err == nil && a.takenBack(&r) {
+					a.cancel(errTakenBack)
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+		unlisten()
+	}
+}
+
+func (a *attempt) takenBack(r *record) bool {
+	return r == nil || r.Run != a.run || r.Code == contracts.CodeCancelled
+}
+
+// enterStep notes which step the job is in. It returns errTakenBack or errEnded when there is nothing left to do.
+func (a *attempt) enterStep(ctx context.Context, name string) error {
+	_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		switch {
+		case a.takenBack(r):
+			return nil, errTakenBack
+		case r.Status.Final():
+			return nil, errEnded
+		case r.Status != contracts.ImportRunning, r.Step == name && r.Attempt == a.job.Attempt:
+			return nil, errKeep
+		}
+		r.Step, r.Progress, r.Attempt, r.Error = name, 0, a.job.Attempt, ""
+		return r, nil
+	})
+	return err
+}
+
+// verdict is what the worker is told of an attempt, after what the job's record and the store are.
+func (a *attempt) verdict(ctx context.Context, err error) error {
+	var snooze *worker.SnoozeError
+	var given *worker.CancelError
+	switch {
+	case err == nil, errors.As(err, &snooze), errors.As(err, &given):
+		return err
+	case errors.Is(err, step.ErrFenced):
+		return err
+	case errors.Is(err, errTakenBack), errors.Is(err, errEnded), errors.Is(context.Cause(ctx), errTakenBack):
+		return a.leave(context.WithoutCancel(ctx))
+	case errors.Is(context.Cause(ctx), worker.ErrShutdown), errors.Is(context.Cause(ctx), step.ErrFenced):
+		a.log(ctx, slog.LevelInfo, EventInterrupted, a.id, slog.String("error", err.Error()))
+		return err
+	case errors.Is(err, cas.ErrUnavailable), errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvlock.ErrClosed),
+		errors.Is(err, step.ErrNotRecorded):
+		a.log(ctx, slog.LevelWarn, EventInterrupted, a.id, slog.String("error", err.Error()))
+		return worker.Snooze(storeSnooze)
+	}
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) || isTimeout(ctx) {
+		err = &FailedError{Code: contracts.CodeTimeout, Message: "The import took too long", Retryable: true, Err: err}
+	}
+	return a.fail(context.WithoutCancel(ctx), failureOf(err))
+}
+
+func isTimeout(ctx context.Context) bool {
+	var timeout *worker.TimeoutError
+	return errors.As(context.Cause(ctx), &timeout)
+}
+
+// leave ends an attempt at a job that was taken back, or has ended elsewhere. This attempt may have told the store that
+// the job begins, after another one told the end: so the end is told once more.
+func (a *attempt) leave(ctx context.Context) error {
+	cancelled := false
+	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		cancelled = false
+		if r == nil || r.Run != a.run || !r.Status.Final() {
+			return nil, errTakenBack
+		}
+		cancelled = r.Code == contracts.CodeCancelled && !r.Told
+		if !r.Told {
+			return nil, errKeep
+		}
+		r.Told = false
+		return r, nil
+	})
+	switch {
+	case errors.Is(err, errTakenBack): // by another run, whose business the rest is
+		return nil
+	case err != nil:
+		return worker.Snooze(storeSnooze)
+	case cancelled:
+		a.ended(ctx, &r, a.started)
+	}
+	if err := a.tellEnd(ctx, &r); err != nil {
+		return err
+	}
+	return a.burial(&r)
+}
+
+// burial is what the worker is told of a job that has ended: one that this message brought to its end in vain belongs into
+// the dead letters.
+func (a *attempt) burial(r *record) error {
+	if r.Exhausted && r.Message == a.job.Sequence {
+		return worker.Cancel(errors.New(r.Error))
+	}
+	return nil
+}
+
+// fail puts a job off, or ends it.
+func (a *attempt) fail(ctx context.Context, f *FailedError) error {
+	last := !f.Retryable || f.Exhausted || a.job.Attempt >= a.cfg.SourceAttempts
+	changed := false
+	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
+		changed = false
+		if a.takenBack(r) || r.Status.Final() {
+			return nil, errKeep
+		}
+		changed = true
+		if !last {
+			r.Error, r.Progress = f.Message, 0
+			if r.Step == stepCreate {
+				r.Step = "" // it may be cancelled while it waits
+			}
+			return r, nil
+		}
+		step := r.Step
+		r.enter(contracts.ImportFailed, a.job.Attempt)
+		r.Code, r.Error, r.Step, r.Retryable = f.Code, f.Message, step, f.Retryable
+		r.Exhausted, r.Message = f.Retryable, a.job.Sequence
+		return r, nil
+	})
+	if err != nil {
+		a.logger.WarnContext(ctx, "importer: the state of a job could not be written", "job_id", a.id, "error", err)
+		return worker.Snooze(storeSnooze)
+	}
+	attrs := []slog.Attr{
+		slog.String("code", string(f.Code)), slog.String("step", r.Step), slog.Int("attempt", a.job.Attempt), slog.String("error", f.Message),
+	}
+	switch {
+	case !changed:
+		return a.leave(ctx)
+	case !last:
+		a.log(ctx, slog.LevelWarn, EventPutOff, a.id, attrs...)
+		if f.RetryAfter > 0 {
+			return worker.Retry(min(f.RetryAfter, maxRetryAfter), f)
+		}
+		return f
+	}
+	level := slog.LevelInfo // the source's business
+	if r.Exhausted {
+		level = slog.LevelError
+	}
+	a.log(ctx, level, EventFailed, a.id, attrs...)
+	a.ended(ctx, &r, a.started)
+	if err := a.tellEnd(ctx, &r); err != nil {
+		return err
+	}
+	if r.Exhausted {
+		return worker.Cancel(f)
+	}
+	return nil
+}
+
+// Settled is the worker's hook. A job that was buried without having been worked to an end, because its workers died,
+// has failed.
+func (s *Service) Settled(settled worker.Settlement) {
+	s.passed(PointSettled)
+	if settled.Outcome != worker.OutcomeDead {
+		return
+	}
+	token := settled.Subject[strings.LastIndexByte(settled.Subject, '.')+1:]
+	id, err := contracts.DecodeToken(token)
+	if err != nil {
+		return // nobody asked for it by an id of ours
+	}
+	s.background.Go(func() {
+		ctx := context.Background() //nolint:forbidigo // bounded by the bucket, waited for by Close
+		failed := false
+		r, err := s.update(ctx, id, func(r *record) (*record, error) {
+			failed = r != nil && r.Status == contracts.ImportRunning && settled.Attempt >= settled.MaxAttempts
+			if !failed {
+				return nil, errKeep
+			}
+			step := r.Step
+			r.enter(contracts.ImportFailed, settled.Attempt)
+			r.Code, r.Error = contracts.CodeCrashed, "The import's workers ended in the middle of it"
+			r.Step, r.Retryable, r.Message = step, true, settled.Sequence
+			return r, nil
+		})
+		if err != nil {
+			s.logger.Warn("importer: the state of a buried job stays as it is", "job_id", id, "error", err)
+		}
+		if failed && err == nil {
+			s.ended(ctx, &r, time.Now())
+			if refused, err := s.tell(ctx, &r); err != nil || refused != nil {
+				s.logger.Warn("importer: the store does not know of a buried job", "job_id", id, "error", errors.Join(refused, err))
+			}
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/services/importer/internal/retry"
+)
+
+var errFar = errors.New("far")
+
+func always(error) retry.Verdict { return retry.Verdict{Again: true} }
+
+// TestPausesAreTheDocumented checks delay = base × 2^attempt ± 20 %, and never under 100 ms.
+func TestPausesAreTheDocumented(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range []time.Duration{2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		for range 100 {
+			got := retry.Policy{Base: 2 * time.Second}.Pause(attempt)
+			if got < want*8/10 || got > want*12/10 {
+				t.Fatalf("attempt %d: %s, want %s ± 20 %%", attempt, got, want)
+			}
+		}
+	}
+	if got := (retry.Policy{Base: time.Millisecond}).Pause(0); got != 100*time.Millisecond {
+		t.Errorf("%s, want 100ms", got)
+	}
+}
+
+func TestRepetitionsAreCounted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		judge        func(error) retry.Verdict
+		succeeds     int
+		calls, again int
+		fails        bool
+	}{
+		"succeeds at once":      {always, 1, 1, 0, false},
+		"succeeds at last":      {always, 4, 4, 3, false},
+		"used up":               {always, 9, 4, 3, true},
+		"not worth a try again": {func(error) retry.Verdict { return retry.Verdict{} }, 9, 1, 0, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls, again := 0, 0
+			err := retry.Policy{Base: time.Second, Retries: 3}.Do(t.Context(), func(context.Context) error {
+				calls++
+				if calls == c.succeeds {
+					return nil
+				}
+				return errFar
+			}, c.judge, func(int, time.Duration, error) { again++ })
+			if calls != c.calls || again != c.again || errors.Is(err, errFar) != c.fails {
+				t.Errorf("%s: %d calls, %d repetitions, %v", name, calls, again, err)
+			}
+		})
+	}
+}
+
+func TestAFarSideCanAskForTimeAndNotForEver(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[time.Duration]time.Duration{30 * time.Second: 30 * time.Second, time.Hour: retry.MaxAfter} {
+		var paused time.Duration
+		synctest.Test(t, func(t *testing.T) {
+			err := retry.Policy{Base: time.Second, Retries: 1}.Do(t.Context(), func(context.Context) error { return errFar },
+				func(error) retry.Verdict { return retry.Verdict{Again: true, After: asked} },
+				func(_ int, pause time.Duration, _ error) { paused = pause })
+			if !errors.Is(err, errFar) {
+				t.Errorf("%v", err)
+			}
+		})
+		if paused != want {
+			t.Errorf("%s for %s", paused, asked)
+		}
+	}
+}
+
+func TestTheEndOfTheCallerEndsThePause(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := retry.Policy{Base: time.Hour, Retries: 3}.Do(ctx, func(context.Context) error { return errFar }, always,
+		func(int, time.Duration, error) { cancel(errFar) })
+	if !errors.Is(err, errFar) {
+		t.Errorf("%v", err)
+	}
+}

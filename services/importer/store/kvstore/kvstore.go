@@ -1,0 +1,172 @@
+// Package kvstore keeps recipes in a KV bucket of the NATS server that the importer runs on.
+//
+// A recipe is the record recipe.<recipe>; that it is somebody's, and what it can be searched by, is the record
+// owner.<owner>.<recipe>. The id of a recipe is made of the id of its job, so that one job never has two.
+package kvstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/store"
+)
+
+// Stored is a recipe in the bucket.
+type Stored struct {
+	ID        string        `json:"id"`
+	JobID     string        `json:"job_id"`
+	OwnerID   string        `json:"owner_id"`
+	CreatedAt time.Time     `json:"created_at"`
+	Recipe    recipe.Recipe `json:"recipe"`
+}
+
+// Store keeps recipes in bucket contracts.BucketRecipes. It is a [store.Store].
+type Store struct {
+	bucket *cas.Bucket
+	kv     jetstream.KeyValue
+}
+
+// Open binds to the bucket. Two round trips.
+func Open(ctx context.Context, js jetstream.JetStream) (*Store, error) {
+	bucket, err := cas.Open(ctx, js, contracts.BucketRecipes)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := js.KeyValue(ctx, contracts.BucketRecipes)
+	if err != nil {
+		return nil, fmt.Errorf("importer: bind bucket %q: %w", contracts.BucketRecipes, err)
+	}
+	return &Store{bucket: bucket, kv: kv}, nil
+}
+
+// namespace makes ids of recipes out of those of jobs (RFC 9562, version 5).
+var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
+
+// RecipeID is the id of the recipe of a job.
+func RecipeID(jobID string) string { return uuid.NewSHA1(namespace, []byte(jobID)).String() }
+
+// Status implements [store.Store]. The states of jobs are not kept here.
+func (*Store) Status(context.Context, string) (*contracts.ImportStatus, error) { return nil, nil } //nolint:nilnil // as documented
+
+// SetStatus implements [store.Store]. It does nothing.
+func (*Store) SetStatus(context.Context, string, contracts.ImportStatus) error { return nil }
+
+// SaveTranscript implements [store.Store]. It does nothing: transcripts are kept with the steps.
+func (*Store) SaveTranscript(context.Context, string, []caption.Segment) error { return nil }
+
+// Create implements [store.Store]. Two round trips.
+func (s *Store) Create(ctx context.Context, d store.Draft) (string, error) {
+	id := RecipeID(d.JobID)
+	stored := Stored{ID: id, JobID: d.JobID, OwnerID: d.OwnerID, CreatedAt: time.Now().UTC(), Recipe: d.Recipe}
+	key, err := contracts.RecipeKey(id)
+	if err != nil {
+		return "", &store.Error{Op: "create recipe", Err: err}
+	}
+	kept, err := s.create(ctx, key, stored)
+	if err != nil {
+		return "", err
+	}
+	key, err = contracts.RecipeOwnerKey(kept.OwnerID, id)
+	if err != nil {
+		return "", &store.Error{Op: "create recipe", Err: err}
+	}
+	return id, s.index(ctx, key, kept)
+}
+
+// create writes a recipe unless it is there, and returns the one that is.
+func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, error) {
+	data, err := json.Marshal(stored)
+	if err != nil {
+		return Stored{}, &store.Error{Op: "create recipe", Err: err}
+	}
+	if limit := contracts.MaxBody - headroom; len(data) > limit {
+		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("it has %d bytes: want at most %d", len(data), limit)}
+	}
+	_, err = s.bucket.Put(ctx, key, data, 0, 0)
+	switch {
+	case err == nil:
+		return stored, nil
+	case !errors.Is(err, cas.ErrConflict):
+		return Stored{}, &store.Error{Op: "create recipe", Retryable: true, Err: err}
+	}
+	kept, err := s.Get(ctx, stored.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("recipe %s was deleted", stored.ID)}
+	}
+	return kept, err
+}
+
+// headroom is what a message holds beside its body.
+const headroom = 1 << 10
+
+// index notes whose a recipe is.
+func (s *Store) index(ctx context.Context, key string, stored Stored) error {
+	data, err := json.Marshal(summaryOf(stored))
+	if err != nil {
+		return &store.Error{Op: "index recipe", Err: err}
+	}
+	if _, err := s.bucket.Put(ctx, key, data, 0, 0); err != nil && !errors.Is(err, cas.ErrConflict) {
+		return &store.Error{Op: "index recipe", Retryable: true, Err: err}
+	}
+	return nil
+}
+
+// Get returns a recipe. The error wraps [store.ErrNotFound] when there is none. One round trip.
+func (s *Store) Get(ctx context.Context, id string) (Stored, error) {
+	key, err := contracts.RecipeKey(id)
+	if err != nil {
+		return Stored{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	}
+	entry, err := s.bucket.Get(ctx, key)
+	if err != nil {
+		return Stored{}, &store.Error{Op: "get recipe", Retryable: true, Err: err}
+	}
+	if len(entry.Value) == 0 {
+		return Stored{}, fmt.Errorf("%w: %.64q", store.ErrNotFound, id)
+	}
+	var stored Stored
+	if err := json.Unmarshal(entry.Value, &stored); err != nil {
+		return Stored{}, &store.Error{Op: "get recipe", Err: fmt.Errorf("the record of %s cannot be read: %w", id, err)}
+	}
+	return stored, nil
+}
+
+// Summary is a line of a list of recipes.
+type Summary struct {
+	ID          string    `json:"id"`
+	JobID       string    `json:"job_id"`
+	Title       string    `json:"title"`
+	Ingredients []string  `json:"ingredients,omitempty"`
+	SourceRef   string    `json:"source_ref,omitempty"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+func summaryOf(s Stored) Summary {
+	sum := Summary{ID: s.ID, JobID: s.JobID, Title: s.Recipe.Title, SourceRef: s.Recipe.Source.Ref, CreatedAt: s.CreatedAt}
+	for _, i := range s.Recipe.Ingredients {
+		sum.Ingredients = append(sum.Ingredients, i.Item)
+	}
+	return sum
+}
+
+// matches says that every word of a search is in the title or in an ingredient.
+func (s Summary) matches(words []string) bool {
+	text := strings.ToLower(s.Title + "\n" + strings.Join(s.Ingredients, "\n"))
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,110 @@
+package kvstore_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/store"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t *testing.T) *kvstore.Store {
+	t.Helper()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := kvstore.Open(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func draft(jobID, owner, title, item string) store.Draft {
+	return store.Draft{JobID: jobID, OwnerID: owner, Recipe: recipe.Recipe{
+		Title: title, Ingredients: []recipe.Ingredient{{Item: item}}, Steps: []recipe.Step{{Index: 1, Text: "Mix."}},
+	}}
+}
+
+// However many create the recipe of a job at the same time, with whatever in it, there is one, and all get its id.
+func TestAJobHasOneRecipe(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var wg sync.WaitGroup
+	for n := range 20 {
+		wg.Go(func() {
+			id, err := s.Create(t.Context(), draft("j1", "ada", fmt.Sprintf("Soup %d", n), "leek"))
+			if err != nil || id != kvstore.RecipeID("j1") {
+				t.Errorf("%s, %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	list, more, err := s.List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	if err != nil || more || len(list) != 1 {
+		t.Fatalf("%+v, %t, %v", list, more, err)
+	}
+	stored, err := s.Get(t.Context(), list[0].ID)
+	if err != nil || stored.Recipe.Title != list[0].Title {
+		t.Errorf("%+v, %v: the list has %q", stored, err, list[0].Title)
+	}
+}
+
+func TestListAndSearchAreTheOwners(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for n, d := range []store.Draft{
+		draft("1", "ada", "Leek soup", "leek"), draft("2", "ada", "Pancakes", "Wheat flour"), draft("3", "*", "Onion soup", "onion"),
+		draft("4", "eve", "Stone soup", "stone"), draft("5", "ada", "Crème brûlée", "cream"),
+	} {
+		if _, err := s.Create(t.Context(), d); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	for _, c := range []struct {
+		query kvstore.Query
+		want  []string
+		more  bool
+	}{
+		{kvstore.Query{OwnerID: "ada"}, []string{"5", "2", "1"}, false},
+		{kvstore.Query{OwnerID: "ada", Limit: 2}, []string{"5", "2"}, true},
+		{kvstore.Query{OwnerID: "ada", Text: "SOUP"}, []string{"1"}, false},
+		{kvstore.Query{OwnerID: "ada", Text: "pan flour"}, []string{"2"}, false},
+		{kvstore.Query{OwnerID: "ada", Text: "crème"}, []string{"5"}, false},
+		{kvstore.Query{OwnerID: "*"}, []string{"3"}, false},
+		{kvstore.Query{OwnerID: "nobody"}, nil, false},
+	} {
+		list, more, err := s.List(t.Context(), c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range list {
+			got = append(got, r.JobID)
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" || more != c.more {
+			t.Errorf("%+v: more %t, %s", c.query, more, diff)
+		}
+	}
+}
+
+func TestGetOfNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for _, id := range []string{"x", "", "a.b", "*", ">", "../x"} {
+		if _, err := s.Get(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package recipeservice_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/store"
+	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "s3cret-t0ken"
+
+// far is a Recipe Service that notes what it is asked.
+type far struct {
+	answer http.HandlerFunc
+
+	mu   sync.Mutex
+	seen []string
+}
+
+func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.mu.Lock()
+	f.seen = append(f.seen, strings.TrimSpace(r.Method+" "+r.URL.EscapedPath()+" "+string(body)))
+	f.mu.Unlock()
+	if r.Header.Get("X-Service-Token") != secret {
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+		return
+	}
+	if f.answer != nil {
+		f.answer(w, r)
+	}
+}
+
+func open(t *testing.T, answer http.HandlerFunc) (*recipeservice.Store, *far) {
+	t.Helper()
+	f := &far{answer: answer}
+	server := httptest.NewServer(f)
+	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Close()
+		server.Close()
+	})
+	return s, f
+}
+
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}
+}
+
+// TestCallsAreTheDocumented makes every call, and compares it byte for byte.
+func TestCallsAreTheDocumented(t *testing.T) {
+	t.Parallel()
+	s, f := open(t, says(http.StatusOK, `{"status":"RUNNING","recipe_id":"r-1"}`))
+	at := 120.0
+	id, err := s.Create(t.Context(), store.Draft{JobID: "j", OwnerID: "o", Transcript: "[0.00s] Hello", Recipe: recipe.Recipe{
+		Title: "Cookies", Description: "A classic", Source: recipe.Source{Ref: "https://www.youtube.com/watch?v=example"},
+		Ingredients: []recipe.Ingredient{{Qty: "2.5", Unit: "cup", Item: "flour"}},
+		Steps:       []recipe.Step{{Index: 1, Text: "Preheat oven", Timestamp: &at}},
+	}})
+	if err != nil || id != "r-1" {
+		t.Errorf("%q, %v", id, err)
+	}
+	for _, err := range []error{
+		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning, Attempt: 1, Step: "x", Error: "was"}),
+		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportReady, RecipeID: "r-1"}),
+		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportFailed, Code: contracts.CodePrivate, Error: "no"}),
+		s.SaveTranscript(t.Context(), "a/../b", []caption.Segment{{Start: time.Second, Dur: 2500 * time.Millisecond, Text: "Hi"}}),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if status, err := s.Status(t.Context(), "j"); err != nil || status.Status != contracts.ImportRunning {
+		t.Errorf("%+v, %v", status, err)
+	}
+	want := []string{
+		`POST /internal/recipes/from-import-job {"job_id":"j","owner_id":"o","source_ref":"https://www.youtube.com/watch?v=example",` +
+			`"title":"Cookies","description":"A classic","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
+			`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}],"raw_transcript":"[0.00s] Hello"}`,
+		`POST /internal/import-jobs/j/status {"status":"RUNNING"}`,
+		`POST /internal/import-jobs/j/status {"status":"READY","recipe_id":"r-1"}`,
+		`POST /internal/import-jobs/j/status {"status":"FAILED","code":"private","error":"no"}`,
+		`POST /internal/import-jobs/a%2F..%2Fb/transcript {"segments":[{"start":1,"dur":2.5,"text":"Hi"}]}`,
+		`GET /internal/import-jobs/j`,
+	}
+	if diff := cmp.Diff(want, f.seen); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestErrorsSayWhetherToTryAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer    http.HandlerFunc
+		retryable bool
+		after     time.Duration
+		text      string
+	}{
+		"failed":         {says(500, `{"error":"database"}`), true, 0, "create recipe: the store answered 500: database"},
+		"unavailable":    {says(503, `<html>`), true, 0, "create recipe: the store answered 503: Service Unavailable"},
+		"refused":        {says(400, `{"message":"owner_id is unknown"}`), false, 0, "create recipe: the store answered 400: owner_id is unknown"},
+		"not permitted":  {says(403, ``), false, 0, "create recipe: the store answered 403: Forbidden"},
+		"redirected":     {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, false, 0, "302"},
+		"without an id":  {says(200, `{}`), false, 0, "create recipe: the answer has no recipe_id"},
+		"not JSON":       {says(200, `ok`), false, 0, "not the JSON"},
+		"endless":        {says(200, strings.Repeat(" ", 1<<20)), false, 0, "more than 65536 bytes"},
+		"cut off":        {cutOff, true, 0, "create recipe: "},
+		"asked to pause": {pauses, true, 7 * time.Second, "429"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := open(t, c.answer)
+			_, err := s.Create(t.Context(), store.Draft{JobID: "j"})
+			failed, ok := errors.AsType[*store.Error](err)
+			if !ok || failed.Retryable != c.retryable || failed.RetryAfter != c.after || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%+v: %v", failed, err)
+			}
+			if err != nil && (strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "127.0.0.1")) {
+				t.Errorf("the error tells too much: %v", err)
+			}
+		})
+	}
+}
+
+func cutOff(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+func pauses(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "7")
+	w.WriteHeader(http.StatusTooManyRequests)
+}
+
+func TestAStoreThatHangsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
+	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning}); !store.Retryable(err) || err == nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAJobThatTheServiceDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	s, _ := open(t, says(http.StatusNotFound, `{}`))
+	if status, err := s.Status(t.Context(), "j"); status != nil || err != nil {
+		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+func TestConfigNamesEverything(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		cfg  recipeservice.Config
+		want []string
+	}{
+		{recipeservice.Config{}, []string{"address is missing", "token is missing"}},
+		{recipeservice.Config{BaseURL: "http://far.test", Token: secret + "\n"}, []string{"plain http", "no header may hold"}},
+		{recipeservice.Config{BaseURL: "https://u:p@far.test?x=" + secret, Token: secret}, []string{"user name, a query"}},
+		{recipeservice.Config{BaseURL: "file:///etc/passwd", Token: secret, Timeout: -1}, []string{"not an http or https", "timeout"}},
+	} {
+		_, err := recipeservice.New(c.cfg)
+		for _, want := range c.want {
+			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secret) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	}
+	if _, err := recipeservice.New(recipeservice.Config{BaseURL: "http://recipes:8080", Token: secret, AllowHTTP: true}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,80 @@
+// Package store is where imports leave their recipes: one interface, and beside it a package for each store.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer/caption"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+// Store takes what comes of imports. Every method may be called again with the same arguments, also by two processes at
+// the same time, and then changes nothing more.
+type Store interface {
+	// Status returns what the store knows of a job, nil when it knows nothing of it, or does not keep that.
+	Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error)
+
+	// SetStatus tells the store where a job stands.
+	SetStatus(ctx context.Context, jobID string, status contracts.ImportStatus) error
+
+	// SaveTranscript keeps what is said in the source of a job.
+	SaveTranscript(ctx context.Context, jobID string, segments []caption.Segment) error
+
+	// Create keeps the recipe of a job and returns its id. The second recipe of a job is not kept: the id is that of the
+	// first.
+	Create(ctx context.Context, draft Draft) (recipeID string, err error)
+}
+
+// Draft is a recipe that is to be kept.
+type Draft struct {
+	JobID   string
+	OwnerID string
+	Recipe  recipe.Recipe
+
+	// Transcript is what is said in the source, "[12.34s] text" a line; empty when nothing is.
+	Transcript string
+}
+
+// ErrNotFound is returned when there is no such recipe.
+var ErrNotFound = errors.New("importer: there is no such recipe")
+
+// Error says that a store did not do what it was asked to.
+type Error struct {
+	// Op is what it was asked, such as "create recipe".
+	Op string
+
+	// Status is the HTTP status that it answered with, 0 when it did not.
+	Status int
+
+	// Retryable says that it may work later: the store failed, was too slow, or could not be reached.
+	Retryable bool
+
+	// RetryAfter is how long the store wants to be left alone, 0 when it did not say.
+	RetryAfter time.Duration
+
+	// Err is why.
+	Err error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Status != 0 {
+		return fmt.Sprintf("%s: the store answered %d: %v", e.Op, e.Status, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.Op, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Retryable reports whether what failed with err may work later: anything may, but what a store refused for good.
+func Retryable(err error) bool {
+	if failed, ok := errors.AsType[*Error](err); ok {
+		return failed.Retryable
+	}
+	return true
+}

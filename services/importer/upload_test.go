@@ -1,0 +1,234 @@
+package importer_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"math/rand/v2"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	importer "github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// form makes a body of fields, and of files whose field names begin with "@".
+func form(t *testing.T, fields ...string) (body, contentType string) {
+	t.Helper()
+	var buf bytes.Buffer
+	w := multipart.NewWriter(&buf)
+	for n := 0; n+1 < len(fields); n += 2 {
+		name, isFile := strings.CutPrefix(fields[n], "@")
+		create := w.CreateFormField
+		if isFile {
+			create = func(name string) (io.Writer, error) { return w.CreateFormFile("file", name) }
+		}
+		part, err := create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := part.Write([]byte(fields[n+1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.String(), w.FormDataContentType()
+}
+
+// followed returns a job when it has ended.
+func followed(t *testing.T, i *importer.Importer, jobID string) (last importer.Job) {
+	t.Helper()
+	err := i.Follow(t.Context(), jobID, func(j importer.Job) error {
+		last = j
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last
+}
+
+// A file is handed in at one instance and worked by another, and becomes a recipe that is called like the file.
+func TestAFileIsHandedIn(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	a, _ := start(t, srv)
+	b, _ := start(t, srv)
+	body, contentType := form(t, "owner_id", "ada", "priority", "high", "language", "en-GB", "@fluffy-pancakes.en.vtt", captions)
+	resp, text := call(t, http.MethodPost, a.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("%d: %s", resp.StatusCode, text)
+	}
+	job := decode[importer.Job](t, text)
+	if job.SourceType != contracts.SourceCaptions || job.Priority != contracts.PriorityHigh || job.Language != "en-GB" ||
+		job.URL != contracts.NewFile("fluffy-pancakes.en.vtt", []byte(captions)).URL() {
+		t.Errorf("job %+v", job)
+	}
+	last := followed(t, b, job.JobID)
+	if last.Status != contracts.ImportReady || last.Title != "Fluffy pancakes" {
+		t.Errorf("it ended as %+v", last)
+	}
+	list, _, err := b.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"})
+	if err != nil || len(list) != 1 || list[0].Title != "Fluffy pancakes" {
+		t.Errorf("recipes %+v, %v", list, err)
+	}
+	// Again with the same key, at the other instance: the same job.
+	resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
+	if resp.StatusCode != http.StatusOK || decode[importer.Job](t, text).JobID != job.JobID {
+		t.Errorf("again: %d: %s", resp.StatusCode, text)
+	}
+	if stored, err := b.Recipes().Get(t.Context(), last.RecipeID); err != nil || stored.Recipe.Language != "en-GB" {
+		t.Errorf("%+v, %v", stored.Recipe, err)
+	}
+	// Another language, and another file, is another job's business.
+	for _, other := range [][]string{{"language", "de", "@fluffy-pancakes.en.vtt", captions}, {"language", "en-GB", "@b.vtt", captions}} {
+		body, contentType = form(t, append([]string{"owner_id", "ada", "priority", "high"}, other...)...)
+		resp, text = call(t, http.MethodPost, b.URL()+"/v1/imports", body, "Content-Type", contentType, "Idempotency-Key", "k")
+		if resp.StatusCode != http.StatusConflict {
+			t.Errorf("%q: %d: %s", other[:3], resp.StatusCode, text)
+		}
+	}
+}
+
+// A program that embeds the importer keeps a file and submits its URL.
+func TestAFileIsKept(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	url, err := i.Keep(t.Context(), "-", []byte(captions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := followed(t, i, job.JobID); last.Status != contracts.ImportReady || last.Title != "Untitled recipe" {
+		t.Errorf("it ended as %+v", last)
+	}
+	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
+	job, _, err = i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: gone}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable || !strings.Contains(last.Error, "hand it in again") || last.Attempt != 1 {
+		t.Errorf("it ended as %+v", last)
+	}
+}
+
+func TestFormsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t))
+	large := strings.Repeat("Stir. ", (8<<20)/6+1)
+	for _, tc := range []struct {
+		name   string
+		fields []string
+		status int
+		want   string
+	}{
+		{"no file", []string{"owner_id", "ada"}, 400, `{"path":"/file","problem":"is required"}`},
+		{"empty file", []string{"owner_id", "ada", "@a.vtt", ""}, 400, `{"path":"/file","problem":"is empty"}`},
+		{"two files", []string{"owner_id", "ada", "@a.vtt", "a", "@b.vtt", "b"}, 400, "twice"},
+		{"no owner", []string{"@a.vtt", captions}, 400, `"/owner_id"`},
+		{"unknown field", []string{"owner_id", "ada", "@a.vtt", captions, "url", "https://example.com"}, 400, `"/url"`},
+		{"bad values", []string{"owner_id", "ada", "@a.vtt", captions, "unique", "maybe", "priority", "asap"}, 400, `"/unique"`},
+		{"bad priority", []string{"owner_id", "ada", "@a.vtt", captions, "priority", "asap"}, 400, `"/priority"`},
+		{"job id that is a path", []string{"owner_id", "ada", "@a.vtt", captions, "job_id", "../x"}, 400, `"/job_id"`},
+		{"too large", []string{"owner_id", "ada", "@a.vtt", large}, 413, "8 MiB"},
+		{"far too large", []string{"owner_id", "ada", "@a.vtt", large + large}, 413, "8 MiB"},
+	} {
+		body, contentType := form(t, tc.fields...)
+		resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+		if resp.StatusCode != tc.status || !strings.Contains(text, tc.want) {
+			t.Errorf("%s: %d: %s; want %d and %s", tc.name, resp.StatusCode, text, tc.status, tc.want)
+		}
+	}
+	for _, contentType := range []string{"multipart/form-data", "multipart/form-data; boundary=x"} {
+		if resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", "--y", "Content-Type", contentType); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %d: %s", contentType, resp.StatusCode, text)
+		}
+	}
+	if n := i.Stats().Submitted; n != 0 {
+		t.Errorf("%d jobs of what was refused", n)
+	}
+	// Nor is the file kept of what is refused for something else.
+	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
+	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable {
+		t.Errorf("the file is there: %+v", last)
+	}
+}
+
+// A photo that no message of the server can hold is handed in, and an extractor sees it as it is.
+func TestALargePhotoIsHandedIn(t *testing.T) {
+	t.Parallel()
+	eyes := &eyes{}
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Extractor = importer.Extractor{Extractor: eyes, Name: "eyes"} })
+	photo := "\xff\xd8\xff" + noise(6<<20)
+	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", photo)
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+	if resp.StatusCode != http.StatusAccepted {
+		t.Fatalf("%d: %s", resp.StatusCode, text)
+	}
+	if last := followed(t, i, decode[importer.Job](t, text).JobID); last.Status != contracts.ImportReady {
+		t.Errorf("it ended as %+v", last)
+	}
+	if got := eyes.seen(); len(got) != 1 || string(got[0]) != photo {
+		t.Errorf("%d photos were seen: want one, as it was handed in", len(got))
+	}
+}
+
+// What there is no room for is refused when it is handed in, not when a worker looks for it.
+func TestAFileThatThereIsNoRoomFor(t *testing.T) {
+	t.Parallel()
+	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.MaxBytes = 64 << 20 })
+	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
+	if resp.StatusCode != http.StatusServiceUnavailable || i.Stats().Submitted != 0 {
+		t.Errorf("%d: %s", resp.StatusCode, text)
+	}
+}
+
+// noise is what does not get smaller when it is compressed.
+func noise(size int) string {
+	random := rand.NewChaCha8([32]byte{1})
+	data := make([]byte, size)
+	for at := range data {
+		data[at] = byte(random.Uint64())
+	}
+	return string(data)
+}
+
+// eyes is an extractor that can see.
+type eyes struct {
+	mu     sync.Mutex
+	photos [][]byte
+}
+
+// Extract implements extract.Extractor.
+func (e *eyes) Extract(_ context.Context, in extract.Input) (recipe.Recipe, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.photos = append(e.photos, in.Image)
+	return recipe.Recipe{
+		Title: "Soup", Source: in.Source, Ingredients: []recipe.Ingredient{{Qty: "2", Item: "onions"}},
+		Steps: []recipe.Step{{Index: 1, Text: "Cut the onions."}},
+	}, nil
+}
+
+func (e *eyes) seen() [][]byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.photos
+}
