@@ -1,0 +1,129 @@
+package recipient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// conflicts are the server's error codes of a write that expected another revision; a replicated stream has one of its own.
+var conflicts = []jetstream.ErrorCode{
+	jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant,
+}
+
+// SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is
+// known of the recipient stays; one who is not known comes to be. Two round trips, more when others write at the same time.
+func (d *Directory) SetAddress(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) error {
+	_, err := d.change(ctx, kind, userID, func(r *contracts.Recipient) bool {
+		if r.Addresses[channel] == address {
+			return false
+		}
+		if address == "" {
+			delete(r.Addresses, channel)
+			return true
+		}
+		if r.Addresses == nil {
+			r.Addresses = map[string]string{}
+		}
+		r.Addresses[channel] = address
+		return true
+	})
+	return err
+}
+
+// Drop removes an address that is never to be used again, if the channel still has it, and reports that: one that has taken
+// its place stays. Two round trips, more when others write at the same time.
+func (d *Directory) Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error) {
+	return d.change(ctx, kind, userID, func(r *contracts.Recipient) bool {
+		there, found := r.Addresses[channel]
+		if !found || there != address {
+			return false
+		}
+		delete(r.Addresses, channel)
+		return true
+	})
+}
+
+// OptOut says that a recipient does not want a category on a channel any more; contracts.Anything is every one. Two round trips,
+// more when others write at the same time.
+func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, userID, category, channel string) error {
+	_, err := d.change(ctx, kind, userID, func(r *contracts.Recipient) bool {
+		if slices.Contains(r.OptOut[category], channel) {
+			return false
+		}
+		if r.OptOut == nil {
+			r.OptOut = map[string][]string{}
+		}
+		r.OptOut[category] = append(r.OptOut[category], channel)
+		return true
+	})
+	return err
+}
+
+// change changes addresses and opt-outs of a record, over exactly the record that was read, and reports whether there was
+// something to change. It tries until nobody else writes in between.
+func (d *Directory) change(
+	ctx context.Context, kind contracts.RecipientType, userID string, f func(r *contracts.Recipient) bool,
+) (changed bool, err error) {
+	key, err := contracts.DirectoryKey(kind, userID)
+	if err != nil {
+		return false, permanent(err)
+	}
+	for {
+		r, data, revision := contracts.Recipient{RecipientType: kind, UserID: userID}, []byte("{}"), uint64(0)
+		entry, err := d.kv.Get(ctx, key)
+		switch {
+		case errors.Is(err, jetstream.ErrKeyNotFound):
+		case err != nil:
+			return false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
+		default:
+			data, revision = entry.Value(), entry.Revision()
+			if r, err = contracts.Decode[contracts.Recipient](data); err != nil {
+				return false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
+			}
+		}
+		if !f(&r) {
+			return false, nil
+		}
+		if data, err = overlay(data, r); err != nil {
+			return false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
+		}
+		if revision == 0 {
+			_, err = d.kv.Create(ctx, key, data)
+		} else {
+			_, err = d.kv.Update(ctx, key, data, revision)
+		}
+		api, _ := errors.AsType[*jetstream.APIError](err)
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, jetstream.ErrKeyExists), api != nil && slices.Contains(conflicts, api.ErrorCode):
+			continue
+		}
+		return false, temporary(fmt.Errorf("write %s of the directory: %w", key, err))
+	}
+}
+
+// overlay writes a recipient over a record, with what others keep there and we do not know.
+func overlay(data []byte, r contracts.Recipient) ([]byte, error) {
+	var record map[string]json.RawMessage
+	if err := json.Unmarshal(data, &record); err != nil {
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	delete(record, "addresses")
+	delete(record, "opt_out")
+	known, err := contracts.Encode(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(known, &record); err != nil { // adds to the map
+		return nil, err //nolint:wrapcheck // by the caller
+	}
+	return json.Marshal(record) //nolint:wrapcheck // by the caller
+}

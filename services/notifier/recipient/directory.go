@@ -1,0 +1,157 @@
+package recipient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// Directory is the bucket of recipients: one key for each, and one for each aggregate whose events concern them.
+type Directory struct{ kv jetstream.KeyValue }
+
+// Member names an aggregate whose events concern a recipient.
+type Member struct {
+	// Type is the aggregate's type, such as RESTAURANT.
+	Type string
+
+	// ID is which one.
+	ID string
+}
+
+// OpenDirectory binds the bucket. One round trip.
+func OpenDirectory(ctx context.Context, js jetstream.JetStream) (*Directory, error) {
+	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
+	if err != nil {
+		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
+	}
+	return &Directory{kv: kv}, nil
+}
+
+// Get returns what the directory knows of a recipient; found is false when that is nothing. One round trip.
+func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
+	key, err := contracts.DirectoryKey(kind, userID)
+	if err != nil {
+		return r, false, permanent(err)
+	}
+	entry, err := d.kv.Get(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
+	}
+	if r, err = contracts.Decode[contracts.Recipient](entry.Value()); err != nil {
+		return r, false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
+	}
+	return r, true, nil
+}
+
+// Put stores a recipient and adds the aggregates whose events concern it. One round trip for each.
+func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {
+	data, err := contracts.Encode(r)
+	if err != nil {
+		return permanent(err)
+	}
+	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
+	if err != nil {
+		return permanent(err)
+	}
+	if _, err := d.kv.Put(ctx, key, data); err != nil {
+		return temporary(fmt.Errorf("write %s of the directory: %w", key, err))
+	}
+	for _, m := range members {
+		if key, err = contracts.DirectoryMemberKey(m.Type, m.ID, r.RecipientType, r.UserID); err != nil {
+			return permanent(err)
+		}
+		if _, err := d.kv.Put(ctx, key, nil); err != nil {
+			return temporary(fmt.Errorf("write %s of the directory: %w", key, err))
+		}
+	}
+	return nil
+}
+
+// Leave removes an aggregate whose events no longer concern a recipient. One round trip.
+func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, userID string, m Member) error {
+	key, err := contracts.DirectoryMemberKey(m.Type, m.ID, kind, userID)
+	if err != nil {
+		return permanent(err)
+	}
+	if err := d.kv.Delete(ctx, key); err != nil {
+		return temporary(fmt.Errorf("remove %s of the directory: %w", key, err))
+	}
+	return nil
+}
+
+// Resolve implements [Resolver]. It yields ids only: what else is known of a recipient is read when they are told.
+// A list costs one consumer, for as long as it is read; it is linear in the audience.
+func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
+	switch q.Scope {
+	case rules.ScopeUser:
+		if q.Event.UserID == "" {
+			return failed(permanent(ErrNoUser))
+		}
+		return one(contracts.Recipient{RecipientType: q.Type, UserID: q.Event.UserID})
+	case rules.ScopeAggregate:
+		kind, id := Aggregate(q.Event)
+		if id == "" {
+			return failed(permanent(ErrNoAggregate))
+		}
+		keys, err := contracts.DirectoryMembersKeys(kind, id, q.Type)
+		if err != nil {
+			return failed(permanent(err))
+		}
+		return d.list(ctx, keys, q.Type)
+	case rules.ScopeAll:
+		keys, err := contracts.DirectoryKeys(q.Type)
+		if err != nil {
+			return failed(permanent(err))
+		}
+		return d.list(ctx, keys, q.Type)
+	default:
+		return failed(permanent(fmt.Errorf("there is no scope %q", q.Scope)))
+	}
+}
+
+// list yields a recipient for each key. The end of the list is marked: one that stops without the mark is not all.
+func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		watcher, err := d.kv.WatchFiltered(ctx, []string{keys}, jetstream.MetaOnly(), jetstream.IgnoreDeletes())
+		if err != nil {
+			yield(contracts.Recipient{}, temporary(fmt.Errorf("list %s of the directory: %w", keys, err)))
+			return
+		}
+		defer watcher.Stop() //nolint:errcheck // it ends with ctx in any case
+		for {
+			var entry jetstream.KeyValueEntry
+			open := false
+			select {
+			case entry, open = <-watcher.Updates():
+			case <-ctx.Done():
+			}
+			switch {
+			case !open:
+				yield(contracts.Recipient{}, temporary(fmt.Errorf("list %s of the directory: %w", keys, errors.Join(ErrIncomplete, ctx.Err()))))
+				return
+			case entry == nil:
+				return
+			}
+			userID, err := contracts.DecodeToken(entry.Key()[strings.LastIndexByte(entry.Key(), '.')+1:])
+			if err != nil {
+				yield(contracts.Recipient{}, permanent(fmt.Errorf("key %s of the directory: %w", entry.Key(), err)))
+				return
+			}
+			if !yield(contracts.Recipient{RecipientType: kind, UserID: userID}, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package recipient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
+	t.Helper()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := recipient.OpenDirectory(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, js
+}
+
+func put(t *testing.T, d *recipient.Directory, kind contracts.RecipientType, user string, members ...recipient.Member) {
+	t.Helper()
+	if err := d.Put(t.Context(), contracts.Recipient{RecipientType: kind, UserID: user}, members...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ids are the users that are yielded, sorted, and the error at the end.
+func ids(list iter.Seq2[contracts.Recipient, error]) (users []string, err error) {
+	for r, e := range list {
+		if err = e; err == nil {
+			users = append(users, string(r.RecipientType)+"/"+r.UserID)
+		}
+	}
+	slices.Sort(users)
+	return users, err
+}
+
+var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
+
+func TestDirectoryResolves(t *testing.T) {
+	t.Parallel()
+	d, _ := open(t)
+	put(t, d, contracts.RecipientRestaurantUser, "ada", restaurant)
+	put(t, d, contracts.RecipientRestaurantUser, "גל@example.com", restaurant, recipient.Member{Type: "RESTAURANT", ID: "6"})
+	put(t, d, contracts.RecipientRestaurantUser, "elsewhere", recipient.Member{Type: "RESTAURANT", ID: "6"})
+	put(t, d, contracts.RecipientRestaurantUser, "left", restaurant)
+	put(t, d, contracts.RecipientCustomer, "guest", restaurant)
+	put(t, d, contracts.RecipientAdmin, "root")
+	if err := d.Leave(t.Context(), contracts.RecipientRestaurantUser, "left", restaurant); err != nil {
+		t.Fatal(err)
+	}
+	event := contracts.Event{EventID: "e", EventType: "X", AggregateType: "RESERVATION", RestaurantID: []byte("5"), UserID: "guest"}
+	for name, test := range map[string]struct {
+		event contracts.Event
+		kind  contracts.RecipientType
+		scope rules.Scope
+		want  []string
+	}{
+		"those of a restaurant":         {event, "RESTAURANT_USER", rules.ScopeAggregate, []string{"RESTAURANT_USER/ada", "RESTAURANT_USER/גל@example.com"}},
+		"of another kind":               {event, "CUSTOMER", rules.ScopeAggregate, []string{"CUSTOMER/guest"}},
+		"of the aggregate":              {contracts.Event{AggregateType: "RESTAURANT", AggregateID: "6"}, "RESTAURANT_USER", rules.ScopeAggregate, []string{"RESTAURANT_USER/elsewhere", "RESTAURANT_USER/גל@example.com"}},
+		"a restaurant that is a string": {contracts.Event{RestaurantID: []byte(`"5"`)}, "CUSTOMER", rules.ScopeAggregate, []string{"CUSTOMER/guest"}},
+		"all":                           {event, "RESTAURANT_USER", rules.ScopeAll, []string{"RESTAURANT_USER/ada", "RESTAURANT_USER/elsewhere", "RESTAURANT_USER/left", "RESTAURANT_USER/גל@example.com"}},
+		"the user, known or not":        {event, "AGENCY_USER", rules.ScopeUser, []string{"AGENCY_USER/guest"}},
+		"nobody":                        {event, "ADMIN", rules.ScopeAggregate, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := ids(d.Resolve(t.Context(), recipient.Query{Event: test.event, Type: test.kind, Scope: test.scope}))
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestDirectoryRefuses(t *testing.T) {
+	t.Parallel()
+	d, _ := open(t)
+	for name, test := range map[string]struct {
+		q    recipient.Query
+		want error
+	}{
+		"no aggregate":          {recipient.Query{Type: "ADMIN", Scope: rules.ScopeAggregate}, recipient.ErrNoAggregate},
+		"no user":               {recipient.Query{Type: "ADMIN", Scope: rules.ScopeUser}, recipient.ErrNoUser},
+		"a type that is no key": {recipient.Query{Type: "*", Scope: rules.ScopeAll}, contracts.ErrTokenMalformed},
+	} {
+		_, err := ids(d.Resolve(t.Context(), test.q))
+		if e, ok := errors.AsType[*recipient.Error](err); !errors.Is(err, test.want) || !ok || !e.Permanent {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A list that breaks off says so: those who were yielded must not pass for all.
+func TestDirectoryDoesNotEndEarly(t *testing.T) {
+	t.Parallel()
+	d, _ := open(t)
+	for i := range 300 {
+		put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	var last error
+	for _, err := range d.Resolve(ctx, recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll}) {
+		n++
+		if n == 10 {
+			cancel()
+		}
+		last = err
+	}
+	if n < 300 && !errors.Is(last, recipient.ErrIncomplete) {
+		t.Errorf("%d of 300, then %v", n, last)
+	}
+	cancel()
+	if _, err := ids(d.Resolve(ctx, recipient.Query{Type: contracts.RecipientAdmin, Scope: rules.ScopeAll})); err == nil {
+		t.Error("a list that never began was taken for an empty one")
+	}
+}
+
+func TestDirectoryGet(t *testing.T) {
+	t.Parallel()
+	d, js := open(t)
+	want := contracts.Recipient{RecipientType: "ADMIN", UserID: "a/b", Addresses: map[string]string{"email": "a@b.example"}, TimeZone: "Asia/Jerusalem"}
+	if err := d.Put(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	got, found, err := d.Get(t.Context(), "ADMIN", "a/b")
+	if diff := cmp.Diff(want, got); err != nil || !found || diff != "" {
+		t.Errorf("%v %v %s", found, err, diff)
+	}
+	if _, found, err := d.Get(t.Context(), "CUSTOMER", "a/b"); found || err != nil {
+		t.Errorf("of another kind: %v %v", found, err)
+	}
+	if _, err := js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"user_id":5}`)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = d.Get(t.Context(), "ADMIN", "broken")
+	if e, ok := errors.AsType[*recipient.Error](err); !ok || !e.Permanent || !errors.Is(err, contracts.ErrInvalid) {
+		t.Errorf("a broken record: %v", err)
+	}
+	if err := d.Put(t.Context(), contracts.Recipient{UserID: "u"}); !errors.Is(err, contracts.ErrInvalid) {
+		t.Errorf("an invalid one: %v", err)
+	}
+}
+
+func TestCarriedRecipientsAreAll(t *testing.T) {
+	t.Parallel()
+	d, _ := open(t)
+	put(t, d, contracts.RecipientAdmin, "root")
+	r := recipient.Carried(d)
+	event := contracts.Event{Recipients: []contracts.Recipient{
+		{UserID: "a", RecipientType: "CUSTOMER"}, {UserID: "b", RecipientType: "AGENCY_USER"}, {UserID: "c", RecipientType: "CUSTOMER"},
+	}}
+	for kind, want := range map[contracts.RecipientType][]string{
+		"CUSTOMER": {"CUSTOMER/a", "CUSTOMER/c"}, "AGENCY_USER": {"AGENCY_USER/b"}, "ADMIN": nil,
+	} {
+		got, err := ids(r.Resolve(t.Context(), recipient.Query{Event: event, Type: kind, Scope: rules.ScopeAll}))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v %s", kind, err, diff)
+		}
+	}
+	got, err := ids(r.Resolve(t.Context(), recipient.Query{Type: "ADMIN", Scope: rules.ScopeAll}))
+	if err != nil || len(got) != 1 {
+		t.Errorf("without any: %v %v", got, err)
+	}
+}

@@ -1,0 +1,163 @@
+package recipient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+const (
+	// maxPage bounds one page of an answer, in bytes.
+	maxPage = 4 << 20
+
+	// pageTimeout bounds one request.
+	pageTimeout = 30 * time.Second
+
+	// maxRetryAfter bounds how long a source can have itself left alone.
+	maxRetryAfter = 10 * time.Minute
+)
+
+// HTTPConfig says where recipients are asked for.
+type HTTPConfig struct {
+	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
+	Client *http.Client
+
+	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
+	Token string
+
+	// URL is where a page is asked for. Required.
+	URL string
+}
+
+// HTTP asks a service for recipients, page by page. A request is a POST of
+//
+//	{"event_id":"…","event_type":"…","aggregate_type":"…","aggregate_id":"…","user_id":"…",
+//	 "recipient_type":"CUSTOMER","scope":"aggregate","cursor":"…"}
+//
+// and an answer, 200, is
+//
+//	{"recipients":[{"user_id":"…","recipient_type":"CUSTOMER", …}],"next":"…"}
+//
+// where next is the cursor of the next page, and absent from the last one: an answer that was cut off is no JSON, so it
+// cannot be taken for the end. 429 and 5xx are tried again, after Retry-After; other answers are not.
+type HTTP struct{ cfg HTTPConfig }
+
+// NewHTTP returns the resolver.
+func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
+	u, err := url.Parse(cfg.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errors.New("recipients: the URL of the service that knows them must be an absolute http or https URL")
+	}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{
+			Timeout:       pageTimeout,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	}
+	return &HTTP{cfg: cfg}, nil
+}
+
+type pageRequest struct {
+	EventID       string                  `json:"event_id"`
+	EventType     string                  `json:"event_type"`
+	AggregateType string                  `json:"aggregate_type"`
+	AggregateID   string                  `json:"aggregate_id,omitempty"`
+	UserID        string                  `json:"user_id,omitempty"`
+	RecipientType contracts.RecipientType `json:"recipient_type"`
+	Scope         rules.Scope             `json:"scope"`
+	Cursor        string                  `json:"cursor,omitempty"`
+}
+
+type pageAnswer struct {
+	Recipients []contracts.Recipient `json:"recipients"`
+	Next       string                `json:"next"`
+}
+
+// Resolve implements [Resolver]. One request for each page; the next is made when the recipients of the last are taken.
+func (h *HTTP) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		kind, id := Aggregate(q.Event)
+		request := pageRequest{
+			EventID: q.Event.EventID, EventType: q.Event.EventType, AggregateType: kind, AggregateID: id,
+			UserID: q.Event.UserID, RecipientType: q.Type, Scope: q.Scope,
+		}
+		for {
+			page, err := h.page(ctx, request)
+			if err != nil {
+				yield(contracts.Recipient{}, err)
+				return
+			}
+			for i, r := range page.Recipients {
+				err := r.Validate()
+				if err == nil && r.RecipientType != q.Type {
+					err = fmt.Errorf("it is a %s, want a %s", r.RecipientType, q.Type)
+				}
+				if err != nil {
+					yield(contracts.Recipient{}, permanent(fmt.Errorf("recipient %d of a page from %s: %w", i, h.cfg.URL, err)))
+					return
+				}
+				if !yield(r, nil) {
+					return
+				}
+			}
+			switch page.Next {
+			case "":
+				return
+			case request.Cursor:
+				yield(contracts.Recipient{}, permanent(fmt.Errorf("%s names the same page as the next one", h.cfg.URL)))
+				return
+			}
+			request.Cursor = page.Next
+		}
+	}
+}
+
+func (h *HTTP) page(ctx context.Context, ask pageRequest) (page pageAnswer, err error) {
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return page, permanent(err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.cfg.URL, bytes.NewReader(body))
+	if err != nil {
+		return page, permanent(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	if h.cfg.Token != "" {
+		request.Header.Set("Authorization", "Bearer "+h.cfg.Token)
+	}
+	response, err := h.cfg.Client.Do(request)
+	if err != nil {
+		return page, temporary(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return page, &Error{
+			Cause:      fmt.Errorf("%s answered %s", h.cfg.URL, response.Status),
+			Permanent:  response.StatusCode != http.StatusTooManyRequests && response.StatusCode < http.StatusInternalServerError,
+			RetryAfter: retryafter.Parse(response.Header, maxRetryAfter),
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))
+	switch {
+	case err != nil:
+		return page, temporary(fmt.Errorf("%s: %w: %w", h.cfg.URL, ErrIncomplete, err))
+	case len(data) > maxPage:
+		return page, permanent(fmt.Errorf("%s answered a page of more than %d bytes: make pages smaller", h.cfg.URL, maxPage))
+	}
+	if err := json.Unmarshal(data, &page); err != nil {
+		return page, temporary(fmt.Errorf("%s: %w: %w", h.cfg.URL, ErrIncomplete, err))
+	}
+	return page, nil
+}

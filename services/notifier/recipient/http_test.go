@@ -1,0 +1,117 @@
+package recipient_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+func source(t *testing.T, answer http.HandlerFunc) *recipient.HTTP {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	client := server.Client()
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	h, err := recipient.NewHTTP(recipient.HTTPConfig{URL: server.URL, Token: "secret", Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+var asked = recipient.Query{
+	Event: contracts.Event{EventID: "e", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"},
+	Scope: rules.ScopeAggregate, Type: contracts.RecipientCustomer,
+}
+
+func TestHTTPReadsPageByPage(t *testing.T) {
+	t.Parallel()
+	var requests []map[string]string
+	h := source(t, func(w http.ResponseWriter, r *http.Request) {
+		var ask map[string]string
+		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil || r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("%v %v", err, r.Header)
+		}
+		requests = append(requests, ask)
+		n := len(requests)
+		next := ""
+		if n < 3 {
+			next = fmt.Sprintf(`,"next":"p%d"`, n)
+		}
+		_, _ = w.Write(fmt.Appendf(nil, `{"recipients":[{"user_id":"u%d","recipient_type":"CUSTOMER"},{"user_id":"v%d","recipient_type":"CUSTOMER"}]%s}`, n, n, next))
+	})
+	got, err := ids(h.Resolve(t.Context(), asked))
+	want := []string{"CUSTOMER/u1", "CUSTOMER/u2", "CUSTOMER/u3", "CUSTOMER/v1", "CUSTOMER/v2", "CUSTOMER/v3"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	first := map[string]string{
+		"event_id": "e", "event_type": "X", "aggregate_type": "RESTAURANT", "aggregate_id": "5", "recipient_type": "CUSTOMER", "scope": "aggregate",
+	}
+	if diff := cmp.Diff(first, requests[0]); diff != "" || requests[2]["cursor"] != "p2" {
+		t.Errorf("%s, third page asked for as %v", diff, requests[2])
+	}
+}
+
+// Whatever is not a whole answer is an error, and says whether asking again can help.
+func TestHTTPTakesNothingForTheEnd(t *testing.T) {
+	t.Parallel()
+	const page = `{"recipients":[{"user_id":"u","recipient_type":"CUSTOMER"}]`
+	for name, test := range map[string]struct {
+		status    int
+		body      string
+		permanent bool
+	}{
+		"cut off":              {200, page, false},
+		"empty":                {200, "", false},
+		"another kind":         {200, `{"recipients":[{"user_id":"u","recipient_type":"ADMIN"}]}`, true},
+		"no user":              {200, `{"recipients":[{"recipient_type":"CUSTOMER"}]}`, true},
+		"the same page again":  {200, page + `,"next":"p"}`, true},
+		"too large":            {200, page + strings.Repeat(" ", 4<<20) + "}", true},
+		"away":                 {503, "", false},
+		"too many":             {429, "", false},
+		"not found":            {404, page + "}", true},
+		"moved":                {302, page + "}", true},
+		"accepted, not answer": {202, page + "}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := source(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(test.status)
+				_, _ = w.Write([]byte(test.body))
+			})
+			_, err := ids(h.Resolve(t.Context(), asked))
+			e, ok := errors.AsType[*recipient.Error](err)
+			if !ok || e.Permanent != test.permanent {
+				t.Fatalf("%v", err)
+			}
+			if test.status != http.StatusOK && e.RetryAfter != 7*time.Second {
+				t.Errorf("retry after %s", e.RetryAfter)
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("the token is in %v", err)
+			}
+		})
+	}
+}
+
+func TestHTTPNeedsAURL(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "/x", "ftp://x.example", "http://"} {
+		if _, err := recipient.NewHTTP(recipient.HTTPConfig{URL: bad}); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package recipient
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// AggregateRestaurant is the type of the aggregate of events that name a restaurant and no aggregate.
+const AggregateRestaurant = "RESTAURANT"
+
+// Query asks for the recipients of one kind whom an event concerns.
+type Query struct {
+	// Event is what happened.
+	Event contracts.Event
+
+	// Scope says which of the kind are meant.
+	Scope rules.Scope
+
+	// Type is the kind.
+	Type contracts.RecipientType
+}
+
+// Resolver is a source of recipients.
+type Resolver interface {
+	// Resolve yields the recipients, in any order. An error ends it, and says that those before it are not all; without
+	// one they are. A user may come twice and counts once. Who takes them may stop at any time. Who implements it holds
+	// no more than a bounded number at a time.
+	//
+	// An error that is not an [*Error] is taken for one that passes.
+	Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error]
+}
+
+// Aggregate returns what the event happened to: its aggregate or, in events that only name a restaurant, that. The id is
+// "" when the event names neither.
+func Aggregate(e contracts.Event) (kind, id string) {
+	if e.AggregateID != "" {
+		return e.AggregateType, e.AggregateID
+	}
+	raw := string(e.RestaurantID)
+	if raw == "" || raw == "null" {
+		return e.AggregateType, ""
+	}
+	var text string
+	if err := json.Unmarshal(e.RestaurantID, &text); err == nil {
+		raw = text
+	}
+	return AggregateRestaurant, raw
+}
+
+// one yields a single recipient.
+func one(r contracts.Recipient) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) { yield(r, nil) }
+}
+
+// failed yields an error.
+func failed(err error) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) { yield(contracts.Recipient{}, err) }
+}
+
+// Carried returns a resolver that takes the recipients from events that bring them along, and asks next about others.
+func Carried(next Resolver) Resolver { return carried{next} }
+
+type carried struct{ next Resolver }
+
+// Resolve implements [Resolver]. An event with recipients concerns nobody else, of any kind.
+func (c carried) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
+	if len(q.Event.Recipients) == 0 {
+		return c.next.Resolve(ctx, q)
+	}
+	return func(yield func(contracts.Recipient, error) bool) {
+		for _, r := range q.Event.Recipients {
+			if r.RecipientType == q.Type && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}

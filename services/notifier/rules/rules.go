@@ -1,0 +1,112 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// MaxFile bounds a file of rules, in bytes.
+const MaxFile = 1 << 20
+
+// anyEvent is the type that stands for all that are not named.
+const anyEvent = "*"
+
+// Scope says which recipients of a kind an event concerns.
+type Scope string
+
+// The scopes.
+const (
+	// ScopeAggregate is those whom events of the aggregate concern, as the directory has it.
+	ScopeAggregate Scope = "aggregate"
+	// ScopeAll is every recipient of the kind.
+	ScopeAll Scope = "all"
+	// ScopeUser is the user whom the event names.
+	ScopeUser Scope = "user"
+)
+
+// Route says how one kind of recipient is told about one type of event.
+type Route struct {
+	// Channels are the names of the channels, each once.
+	Channels []string `json:"channels"`
+
+	// Category groups what users can switch off together. "" is none.
+	Category string `json:"category,omitempty"`
+
+	// Priority is how urgent it is.
+	Priority contracts.Urgency `json:"priority,omitempty"`
+
+	// Scope is who is told.
+	Scope Scope `json:"scope"`
+
+	// Template names the text. "" is the one of the type of event.
+	Template string `json:"template,omitempty"`
+}
+
+// Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.
+type Rules struct {
+	events  map[string]map[contracts.RecipientType]Route
+	version string
+}
+
+// Load reads a file, see [Parse].
+func Load(path string, channels []string) (*Rules, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	data, err := io.ReadAll(io.LimitReader(file, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("rules: read %s: %w", path, err)
+	}
+	rules, err := Parse(data, channels)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %s: %w", path, err)
+	}
+	return rules, nil
+}
+
+// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake. The error is an
+// [*Error].
+func Parse(data []byte, channels []string) (*Rules, error) {
+	p := parser{channels: channels}
+	events := p.file(data)
+	if len(p.mistakes) > 0 {
+		slices.SortStableFunc(p.mistakes, func(a, b Mistake) int { return a.Line - b.Line })
+		return nil, &Error{Mistakes: p.mistakes}
+	}
+	sum := sha256.Sum256(data)
+	return &Rules{events: events, version: hex.EncodeToString(sum[:8])}, nil
+}
+
+// For returns the routes of a type of event by kind of recipient, nil when nobody is told about it. The map must not be
+// changed.
+func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
+	if routes, ok := r.events[eventType]; ok {
+		return routes
+	}
+	return r.events[anyEvent]
+}
+
+// Channels returns the names of all channels that a rule has, in alphabetical order.
+func (r *Rules) Channels() []string {
+	names := map[string]bool{}
+	for _, routes := range r.events {
+		for _, route := range routes {
+			for _, name := range route.Channels {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// Version names what the rules were read from: the same text, the same version.
+func (r *Rules) Version() string { return r.version }

@@ -1,0 +1,187 @@
+package rules_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+var channels = []string{"email", "inapp"}
+
+const good = `# who is told
+version: 1
+events:
+  RESERVATION_REQUESTED:
+    RESTAURANT_USER:
+      channels: [inapp, email]
+      category: reservations
+      template: reservation.requested
+    CUSTOMER:
+      scope: user
+      channels:
+        - inapp
+      priority: critical
+  "*":
+    ADMIN: {scope: all, channels: [inapp], priority: low}
+`
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	r, err := rules.Parse([]byte(good), channels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[contracts.RecipientType]rules.Route{
+		contracts.RecipientRestaurantUser: {
+			Channels: []string{"inapp", "email"}, Category: "reservations", Template: "reservation.requested",
+			Priority: contracts.UrgencyNormal, Scope: rules.ScopeAggregate,
+		},
+		contracts.RecipientCustomer: {Channels: []string{"inapp"}, Priority: contracts.UrgencyCritical, Scope: rules.ScopeUser},
+	}
+	if diff := cmp.Diff(want, r.For("RESERVATION_REQUESTED")); diff != "" {
+		t.Error(diff)
+	}
+	admins := map[contracts.RecipientType]rules.Route{
+		contracts.RecipientAdmin: {Channels: []string{"inapp"}, Priority: contracts.UrgencyLow, Scope: rules.ScopeAll},
+	}
+	if diff := cmp.Diff(admins, r.For("WHATEVER")); diff != "" {
+		t.Error(diff)
+	}
+	if got := r.Channels(); !slices.Equal(got, channels) {
+		t.Errorf("channels are %v", got)
+	}
+}
+
+func TestJSONIsReadToo(t *testing.T) {
+	t.Parallel()
+	r, err := rules.Parse([]byte(`{"version":1,"events":{"X":{"ADMIN":{"channels":["inapp"],"scope":"all"}}}}`), channels)
+	if err != nil || len(r.For("X")) != 1 || r.For("Y") != nil {
+		t.Errorf("%v: %v", r, err)
+	}
+}
+
+func TestTheVersionIsTheText(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) string {
+		r, err := rules.Parse([]byte(text), channels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Version()
+	}
+	first, again := parse(good), parse(good)
+	if first != again || first == parse(good+"# more\n") {
+		t.Error("the version does not tell texts apart")
+	}
+}
+
+// Every mistake is told at once, each with its line.
+func TestMistakesAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := rules.Parse([]byte(`version: 2
+colour: red
+events:
+  RESERVATION_REQUESTED:
+    BROADCAST: {channels: [inapp]}
+    "a b": {channels: [inapp]}
+    ADMIN:
+      channels: [inapp, pigeon, inapp]
+      priority: urgent
+      scope: everybody
+      chanels: [inapp]
+    CUSTOMER:
+      category: a b
+      template: [x]
+    AGENCY_USER: inapp
+    RESTAURANT_USER: {channels: []}
+  RESERVATION_REQUESTED:
+    ADMIN: {channels: [inapp]}
+  X: &x
+    ADMIN: {channels: [inapp]}
+  Y: *x
+`), channels)
+	want := `line 1: version is "2": want 1
+line 2: colour is not known here: want events, version
+line 5: events.RESERVATION_REQUESTED.BROADCAST is no kind of recipient: name the kinds, each with a scope
+line 6: events.RESERVATION_REQUESTED.a b is no kind of recipient: want 1 to 64 of A-Z, a-z, 0-9, '_' and '-'
+line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "pigeon": want email, inapp
+line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "inapp" twice
+line 9: events.RESERVATION_REQUESTED.ADMIN.priority is "urgent": want low, normal, high, critical
+line 10: events.RESERVATION_REQUESTED.ADMIN.scope is "everybody": want user, aggregate, all
+line 11: events.RESERVATION_REQUESTED.ADMIN.chanels is not known here: want category, channels, priority, scope, template
+line 13: events.RESERVATION_REQUESTED.CUSTOMER.category is "a b": want 1 to 64 of A-Z, a-z, 0-9, '_' and '-'
+line 13: events.RESERVATION_REQUESTED.CUSTOMER.channels is missing: want a list of email, inapp
+line 14: events.RESERVATION_REQUESTED.CUSTOMER.template must be a text
+line 15: events.RESERVATION_REQUESTED.AGENCY_USER must be a mapping of names to values
+line 16: events.RESERVATION_REQUESTED.RESTAURANT_USER.channels must be a list of email, inapp
+line 17: events.RESERVATION_REQUESTED is there twice, first in line 4
+line 21: events.Y is an alias: write it out`
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Error(diff)
+	}
+	if all, ok := errors.AsType[*rules.Error](err); !ok || len(all.Mistakes) != 16 {
+		t.Errorf("%T", err)
+	}
+}
+
+func TestNotEvenYAML(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ text, want string }{
+		"empty":      {"", "the file is empty"},
+		"a list":     {"- a", "line 1: must be a mapping"},
+		"no YAML":    {"version: 1\nevents: [", "line 2: not YAML"},
+		"no version": {"events: {}", "line 1: version is missing"},
+		"no events":  {"version: 1", "line 1: events is missing"},
+		"huge":       {strings.Repeat("#", rules.MaxFile+1), "the file has more than"},
+	} {
+		_, err := rules.Parse([]byte(test.text), channels)
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if _, err := rules.Load(file, channels); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := os.WriteFile(file, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rules.Load(file, channels); err != nil {
+		t.Error(err)
+	}
+	if _, err := rules.Load(file, channels[:1]); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "line 6: ") {
+		t.Errorf("a channel that is not there: %v", err)
+	}
+}
+
+// FuzzParse: whatever the file holds, the answer is rules or mistakes.
+func FuzzParse(f *testing.F) {
+	f.Add(good)
+	f.Add("version: 1\nevents: {X: {ADMIN: {channels: [inapp]}}}")
+	f.Add("a: &a [*a]")
+	f.Add("? {}\n: x")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := rules.Parse([]byte(text), channels)
+		if (r == nil) == (err == nil) {
+			t.Errorf("%v, %v", r, err)
+		}
+		if all, ok := errors.AsType[*rules.Error](err); err != nil && (!ok || len(all.Mistakes) == 0) {
+			t.Errorf("%T", err)
+		}
+	})
+}

@@ -1,0 +1,271 @@
+package template_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// files are templates by path.
+func files(texts map[string]string) fstest.MapFS {
+	folder := fstest.MapFS{}
+	for name, text := range texts {
+		folder[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return folder
+}
+
+func parse(t *testing.T, texts map[string]string) *template.Set {
+	t.Helper()
+	set, err := template.Parse(files(texts), template.Config{LinkHosts: []string{"Example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// one renders one template, its subject, text and HTML being the same.
+func one(t *testing.T, text, payload string) (template.Text, error) {
+	t.Helper()
+	set := parse(t, map[string]string{"x/default.subject": text, "x/default.txt": text, "x/default.html": "<p>" + text + "</p>"})
+	return set.Render(channel.Message{Template: "x", Payload: json.RawMessage(payload)}, "https://n.example/u?t=1")
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	set := parse(t, map[string]string{
+		"reservation.requested/default.subject": "Table for {{.Payload.guests}}\n",
+		"reservation.requested/default.txt":     "{{.UserID}}: {{.EventType}} {{.Payload.at.time}} {{.Payload.price}}{{with index .Payload \"note\"}} ({{.}}){{end}}\n",
+		"reservation.requested/default.html":    "<b>{{.Payload.guests}}</b> <a href=\"{{.Unsubscribe}}\">stop</a>",
+		"X/default.subject":                     "by type",
+		"X/default.txt":                         "",
+	})
+	m := channel.Message{
+		EventType: "X", Payload: json.RawMessage(`{"guests":4,"at":{"time":"19:30"},"price":12345678901234567.50}`),
+		Template: "reservation.requested", UserID: "ada",
+	}
+	got, err := set.Render(m, "https://n.example/u?t=a.b&c=d")
+	want := template.Text{
+		Subject: "Table for 4", Text: "ada: X 19:30 12345678901234567.50",
+		HTML: `<b>4</b> <a href="https://n.example/u?t=a.b&amp;c=d">stop</a>`,
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	m.Template = ""
+	if got, err := set.Render(m, ""); err != nil || got.Subject != "by type" {
+		t.Errorf("by type of event: %+v %v", got, err)
+	}
+	m.Template = "nobody"
+	if _, err := set.Render(m, ""); !errors.Is(err, template.ErrNotFound) {
+		t.Errorf("none: %v", err)
+	}
+	if diff := cmp.Diff([]string{"X", "reservation.requested"}, set.Names()); diff != "" || !set.Has("X") || set.Has("Y") {
+		t.Error(diff)
+	}
+}
+
+func TestLocalesFallBack(t *testing.T) {
+	t.Parallel()
+	texts := map[string]string{}
+	for _, locale := range []string{"default", "en", "en-GB", "he", "zh-Hant"} {
+		texts["x/"+locale+".subject"], texts["x/"+locale+".txt"] = locale, ""
+	}
+	set := parse(t, texts)
+	for locale, want := range map[string]string{
+		"": "default", "fr": "default", "en": "en", "EN": "en", "en-gb": "en-GB", "en_GB": "en-GB", "en-US": "en", "en-GB-oed": "en-GB",
+		"he-IL": "he", "zh": "default", "zh-Hant-TW": "zh-Hant", "-": "default", "en-": "en", "--x": "default", "default": "default",
+	} {
+		if got, err := set.Render(channel.Message{Template: "x", Locale: locale}, ""); err != nil || got.Subject != want {
+			t.Errorf("%q is told in %s, want %s (%v)", locale, got.Subject, want, err)
+		}
+	}
+}
+
+// Whatever a payload holds is neither markup, nor a header, nor a link.
+func TestPayloadsInjectNothing(t *testing.T) {
+	t.Parallel()
+	for _, evil := range []string{
+		"x\r\nBcc: eve@evil.example", "x\nBcc: eve@evil.example", "x\u2028Bcc: a", "x\x00y", "x\x0by",
+		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "</p><a href='https://evil.example'>click</a>", "javascript:alert(1)",
+		"https://evil.example/?a=1", "http://127.0.0.1/x", "HTTPS://EVIL.EXAMPLE", "www.evil.example", "evil.example", "a.b.c.d.example", "evil。example",
+		"eve@evil.example", "\u202egnp.exe.example", "ftp://x", "x.\u200bevil.example",
+	} {
+		payload, err := json.Marshal(map[string]string{"v": evil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{
+			`{{.Payload.v}}`, `{{printf "%s" .Payload.v}}`, `{{with .Payload.v}}{{.}}{{end}}`, `{{range .Payload}}{{.}}{{end}}`,
+			`{{$x := .Payload.v}}{{$x}}`, `{{define "d"}}{{.}}{{end}}{{template "d" .Payload.v}}`, `{{if false}}{{else}}{{.Payload.v}}{{end}}`,
+			`{{.Payload.v | print}}`, `{{with false}}{{else}}{{.Payload.v}}{{end}}`, `{{range index .Payload "none"}}{{else}}{{.Payload.v}}{{end}}`,
+		} {
+			got, err := one(t, text, string(payload))
+			if err != nil {
+				t.Fatalf("%s of %q: %v", text, evil, err)
+			}
+			if strings.ContainsFunc(got.Subject, unicode.IsControl) || strings.ContainsAny(got.Subject, "\u2028\u2029\u202e") {
+				t.Errorf("%s of %q: the subject is %q", text, evil, got.Subject)
+			}
+			for _, part := range []string{got.Subject, got.Text, got.HTML} {
+				for _, link := range []string{"://", "evil.example", "EVIL.EXAMPLE", "b.c", "c.d", "d.example", "evil。example", "127.0", "exe.example", "\x00", "\u202e"} {
+					if strings.Contains(part, link) {
+						t.Errorf("%s of %q: %q has %q", text, evil, part, link)
+					}
+				}
+			}
+			inside := strings.TrimSuffix(strings.TrimPrefix(got.HTML, "<p>"), "</p>")
+			if strings.ContainsAny(inside, `<>"`) {
+				t.Errorf("%s of %q: HTML is %s", text, evil, got.HTML)
+			}
+		}
+	}
+}
+
+func TestAddressesOutOfPayloadsAreDead(t *testing.T) {
+	t.Parallel()
+	set := parse(t, map[string]string{
+		"x/default.subject": "", "x/default.txt": "",
+		"x/default.html": `<a href="{{.Payload.v}}">a</a><img src="{{.Payload.v}}"><a href="https://ours.example/{{.Payload.v}}">b</a>`,
+	})
+	for _, evil := range []string{"https://evil.example/x", "//evil.example/x", "javascript:alert(1)"} {
+		got, err := set.Render(channel.Message{Template: "x", Payload: json.RawMessage(`{"v":"` + evil + `"}`)}, "")
+		if err != nil || strings.Contains(got.HTML, "evil.example") || strings.Contains(got.HTML, `"javascript`) {
+			t.Errorf("%s: %s (%v)", evil, got.HTML, err)
+		}
+	}
+}
+
+func TestLinksOnPurpose(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		`"https://example.com/a?b=c"`: "https://example.com/a?b=c", `"https://x.EXAMPLE.com/"`: "https://x.EXAMPLE.com/",
+		`"http://example.com"`: "", `"https://evil.example"`: "", `"https://example.com.evil.example"`: "", `"https://notexample.com"`: "",
+		`"https://example.com@evil.example"`: "", `"https://example.com:pw@example.com"`: "", `"javascript:alert(1)"`: "", `"//example.com"`: "",
+		`5`: "", `null`: "", `"https://example.com/%zz"`: "", `"https://evil.example\\@example.com"`: "", `"https:example.com"`: "",
+	} {
+		got, err := one(t, "{{link .Payload.v}}{{with link .Payload.v}}|{{.}}{{end}}", `{"v":`+value+`}`)
+		if want != "" {
+			want += "|" + want
+		}
+		if err != nil || got.Text != want {
+			t.Errorf("%s: %q %v", value, got.Text, err)
+		}
+	}
+	for value, want := range map[string]string{`"a b"`: "a%20b", `"../x"`: "%2E%2E%2Fx", `"x?y#z"`: "x%3Fy%23z", `7`: "7", `"evil.example"`: "evil%2Eexample"} {
+		if got, err := one(t, "{{path .Payload.v}}", `{"v":`+value+`}`); err != nil || got.Text != want || got.HTML != "<p>"+want+"</p>" {
+			t.Errorf("%s: %+v %v", value, got, err)
+		}
+	}
+}
+
+func TestWhatCannotBeRendered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ text, payload, want string }{
+		"a field that is not there": {"a\n{{.Payload.guest}}", `{"guests":4}`, "x/default.subject:2:"},
+		"no payload":                {"{{.Payload.guests}}", ``, "x/default.subject:1:"},
+		"a payload that is no JSON": {"{{.Payload.guests}}", `{`, "not JSON"},
+		"too long":                  {`{{range .Payload.list}}{{$.Payload.text}}{{end}}`, `{"list":[` + strings.Repeat("0,", 600) + `0],"text":"` + strings.Repeat("x", 500) + `"}`, "more than"},
+	} {
+		if _, err := one(t, test.text, test.payload); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	got, err := one(t, "{{.Payload.v}}", `{"v":"`+strings.Repeat("é", 5000)+`"}`)
+	if runes := []rune(got.Subject); err != nil || len(runes) != 200 {
+		t.Errorf("the subject has %d characters (%v)", len([]rune(got.Subject)), err)
+	}
+}
+
+// Every mistake of every file is told at once.
+func TestMistakesAreToldAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := template.Parse(files(map[string]string{
+		".hidden/x":         "",
+		".gitkeep":          "",
+		"README":            "",
+		"a/default.subject": "{{.Payload.x}",
+		"a/default.txt":     "a\nb\n{{if}}\n",
+		"a/default.html":    "<p>\n<a href={{if .Payload}}\"{{end}}>",
+		"b/default.subject": "{{nothing}}",
+		"b/default.txt":     strings.Repeat("x", template.MaxFile+1),
+		"b/en-gb.subject":   "", "b/en_GB.subject": "", "b/EN-GB.txt": "",
+		"c/he.subject":    "",
+		"c/default.text":  "",
+		"c/1.txt":         "",
+		"c/sub/x.subject": "",
+		"c/.swp":          "",
+	}), template.Config{})
+	all, ok := errors.AsType[*template.Error](err)
+	if !ok {
+		t.Fatalf("%T %v", err, err)
+	}
+	want := []string{
+		"README: is a file", "a/default.html:2: ", "a/default.subject:1: ", "a/default.txt:3: ", "b/default.subject:1: function \"nothing\" not defined",
+		"b/default.txt: has more than", "b/en_GB.subject: is there twice", "c: default.subject and default.txt are missing", "c: he needs a subject and a txt",
+		"c/1.txt: \"1\" is no locale", "c/default.text: want <locale>.subject", "c/sub: want <locale>",
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != len(want) || len(all.Mistakes) != len(want) {
+		t.Fatalf("%d mistakes, want %d:\n%v", len(lines), len(want), err)
+	}
+	for i := range want {
+		if !strings.HasPrefix(lines[i], want[i]) {
+			t.Errorf("%q\ndoes not begin with\n%q", lines[i], want[i])
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if _, err := template.Load(filepath.Join(folder, "none"), template.Config{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(folder, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"default.subject", "default.txt"} {
+		if err := os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if set, err := template.Load(folder, template.Config{}); err != nil || !set.Has("x") {
+		t.Errorf("%v", err)
+	}
+}
+
+// FuzzRender: whatever a payload holds, subjects are one line, and HTML has no markup but the template's.
+func FuzzRender(f *testing.F) {
+	f.Add("a\r\nb", "<b>")
+	f.Add("www.example.com", "https://evil.example")
+	set, err := template.Parse(files(map[string]string{
+		"x/default.subject": "{{.Payload.a}} {{.Payload.b}}", "x/default.txt": "{{.Payload.a}}", "x/default.html": "<i>{{.Payload.a}}{{.Payload.b}}</i>",
+	}), template.Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		payload, err := json.Marshal(map[string]string{"a": a, "b": b})
+		if err != nil {
+			t.Skip()
+		}
+		got, err := set.Render(channel.Message{Template: "x", Payload: payload}, "")
+		if errors.Is(err, template.ErrTooLong) {
+			return
+		}
+		if err != nil || strings.ContainsFunc(got.Subject, unicode.IsControl) || strings.Count(got.HTML, "<") != 2 || strings.Contains(got.Text, "://") {
+			t.Errorf("%+v %v", got, err)
+		}
+	})
+}
