@@ -1,0 +1,77 @@
+package channel
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Channel is a way to tell a user.
+type Channel interface {
+	// Name is the channel's name in rules, subjects, keys, logs and metrics, such as "email": letters, digits, '_' and
+	// '-'. It never changes.
+	Name() string
+
+	// Send tells one user once. A message with the same ID is the same message: when the first may have arrived already,
+	// the far side is to be given the means to drop the second.
+	//
+	// A nil error says that the far side has taken the message. Whatever kept it from doing so is an [*Error], also the
+	// end of ctx; an error of another type counts as one that passes, with the message perhaps taken.
+	//
+	// Send is called from many goroutines at once.
+	Send(ctx context.Context, m Message) (Receipt, error)
+}
+
+// Message is one notification on its way to one user.
+type Message struct {
+	// Address is where the channel reaches the user, "" when nothing is known.
+	Address string
+
+	// Attempt counts the tries to send the message, from 1.
+	Attempt int
+
+	// Category is what the user can switch off. "" is none.
+	Category string
+
+	// CreatedAt is when it was decided that the user is told.
+	CreatedAt time.Time
+
+	// EventID is the event that the user is told about.
+	EventID string
+
+	// EventType is what happened.
+	EventType string
+
+	// ID identifies the message: the same in every try, and another for each user, channel and event. It is safe in
+	// headers, file names and URLs.
+	ID string
+
+	// Locale is the user's language, a BCP 47 tag. "" when nothing is known.
+	Locale string
+
+	// Payload is the event's, JSON or nothing.
+	Payload json.RawMessage
+
+	// Priority is how urgent it is.
+	Priority contracts.Urgency
+
+	// RecipientType is the kind of recipient that the user is.
+	RecipientType contracts.RecipientType
+
+	// Template names the text.
+	Template string
+
+	// UserID is the user.
+	UserID string
+}
+
+// Receipt is what the far side said when it took a message.
+type Receipt struct {
+	// Delivered says that the user has it, and not only somebody who passes it on.
+	Delivered bool
+
+	// ID is what the far side calls the message. "" when it does not say.
+	ID string
+}

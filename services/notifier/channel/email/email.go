@@ -1,0 +1,198 @@
+package email
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/mail"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// Name is the channel's name, unless it is given another.
+const Name = "email"
+
+// Security says how the connection to the server is protected.
+type Security string
+
+// The kinds of protection.
+const (
+	// StartTLS begins in the clear and goes on with TLS, or not at all.
+	StartTLS Security = "starttls"
+	// TLS is TLS from the beginning, as on port 465.
+	TLS Security = "tls"
+	// Plain is none: for a server on the same machine. A password is sent only in ways that do not show it.
+	Plain Security = "plain"
+)
+
+// Config says how mail is sent.
+type Config struct {
+	// Address is the server's: host and port. Required.
+	Address string
+
+	// Connections is how many there are to the server at a time. Defaults to 8.
+	Connections int
+
+	// From is who sends, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
+	From string
+
+	// Hello is the name by which the server is greeted. Defaults to the machine's.
+	Hello string
+
+	// IdleTimeout is how long a connection is kept that nobody uses. Defaults to 30 seconds.
+	IdleTimeout time.Duration
+
+	// Name is the channel's name. Defaults to [Name].
+	Name string
+
+	// Password is that of User. Defaults to none.
+	Password string
+
+	// RootCAs are the authorities that the server's certificate is checked against. Defaults to the system's.
+	RootCAs *x509.CertPool
+
+	// Security protects the connection. Defaults to [StartTLS].
+	Security Security
+
+	// Templates make the texts. Required.
+	Templates *template.Set
+
+	// Unsubscribe returns where a user switches a category off by one POST without a question, an https URL, or "". It must
+	// be the same in every try. Defaults to nowhere.
+	Unsubscribe func(m channel.Message) string
+
+	// User is who sends, to the server. Defaults to nobody: the server does not ask.
+	User string
+}
+
+// Email is the channel. It may be used by many at once.
+type Email struct {
+	cfg  Config
+	from *mail.Address
+	host string
+	pool pool
+}
+
+var _ channel.Channel = (*Email)(nil)
+
+// New returns the channel. It connects when there is something to send. Close it after its last use.
+func New(cfg Config) (*Email, error) {
+	cfg.Connections = cmp.Or(cfg.Connections, 8)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 30*time.Second)
+	cfg.Name = cmp.Or(cfg.Name, Name)
+	cfg.Security = cmp.Or(cfg.Security, StartTLS)
+	if cfg.Unsubscribe == nil {
+		cfg.Unsubscribe = func(channel.Message) string { return "" }
+	}
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("email: "+format, args...)) }
+	host, port, err := net.SplitHostPort(cfg.Address)
+	if number, numberErr := strconv.Atoi(port); err != nil || host == "" || numberErr != nil || number < 1 || number > 65535 {
+		bad("Address is %q: want host:port", cfg.Address)
+	}
+	from, err := mail.ParseAddress(cfg.From)
+	if err != nil {
+		bad(`From is %q: want "Name <name@example.com>"`, cfg.From)
+	}
+	if cfg.Connections < 1 {
+		bad("Connections is %d: want a positive number", cfg.Connections)
+	}
+	if cfg.IdleTimeout < 0 {
+		bad("IdleTimeout is %s: want a positive duration", cfg.IdleTimeout)
+	}
+	if (cfg.User == "") != (cfg.Password == "") {
+		bad("User and Password belong together")
+	}
+	if cfg.Security != StartTLS && cfg.Security != TLS && cfg.Security != Plain {
+		bad("Security is %q: want %s, %s or %s", cfg.Security, StartTLS, TLS, Plain)
+	}
+	if cfg.Templates == nil {
+		bad("Templates are missing")
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	e := &Email{cfg: cfg, from: from, host: host}
+	e.pool.open(cfg.Connections, cfg.IdleTimeout, e.dial)
+	return e, nil
+}
+
+// Close closes the connections that nobody is using.
+func (e *Email) Close() { e.pool.close() }
+
+// Name implements [channel.Channel].
+func (e *Email) Name() string { return e.cfg.Name }
+
+// Send implements [channel.Channel]. The address is one of RFC 5322, with or without a name. Four round trips to the server,
+// and some more for the first mail on a connection.
+func (e *Email) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	if m.Address == "" {
+		return channel.Receipt{}, e.fail(channel.KindNoAddress, 0, "", nil)
+	}
+	to, err := parseAddress(m.Address)
+	if err != nil {
+		return channel.Receipt{}, e.fail(channel.KindBounced, 0, err.Error(), nil)
+	}
+	unsubscribe := e.cfg.Unsubscribe(m)
+	text, err := e.cfg.Templates.Render(m, unsubscribe)
+	if err != nil {
+		kind := channel.KindRejected
+		if errors.Is(err, template.ErrNotFound) {
+			kind = channel.KindMisconfigured
+		}
+		return channel.Receipt{}, e.fail(kind, 0, "no text", err)
+	}
+	msg, err := e.compose(m, to, text, unsubscribe)
+	if err != nil {
+		return channel.Receipt{}, e.fail(channel.KindMisconfigured, 0, "no mail can be made of it", err)
+	}
+	if !e.pool.enter(ctx) {
+		return channel.Receipt{}, e.unsent(ctx, "no connection is free", nil)
+	}
+	defer e.pool.leave()
+	for again := false; ; again = true {
+		c, err := e.pool.take(ctx, again)
+		if err != nil {
+			return channel.Receipt{}, e.undialled(ctx, err)
+		}
+		result := c.send(ctx, msg)
+		if result.healthy() {
+			e.pool.put(c)
+		} else {
+			c.drop()
+		}
+		switch {
+		case result.err == nil:
+			return channel.Receipt{ID: result.response}, nil
+		case c.used && result.stale() && !again && ctx.Err() == nil:
+			continue // the server had closed the connection while nobody used it
+		}
+		return channel.Receipt{}, e.failed(ctx, result)
+	}
+}
+
+func (e *Email) fail(kind channel.Kind, status int, detail string, cause error) *channel.Error {
+	return &channel.Error{Cause: cause, Channel: e.cfg.Name, Detail: detail, Kind: kind, Status: status}
+}
+
+// maxAddress bounds addresses: RFC 5321 allows 254 bytes, and there may be a name.
+const maxAddress = 512
+
+// parseAddress reads the address of a user. Its errors do not repeat it.
+func parseAddress(text string) (*mail.Address, error) {
+	if len(text) > maxAddress || strings.ContainsAny(text, "\r\n\x00") {
+		return nil, errors.New("the address is too long, or has a line break")
+	}
+	to, err := mail.ParseAddress(text)
+	if err != nil {
+		return nil, errors.New("the address is none of RFC 5322")
+	}
+	return to, nil
+}

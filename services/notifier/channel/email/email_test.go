@@ -1,0 +1,256 @@
+package email
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// lines are those of a mail, sorted: the order of headers means nothing.
+func lines(raw []byte) string {
+	all := strings.Split(string(raw), "\r\n")
+	slices.Sort(all)
+	return strings.Join(all, "\r\n")
+}
+
+// read reads a mail as a mail program does.
+func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string) {
+	t.Helper()
+	msg, err := mail.ReadMessage(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts = map[string]string{}
+	if kind != "multipart/alternative" {
+		body, err := io.ReadAll(msg.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts[kind] = string(body)
+		return msg.Header, parts
+	}
+	for reader := multipart.NewReader(msg.Body, params["boundary"]); ; {
+		part, err := reader.NextPart()
+		if errors.Is(err, io.EOF) {
+			return msg.Header, parts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts[kind] = string(body)
+	}
+}
+
+func TestSend(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	long := strings.Repeat("-token_0", 40)
+	e := p.client(func(c *Config) {
+		c.From = "Экспедитор <notify@mail.example.com>"
+		c.Templates = texts(t, "שלום {{.Payload.name}}", "Grüße, {{.Payload.name}}", `<a href="{{.Unsubscribe}}">ende</a>`)
+		c.Unsubscribe = func(m channel.Message) string { return "https://n.example/u?user=" + m.UserID + long }
+		c.User, c.Password = "expediter", "sesame"
+	})
+	m := message(func(m *channel.Message) {
+		m.Address, m.Payload = `"Ada Lövelace" <ada@example.org>`, json.RawMessage(`{"name":"Ada"}`)
+	})
+	receipt, err := e.Send(t.Context(), m)
+	if err != nil || receipt.Delivered || receipt.ID == "" {
+		t.Fatal(receipt, err)
+	}
+	m.Attempt++
+	if _, err := e.Send(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	letters, conns := p.taken()
+	if len(letters) != 2 || conns != 1 || lines(letters[0].raw) != lines(letters[1].raw) {
+		t.Fatalf("%d mails over %d connections, want the same one twice, over one", len(letters), conns)
+	}
+	got := letters[0]
+	if got.from != "notify@mail.example.com" || got.to != "ada@example.org" || !got.secure || got.user != "expediter" {
+		t.Errorf("%+v", got)
+	}
+	header, parts := read(t, got.raw)
+	decoder := &mime.WordDecoder{}
+	fields := map[string]string{}
+	for _, name := range []string{"From", "To", "Subject", "Message-Id", "Date", "Auto-Submitted", "List-Unsubscribe", "List-Unsubscribe-Post", "Mime-Version"} {
+		if fields[name], err = decoder.DecodeHeader(header.Get(name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{
+		"From": "Экспедитор <notify@mail.example.com>", "To": "Ada Lövelace <ada@example.org>", "Subject": "שלום Ada",
+		"Message-Id": "<ntf_1@mail.example.com>", "Date": "Fri, 20 Nov 2026 18:00:00 +0000", "Auto-Submitted": "auto-generated",
+		"List-Unsubscribe": "<https://n.example/u?user=ada" + long + ">", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click", "Mime-Version": "1.0",
+	}, fields); diff != "" {
+		t.Log(string(got.raw))
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]string{
+		"text/plain": "Grüße, Ada", "text/html": `<a href="https://n.example/u?user=ada` + long + `">ende</a>`,
+	}, parts); diff != "" {
+		t.Error(diff)
+	}
+	for i, line := range bytes.Split(got.raw, []byte("\r\n")) {
+		if len(line) > 998 || bytes.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
+			t.Errorf("line %d is not plain: %q", i, line)
+		}
+	}
+}
+
+func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	if _, err := p.client().Send(t.Context(), message(func(m *channel.Message) { m.Template = "plain" })); err != nil {
+		t.Fatal(err)
+	}
+	letters, _ := p.taken()
+	header, parts := read(t, letters[0].raw)
+	if diff := cmp.Diff(map[string]string{"text/plain": "text\r\n"}, parts); diff != "" || header.Get("List-Unsubscribe") != "" {
+		t.Error(diff, header)
+	}
+}
+
+// Nothing of an event, nor of a user, becomes a header of its own, or another recipient.
+func TestHeadersCannotBeInjected(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "{{.Payload.v}}", "{{.Payload.v}}") })
+	sent := 0
+	for _, evil := range []string{"x\r\nBcc: eve@evil.example", "x\nBcc: eve@evil.example\n\nbody", "x\rBcc: eve@evil.example", "x\r\n.\r\nMAIL FROM:<eve@evil.example>"} {
+		payload, err := json.Marshal(map[string]string{"v": evil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload })); err != nil {
+			t.Fatal(err)
+		}
+		sent++
+		for _, address := range []string{
+			"ada@example.org" + evil, evil + "@example.org", `"` + evil + `" <ada@example.org>`, "ada@example.org, eve@evil.example",
+			"<ada@example.org> SIZE=1", "ada@example.org>" + evil,
+		} {
+			_, err := e.Send(t.Context(), message(func(m *channel.Message) { m.Address, m.Payload = address, payload }))
+			if failure(t, err).Kind != channel.KindBounced {
+				t.Errorf("%q: %v", address, err)
+			}
+		}
+	}
+	letters, _ := p.taken()
+	if len(letters) != sent {
+		t.Errorf("%d mails, want %d", len(letters), sent)
+	}
+	for _, l := range letters {
+		header, _ := read(t, l.raw)
+		if header.Get("Bcc") != "" || header.Get("Subject") == "" || l.to != "ada@example.org" {
+			t.Errorf("%s", l.raw)
+		}
+	}
+}
+
+func TestNoText(t *testing.T) {
+	t.Parallel()
+	p := newPost(t)
+	e := p.client(func(c *Config) { c.Templates = texts(t, "{{.Payload.v}}", "", "") })
+	for name, test := range map[string]struct {
+		mutate func(*channel.Message)
+		kind   channel.Kind
+	}{
+		"no template":  {func(m *channel.Message) { m.Template = "y" }, channel.KindMisconfigured},
+		"no value":     {func(*channel.Message) {}, channel.KindRejected},
+		"no address":   {func(m *channel.Message) { m.Address = "" }, channel.KindNoAddress},
+		"long address": {func(m *channel.Message) { m.Address = strings.Repeat("a", 1000) + "@example.org" }, channel.KindBounced},
+	} {
+		if _, err := e.Send(t.Context(), message(test.mutate)); failure(t, err).Kind != test.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, conns := p.taken(); conns != 0 {
+		t.Error("it has connected")
+	}
+	insecure := p.client(func(c *Config) { c.Unsubscribe = func(channel.Message) string { return "http://n.example" } })
+	if _, err := insecure.Send(t.Context(), message()); failure(t, err).Kind != channel.KindMisconfigured {
+		t.Errorf("one click over http: %v", err)
+	}
+}
+
+func TestConfigIsCheckedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Address: "mail", From: "x", Connections: -1, IdleTimeout: -1, User: "u", Security: "ssl"})
+	for _, want := range []string{"Address", "From", "Connections", "IdleTimeout", "User and Password", "Security", "Templates"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}
+
+// FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.
+func FuzzCompose(f *testing.F) {
+	f.Add("ada@example.org", "hello")
+	f.Add(`"a\r\nBcc: b" <ada@example.org>`, "x\r\nBcc: eve@evil.example\r\n\r\n")
+	set, err := template.Parse(fstest.MapFS{"x/default.subject": {Data: []byte("{{.Payload.v}}")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")}}, template.Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	e, err := New(Config{Address: "127.0.0.1:1", From: "notify@example.com", Templates: set})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, address, text string) {
+		to, err := parseAddress(address)
+		payload, jsonErr := json.Marshal(map[string]string{"v": text})
+		if err != nil || jsonErr != nil {
+			t.Skip()
+		}
+		m := message(func(m *channel.Message) { m.Payload = payload })
+		rendered, err := set.Render(m, "")
+		if err != nil {
+			t.Skip()
+		}
+		msg, err := e.compose(m, to, rendered, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var raw bytes.Buffer
+		if _, err := msg.WriteTo(&raw); err != nil {
+			t.Fatal(err)
+		}
+		rcpts, err := msg.GetRecipients()
+		if err != nil || len(rcpts) != 1 || strings.ContainsAny(rcpts[0], "\r\n") {
+			t.Errorf("%q to %q (%v)", address, rcpts, err)
+		}
+		header, _ := read(t, raw.Bytes())
+		for name := range header {
+			switch name {
+			case "Auto-Submitted", "Content-Transfer-Encoding", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To":
+			default:
+				t.Errorf("%q: header %s", address, name)
+			}
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// DefaultBody is what a message looks like unless something else is configured.
+const DefaultBody = `{"to":"$to","text":"$text","id":"$id"}`
+
+// Config says which service is called, and how.
+type Config struct {
+	// AllowHTTP permits a URL without TLS. Defaults to false.
+	AllowHTTP bool
+
+	// Body is a JSON document. In its texts $to, $text, $subject, $id, $user and $locale stand for the user's address, the two
+	// parts of the template, the message's id, the user's id and the user's locale. Defaults to [DefaultBody].
+	Body string
+
+	// Name is the channel's name, such as "sms". Required.
+	Name string
+
+	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	RootCAs *x509.CertPool
+
+	// Templates make the texts. Required.
+	Templates *template.Set
+
+	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
+	Token string
+
+	// URL is where messages are sent. It may lead anywhere, also into networks that are not public. Required.
+	URL string
+}
+
+// Gateway is the channel. It may be used by many at once.
+type Gateway struct {
+	body   any
+	cfg    Config
+	client *post.Client
+}
+
+var _ channel.Channel = (*Gateway)(nil)
+
+// New returns the channel. Close it after its last use.
+func New(cfg Config) (*Gateway, error) {
+	g := &Gateway{cfg: cfg, client: post.New(post.Config{AllowHTTP: cfg.AllowHTTP, Channel: cfg.Name, RootCAs: cfg.RootCAs})}
+	var errs []error
+	if cfg.Name == "" {
+		errs = append(errs, errors.New("gateway: Name is missing"))
+	}
+	if _, err := g.client.Check(cfg.URL); err != nil {
+		errs = append(errs, fmt.Errorf("gateway %s: URL: %w", cfg.Name, err))
+	}
+	if strings.ContainsAny(cfg.Token, "\r\n") {
+		errs = append(errs, fmt.Errorf("gateway %s: Token has a line break", cfg.Name))
+	}
+	if cfg.Templates == nil {
+		errs = append(errs, fmt.Errorf("gateway %s: Templates are missing", cfg.Name))
+	}
+	decoder := json.NewDecoder(strings.NewReader(cmp.Or(cfg.Body, DefaultBody)))
+	decoder.UseNumber()
+	if err := decoder.Decode(&g.body); err != nil {
+		errs = append(errs, fmt.Errorf("gateway %s: Body is not JSON: %w", cfg.Name, err))
+	} else if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		errs = append(errs, fmt.Errorf("gateway %s: Body is more than one JSON document", cfg.Name))
+	}
+	return g, errors.Join(errs...)
+}
+
+// Close closes the connections that no call is using.
+func (g *Gateway) Close() { g.client.Close() }
+
+// Name implements [channel.Channel].
+func (g *Gateway) Name() string { return g.cfg.Name }
+
+// Send implements [channel.Channel]. The address is whatever the service takes for one. One request.
+func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	if m.Address == "" {
+		return channel.Receipt{}, g.fail(channel.KindNoAddress, "", nil)
+	}
+	text, err := g.cfg.Templates.Render(m, "")
+	if err != nil {
+		kind := channel.KindRejected
+		if errors.Is(err, template.ErrNotFound) {
+			kind = channel.KindMisconfigured
+		}
+		return channel.Receipt{}, g.fail(kind, "no text", err)
+	}
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(fill(g.body, strings.NewReplacer(
+		"$to", m.Address, "$text", text.Text, "$subject", text.Subject, "$id", m.ID, "$user", m.UserID, "$locale", m.Locale,
+	))); err != nil {
+		return channel.Receipt{}, g.fail(channel.KindMisconfigured, "the body cannot be written", err)
+	}
+	header := http.Header{
+		"Accept": {"application/json"}, "Content-Type": {"application/json"}, "Idempotency-Key": {m.ID}, "User-Agent": {"Expediter"},
+	}
+	if g.cfg.Token != "" {
+		header.Set("Authorization", "Bearer "+g.cfg.Token)
+	}
+	answer, err := g.client.Post(ctx, g.cfg.URL, header, body.Bytes())
+	if err == nil {
+		err = g.judge(answer)
+	}
+	if err != nil {
+		return channel.Receipt{}, err
+	}
+	return channel.Receipt{ID: idOf(answer.Body)}, nil
+}
+
+func (g *Gateway) fail(kind channel.Kind, detail string, cause error) error {
+	return &channel.Error{Cause: cause, Channel: g.cfg.Name, Detail: detail, Kind: kind}
+}
+
+// judge says what an answer means: what is said of the address that was called is about the service, and not about the user.
+func (g *Gateway) judge(answer *post.Answer) error {
+	switch answer.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+		return g.client.Failed(channel.KindMisconfigured, answer, "the service does not take messages from us there")
+	case http.StatusConflict: // the same key, while the first call is under way
+		return g.client.Failed(channel.KindUnknown, answer, "the service has a call with the same key")
+	}
+	return g.client.Judge(answer)
+}
+
+// fill copies a document with the values in its texts.
+func fill(node any, values *strings.Replacer) any {
+	switch n := node.(type) {
+	case string:
+		return values.Replace(n)
+	case []any:
+		list := make([]any, len(n))
+		for i, child := range n {
+			list[i] = fill(child, values)
+		}
+		return list
+	case map[string]any:
+		object := make(map[string]any, len(n))
+		for name, child := range n {
+			object[name] = fill(child, values)
+		}
+		return object
+	}
+	return node
+}
+
+// idOf returns what the service calls the message, if it says so in one of the usual ways.
+func idOf(body []byte) string {
+	var said map[string]any
+	if json.Unmarshal(body, &said) != nil {
+		return ""
+	}
+	for _, name := range []string{"id", "sid", "message_id", "messageId"} {
+		if id, ok := said[name].(string); ok && len(id) <= contracts.MaxID {
+			return id
+		}
+	}
+	return ""
+}

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+type call struct {
+	header http.Header
+	body   string
+}
+
+// newGateway starts a service, and a channel to it.
+func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) (g *Gateway, calls chan call) {
+	t.Helper()
+	calls = make(chan call, 10)
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		calls <- call{r.Header, strings.TrimSpace(string(body))}
+		answer(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	set, err := template.Parse(fstest.MapFS{
+		"x/default.subject": {Data: []byte("hello")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")},
+	}, template.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Name: "sms", RootCAs: x509.NewCertPool(), Templates: set, Token: "sesame", URL: srv.URL}
+	cfg.RootCAs.AddCert(srv.Certificate())
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	if g, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Close)
+	return g, calls
+}
+
+func message(value string) channel.Message {
+	payload, err := json.Marshal(map[string]string{"v": value})
+	if err != nil {
+		panic(err)
+	}
+	return channel.Message{Address: "+972501234567", EventID: "e", ID: "ntf_1", Locale: "he", Payload: payload, Template: "x", UserID: "ada"}
+}
+
+func TestSend(t *testing.T) {
+	t.Parallel()
+	g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"sid":"SM1","id":7}`)) })
+	receipt, err := g.Send(t.Context(), message(`שלום "<&>`))
+	if err != nil || receipt.ID != "SM1" || receipt.Delivered {
+		t.Fatal(receipt, err)
+	}
+	got := <-calls
+	want := `{"id":"ntf_1","text":"שלום \"<&>","to":"+972501234567"}`
+	if diff := cmp.Diff(want, got.body); diff != "" {
+		t.Error(diff)
+	}
+	if got.header.Get("Idempotency-Key") != "ntf_1" || got.header.Get("Authorization") != "Bearer sesame" || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%v", got.header)
+	}
+}
+
+// A value stays the text that it is, whatever it looks like.
+func TestBody(t *testing.T) {
+	t.Parallel()
+	g, calls := newGateway(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) }, func(c *Config) {
+		c.Body = `{"messages":[{"to":["tel:$to"],"body":{"$subject":"$subject: $text"},"n":1.50,"on":true}],"who":"$user/$locale","none":null}`
+	})
+	if receipt, err := g.Send(t.Context(), message(`$to","x":"$id`)); err != nil || receipt.ID != "" {
+		t.Fatal(receipt, err)
+	}
+	want := `{"messages":[{"body":{"$subject":"hello: $to\",\"x\":\"$id"},"n":1.50,"on":true,"to":["tel:+972501234567"]}],"none":null,"who":"ada/he"}`
+	if diff := cmp.Diff(want, (<-calls).body); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]channel.Kind{
+		302: channel.KindUnavailable, 400: channel.KindRejected, 401: channel.KindMisconfigured, 404: channel.KindMisconfigured, 409: channel.KindUnknown,
+		410: channel.KindMisconfigured, 422: channel.KindRejected, 429: channel.KindRateLimited, 500: channel.KindUnknown, 503: channel.KindUnavailable,
+	} {
+		g, _ := newGateway(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+		})
+		_, err := g.Send(t.Context(), message("x"))
+		failed, ok := errors.AsType[*channel.Error](err)
+		if !ok || failed.Kind != want || failed.Temporary() != (failed.RetryAfter == 7*time.Second) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%d: %v, want %s", status, err, want)
+		}
+	}
+	g, calls := newGateway(t, func(http.ResponseWriter, *http.Request) {})
+	for kind, m := range map[channel.Kind]channel.Message{
+		channel.KindNoAddress: {Template: "x"}, channel.KindMisconfigured: {Address: "a", Template: "y"}, channel.KindRejected: {Address: "a", Template: "x"},
+	} {
+		_, err := g.Send(t.Context(), m)
+		if failed, ok := errors.AsType[*channel.Error](err); !ok || failed.Kind != kind || len(calls) > 0 {
+			t.Errorf("%v, want %s", err, kind)
+		}
+	}
+}
+
+func TestConfigIsCheckedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Body: "{", Token: "sesame\r\nX: y", URL: "http://127.0.0.1"})
+	for _, want := range []string{"Name", "only https", "Token", "Templates", "Body is not JSON"} {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if _, err := New(Config{Body: "{} {}", Name: "x", URL: "https://x"}); err == nil || !strings.Contains(err.Error(), "more than one") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,146 @@
+package inapp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// backlog is how many changes a feed holds for a reader that is slow. What is beyond it is read again from the bucket.
+const backlog = 256
+
+// flushTimeout bounds the wait for the server to have the subscription.
+const flushTimeout = 5 * time.Second
+
+// Feed tells the changes of one inbox as they happen. It is used by one goroutine, and closed.
+type Feed struct {
+	inbox   *Inbox
+	kind    contracts.RecipientType
+	userID  string
+	changes chan *nats.Msg
+	status  chan nats.Status
+	sub     *nats.Subscription
+
+	dropped int // by the subscription, as far as has been caught up with
+	seen    uint64
+	waiting []Item // to be told, in the order of their revisions
+}
+
+// Follow returns a feed of what changes after a revision: 0 for the whole inbox first. A revision that the bucket has not
+// come to, because it has been made anew, counts as 0. The server repeats each change to the feed; when it may have missed
+// one, it reads the inbox again. A change that is followed by another of the same item may be left out.
+func (b *Inbox) Follow(ctx context.Context, kind contracts.RecipientType, userID string, after uint64) (*Feed, error) {
+	keys, err := keysOf(kind, userID)
+	if err != nil {
+		return nil, fmt.Errorf("inapp: %w", err)
+	}
+	f := &Feed{inbox: b, kind: kind, userID: userID, changes: make(chan *nats.Msg, backlog), seen: after}
+	nc := b.js.Conn()
+	sub, err := nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketInbox, keys), f.changes)
+	if err != nil {
+		return nil, fmt.Errorf("inapp: follow: %w", err)
+	}
+	f.sub, f.status = sub, nc.StatusChanged(nats.CONNECTED)
+	if err := f.begin(ctx); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// begin reads what the inbox has, after the subscription is there.
+func (f *Feed) begin(ctx context.Context) error {
+	if f.seen > 0 {
+		stream, err := f.inbox.js.Stream(ctx, "KV_"+contracts.BucketInbox)
+		if err != nil {
+			return fmt.Errorf("inapp: follow: %w", err)
+		}
+		if f.seen > stream.CachedInfo().State.LastSeq {
+			f.seen = 0
+		}
+	}
+	flush, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := f.inbox.js.Conn().FlushWithContext(flush); err != nil {
+		return fmt.Errorf("inapp: follow: %w", err)
+	}
+	return f.read(ctx)
+}
+
+// read takes from the bucket all that has changed since what was seen.
+func (f *Feed) read(ctx context.Context) error {
+	var changed []Item
+	for item, err := range f.inbox.items(ctx, f.kind, f.userID) {
+		if err != nil {
+			return err
+		}
+		if item.Revision > f.seen {
+			changed = append(changed, item)
+		}
+	}
+	slices.SortFunc(changed, func(a, b Item) int { return int(a.Revision) - int(b.Revision) }) //nolint:gosec // far below 2^63
+	f.waiting = changed
+	return nil
+}
+
+// Close ends the feed.
+func (f *Feed) Close() {
+	_ = f.sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+	f.inbox.js.Conn().RemoveStatusListener(f.status)
+}
+
+// Next returns the next item that has changed, as it is then. It waits until ctx ends.
+func (f *Feed) Next(ctx context.Context) (Item, error) {
+	for {
+		if len(f.waiting) > 0 {
+			item := f.waiting[0]
+			f.waiting = f.waiting[1:]
+			f.seen = item.Revision
+			return item, nil
+		}
+		select {
+		case msg := <-f.changes:
+			if item, ok := f.changed(msg); ok {
+				f.waiting = append(f.waiting, item)
+			}
+			if f.missed() {
+				if err := f.read(ctx); err != nil {
+					return Item{}, err
+				}
+			}
+		case <-f.status: // what happened while there was no connection nobody repeats
+			if err := f.read(ctx); err != nil {
+				return Item{}, err
+			}
+		case <-ctx.Done():
+			return Item{}, fmt.Errorf("inapp: follow: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// missed reports whether changes were dropped since it was asked last.
+func (f *Feed) missed() bool {
+	dropped, err := f.sub.Dropped()
+	if err != nil || dropped == f.dropped {
+		return false
+	}
+	f.dropped = dropped
+	return true
+}
+
+// changed reads a change that the server repeats, and reports whether it is news.
+func (f *Feed) changed(msg *nats.Msg) (Item, bool) {
+	revision, err := strconv.ParseUint(msg.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil || revision <= f.seen || len(msg.Data) == 0 {
+		return Item{}, false
+	}
+	item, err := decode(msg.Header.Get(jetstream.SubjectHeader), msg.Data, revision)
+	return item, err == nil
+}

@@ -1,0 +1,223 @@
+package inapp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// Name is the channel's name.
+const Name = "inapp"
+
+var (
+	// ErrNotFound is returned for an item that is not there, or not any more.
+	ErrNotFound = errors.New("there is no such item in the inbox")
+
+	// errEncode is returned for an item that is no JSON, because its payload is none.
+	errEncode = errors.New("inapp: encode")
+
+	// ErrState is returned for a state that items do not have.
+	ErrState = errors.New("items are unread, read or archived")
+)
+
+// State is what a user has done with an item.
+type State string
+
+// The states of an item.
+const (
+	Unread   State = "unread"
+	Read     State = "read"
+	Archived State = "archived"
+)
+
+// Item is one notification in the inbox of a user.
+type Item struct {
+	// Category is what the user can switch off.
+	Category string `json:"category,omitempty"`
+
+	// CreatedAt is when it was decided that the user is told.
+	CreatedAt time.Time `json:"created_at"`
+
+	// EventID is the event, and the item's name within the inbox.
+	EventID string `json:"event_id"`
+
+	// EventType is what happened.
+	EventType string `json:"event_type"`
+
+	// ExpiresAt is when the item is removed.
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// ID is the message's.
+	ID string `json:"id"`
+
+	// Locale is the user's language, a BCP 47 tag.
+	Locale string `json:"locale,omitempty"`
+
+	// Payload is the event's.
+	Payload json.RawMessage `json:"payload,omitempty"`
+
+	// Priority is how urgent it is.
+	Priority contracts.Urgency `json:"priority,omitempty"`
+
+	// RecipientType is the kind of recipient that the user is told as.
+	RecipientType contracts.RecipientType `json:"recipient_type"`
+
+	// State is what the user has done with it.
+	State State `json:"state"`
+
+	// StateAt is since when.
+	StateAt time.Time `json:"state_at"`
+
+	// Template names the text.
+	Template string `json:"template,omitempty"`
+
+	// Revision grows with each change of any item.
+	Revision uint64 `json:"-"`
+}
+
+// Config says how an inbox is kept.
+type Config struct {
+	// Keep is how long items are kept, in whole seconds. Defaults to 90 days.
+	Keep time.Duration
+}
+
+// Inbox is the bucket of items, and the channel into it. It may be used by many at once.
+type Inbox struct {
+	cfg   Config
+	js    jetstream.JetStream
+	kv    jetstream.KeyValue
+	store *record.Store
+}
+
+var _ channel.Channel = (*Inbox)(nil)
+
+// Open binds the bucket. Two round trips.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Inbox, error) {
+	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
+	if cfg.Keep < time.Second || cfg.Keep%time.Second != 0 {
+		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least 1s", cfg.Keep)
+	}
+	kv, err := js.KeyValue(ctx, contracts.BucketInbox)
+	if err != nil {
+		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)
+	}
+	store, err := record.Open(ctx, js, "KV_"+contracts.BucketInbox)
+	if err != nil {
+		return nil, fmt.Errorf("inapp: %w", err)
+	}
+	return &Inbox{cfg: cfg, js: js, kv: kv, store: store}, nil
+}
+
+// Name implements [channel.Channel].
+func (*Inbox) Name() string { return Name }
+
+// Send implements [channel.Channel]. An item that is there already, whatever the user has done with it since, is
+// delivered. One round trip.
+func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	item := Item{
+		Category: m.Category, CreatedAt: m.CreatedAt.UTC(), EventID: m.EventID, EventType: m.EventType, ID: m.ID, Locale: m.Locale,
+		Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType, State: Unread, StateAt: m.CreatedAt.UTC(), Template: m.Template,
+		ExpiresAt: time.Now().UTC().Add(b.cfg.Keep),
+	}
+	subject, err := subjectOf(m.RecipientType, m.UserID, m.EventID)
+	if err == nil {
+		err = b.put(ctx, subject, &item)
+	}
+	switch {
+	case err == nil, errors.Is(err, record.ErrTaken):
+		return channel.Receipt{Delivered: true, ID: m.ID}, nil
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
+		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
+	case ctx.Err() != nil:
+		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindTimeout, Cause: err}
+	default:
+		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindUnavailable, Cause: err}
+	}
+}
+
+// put writes an item over the one that was read, to be removed when it expires: a write without that would make it stay.
+func (b *Inbox) put(ctx context.Context, subject string, item *Item) error {
+	data, err := json.Marshal(item)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errEncode, err)
+	}
+	left := max(time.Until(item.ExpiresAt).Round(time.Second), time.Second)
+	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(int64(left/time.Second), 10) + "s"}}
+	item.Revision, err = b.store.Put(ctx, subject, header, data, item.Revision)
+	return err
+}
+
+// Get returns an item. The error matches [ErrNotFound] when there is none. One round trip.
+func (b *Inbox) Get(ctx context.Context, kind contracts.RecipientType, userID, eventID string) (Item, error) {
+	subject, err := subjectOf(kind, userID, eventID)
+	if err != nil {
+		return Item{}, err
+	}
+	return b.get(ctx, subject)
+}
+
+func (b *Inbox) get(ctx context.Context, subject string) (item Item, err error) {
+	data, revision, err := b.store.Get(ctx, subject)
+	switch {
+	case errors.Is(err, record.ErrNotFound), err == nil && len(data) == 0:
+		return item, fmt.Errorf("inapp: %w", ErrNotFound)
+	case err != nil:
+		return item, fmt.Errorf("inapp: %w", err)
+	}
+	return decode(subject, data, revision)
+}
+
+// decode reads an item. Its kind of recipient is that of its key.
+func decode(subject string, data []byte, revision uint64) (Item, error) {
+	item := Item{Revision: revision}
+	if err := json.Unmarshal(data, &item); err != nil {
+		return item, fmt.Errorf("inapp: %s: %w", subject, err)
+	}
+	kind, _, _ := strings.Cut(strings.TrimPrefix(subject, "$KV."+contracts.BucketInbox+"."), ".")
+	item.RecipientType = contracts.RecipientType(kind)
+	return item, nil
+}
+
+// Mark puts an item into a state, and returns it. Of two at the same time the later one holds. Two round trips.
+func (b *Inbox) Mark(ctx context.Context, kind contracts.RecipientType, userID, eventID string, state State) (Item, error) {
+	if state != Unread && state != Read && state != Archived {
+		return Item{}, fmt.Errorf("inapp: %w, not %.40q", ErrState, state)
+	}
+	subject, err := subjectOf(kind, userID, eventID)
+	if err != nil {
+		return Item{}, err
+	}
+	for {
+		item, err := b.get(ctx, subject)
+		if err != nil || item.State == state {
+			return item, err
+		}
+		item.State, item.StateAt = state, time.Now().UTC()
+		if err = b.put(ctx, subject, &item); err == nil {
+			return item, nil
+		}
+		if !errors.Is(err, record.ErrTaken) {
+			return item, fmt.Errorf("inapp: %w", err)
+		}
+	}
+}
+
+func subjectOf(kind contracts.RecipientType, userID, eventID string) (string, error) {
+	key, err := contracts.InboxKey(kind, userID, eventID)
+	if err != nil {
+		return "", fmt.Errorf("inapp: %w", err)
+	}
+	return "$KV." + contracts.BucketInbox + "." + key, nil
+}

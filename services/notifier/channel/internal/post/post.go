@@ -1,0 +1,197 @@
+package post
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
+)
+
+const (
+	// maxBody is how much of an answer is read, in bytes. Nothing needs more.
+	maxBody = 64 << 10
+
+	maxHeader = 64 << 10
+
+	// maxRetryAfter bounds how long a far side can have itself left alone.
+	maxRetryAfter = 24 * time.Hour
+
+	// maxIdle is how many connections to one host are kept for the next calls.
+	maxIdle = 32
+
+	idleTimeout = 90 * time.Second
+	tlsTimeout  = 10 * time.Second
+
+	// timeout bounds calls of callers who do not.
+	timeout = time.Minute
+)
+
+// Config says who calls, and whom.
+type Config struct {
+	// AllowHTTP permits addresses without TLS. Defaults to false.
+	AllowHTTP bool
+
+	// Channel is the name of the channel, for errors. Required.
+	Channel string
+
+	// Guard says which networks are dialled. Defaults to any: for addresses that the operator names.
+	Guard *guardeddial.Guard
+
+	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	RootCAs *x509.CertPool
+}
+
+// Client makes calls. It follows no redirects, keeps no cookies, and heeds no proxy of the environment.
+type Client struct {
+	cfg  Config
+	http *http.Client
+}
+
+// Answer is what the far side said.
+type Answer struct {
+	// Body is the beginning of what it holds.
+	Body []byte
+
+	// Header are the headers.
+	Header http.Header
+
+	// Status is the HTTP status.
+	Status int
+}
+
+// New returns a client.
+func New(cfg Config) *Client {
+	guard := cfg.Guard
+	if guard == nil {
+		guard = &guardeddial.Guard{}
+	}
+	dialer := guard.Dialer()
+	if cfg.Guard == nil {
+		dialer.ControlContext = nil
+	}
+	return &Client{cfg: cfg, http: &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       timeout,
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, DisableCompression: true, ForceAttemptHTTP2: true, IdleConnTimeout: idleTimeout,
+			MaxIdleConnsPerHost: maxIdle, MaxResponseHeaderBytes: maxHeader, TLSHandshakeTimeout: tlsTimeout,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs},
+		},
+	}}
+}
+
+// Close closes the connections that no call is using.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Check returns what an address says, or an error that says why it is none that this client calls.
+func (c *Client) Check(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https": // its text would repeat the address, secrets included
+		return nil, errors.New("the address is not an absolute https URL")
+	case u.Scheme == "http" && !c.cfg.AllowHTTP:
+		return nil, errors.New("the address is an http URL, and only https is allowed")
+	case u.User != nil:
+		return nil, errors.New("the address holds a user name")
+	}
+	return u, nil
+}
+
+// Post sends a body, and returns the answer, whatever its status. The error is a [*channel.Error] that does not repeat the
+// address: it may hold secrets.
+func (c *Client) Post(ctx context.Context, address string, header http.Header, body []byte) (*Answer, error) {
+	u, err := c.Check(address)
+	if err != nil {
+		return nil, c.fail(channel.KindBounced, 0, err.Error(), nil)
+	}
+	var reached atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
+	request, err := http.NewRequestWithContext(traced, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, c.fail(channel.KindBounced, 0, "the address cannot be called", nil)
+	}
+	if header != nil {
+		request.Header = header
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.broken(ctx, err, reached.Load())
+	}
+	defer response.Body.Close()
+	// The status has said what became of the message: an answer that breaks off does not change it.
+	data, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) //nolint:errcheck // see above
+	return &Answer{Body: data, Header: response.Header, Status: response.StatusCode}, nil
+}
+
+// broken says what it means that no answer came. Before there is a connection nothing can have been sent.
+func (c *Client) broken(ctx context.Context, err error, reached bool) error {
+	if sent, ok := errors.AsType[*url.Error](err); ok {
+		err = sent.Err // without the address
+	}
+	if blocked, ok := errors.AsType[*guardeddial.BlockedError](err); ok {
+		return c.fail(channel.KindBounced, 0, "the address leads to where it must not", blocked)
+	}
+	network, isNetwork := errors.AsType[net.Error](err)
+	switch {
+	case !reached:
+		return c.fail(channel.KindUnavailable, 0, "no connection", err)
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		return c.fail(channel.KindInterrupted, 0, "", err)
+	case ctx.Err() != nil, isNetwork && network.Timeout():
+		return c.fail(channel.KindTimeout, 0, "no answer in time", err)
+	}
+	return c.fail(channel.KindUnknown, 0, "the connection broke", err)
+}
+
+func (c *Client) fail(kind channel.Kind, status int, detail string, cause error) *channel.Error {
+	return &channel.Error{Cause: cause, Channel: c.cfg.Channel, Detail: detail, Kind: kind, Status: status}
+}
+
+// Judge says what a status means, nil when the far side has taken the message. A far side that is not set up right may be
+// by the next time; one that will not have this message will not have it again.
+func (c *Client) Judge(answer *Answer) error {
+	kind, detail := channel.KindRejected, "the message is refused"
+	switch status := answer.Status; {
+	case status >= 200 && status < 300:
+		return nil
+	case status < 400:
+		kind, detail = channel.KindUnavailable, "redirects are not followed"
+	case status == http.StatusGone:
+		kind, detail = channel.KindGone, "the address is given up"
+	case status == http.StatusTooManyRequests:
+		kind, detail = channel.KindRateLimited, "too many calls"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusNotFound,
+		status == http.StatusMethodNotAllowed:
+		kind, detail = channel.KindUnavailable, "nobody there takes messages"
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusServiceUnavailable:
+		kind, detail = channel.KindUnavailable, "it asks to be called again"
+	case status == http.StatusGatewayTimeout:
+		kind, detail = channel.KindTimeout, "no answer in time from behind it"
+	case status == http.StatusInternalServerError, status == http.StatusBadGateway:
+		kind, detail = channel.KindUnknown, "it broke, before or after it took the message"
+	case status > 500:
+		kind, detail = channel.KindUnavailable, "it is out of order"
+	}
+	return c.Failed(kind, answer, detail)
+}
+
+// Failed returns the error of an answer.
+func (c *Client) Failed(kind channel.Kind, answer *Answer, detail string) error {
+	failed := c.fail(kind, answer.Status, detail, nil)
+	if failed.Temporary() {
+		failed.RetryAfter = retryafter.Parse(answer.Header, maxRetryAfter)
+	}
+	return failed
+}

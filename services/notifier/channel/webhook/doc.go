@@ -1,0 +1,18 @@
+// Package webhook tells users by calling an address of theirs, signed as Standard Webhooks 1.0 says:
+//
+//	POST <the address>
+//	content-type: application/json
+//	webhook-id: ntf_0123456789abcdef0123456789abcdef     the same in every try
+//	webhook-timestamp: 1614265330                        when this try was made
+//	webhook-signature: v1,<base64>                       and more, one for each secret
+//
+//	{"type":"RESERVATION_REQUESTED","timestamp":"2026-11-20T18:00:00Z",
+//	 "data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{…}}}
+//
+// Whoever answers 2xx has taken the message. 410 removes the address; what will never be taken fails at once; everything else is
+// tried again, after Retry-After, on the schedule of [Retries]. Redirects are not followed. An address that leads into a
+// network that is not public is refused when it is dialled.
+//
+// Each user has a secret of its own, [Secret], so that none can sign for another. It derives from the service's; more than
+// one of those is a rotation.
+package webhook

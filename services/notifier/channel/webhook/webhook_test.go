@@ -1,0 +1,337 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+)
+
+func secretOf(n int) string {
+	return "whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(string(rune('a'+n)), 32)))
+}
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+
+// call is one request that an endpoint got.
+type call struct {
+	header http.Header
+	body   []byte
+}
+
+// endpoint is a user's, over TLS, which hands on what it gets.
+func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, calls chan call) {
+	t.Helper()
+	calls = make(chan call, 10)
+	srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		calls <- call{r.Header, body}
+		if answer != nil {
+			answer(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv, calls
+}
+
+func newWebhook(t *testing.T, srv *httptest.Server, mutate ...func(*Config)) *Webhook {
+	t.Helper()
+	cfg := Config{AllowNetworks: loopback, Secrets: []string{secretOf(1)}}
+	if srv != nil {
+		cfg.RootCAs = x509.NewCertPool()
+		cfg.RootCAs.AddCert(srv.Certificate())
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	w, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func message(address string) channel.Message {
+	return channel.Message{
+		Address: address, Attempt: 1, CreatedAt: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), EventID: "evt-001", EventType: "X",
+		ID: "ntf_1", Payload: json.RawMessage(`{"a":"<&>"}`), RecipientType: contracts.RecipientCustomer, UserID: "ada",
+	}
+}
+
+func failure(t *testing.T, err error) *channel.Error {
+	t.Helper()
+	failed, ok := errors.AsType[*channel.Error](err)
+	if !ok {
+		t.Fatalf("%T %v", err, err)
+	}
+	return failed
+}
+
+// What is sent is checked as users check it: by the library of Standard Webhooks, with the secret that each was given.
+func TestUsersCanCheckIt(t *testing.T) {
+	t.Parallel()
+	srv, calls := endpoint(t, nil)
+	w := newWebhook(t, srv, func(c *Config) { c.Secrets = []string{secretOf(2), secretOf(1)} })
+	m := message(srv.URL)
+	receipt, err := w.Send(t.Context(), m)
+	if err != nil || !receipt.Delivered {
+		t.Fatal(receipt, err)
+	}
+	got := <-calls
+	want := `{"type":"X","timestamp":"2026-11-20T18:00:00Z","data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{"a":"<&>"}}}`
+	if diff := cmp.Diff(want, string(got.body)); diff != "" {
+		t.Error(diff)
+	}
+	if got.header.Get("Webhook-Id") != m.ID || got.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%v", got.header)
+	}
+	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
+		for _, service := range secrets {
+			secret, err := Secret(service, m.RecipientType, user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checker, err := standardwebhooks.NewWebhook(secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := checker.Verify(got.body, got.header); (err == nil) != (user == "ada") {
+				t.Errorf("with a secret of %s: %v", user, err)
+			}
+		}
+	}
+	m.Attempt++
+	if _, err := w.Send(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if again := <-calls; !bytes.Equal(again.body, got.body) || again.header.Get("Webhook-Id") != m.ID {
+		t.Errorf("the second try is another message: %s", again.body)
+	}
+}
+
+func TestUsersMayHaveSecretsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	srv, calls := endpoint(t, nil)
+	w := newWebhook(t, srv)
+	if _, err := w.Send(t.Context(), message(`{"url":"`+srv.URL+`","secrets":["`+secretOf(7)+`","`+secretOf(8)+`"]}`)); err != nil {
+		t.Fatal(err)
+	}
+	got := <-calls
+	for _, secret := range []string{secretOf(7), secretOf(8)} {
+		checker, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := checker.Verify(got.body, got.header); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]channel.Kind{
+		200: "", 201: "", 202: "", 204: "",
+		300: channel.KindUnavailable, 304: channel.KindUnavailable, 307: channel.KindUnavailable,
+		400: channel.KindRejected, 413: channel.KindRejected, 415: channel.KindRejected, 422: channel.KindRejected,
+		401: channel.KindUnavailable, 403: channel.KindUnavailable, 404: channel.KindUnavailable, 405: channel.KindUnavailable,
+		408: channel.KindUnavailable, 410: channel.KindGone, 425: channel.KindUnavailable, 429: channel.KindRateLimited,
+		500: channel.KindUnknown, 501: channel.KindUnavailable, 502: channel.KindUnknown, 503: channel.KindUnavailable, 504: channel.KindTimeout,
+		599: channel.KindUnavailable,
+	} {
+		srv, _ := endpoint(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "7")
+			rw.WriteHeader(status)
+		})
+		_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
+		if want == "" {
+			if err != nil {
+				t.Errorf("%d: %v", status, err)
+			}
+			continue
+		}
+		failed := failure(t, err)
+		wait := 7 * time.Second
+		if !failed.Temporary() {
+			wait = 0
+		}
+		if failed.Kind != want || failed.Status != status || failed.RetryAfter != wait {
+			t.Errorf("%d: %s after %s, want %s after %s", status, failed.Kind, failed.RetryAfter, want, wait)
+		}
+	}
+}
+
+func TestRetryAfterMayBeADate(t *testing.T) {
+	t.Parallel()
+	srv, _ := endpoint(t, func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Retry-After", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	})
+	_, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL))
+	if wait := failure(t, err).RetryAfter; wait < 30*time.Minute || wait > time.Hour {
+		t.Errorf("after %s", wait)
+	}
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	there, calls := endpoint(t, nil)
+	srv, _ := endpoint(t, func(rw http.ResponseWriter, r *http.Request) {
+		http.Redirect(rw, r, there.URL, http.StatusPermanentRedirect)
+	})
+	w := newWebhook(t, srv, func(c *Config) { c.RootCAs.AddCert(there.Certificate()) })
+	if _, err := w.Send(t.Context(), message(srv.URL)); failure(t, err).Status != http.StatusPermanentRedirect {
+		t.Error(err)
+	}
+	if len(calls) != 0 {
+		t.Error("followed")
+	}
+}
+
+func TestWhereItDoesNotGo(t *testing.T) {
+	t.Parallel()
+	srv, calls := endpoint(t, nil)
+	plain := httptest.NewServer(srv.Config.Handler)
+	t.Cleanup(plain.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(srv.URL, "https://"), ":")
+	strict := newWebhook(t, srv, func(c *Config) { c.AllowNetworks = nil })
+	lax := newWebhook(t, srv)
+	for name, test := range map[string]struct {
+		w       *Webhook
+		address string
+		kind    channel.Kind
+	}{
+		"loopback":              {strict, srv.URL, channel.KindBounced},
+		"a name of loopback":    {strict, "https://localhost:" + port, channel.KindBounced},
+		"the metadata of a VM":  {strict, "https://169.254.169.254/", channel.KindBounced},
+		"mapped into IPv6":      {strict, "https://[::ffff:127.0.0.1]:" + port, channel.KindBounced},
+		"without TLS":           {lax, plain.URL, channel.KindBounced},
+		"with a password":       {lax, "https://u:sesame@127.0.0.1:" + port, channel.KindBounced},
+		"a file":                {lax, "file:///etc/passwd", channel.KindBounced},
+		"no URL":                {lax, "ada", channel.KindBounced},
+		"not even that":         {lax, "https://sesame%zz", channel.KindBounced},
+		"broken JSON":           {lax, `{"url":`, channel.KindBounced},
+		"JSON without a secret": {lax, `{"url":"` + srv.URL + `"}`, channel.KindBounced},
+		"nowhere":               {lax, "", channel.KindNoAddress},
+	} {
+		_, err := test.w.Send(t.Context(), message(test.address))
+		if failed := failure(t, err); failed.Kind != test.kind || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(calls) != 0 {
+		t.Error("something was called")
+	}
+	insecure := newWebhook(t, srv, func(c *Config) { c.AllowHTTP = true })
+	if _, err := insecure.Send(t.Context(), message(plain.URL)); err != nil {
+		t.Errorf("what is allowed: %v", err)
+	}
+}
+
+func TestPayloadThatIsNotJSON(t *testing.T) {
+	t.Parallel()
+	m := message("https://127.0.0.1:1")
+	m.Payload = json.RawMessage("{")
+	if _, err := newWebhook(t, nil).Send(t.Context(), m); failure(t, err).Kind != channel.KindRejected {
+		t.Error(err)
+	}
+}
+
+// When there is no answer, it depends on how far the message came.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	silent := func(entered chan<- struct{}) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) {
+			close(entered)
+			<-r.Context().Done()
+		}
+	}
+	for name, test := range map[string]struct {
+		cause error
+		kind  channel.Kind
+	}{"late": {context.DeadlineExceeded, channel.KindTimeout}, "stopped": {context.Canceled, channel.KindInterrupted}} {
+		entered := make(chan struct{})
+		srv, _ := endpoint(t, silent(entered))
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			<-entered
+			cancel(test.cause)
+		}()
+		if _, err := newWebhook(t, srv).Send(ctx, message(srv.URL)); failure(t, err).Kind != test.kind {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel(nil)
+	}
+	broken, _ := endpoint(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err := newWebhook(t, broken).Send(t.Context(), message(broken.URL+"/sesame"))
+	if failed := failure(t, err); failed.Kind != channel.KindUnknown || strings.Contains(err.Error(), "sesame") {
+		t.Errorf("broken: %v", err)
+	}
+	srv, calls := endpoint(t, nil)
+	untrusted := newWebhook(t, nil)
+	if _, err := untrusted.Send(t.Context(), message(srv.URL)); failure(t, err).Kind != channel.KindUnavailable {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+	srv.Close()
+	if _, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL+"/sesame")); failure(t, err).Kind != channel.KindUnavailable ||
+		strings.Contains(err.Error(), "sesame") {
+		t.Errorf("nobody there: %v", err)
+	}
+	if len(calls) != 0 {
+		t.Error("something was called")
+	}
+}
+
+// An answer without end is not read to the end.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	srv, _ := endpoint(t, func(rw http.ResponseWriter, _ *http.Request) {
+		var err error
+		for sent := 0; sent < 64<<20 && err == nil; sent += 64 << 10 {
+			_, err = rw.Write(make([]byte, 64<<10))
+		}
+		ended <- err
+	})
+	if _, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL)); err != nil {
+		t.Error(err)
+	}
+	if <-ended == nil {
+		t.Error("64 MB were read")
+	}
+}
+
+// FuzzEndpoint: whatever the directory holds, the address is read or refused, and its secrets are not told.
+func FuzzEndpoint(f *testing.F) {
+	f.Add(`https://example.com/hook`)
+	f.Add(`{"url":"https://example.com","secrets":["` + secretOf(1) + `"]}`)
+	f.Add(`{"url":5}`)
+	w, err := New(Config{Secrets: []string{secretOf(1)}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		if _, keys, err := w.endpoint(message(address)); err == nil && (len(keys) == 0 || len(keys[0]) < minKey) {
+			t.Error("nothing signs it")
+		}
+	})
+}

@@ -1,0 +1,15 @@
+// Package webpush tells users in their browsers, through the push service that each browser chose (RFC 8030): encrypted for that
+// browser alone (RFC 8291), and in our name (VAPID, RFC 8292).
+//
+// An address is what a browser's subscription looks like as JSON:
+//
+//	{"endpoint":"https://push.example/abc","keys":{"p256dh":"…","auth":"…"}}
+//
+// What the browser's service worker gets is JSON; the id is the same in every try, and is meant for the notification's tag,
+// so that a second one takes the place of the first:
+//
+//	{"id":"ntf_…","title":"…","body":"…","event_id":"…","event_type":"…"}
+//
+// The message's id is also its Topic: a push service that holds a first one back replaces it by the second. A subscription that
+// is not there any more, 404 or 410, is gone.
+package webpush

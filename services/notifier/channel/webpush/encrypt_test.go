@@ -1,0 +1,115 @@
+package webpush
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"testing"
+)
+
+func unb64(t *testing.T, text string) []byte {
+	t.Helper()
+	raw, err := b64.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func private(t *testing.T, text string) *ecdh.PrivateKey {
+	t.Helper()
+	key, err := ecdh.P256().NewPrivateKey(unb64(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// decrypt does what a browser does.
+func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
+	t.Helper()
+	if len(body) < 21 || int(body[20]) != publicSize || binary.BigEndian.Uint32(body[16:]) < uint32(len(body)-21-publicSize) || len(body) > 4096 {
+		t.Fatalf("header %x of %d bytes", body[:min(21, len(body))], len(body))
+	}
+	salt, public, sealed := body[:16], body[21:21+publicSize], body[21+publicSize:]
+	sender, err := ecdh.P256().NewPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := browser.ECDH(sender)
+	if err != nil {
+		t.Fatal(err)
+	}
+	derive := func(secret, salt []byte, info string, size int) []byte {
+		key, err := hkdf.Key(sha256.New, secret, salt, info, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	secret := derive(shared, auth, "WebPush: info\x00"+string(browser.PublicKey().Bytes())+string(public), 32)
+	block, err := aes.NewCipher(derive(secret, salt, "Content-Encoding: aes128gcm\x00", 16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opener, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := opener.Open(nil, derive(secret, salt, "Content-Encoding: nonce\x00", 12), sealed, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain = bytes.TrimRight(plain, "\x00")
+	if len(plain) == 0 || plain[len(plain)-1] != 2 {
+		t.Fatalf("%q has no delimiter of the last record", plain)
+	}
+	return plain[:len(plain)-1]
+}
+
+// The example of RFC 8291, section 5 and appendix A: it holds for us, and for the browser that the other tests have.
+func TestTheExampleOfTheRFC(t *testing.T) {
+	t.Parallel()
+	const (
+		plain = "When I grow up, I want to be a watermelon"
+		want  = "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A_" +
+			"yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexSgSxsj_Qulcy4a-fN"
+	)
+	browser, ours := private(t, "q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94"), private(t, "yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw")
+	auth, salt := unb64(t, "BTBZMqHH6r4Tts7J_aSIgg"), unb64(t, "DGv6ra1nlYgDCS1FRnbzlw")
+	got, err := encrypt([]byte(plain), browser.PublicKey(), auth, ours, salt)
+	if err != nil || b64.EncodeToString(got) != want {
+		t.Errorf("%s (%v), want\n%s", b64.EncodeToString(got), err, want)
+	}
+	if read := decrypt(t, unb64(t, want), browser, auth); string(read) != plain {
+		t.Errorf("the test's browser reads %q", read)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	browser, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth := make([]byte, authSize)
+	s := subscription{auth: auth, browser: browser.PublicKey()}
+	for _, size := range []int{0, 1, MaxPlain} {
+		plain := bytes.Repeat([]byte("x"), size)
+		body, err := s.seal(plain)
+		if err != nil || len(body) != size+overhead || !bytes.Equal(decrypt(t, body, browser, auth), plain) {
+			t.Errorf("%d bytes: %d sealed, %v", size, len(body), err)
+		}
+		if again, err := s.seal(plain); err != nil || bytes.Equal(body[:21+publicSize], again[:21+publicSize]) {
+			t.Errorf("a key or a salt was used twice (%v)", err)
+		}
+	}
+	if _, err := s.seal(make([]byte, MaxPlain+1)); err == nil {
+		t.Error("too much is taken")
+	}
+}

@@ -1,0 +1,115 @@
+package webpush
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// tokenLife is how long a token holds. RFC 8292 allows 24 hours.
+	tokenLife = 12 * time.Hour
+
+	// tokenRenewal is how long before its end a token is replaced: clocks differ.
+	tokenRenewal = time.Hour
+
+	// maxTokens bounds how many push services are remembered. There are a handful in the world.
+	maxTokens = 100
+)
+
+var b64 = base64.RawURLEncoding
+
+// GenerateKey makes the key that push messages are sent in the name of: the private one for Config.PrivateKey, and the public
+// one, which browsers are given as applicationServerKey.
+func GenerateKey() (private, public string, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", fmt.Errorf("webpush: %w", err)
+	}
+	secret, err := key.Bytes()
+	if err != nil {
+		return "", "", fmt.Errorf("webpush: %w", err)
+	}
+	shown, err := key.PublicKey.Bytes()
+	if err != nil {
+		return "", "", fmt.Errorf("webpush: %w", err)
+	}
+	return b64.EncodeToString(secret), b64.EncodeToString(shown), nil
+}
+
+// signer says to push services who we are. It keeps what it said: a signature holds for hours, for all messages to one service.
+type signer struct {
+	key     *ecdsa.PrivateKey
+	public  string
+	subject string
+
+	mu     sync.Mutex
+	tokens map[string]token
+}
+
+type token struct {
+	until time.Time
+	value string
+}
+
+// newSigner reads a private key: 32 bytes in base64url, as all tools write it.
+func newSigner(private, subject string) (*signer, error) {
+	raw, err := decode(private)
+	if err != nil {
+		return nil, errors.New("PrivateKey is not base64") // the decoder's text would tell where, of a secret
+	}
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), raw)
+	if err != nil {
+		return nil, errors.New("PrivateKey is no private key of the curve P-256")
+	}
+	public, err := key.PublicKey.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("PrivateKey: %w", err)
+	}
+	return &signer{key: key, public: b64.EncodeToString(public), subject: subject, tokens: map[string]token{}}, nil
+}
+
+// authorization returns the header for an endpoint.
+func (s *signer) authorization(endpoint *url.URL) (string, error) {
+	audience := endpoint.Scheme + "://" + endpoint.Host
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.tokens[audience]; now.Before(known.until) {
+		return known.value, nil
+	}
+	claims, err := json.Marshal(map[string]any{"aud": audience, "exp": now.Add(tokenLife).Unix(), "sub": s.subject})
+	if err != nil {
+		return "", fmt.Errorf("claims: %w", err)
+	}
+	text := b64.EncodeToString([]byte(`{"typ":"JWT","alg":"ES256"}`)) + "." + b64.EncodeToString(claims)
+	sum := sha256.Sum256([]byte(text))
+	r, v, err := ecdsa.Sign(rand.Reader, s.key, sum[:])
+	if err != nil {
+		return "", fmt.Errorf("sign: %w", err)
+	}
+	signature := make([]byte, 64)
+	r.FillBytes(signature[:32])
+	v.FillBytes(signature[32:])
+	value := "vapid t=" + text + "." + b64.EncodeToString(signature) + ", k=" + s.public
+	if len(s.tokens) >= maxTokens {
+		clear(s.tokens)
+	}
+	s.tokens[audience] = token{until: now.Add(tokenLife - tokenRenewal), value: value}
+	return value, nil
+}
+
+// decode reads base64 in either alphabet, padded or not: browsers and tools differ.
+func decode(text string) ([]byte, error) {
+	text = strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(text, "="))
+	return b64.DecodeString(text) //nolint:wrapcheck // by the caller
+}

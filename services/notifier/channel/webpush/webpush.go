@@ -1,0 +1,255 @@
+package webpush
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/guardeddial"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/internal/post"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// Name is the channel's name, unless it is given another.
+const Name = "webpush"
+
+// Config says how browsers are reached.
+type Config struct {
+	// AllowHTTP permits push services without TLS. Defaults to false.
+	AllowHTTP bool
+
+	// AllowNetworks may be called although they are not public. Defaults to none.
+	AllowNetworks []netip.Prefix
+
+	// Name is the channel's name. Defaults to [Name].
+	Name string
+
+	// PrivateKey is the one of VAPID, see [GenerateKey]. Browsers subscribe with its public half. Required.
+	PrivateKey string
+
+	// RootCAs are the authorities that certificates are checked against. Defaults to the system's.
+	RootCAs *x509.CertPool
+
+	// Subject is whom push services turn to: a mailto: or https: URL. Required.
+	Subject string
+
+	// TTL is how long push services keep what they cannot deliver, in whole seconds. Defaults to 4 weeks.
+	TTL time.Duration
+
+	// Templates make the texts: the subject is the title, the text the body. Required.
+	Templates *template.Set
+}
+
+// WebPush is the channel. It may be used by many at once.
+type WebPush struct {
+	cfg    Config
+	client *post.Client
+	signer *signer
+}
+
+var _ channel.Channel = (*WebPush)(nil)
+
+// New returns the channel. Close it after its last use.
+func New(cfg Config) (*WebPush, error) {
+	cfg.Name = cmp.Or(cfg.Name, Name)
+	cfg.TTL = cmp.Or(cfg.TTL, 28*24*time.Hour)
+	var errs []error
+	if !strings.HasPrefix(cfg.Subject, "mailto:") && !strings.HasPrefix(cfg.Subject, "https://") {
+		errs = append(errs, fmt.Errorf("webpush: Subject is %q: want a mailto: or https: URL", cfg.Subject))
+	}
+	if cfg.TTL < 0 || cfg.TTL%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("webpush: TTL is %s: want whole seconds", cfg.TTL))
+	}
+	if cfg.Templates == nil {
+		errs = append(errs, errors.New("webpush: Templates are missing"))
+	}
+	signer, err := newSigner(cfg.PrivateKey, cfg.Subject)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("webpush: %w", err))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return &WebPush{cfg: cfg, signer: signer, client: post.New(post.Config{
+		AllowHTTP: cfg.AllowHTTP, Channel: cfg.Name, Guard: &guardeddial.Guard{Allow: cfg.AllowNetworks}, RootCAs: cfg.RootCAs,
+	})}, nil
+}
+
+// Close closes the connections that no call is using.
+func (w *WebPush) Close() { w.client.Close() }
+
+// Name implements [channel.Channel].
+func (w *WebPush) Name() string { return w.cfg.Name }
+
+// PublicKey is what browsers subscribe with, as applicationServerKey.
+func (w *WebPush) PublicKey() string { return w.signer.public }
+
+// Send implements [channel.Channel]. One request.
+func (w *WebPush) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	if m.Address == "" {
+		return channel.Receipt{}, w.fail(channel.KindNoAddress, "", nil)
+	}
+	to, err := parseSubscription(m.Address)
+	if err != nil {
+		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
+	}
+	text, err := w.cfg.Templates.Render(m, "")
+	if err != nil {
+		kind := channel.KindRejected
+		if errors.Is(err, template.ErrNotFound) {
+			kind = channel.KindMisconfigured
+		}
+		return channel.Receipt{}, w.fail(kind, "no text", err)
+	}
+	endpoint, err := w.client.Check(to.endpoint)
+	if err != nil {
+		return channel.Receipt{}, w.fail(channel.KindBounced, err.Error(), nil)
+	}
+	authorization, err := w.signer.authorization(endpoint)
+	if err != nil {
+		return channel.Receipt{}, w.fail(channel.KindMisconfigured, "the key cannot sign", err)
+	}
+	body, err := to.seal(encode(m, text))
+	if err != nil {
+		return channel.Receipt{}, w.fail(channel.KindRejected, err.Error(), nil)
+	}
+	answer, err := w.client.Post(ctx, to.endpoint, http.Header{
+		"Authorization": {authorization}, "Content-Encoding": {"aes128gcm"}, "Content-Type": {"application/octet-stream"},
+		"Topic": {topic(m.ID)}, "Ttl": {strconv.Itoa(int(w.cfg.TTL / time.Second))}, "Urgency": {urgency(m.Priority)},
+	}, body)
+	if err == nil {
+		err = w.judge(answer)
+	}
+	if err != nil {
+		return channel.Receipt{}, err
+	}
+	return channel.Receipt{ID: clip(answer.Header.Get("Location"))}, nil
+}
+
+func (w *WebPush) fail(kind channel.Kind, detail string, cause error) error {
+	return &channel.Error{Cause: cause, Channel: w.cfg.Name, Detail: detail, Kind: kind}
+}
+
+// judge says what an answer means where push services mean something of their own.
+func (w *WebPush) judge(answer *post.Answer) error {
+	switch answer.Status {
+	case http.StatusNotFound, http.StatusGone:
+		return w.client.Failed(channel.KindGone, answer, "the subscription is not there any more")
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return w.client.Failed(channel.KindMisconfigured, answer, "the push service does not know the key that the browser subscribed with")
+	}
+	return w.client.Judge(answer)
+}
+
+// subscription is a browser's.
+type subscription struct {
+	auth     []byte
+	browser  *ecdh.PublicKey
+	endpoint string
+}
+
+// parseSubscription reads an address. Its errors do not repeat it: it is a secret.
+func parseSubscription(address string) (subscription, error) {
+	var given struct {
+		Endpoint string `json:"endpoint"`
+		Keys     struct {
+			Auth   string `json:"auth"`
+			P256dh string `json:"p256dh"`
+		} `json:"keys"`
+	}
+	if json.Unmarshal([]byte(address), &given) != nil {
+		return subscription{}, errors.New("the address is no subscription in JSON")
+	}
+	auth, err := decode(given.Keys.Auth)
+	if err != nil || len(auth) != authSize {
+		return subscription{}, errors.New("the subscription's keys.auth is not 16 bytes in base64")
+	}
+	raw, err := decode(given.Keys.P256dh)
+	if err != nil {
+		return subscription{}, errors.New("the subscription's keys.p256dh is not base64")
+	}
+	browser, err := ecdh.P256().NewPublicKey(raw)
+	if err != nil {
+		return subscription{}, errors.New("the subscription's keys.p256dh is no point of P-256")
+	}
+	return subscription{auth: auth, browser: browser, endpoint: given.Endpoint}, nil
+}
+
+// seal encrypts for the browser, with a new key.
+func (s subscription) seal(plain []byte) ([]byte, error) {
+	ours, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key: %w", err)
+	}
+	salt := make([]byte, saltSize)
+	if _, err := rand.Read(salt); err != nil {
+		return nil, fmt.Errorf("make a salt: %w", err)
+	}
+	return encrypt(plain, s.browser, s.auth, ours, salt)
+}
+
+// notice is what the service worker gets.
+type notice struct {
+	ID        string `json:"id"`
+	Title     string `json:"title"`
+	Body      string `json:"body"`
+	EventID   string `json:"event_id"`
+	EventType string `json:"event_type"`
+}
+
+// encode writes what the service worker gets. A body that is too long is cut, for what matters is to be told.
+func encode(m channel.Message, text template.Text) []byte {
+	write := func(body string) []byte {
+		var out bytes.Buffer
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		n := notice{ID: m.ID, Title: text.Subject, Body: body, EventID: m.EventID, EventType: m.EventType}
+		encoder.Encode(n) //nolint:errcheck,errchkjson,gosec // texts have no error
+		return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	}
+	whole := write(text.Text)
+	if len(whole) <= MaxPlain {
+		return whole
+	}
+	cut := func(keep int) []byte { return write(strings.ToValidUTF8(text.Text[:keep], "") + "…") }
+	tooMany := sort.Search(min(len(text.Text), MaxPlain), func(keep int) bool { return len(cut(keep)) > MaxPlain })
+	return cut(max(0, tooMany-1))
+}
+
+// topic names the message within the subscription: 32 characters of base64url, as RFC 8030, section 5.4, wants.
+func topic(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return b64.EncodeToString(sum[:24])
+}
+
+// urgency is the priority as RFC 8030, section 5.3, has it.
+func urgency(p contracts.Urgency) string {
+	switch p {
+	case contracts.UrgencyCritical, contracts.UrgencyHigh:
+		return "high"
+	case contracts.UrgencyLow:
+		return "low"
+	case contracts.UrgencyNormal:
+	}
+	return "normal"
+}
+
+// clip keeps what a push service calls the message short.
+func clip(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), contracts.MaxURL)], "")
+}

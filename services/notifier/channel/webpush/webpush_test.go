@@ -1,0 +1,284 @@
+package webpush
+
+import (
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// browser is one that has subscribed at a push service.
+type browser struct {
+	*testing.T
+
+	auth  []byte
+	calls chan call
+	key   *ecdh.PrivateKey
+	srv   *httptest.Server
+}
+
+type call struct {
+	header http.Header
+	body   []byte
+}
+
+// subscribe starts a push service with one browser.
+func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
+	t.Helper()
+	key, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &browser{T: t, auth: []byte("0123456789abcdef"), calls: make(chan call, 10), key: key}
+	b.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		b.calls <- call{r.Header, body}
+		if answer != nil {
+			answer(w, r)
+			return
+		}
+		w.Header().Set("Location", "/message/1")
+		w.WriteHeader(http.StatusCreated)
+	}))
+	t.Cleanup(b.srv.Close)
+	return b
+}
+
+// address is what the browser's subscription looks like.
+func (b *browser) address() string {
+	return `{"endpoint":"` + b.srv.URL + `/sesame","expirationTime":null,"keys":{"p256dh":"` +
+		b64.EncodeToString(b.key.PublicKey().Bytes()) + `","auth":"` + b64.EncodeToString(b.auth) + `"}}`
+}
+
+func (b *browser) client(mutate ...func(*Config)) *WebPush {
+	b.Helper()
+	key, _, err := GenerateKey()
+	if err != nil {
+		b.Fatal(err)
+	}
+	set, err := template.Parse(fstest.MapFS{
+		"x/default.subject": {Data: []byte("Table for {{.Payload.guests}}")}, "x/default.txt": {Data: []byte("{{.Payload.text}}")},
+	}, template.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg := Config{
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, PrivateKey: key, RootCAs: x509.NewCertPool(),
+		Subject: "mailto:push@example.com", Templates: set,
+	}
+	cfg.RootCAs.AddCert(b.srv.Certificate())
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	w, err := New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(w.Close)
+	return w
+}
+
+func message(address string, mutate ...func(*channel.Message)) channel.Message {
+	m := channel.Message{
+		Address: address, Attempt: 1, EventID: "evt-001", EventType: "X", ID: "ntf_1", Template: "x", UserID: "ada",
+		Payload: json.RawMessage(`{"guests":4,"text":"<שלום>"}`), Priority: contracts.UrgencyCritical,
+	}
+	for _, f := range mutate {
+		f(&m)
+	}
+	return m
+}
+
+func failure(t *testing.T, err error) *channel.Error {
+	t.Helper()
+	failed, ok := errors.AsType[*channel.Error](err)
+	if !ok {
+		t.Fatalf("%T %v", err, err)
+	}
+	return failed
+}
+
+func TestSend(t *testing.T) {
+	t.Parallel()
+	b := subscribe(t, nil)
+	w := b.client(func(c *Config) { c.TTL = time.Hour })
+	for attempt := 1; attempt <= 2; attempt++ {
+		receipt, err := w.Send(t.Context(), message(b.address(), func(m *channel.Message) { m.Attempt = attempt }))
+		if err != nil || receipt.Delivered || receipt.ID != "/message/1" {
+			t.Fatal(receipt, err)
+		}
+		got := <-b.calls
+		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
+		if diff := cmp.Diff(want, string(decrypt(t, got.body, b.key, b.auth))); diff != "" {
+			t.Error(diff)
+		}
+		for name, want := range map[string]string{
+			"TTL": "3600", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
+		} {
+			if got := got.header.Get(name); got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
+		checkToken(t, got.header.Get("Authorization"), b.srv.URL, w.PublicKey())
+	}
+	if name := topic("ntf_1"); len(name) != 32 || name == topic("ntf_2") {
+		t.Errorf("topic %q", name)
+	}
+}
+
+// checkToken checks who we say we are, as push services do.
+func checkToken(t *testing.T, header, audience, public string) {
+	t.Helper()
+	jwt, key, found := strings.Cut(strings.TrimPrefix(header, "vapid t="), ", k=")
+	parts := strings.Split(jwt, ".")
+	if !found || key != public || len(parts) != 3 {
+		t.Fatalf("%q", header)
+	}
+	raw, signature := unb64(t, public), unb64(t, parts[2])
+	verifier, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), raw)
+	if err != nil || len(signature) != 64 {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	if !ecdsa.Verify(verifier, sum[:], new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])) {
+		t.Error("the signature is wrong")
+	}
+	var head struct {
+		Typ string `json:"typ"`
+		Alg string `json:"alg"`
+	}
+	var claims struct {
+		Aud string `json:"aud"`
+		Exp int64  `json:"exp"`
+		Sub string `json:"sub"`
+	}
+	if err := errors.Join(json.Unmarshal(unb64(t, parts[0]), &head), json.Unmarshal(unb64(t, parts[1]), &claims)); err != nil {
+		t.Fatal(err)
+	}
+	left := time.Until(time.Unix(claims.Exp, 0))
+	if head.Typ != "JWT" || head.Alg != "ES256" || claims.Aud != audience || claims.Sub != "mailto:push@example.com" || left <= 0 || left > 24*time.Hour {
+		t.Errorf("%+v %+v", head, claims)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]channel.Kind{
+		200: "", 201: "", 202: "", 204: "", 307: channel.KindUnavailable,
+		400: channel.KindRejected, 401: channel.KindMisconfigured, 403: channel.KindMisconfigured, 404: channel.KindGone, 410: channel.KindGone,
+		413: channel.KindRejected, 429: channel.KindRateLimited, 500: channel.KindUnknown, 503: channel.KindUnavailable,
+	} {
+		b := subscribe(t, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "7")
+			rw.WriteHeader(status)
+		})
+		_, err := b.client().Send(t.Context(), message(b.address()))
+		if want == "" {
+			if err != nil {
+				t.Errorf("%d: %v", status, err)
+			}
+			continue
+		}
+		failed := failure(t, err)
+		if failed.Kind != want || failed.Temporary() != (failed.RetryAfter == 7*time.Second) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%d: %v after %s, want %s", status, err, failed.RetryAfter, want)
+		}
+	}
+}
+
+func TestWhatCannotBeSent(t *testing.T) {
+	t.Parallel()
+	b := subscribe(t, nil)
+	good := b.address()
+	w := b.client()
+	public := b64.EncodeToString(b.key.PublicKey().Bytes())
+	for name, test := range map[string]struct {
+		m    channel.Message
+		kind channel.Kind
+	}{
+		"no address":    {message(""), channel.KindNoAddress},
+		"no JSON":       {message("https://push.example/sesame"), channel.KindBounced},
+		"no keys":       {message(`{"endpoint":"` + b.srv.URL + `/sesame"}`), channel.KindBounced},
+		"a short auth":  {message(strings.Replace(good, b64.EncodeToString(b.auth), "c2VzYW1l", 1)), channel.KindBounced},
+		"no point":      {message(strings.Replace(good, public, "sesame", 1)), channel.KindBounced},
+		"off the curve": {message(strings.Replace(good, public, b64.EncodeToString(append([]byte{4}, make([]byte, 64)...)), 1)), channel.KindBounced},
+		"no TLS":        {message(strings.Replace(good, "https://", "http://", 1)), channel.KindBounced},
+		"no template":   {message(good, func(m *channel.Message) { m.Template = "y" }), channel.KindMisconfigured},
+		"no value":      {message(good, func(m *channel.Message) { m.Payload = nil }), channel.KindRejected},
+	} {
+		if _, err := w.Send(t.Context(), test.m); failure(t, err).Kind != test.kind || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%s: %v, want %s", name, err, test.kind)
+		}
+	}
+	inside := b.client(func(c *Config) { c.AllowNetworks = nil })
+	if _, err := inside.Send(t.Context(), message(good)); failure(t, err).Kind != channel.KindBounced {
+		t.Errorf("into our own network: %v", err)
+	}
+	if len(b.calls) != 0 {
+		t.Error("something was sent")
+	}
+}
+
+// Keys come in either alphabet of base64, and what is too long is cut.
+func TestForms(t *testing.T) {
+	t.Parallel()
+	b := subscribe(t, nil)
+	w := b.client()
+	std := strings.NewReplacer("-", "+", "_", "/")
+	public, auth := b64.EncodeToString(b.key.PublicKey().Bytes()), b64.EncodeToString(b.auth)
+	address := strings.NewReplacer(public, std.Replace(public)+"=", auth, std.Replace(auth)+"==").Replace(b.address())
+	for _, letter := range []string{"x", "é", "\\n", "<", `\"`, "\\u200b"} {
+		long := json.RawMessage(`{"guests":4,"text":"` + strings.Repeat(letter, 5000) + `"}`)
+		if _, err := w.Send(t.Context(), message(address, func(m *channel.Message) { m.Payload = long })); err != nil {
+			t.Fatal(err)
+		}
+		plain := decrypt(t, (<-b.calls).body, b.key, b.auth)
+		var n notice
+		if err := json.Unmarshal(plain, &n); err != nil || !strings.HasSuffix(n.Body, "…") || len(plain) < MaxPlain-10 {
+			t.Errorf("%q: %d bytes (%v)", letter, len(plain), err)
+		}
+	}
+}
+
+func TestConfigIsCheckedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{PrivateKey: "sesame", Subject: "push@example.com", TTL: time.Millisecond})
+	for _, want := range []string{"PrivateKey", "Subject", "TTL", "Templates"} {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+}
+
+// FuzzParseSubscription: whatever the directory holds, it is read or refused.
+func FuzzParseSubscription(f *testing.F) {
+	f.Add(`{"endpoint":"https://push.example","keys":{"p256dh":"BA","auth":"AA"}}`)
+	f.Add(`{"keys":5}`)
+	f.Fuzz(func(t *testing.T, address string) {
+		if s, err := parseSubscription(address); err == nil && (s.browser == nil || len(s.auth) != authSize) {
+			t.Error("half a subscription")
+		}
+	})
+}
