@@ -1,0 +1,71 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// closeTimeout bounds the farewell to a connection.
+const closeTimeout = time.Second
+
+// listen wakes a batch when rows are committed. Where it cannot listen, batches look for rows every Poll.
+func (r *Relay) listen(ctx context.Context) {
+	wait := backoff{}
+	for ctx.Err() == nil {
+		err := r.listenOnce(ctx, &wait)
+		if ctx.Err() != nil {
+			return
+		}
+		delay := wait.next()
+		r.cfg.Logger.WarnContext(ctx, EventListenFailed, "error", err, "delay", delay)
+		sleep(ctx, delay)
+	}
+}
+
+// listenOnce listens on one connection, until it fails. The connection is asked every Poll whether it is there still.
+func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
+	pooled, err := r.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	conn := pooled.Hijack() // it is of no use for anything else afterwards
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		conn.Close(ctx) //nolint:errcheck,gosec // nothing is lost with it
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN event_outbox"); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	*wait = backoff{}
+	for {
+		r.notify() // also for what was committed before it listened
+		if err := r.awaitNotification(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Relay) awaitNotification(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, r.cfg.Poll)
+		_, err := conn.WaitForNotification(bounded)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("wait for a notification: %w", err)
+		}
+		bounded, cancel = context.WithTimeout(ctx, r.cfg.Poll)
+		err = conn.Ping(bounded)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("ask the connection: %w", err)
+		}
+	}
+}

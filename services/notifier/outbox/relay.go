@@ -1,0 +1,160 @@
+package outbox
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// minBackoff and maxBackoff are the first and the longest wait after a failure of either side.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 10 * time.Second
+)
+
+// Relay publishes the rows of an outbox. Any number may run on one table, in any number of processes.
+type Relay struct {
+	cfg      Config
+	counters counters
+	wake     chan struct{} // there may be rows
+}
+
+// Stats counts what a relay did since it was made.
+type Stats struct {
+	// Deleted is how many rows it deleted: read back, or kept for long enough.
+	Deleted int64
+	// Duplicates is how many of Published the stream had already.
+	Duplicates int64
+	// Lost is how many rows the stream had lost.
+	Lost int64
+	// Published is how many rows were acknowledged by the stream and marked.
+	Published int64
+	// SetAside is how many rows were set aside.
+	SetAside int64
+}
+
+type counters struct{ deleted, duplicates, lost, published, setAside atomic.Int64 }
+
+// New returns a relay. It looks at the table, which is one round trip; NATS is looked for by Run.
+func New(ctx context.Context, cfg Config) (*Relay, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(ctx, cfg.Pool); err != nil {
+		return nil, err
+	}
+	return &Relay{cfg: cfg, wake: make(chan struct{}, 1)}, nil
+}
+
+// Stats returns what the relay did so far.
+func (r *Relay) Stats() Stats {
+	c := &r.counters
+	return Stats{
+		Deleted: c.deleted.Load(), Duplicates: c.duplicates.Load(), Lost: c.lost.Load(),
+		Published: c.published.Load(), SetAside: c.setAside.Load(),
+	}
+}
+
+// Run publishes until ctx ends. What is under way then is finished and marked, which takes at most batchTime, 10 seconds,
+// and PublishTimeout. Neither a database nor a server that is away ends it.
+func (r *Relay) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { r.listen(ctx) })
+	wait := backoff{}
+	for ctx.Err() == nil {
+		s, err := r.connect(ctx)
+		if err != nil {
+			delay := wait.next()
+			r.notReady(ctx, err, delay)
+			sleep(ctx, delay)
+			continue
+		}
+		wait = backoff{}
+		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.nc.ConnectedServerName(), "stream", s.stream)
+		if r.cfg.Hooks.Ready != nil {
+			r.cfg.Hooks.Ready(true, nil)
+		}
+		r.serve(ctx, s)
+		if ctx.Err() == nil {
+			delay := wait.next()
+			r.notReady(ctx, errSession, delay)
+			sleep(ctx, delay)
+		}
+	}
+}
+
+func (r *Relay) notReady(ctx context.Context, err error, delay time.Duration) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.cfg.Logger.WarnContext(ctx, EventDisconnected, "error", err, "delay", delay)
+	if r.cfg.Hooks.Ready != nil {
+		r.cfg.Hooks.Ready(false, err)
+	}
+}
+
+// serve works on one connection until it is closed or ctx ends.
+func (r *Relay) serve(ctx context.Context, s *session) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	group.Go(func() {
+		select {
+		case <-s.closed:
+			cancel(errSession)
+		case <-ctx.Done():
+		}
+	})
+	r.notify()
+	for i := range r.cfg.Concurrency {
+		group.Go(func() { r.drain(ctx, s, i*lanes/r.cfg.Concurrency) })
+	}
+	group.Go(func() { r.keep(ctx, s) })
+	group.Wait()
+	s.close()
+}
+
+// notify wakes one batch.
+func (r *Relay) notify() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// failed says so, and waits.
+func (r *Relay) failed(ctx context.Context, doing string, err error, wait *backoff) {
+	if ctx.Err() != nil {
+		return
+	}
+	delay := wait.next()
+	r.cfg.Logger.WarnContext(ctx, EventFailed, "doing", doing, "error", err, "delay", delay)
+	sleep(ctx, delay)
+}
+
+// backoff is how long to wait after failures in a row.
+type backoff struct{ last time.Duration }
+
+// next doubles, up to maxBackoff, ±20 %.
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, minBackoff), maxBackoff)
+	return jitter(b.last)
+}
+
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
+}
+
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,313 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+const patience = 2 * time.Minute
+
+// place is a database and a server with the stream of events.
+type place struct {
+	testing.TB
+
+	pool *pgxpool.Pool
+	srv  *natsrun.Server
+	js   jetstream.JetStream
+}
+
+func newPlace(t testing.TB) *place {
+	t.Helper()
+	pool := database(t) // skips first
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	p := &place{TB: t, pool: pool, srv: srv, js: js}
+	p.stream(nil)
+	return p
+}
+
+// stream makes the stream of events as it is declared, or a little different.
+func (p *place) stream(change func(*jetstream.StreamConfig)) {
+	p.Helper()
+	for _, c := range contracts.Streams(contracts.AssetOptions{MaxBytes: 1 << 30}) {
+		if c.Name != contracts.StreamEvents {
+			continue
+		}
+		if change != nil {
+			change(&c)
+		}
+		if _, err := p.js.CreateOrUpdateStream(p.Context(), c); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// config is quick about everything.
+func (p *place) config() Config {
+	return Config{
+		Logger: slog.New(slog.NewTextHandler(p.Output(), nil)), NATSOptions: []nats.Option{nats.InProcessServer(p.srv)},
+		Poll: time.Hour, Pool: p.pool, SyncInterval: time.Hour,
+	}
+}
+
+// relay runs one until the test ends, or the function that it returns is called.
+func (p *place) relay(change func(*Config)) (*Relay, func()) {
+	p.Helper()
+	cfg := p.config()
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := New(p.Context(), cfg)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return r, run(p, r)
+}
+
+// run runs a relay until the test ends, or the function that it returns is called.
+func run(t testing.TB, r *Relay) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// event is one of an aggregate.
+func event(id, aggregate string) Event {
+	return Event{Event: contracts.Event{
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: aggregate,
+		Payload: json.RawMessage(`{"guests":4}`),
+	}}
+}
+
+// events are some of each of several aggregates, in turn.
+func events(prefix string, aggregates, each int) []Event {
+	var all []Event
+	for n := range each {
+		for a := range aggregates {
+			all = append(all, event(fmt.Sprintf("%s-%d-%d", prefix, a, n), fmt.Sprint(a)))
+		}
+	}
+	return all
+}
+
+// insert commits events in one transaction.
+func (p *place) insert(all ...Event) {
+	p.Helper()
+	if err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return Insert(p.Context(), tx, all...) }); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// exec runs SQL.
+func (p *place) exec(sql string, args ...any) {
+	p.Helper()
+	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// query returns one value.
+func query[T any](p *place, sql string, args ...any) T {
+	p.Helper()
+	var value T
+	if err := p.pool.QueryRow(p.Context(), sql, args...).Scan(&value); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// count returns how many rows are in a state.
+func (p *place) count(state string) int {
+	p.Helper()
+	return query[int](p, "SELECT count(*) FROM event_outbox WHERE state = $1", state)
+}
+
+// await waits until something is so.
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !is() {
+		if ctx.Err() != nil {
+			t.Fatalf("it never came to this: %s", what)
+		}
+		sleep(ctx, 5*time.Millisecond)
+	}
+}
+
+// stored returns the ids of the messages in the stream, in order.
+func (p *place) stored() []string {
+	p.Helper()
+	var ids []string
+	for _, msg := range p.messages() {
+		var e contracts.Event
+		if err := json.Unmarshal(msg.Data(), &e); err != nil {
+			p.Fatal(err)
+		}
+		ids = append(ids, e.EventID)
+	}
+	return ids
+}
+
+// messages returns all messages in the stream, in order.
+func (p *place) messages() []jetstream.Msg {
+	p.Helper()
+	stream, err := p.js.Stream(p.Context(), contracts.StreamEvents)
+	if err != nil {
+		p.Fatal(err)
+	}
+	left := int(stream.CachedInfo().State.Msgs)
+	if left == 0 {
+		return nil
+	}
+	consumer, err := stream.OrderedConsumer(p.Context(), jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		p.Fatal(err)
+	}
+	var all []jetstream.Msg
+	for len(all) < left {
+		batch, err := consumer.Fetch(left-len(all), jetstream.FetchMaxWait(patience))
+		if err != nil {
+			p.Fatal(err)
+		}
+		for msg := range batch.Messages() {
+			all = append(all, msg)
+		}
+		if err := batch.Error(); err != nil {
+			p.Fatal(err)
+		}
+	}
+	return all
+}
+
+// inEffect drops what a reader drops that remembers every id, and returns how many copies there were.
+func inEffect(ids []string) (kept []string, copies int) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			kept = append(kept, id)
+		}
+		seen[id] = true
+	}
+	return kept, len(ids) - len(kept)
+}
+
+// checkOrder fails unless ids has exactly the events, those of each key in their order.
+func checkOrder(t testing.TB, ids []string, want []Event) {
+	t.Helper()
+	place := map[string]int{}
+	for i, id := range ids {
+		if _, ok := place[id]; ok {
+			t.Errorf("%s is there twice", id)
+		}
+		place[id] = i
+	}
+	last := map[string]int{}
+	for _, e := range want {
+		at, ok := place[e.EventID]
+		if !ok {
+			t.Errorf("%s is lost", e.EventID)
+			continue
+		}
+		if before, ok := last[e.key()]; ok && at < before {
+			t.Errorf("%s is before another of %s that went first", e.EventID, e.key())
+		}
+		last[e.key()] = at
+	}
+	if len(ids) != len(want) {
+		t.Errorf("%d events, want %d", len(ids), len(want))
+	}
+}
+
+// disk is a server whose machine can lose its power: what was not synced by then is gone.
+type disk struct {
+	testing.TB
+
+	dir, saved string
+	port       int
+	srv        *natsrun.Server
+}
+
+func newDisk(t testing.TB) *disk {
+	t.Helper()
+	d := &disk{TB: t, dir: filepath.Join(t.TempDir(), "store"), saved: filepath.Join(t.TempDir(), "synced")}
+	d.start()
+	t.Cleanup(func() { d.srv.Stop() })
+	return d
+}
+
+func (d *disk) start() {
+	d.Helper()
+	var err error
+	if d.srv, err = natsrun.Start(natsrun.Config{Dir: d.dir, Listen: true, Port: d.port}); err != nil {
+		d.Fatal(err)
+	}
+	if d.port == 0 {
+		if _, err := fmt.Sscanf(d.srv.URL(), "nats://127.0.0.1:%d", &d.port); err != nil {
+			d.Fatal(err)
+		}
+	}
+}
+
+// sync keeps what is stored now. The server is away for a moment.
+func (d *disk) sync() {
+	d.Helper()
+	d.srv.Stop()
+	if err := os.CopyFS(d.saved, os.DirFS(d.dir)); err != nil {
+		d.Fatal(err)
+	}
+	d.start()
+}
+
+// cut takes the power away and gives it back.
+func (d *disk) cut() {
+	d.Helper()
+	d.srv.Stop()
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.Fatal(err)
+	}
+	if err := os.CopyFS(d.dir, os.DirFS(d.saved)); err != nil {
+		d.Fatal(err)
+	}
+	d.start()
+}
+
+// as returns a pool of the same database for another user.
+func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["role"] = role
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}
