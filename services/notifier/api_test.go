@@ -1,0 +1,357 @@
+package notifier
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+func listening(c *Config) { c.Listen = "127.0.0.1:0" }
+
+// web calls a notifier over HTTP.
+type web struct {
+	*testing.T
+
+	base   string
+	client *http.Client
+}
+
+func newWeb(t *testing.T, n *Notifier) *web {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+	t.Cleanup(client.CloseIdleConnections)
+	return &web{T: t, base: n.URL(), client: client}
+}
+
+// call returns the status and the body of an answer.
+func (w *web) call(method, path, body string, header ...string) (int, string) {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := w.client.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// get reads an answer, which has to be one.
+func get[T any](w *web, path string) (v T) {
+	w.Helper()
+	status, body := w.call(http.MethodGet, path, "")
+	if err := json.Unmarshal([]byte(body), &v); err != nil || status != http.StatusOK {
+		w.Fatalf("%s: %d %s", path, status, body)
+	}
+	return v
+}
+
+const reservation = `{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","restaurant_id":5,` +
+	`"recipientType":"RESTAURANT_USER","payload":{"guests":4}}`
+
+// An event that was told over HTTP is told once, and refused with another payload: also long after the stream has
+// forgotten its id.
+func TestEventsOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 202 || body != `{"duplicate":false,"event_id":"evt-001","state":"seen"}`+"\n" {
+		t.Errorf("%d %s", status, body)
+	}
+	p.settled(6)
+	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 200 || !strings.Contains(body, `"duplicate":true`) {
+		t.Errorf("%d %s", status, body)
+	}
+	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "4", "5", 1))
+	if status != 409 || !strings.Contains(body, "EVENT_MISMATCH") {
+		t.Errorf("%d %s", status, body)
+	}
+	type answer struct {
+		desk.Event
+		desk.Page
+	}
+	known := get[answer](w, "/v1/events/evt-001?limit=4")
+	if known.State != "expanded" || known.Rows != 6 || known.Recipients != 3 || known.EventType != "RESERVATION_REQUESTED" ||
+		len(known.Notifications) != 4 || known.Next == "" {
+		t.Errorf("%+v", known)
+	}
+	rest := get[desk.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
+	if len(rest.Notifications) != 2 || rest.Next != "" {
+		t.Errorf("%+v", rest)
+	}
+	seen := map[string]bool{}
+	for _, n := range slices.Concat(known.Notifications, rest.Notifications) {
+		seen[n.Channel+" "+n.UserID] = true
+		if !n.State.Ended() || len(n.Attempts) != 1 || n.EventType != "RESERVATION_REQUESTED" || n.MessageID == "" || n.CreatedAt.IsZero() {
+			t.Errorf("%+v", n)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d rows: %v", len(seen), seen)
+	}
+	if rows := p.rows(); len(rows) != 6 {
+		t.Errorf("%d rows are stored", len(rows))
+	}
+}
+
+// Any CloudEvent is an event, in either mode; and who sends it says whom it is about.
+func TestCloudEventsOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	binary := []string{
+		"Ce-Specversion", "1.0", "Ce-Id", "7", "Ce-Source", "/crm", "Ce-Type", "RESERVATION_REQUESTED", "Ce-Userid", "ada",
+		"Ce-Recipienttype", "CUSTOMER", "Ce-Aggregatetype", "TABLE", "Content-Type", "application/json",
+	}
+	if status, body := w.call(http.MethodPost, "/v1/events", `{"seats":2}`, binary...); status != 202 || !strings.Contains(body, `"/crm|7"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	structured := `{"specversion":"1.0","id":"7","source":"/crm","type":"RESERVATION_REQUESTED","userid":"ada","recipienttype":"CUSTOMER",` +
+		`"aggregatetype":"TABLE","data":{"seats":2}}`
+	if status, body := w.call(http.MethodPost, "/v1/events", structured, "Content-Type", "application/cloudevents+json"); status != 200 {
+		t.Errorf("the same in the other mode: %d %s", status, body)
+	}
+	if status, _ := w.call(http.MethodPost, "/v1/events", `{"seats":3}`, binary...); status != 409 {
+		t.Errorf("another payload: %d", status)
+	}
+	p.settled(1)
+	page := get[inapp.Page](w, "/v1/users/ada/inbox")
+	if len(page.Items) != 1 || string(page.Items[0].Payload) != `{"seats":2}` || page.Items[0].EventID != "/crm|7" || page.Counts.Unread != 1 {
+		t.Errorf("%+v", page)
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	long := strings.Repeat("x", contracts.MaxID+1)
+	for name, c := range map[string]struct {
+		method, path, body string
+		status             int
+		text               string
+	}{
+		"no JSON":            {"POST", "/v1/events", `{`, 400, "JSON"},
+		"nothing":            {"POST", "/v1/events", `{}`, 400, "/event_id"},
+		"wrong types":        {"POST", "/v1/events", `{"event_id":1,"event_type":[],"aggregate_type":"A"}`, 400, "/event_type"},
+		"a name twice":       {"POST", "/v1/events", `{"event_id":"1","event_id":"2","event_type":"A","aggregate_type":"A"}`, 400, "event_id"},
+		"too large":          {"POST", "/v1/events", strings.Repeat(" ", contracts.MaxBody+1), 413, "1024 KiB"},
+		"large payload":      {"POST", "/v1/events", strings.Replace(reservation, "4", `"`+strings.Repeat("x", 900<<10)+`"`, 1), 413, "payload"},
+		"unknown event":      {"GET", "/v1/events/none", "", 404, "no such event"},
+		"hostile event":      {"GET", "/v1/events/..%2F%3E*%00", "", 404, "no such event"},
+		"long event":         {"GET", "/v1/events/" + long, "", 404, "no such event"},
+		"wildcard channel":   {"GET", "/v1/notifications?channel=*", "", 400, "?channel"},
+		"unknown state":      {"GET", "/v1/notifications?state=lost", "", 400, "?state"},
+		"no limit":           {"GET", "/v1/notifications?limit=0", "", 400, "?limit"},
+		"cursor of nobody":   {"GET", "/v1/notifications?cursor=%21", "", 400, "?cursor"},
+		"long user":          {"GET", "/v1/users/" + long + "/inbox", "", 400, "user"},
+		"wildcard type":      {"GET", "/v1/users/a/inbox?type=*", "", 400, "?type"},
+		"inbox state":        {"GET", "/v1/users/a/inbox?state=unread,seen", "", 400, "?state"},
+		"inbox cursor":       {"GET", "/v1/users/a/inbox?cursor=xx", "", 400, "?cursor"},
+		"mark nothing":       {"PATCH", "/v1/users/a/inbox/e", `{}`, 400, "/state"},
+		"mark what is not":   {"PATCH", "/v1/users/a/inbox/e", `{"state":"read"}`, 404, "no such item"},
+		"mark what is not 2": {"PATCH", "/v1/users/a/inbox/e?type=ADMIN", `{"state":"read"}`, 404, "no such item"},
+		"mark with words":    {"POST", "/v1/users/a/inbox", `read`, 400, "JSON"},
+		"mark too many":      {"POST", "/v1/users/a/inbox", `{"state":"read","events":["e"` + strings.Repeat(`,"e"`, 1000) + `]}`, 400, "/events"},
+		"method":             {"DELETE", "/v1/events", "", 405, "POST"},
+	} {
+		if status, body := w.call(c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.text) || !strings.Contains(body, `"type":"about:blank"`) {
+			t.Errorf("%s: %d %.300s, want %d with %s", name, status, body, c.status, c.text)
+		}
+	}
+	if rows := p.rows(); len(rows) != 0 {
+		t.Errorf("%v", rows)
+	}
+}
+
+// Rows are found by user and by state, each once, whatever the size of the pages.
+func TestNotificationsByUserAndState(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(append(users(contracts.RecipientRestaurantUser, 4), contracts.Recipient{
+		RecipientType: contracts.RecipientRestaurantUser, UserID: "out of/office", OptOut: map[string][]string{"*": {"pigeon"}},
+	})...)
+	n := p.start(&pigeon{}, listening)
+	w := newWeb(t, n)
+	for i := range 3 {
+		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	}
+	p.settled(30)
+	collect := func(query url.Values) (found []string) {
+		for limit := range 4 {
+			var all []string
+			query.Set("limit", fmt.Sprint(limit*3+1))
+			query.Del("cursor")
+			for {
+				page := get[desk.Page](w, "/v1/notifications?"+query.Encode())
+				for _, n := range page.Notifications {
+					all = append(all, n.EventID+" "+n.Channel+" "+n.UserID+" "+string(n.State)+" "+n.Reason)
+				}
+				if page.Next == "" {
+					break
+				}
+				query.Set("cursor", page.Next)
+			}
+			slices.Sort(all)
+			if limit > 0 && !slices.Equal(found, all) {
+				t.Errorf("%v: in other pages it is otherwise: %s", query, cmp.Diff(found, all))
+			}
+			found = all
+		}
+		return found
+	}
+	want := []string{
+		"e0 pigeon out of/office suppressed opt_out", "e1 pigeon out of/office suppressed opt_out", "e2 pigeon out of/office suppressed opt_out",
+	}
+	if diff := cmp.Diff(want, collect(url.Values{"state": {"suppressed"}})); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(want, collect(url.Values{"user": {"out of/office"}, "state": {"suppressed"}})); diff != "" {
+		t.Error(diff)
+	}
+	if got := collect(url.Values{"user": {"u1"}}); len(got) != 6 {
+		t.Errorf("of u1: %v", got)
+	}
+	if got := collect(url.Values{"state": {"sent"}, "channel": {"pigeon"}}); len(got) != 12 {
+		t.Errorf("sent: %v", got)
+	}
+	if got := collect(url.Values{"user": {"*"}}); len(got) != 0 {
+		t.Errorf("a wildcard is a user: %v", got)
+	}
+	if got := collect(url.Values{}); len(got) != 30 {
+		t.Errorf("all: %d", len(got))
+	}
+}
+
+func TestOverNATS(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	n := p.start(&pigeon{})
+	ask := func(subject, body string, header nats.Header) (*nats.Msg, string) {
+		t.Helper()
+		reply, err := p.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "notifier.v1." + subject, Data: []byte(body), Header: header})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply, reply.Header.Get("Nats-Service-Error-Code")
+	}
+	if reply, code := ask("publish", reservation, nats.Header{nats.MsgIdHdr: {"x"}}); code != "" || !strings.Contains(string(reply.Data), `"duplicate":false`) {
+		t.Errorf("%s: %s", code, reply.Data)
+	}
+	p.settled(4)
+	if _, code := ask("publish", reservation, nil); code != "" {
+		t.Error(code)
+	}
+	if reply, _ := ask("get", `{"event_id":"evt-001"}`, nil); !strings.Contains(string(reply.Data), `"rows":4`) {
+		t.Errorf("%s", reply.Data)
+	}
+	reply, _ := ask("list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`, nil)
+	var page desk.Page
+	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != ledger.Sent {
+		t.Errorf("%s: %v", reply.Data, err)
+	}
+	for _, c := range [][3]string{
+		{"publish", `{}`, "400"},
+		{"publish", strings.Replace(reservation, "4", "5", 1), "409"},
+		{"get", `{}`, "400"},
+		{"get", `{"event_id":"none"}`, "404"},
+		{"list", `x`, "400"},
+		{"list", `{"state":"lost"}`, "400"},
+	} {
+		if reply, code := ask(c[0], c[1], nil); code != c[2] {
+			t.Errorf("%s %s: %s %s", c[0], c[1], code, reply.Data)
+		}
+	}
+	if n.URL() != "" {
+		t.Errorf("it listens at %s", n.URL())
+	}
+}
+
+func TestNotifierIsWatched(t *testing.T) {
+	t.Parallel()
+	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
+	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1)); status != 202 {
+		t.Fatalf("%d %s", status, body)
+	}
+	p.until("ready", func() bool { status, _ := w.call(http.MethodGet, "/readyz", ""); return status == http.StatusOK })
+	_, ready := w.call(http.MethodGet, "/readyz?verbose", "")
+	for _, want := range []string{"[+]nats ok", "[+]store ok", "[+]notifier ok", "[+]notifier-expand ok", "[+]notifier-send-inapp ok", "[+]notifier-send-pigeon ok"} {
+		if !strings.Contains(ready, want) {
+			t.Errorf("no %s in %s", want, ready)
+		}
+	}
+	if _, version := w.call(http.MethodGet, "/version", ""); version != "1.2.3\n" {
+		t.Errorf("version %s", version)
+	}
+	p.until("metrics", func() bool {
+		_, metrics := w.call(http.MethodGet, "/metrics", "")
+		return strings.Contains(metrics, `worker_job_attempts_total{consumer="notifier"`)
+	})
+}
+
+// Of many who tell the same event at the same moment, at several instances, one is told that it is news.
+func TestOneTellsTheNews(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	instances := []*Notifier{p.start(&pigeon{}), p.start(&pigeon{})}
+	for _, kind := range []string{"RESERVATION_REQUESTED", "OF_NO_CONCERN"} {
+		var news atomic.Int64
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() {
+				done, err := instances[i%2].Publish(t.Context(), event("evt-"+kind, kind, func(e *contracts.Event) { e.UserID, e.RecipientType = "ada", "CUSTOMER" }))
+				if err != nil || done.Ignored != (kind == "OF_NO_CONCERN") {
+					t.Errorf("%+v, %v", done, err)
+				}
+				if !done.Duplicate {
+					news.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := news.Load(); n != 1 {
+			t.Errorf("%s is news to %d", kind, n)
+		}
+	}
+	p.settled(1)
+}

@@ -1,0 +1,68 @@
+package notifier
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+)
+
+func TestWaysOutOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"subject", "txt"} {
+		if err := os.WriteFile(filepath.Join(folder, "x", "default."+part), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key, _, err := webpush.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))
+	cfg, err := fromEnvironment(map[string]string{
+		"NOTIFIER_EMAIL_FROM": "n@example.com", "NOTIFIER_EMAIL_SERVER": "127.0.0.1:25", "NOTIFIER_EMAIL_SECURITY": "plain",
+		"NOTIFIER_SMS_URL": "https://sms.example", "NOTIFIER_TEMPLATES": folder, "NOTIFIER_USER_NETWORKS": "10.1.0.0/16,fd00::/8",
+		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
+	})
+	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
+		t.Fatalf("%+v %v", cfg.Ways, err)
+	}
+	channels, closers, err := cfg.open()
+	names := make([]string, len(channels))
+	for i, c := range channels {
+		names[i] = c.Name()
+	}
+	if got := strings.Join(names, " "); err != nil || got != "webhook email sms webpush" || len(channels[0].Retries) != 9 {
+		t.Errorf("%s: %v", got, err)
+	}
+	for _, c := range closers {
+		c.Close()
+	}
+	if channels, _, err := (Ways{}).open(); err != nil || len(channels) != 0 {
+		t.Errorf("nothing is set up: %v %v", channels, err)
+	}
+}
+
+func TestWaysAreCheckedAtOnce(t *testing.T) {
+	t.Parallel()
+	_, _, err := Ways{
+		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
+	}.open()
+	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
+		if _, _, err := (Ways{EmailServer: "mail:25", Templates: folder}).open(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
+			t.Errorf("%q: %v", folder, err)
+		}
+	}
+}

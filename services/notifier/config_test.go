@@ -1,0 +1,44 @@
+package notifier
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFromEnvironmentReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg, err := fromEnvironment(map[string]string{
+		"NOTIFIER_RULES": "rules.yaml", "NOTIFIER_ACK_WAIT": "7s", "NATS_URL": "nats://x:4222", "NOTIFIER_CONCURRENCY": "3", "OTHER": "x",
+	})
+	if err != nil || cfg.Rules != "rules.yaml" || cfg.AckWait != 7*time.Second || cfg.NATSURL != "nats://x:4222" || cfg.Concurrency != 3 {
+		t.Errorf("%+v: %v", cfg, err)
+	}
+	_, err = fromEnvironment(map[string]string{"NOTIFIER_RULE": "x", "NOTIFIER_ACK_WAIT": "soon", "NOTIFIER_CONCURRENCY": "many"})
+	for _, want := range []string{"unknown environment variable NOTIFIER_RULE", `NOTIFIER_ACK_WAIT is "soon"`, `NOTIFIER_CONCURRENCY is "many"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say: %s", err, want)
+		}
+	}
+}
+
+func TestValidateReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := Config{
+		AckWait: time.Millisecond, Concurrency: -1, InboxKeep: time.Millisecond, MaxBytes: -1, MaxRecipients: -1, Replicas: 7,
+		ResolverURL: "not a URL", Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
+		Rules: writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
+	}
+	_, err := cfg.withDefaults().validate()
+	for _, want := range []string{
+		"NOTIFIER_ACK_WAIT", "NOTIFIER_CONCURRENCY", "NOTIFIER_INBOX_KEEP", "NOTIFIER_MAX_BYTES", "NOTIFIER_MAX_RECIPIENTS", "NOTIFIER_REPLICAS",
+		"NOTIFIER_RESOLVER_URL", `two channels are named "inapp"`, `line 2: events.X.ADMIN.channels has "owl"`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say: %s", err, want)
+		}
+	}
+	if _, err := (Config{}).withDefaults().validate(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_RULES") {
+		t.Errorf("no rules: %v", err)
+	}
+}

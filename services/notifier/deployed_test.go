@@ -1,0 +1,81 @@
+package notifier
+
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// The notifier does with what deploy/nats permits it, when an administrator has made what it needs.
+func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
+	t.Parallel()
+	users := natstest.NewUsers(t)
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
+	rules := writeRules(t, testRules)
+	logger := slog.New(slog.DiscardHandler)
+	ours := func(c *Config) {
+		c.Channels, c.Logger, c.Rules = []Channel{{Channel: &pigeon{}}}, logger, rules
+	}
+	// Once as the administrator, who may make everything.
+	cfg := Config{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}
+	ours(&cfg)
+	made, err := Start(t.Context(), adminConn, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{T: t, js: admin, nc: adminConn, srv: srv}
+	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
+		p.directory(r)
+	}
+	p.until("consumers", func() bool {
+		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-pigeon")
+		return err == nil
+	})
+	if err := made.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	denied := make(chan error, 100)
+	nc, _ := natstest.Connect(t, srv, users.As("notifier"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	cfg = Config{Listen: "127.0.0.1:0"}
+	ours(&cfg)
+	n, err := Start(t.Context(), nc, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.settled(4)
+	if counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a"); err != nil || counts.Unread != 1 {
+		t.Errorf("%+v: %v", counts, err)
+	}
+	w := newWeb(t, n)
+	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
+		if status, answer := w.call(http.MethodPost, "/v1/events", body); status >= 300 {
+			t.Errorf("%d %s", status, answer)
+		}
+	}
+	p.settled(8)
+	for _, path := range []string{"/v1/events/evt-002", "/v1/notifications?user=a", "/v1/notifications?state=sent", "/v1/users/a/inbox", "/readyz"} {
+		if status, answer := w.call(http.MethodGet, path, ""); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, answer)
+		}
+	}
+	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
+	next()
+	end()
+	if err := n.Stop(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-denied:
+		t.Errorf("denied: %v", err)
+	default:
+	}
+}

@@ -1,0 +1,160 @@
+package notifier
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+)
+
+func TestInboxOverHTTP(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	for i := range 5 {
+		p.publish(event(fmt.Sprintf("e%d", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", "a/b" }))
+		p.settled(i + 1)
+	}
+	type page struct {
+		inapp.Page
+
+		Next string
+	}
+	var got []string
+	for path := "/v1/users/a%2Fb/inbox?limit=2"; path != ""; {
+		part := get[page](w, path)
+		for _, item := range part.Items {
+			got = append(got, item.EventID)
+		}
+		if path = ""; part.Next != "" {
+			path = "/v1/users/a%2Fb/inbox?limit=2&cursor=" + part.Next
+		}
+	}
+	if diff := cmp.Diff([]string{"e4", "e3", "e2", "e1", "e0"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if status, body := w.call(http.MethodPatch, "/v1/users/a%2Fb/inbox/e1", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"state":"read"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	status, body := w.call(http.MethodPost, "/v1/users/a%2Fb/inbox?type=CUSTOMER", `{"state":"archived","events":["e0","e1","gone"]}`)
+	if status != 200 || body != `{"counts":{"archived":2,"read":0,"unread":3},"marked":2}`+"\n" {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body = w.call(http.MethodPost, "/v1/users/a%2Fb/inbox", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"read":3,"unread":0},"marked":3`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if archived := get[page](w, "/v1/users/a%2Fb/inbox?state=archived"); len(archived.Items) != 2 || archived.Items[0].EventID != "e1" {
+		t.Errorf("%+v", archived)
+	}
+	if other := get[page](w, "/v1/users/a/inbox"); len(other.Items) != 0 || other.Counts != (inapp.Counts{}) {
+		t.Errorf("somebody else sees %+v", other)
+	}
+}
+
+// The inbox is live: what is there, what is new, what changes; a client that comes back gets what it has missed.
+func TestInboxIsLive(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	n := p.start(&pigeon{}, listening)
+	w := newWeb(t, n)
+	tell := func(id, user string) {
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType, e.UserID = "CUSTOMER", user }))
+	}
+	tell("e0", "ada")
+	p.settled(1)
+	first, end := w.listen("/v1/users/ada/inbox/events")
+	id, item := first()
+	if item.EventID != "e0" {
+		t.Fatalf("%+v", item)
+	}
+	tell("e1", "eve")
+	tell("e2", "ada")
+	if _, item = first(); item.EventID != "e2" {
+		t.Fatalf("%+v", item)
+	}
+	if _, err := n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read); err != nil {
+		t.Fatal(err)
+	}
+	if _, item = first(); item.EventID != "e0" || item.State != inapp.Read {
+		t.Fatalf("%+v", item)
+	}
+	end()
+	again, end := w.listen("/v1/users/ada/inbox/events?last_event_id=" + id)
+	defer end()
+	for _, want := range []string{"e2", "e0"} {
+		if _, item = again(); item.EventID != want {
+			t.Errorf("%+v, want %s", item, want)
+		}
+	}
+	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
+		t.Context(), w.base+"/v1/users/ada/inbox/ws?last_event_id="+id, &websocket.DialOptions{HTTPClient: w.client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	tell("e3", "ada")
+	for _, want := range []string{"e2", "e0", "e3"} {
+		_, data, err := conn.Read(t.Context())
+		var frame struct {
+			Type string     `json:"type"`
+			ID   string     `json:"id"`
+			Item inapp.Item `json:"item"`
+		}
+		if err != nil || json.Unmarshal(data, &frame) != nil || frame.Type != "item" || frame.ID == "" || frame.Item.EventID != want {
+			t.Errorf("%s: %v, want %s", data, err, want)
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop() }()
+	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("the end is %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// listen reads server-sent events.
+func (w *web) listen(path string) (next func() (id string, item inapp.Item), end func()) {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, http.NoBody)
+	if err != nil {
+		w.Fatal(err)
+	}
+	resp, err := w.client.Do(r) //nolint:bodyclose // by end
+	if err != nil {
+		w.Fatal(err)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	return func() (id string, item inapp.Item) {
+			w.Helper()
+			for lines.Scan() {
+				if after, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+					id = after
+				}
+				if after, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+					if err := json.Unmarshal(after, &item); err != nil {
+						w.Fatal(err)
+					}
+					return id, item
+				}
+			}
+			w.Fatalf("the stream has ended: %v", lines.Err())
+			return id, item
+		}, func() {
+			cancel()
+			_ = resp.Body.Close()
+		}
+}

@@ -1,0 +1,101 @@
+package deliver
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// Profiles know users.
+type Profiles interface {
+	// Get returns what is known of a user.
+	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
+
+	// Drop removes an address of a channel that is never to be used again, if it is still the user's, and reports that.
+	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
+}
+
+// Config says how the rows of one channel are sent.
+type Config struct {
+	// AtMostOnce gives a row up when it is not known whether the channel has taken it. Defaults to false: it is sent
+	// again, under the same message id.
+	AtMostOnce bool
+
+	// Channel sends. Required.
+	Channel channel.Channel
+
+	// Ledger keeps what became of rows. Required.
+	Ledger *ledger.Ledger
+
+	// Logger gets the log. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Passed is called at each point, in tests. Defaults to nothing.
+	Passed func(point string)
+
+	// Payload returns the payload of an event whose rows do not carry it. Required.
+	Payload func(ctx context.Context, eventID string) (json.RawMessage, error)
+
+	// Profiles know what users want. Required.
+	Profiles Profiles
+
+	// Retries are the waits before the second, third, ... try of a row, ±20 %; after the last it is given up. Defaults to
+	// 5 s, 1 min, 5 min, 30 min, 2 h.
+	Retries []time.Duration
+
+	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
+	Silent bool
+
+	// Timeout bounds one call of the channel. As much later another worker may take over a row whose caller died.
+	// Defaults to 15 seconds.
+	Timeout time.Duration
+
+	// Worker names this process in the ledger. Required.
+	Worker string
+}
+
+// DefaultRetries are the waits between the tries of a row.
+func DefaultRetries() []time.Duration {
+	return []time.Duration{5 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Passed == nil {
+		cfg.Passed = func(string) {}
+	}
+	if cfg.Retries == nil {
+		cfg.Retries = DefaultRetries()
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
+	return cfg
+}
+
+func (cfg Config) validate() error {
+	if cfg.Channel == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Worker == "" {
+		return errors.New("notifier: a sender needs a Channel, a Ledger, a Payload, Profiles, and the name of its Worker")
+	}
+	var errs []error
+	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {
+		errs = append(errs, fmt.Errorf("notifier: channel %q: its name must be made of letters, digits, '_' and '-'", cfg.Channel.Name()))
+	}
+	if cfg.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("notifier: channel %s: Timeout is %s: want a positive duration", cfg.Channel.Name(), cfg.Timeout))
+	}
+	for _, wait := range cfg.Retries {
+		if wait <= 0 {
+			errs = append(errs, fmt.Errorf("notifier: channel %s: Retries has %s: want positive durations", cfg.Channel.Name(), wait))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,225 @@
+package deliver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// The points that a sender passes, in order: between any two of them its process may die.
+const (
+	PointClaimed  = "deliver.claimed"  // the attempt is written down
+	PointSent     = "deliver.sent"     // the channel has answered
+	PointRecorded = "deliver.recorded" // so is what it answered
+)
+
+const (
+	// storeSnooze is when to try again after the store did not answer. That is not the row's fault.
+	storeSnooze = time.Second
+
+	// recordTimeout bounds how long the outcome of a call is tried to be written down.
+	recordTimeout = 30 * time.Second
+
+	// crashes is how many attempts a job has beside those that the ledger counts: for the deaths of workers.
+	crashes = 10
+)
+
+// ErrUnknownOutcome is returned for a row that may have been sent and must not be sent twice.
+var ErrUnknownOutcome = errors.New("it is not known whether the channel has taken the message, and it must not get it twice")
+
+// Sender sends the rows of one channel. It may be used by many at once, in any number of processes.
+type Sender struct {
+	cfg        Config
+	background sync.WaitGroup
+	counters   counters
+}
+
+// New returns a sender. Close it after the worker that it works for has ended.
+func New(cfg Config) (*Sender, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Sender{cfg: cfg}, nil
+}
+
+// Close waits for what is under way in the background.
+func (s *Sender) Close() { s.background.Wait() }
+
+// Policy is how the worker runs [Sender.Work].
+func (s *Sender) Policy() worker.Policy {
+	return worker.Policy{
+		MaxAttempts: len(s.cfg.Retries) + 1 + crashes,
+		Timeout:     s.cfg.Timeout + 2*recordTimeout,
+		Decode:      decodeRow,
+	}
+}
+
+// MessageID is the id of the message of a row, by the row's key: short, and safe everywhere.
+func MessageID(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "ntf_" + hex.EncodeToString(sum[:16])
+}
+
+// row is one row that is being worked.
+type row struct {
+	contracts.Notification
+
+	key     string
+	profile contracts.Recipient
+}
+
+// Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
+// called after an attempt has been written over exactly the record that was read.
+func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notification]) error {
+	n := job.Args
+	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	if err != nil {
+		return worker.Cancel(err)
+	}
+	r := &row{Notification: n, key: key}
+	d := &ledger.Delivery{State: ledger.Pending}
+	if job.Deliveries > 1 {
+		if d, err = s.cfg.Ledger.Get(ctx, key); err != nil {
+			return s.later(ctx, r, err)
+		}
+	}
+	for {
+		err := s.advance(ctx, r, d)
+		taken, ok := errors.AsType[*ledger.TakenError](err)
+		if !ok {
+			return err
+		}
+		d = taken.There
+	}
+}
+
+// advance does with a row what its record says is next.
+func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err error) {
+	if d.State.Ended() {
+		return nil
+	}
+	if d.State == ledger.Sending {
+		if wait := time.Until(d.Until); wait > 0 {
+			return worker.Snooze(wait)
+		}
+		last := &d.Attempts[len(d.Attempts)-1]
+		last.Outcome = ledger.OutcomeUnknown
+		s.log(ctx, slog.LevelWarn, r, "caller of the channel died", "worker", last.Worker, "attempt", len(d.Attempts))
+		if s.cfg.AtMostOnce {
+			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
+		}
+		if len(d.Attempts) > len(s.cfg.Retries) {
+			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
+		}
+	}
+	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
+		return s.later(ctx, r, err)
+	}
+	if r.Priority != contracts.UrgencyCritical {
+		if optedOut(r.profile.OptOut, r.Category, r.Channel) {
+			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
+		}
+		if until := s.quietUntil(ctx, r); !until.IsZero() {
+			return s.wait(ctx, r, d, until)
+		}
+	}
+	if r.Payload == nil {
+		if r.Payload, err = s.cfg.Payload(ctx, r.EventID); err != nil {
+			return s.later(ctx, r, err)
+		}
+	}
+	return s.send(ctx, r, d)
+}
+
+// send writes the attempt down, calls the channel, and writes down what became of it.
+func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
+	begun := time.Now().UTC()
+	d.Attempts = append(d.Attempts, ledger.Attempt{At: begun, Worker: s.cfg.Worker})
+	d.State, d.Reason, d.Until = ledger.Sending, "", begun.Add(s.cfg.Timeout)
+	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+		return err
+	}
+	s.cfg.Passed(PointClaimed)
+	call, cancel := context.WithDeadline(ctx, d.Until)
+	receipt, err := s.cfg.Channel.Send(call, message(r, len(d.Attempts)))
+	interrupted := context.Cause(ctx)
+	cancel()
+	s.cfg.Passed(PointSent)
+
+	var failure *channel.Error
+	if err != nil {
+		failure = channel.Of(r.Channel, err)
+		if interrupted != nil && failure.Unsure() {
+			failure = &channel.Error{Channel: r.Channel, Kind: channel.KindInterrupted, Cause: err}
+		}
+	}
+	verdict := s.judge(d, receipt, failure)
+	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
+	if err := s.settle(ctx, r, d); err != nil {
+		return fmt.Errorf("notifier: the outcome of a call could not be written down: %w", errors.Join(err, verdict))
+	}
+	s.cfg.Passed(PointRecorded)
+	s.report(ctx, r, d, failure)
+	if failure != nil && failure.Kind == channel.KindGone {
+		s.drop(ctx, r)
+	}
+	return verdict
+}
+
+func message(r *row, attempt int) channel.Message {
+	locale := r.Locale
+	if locale == "" {
+		locale = r.profile.Locale
+	}
+	return channel.Message{
+		Address: r.profile.Addresses[r.Channel], Attempt: attempt, Category: r.Category, CreatedAt: r.CreatedAt,
+		EventID: r.EventID, EventType: r.EventType, ID: MessageID(r.key), Locale: locale, Payload: r.Payload,
+		Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template, UserID: r.UserID,
+	}
+}
+
+// later puts a row off when the store, or the directory, did not answer. What cannot get better is buried.
+func (s *Sender) later(ctx context.Context, r *row, err error) error {
+	if context.Cause(ctx) != nil || errors.Is(err, record.ErrNotFound) {
+		return err
+	}
+	if read, ok := errors.AsType[*recipient.Error](err); ok && read.Permanent {
+		return worker.Cancel(err)
+	}
+	s.log(ctx, slog.LevelWarn, r, "row is put off", "error", err)
+	return worker.Snooze(storeSnooze)
+}
+
+func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string, attrs ...any) {
+	s.cfg.Logger.Log(ctx, level, "notifier: "+text, append([]any{ //nolint:sloglint // begins with the service's name
+		"event_id", r.EventID, "channel", r.Channel, "recipient_type", r.RecipientType, "user_id", r.UserID,
+	}, attrs...)...)
+}
+
+func decodeRow(header nats.Header, payload []byte, args any) error {
+	event, err := contracts.ParseCloudEvent(contracts.NotifySendsSubjects, header, payload)
+	if err != nil {
+		return err
+	}
+	n, err := contracts.Decode[contracts.Notification](event.Data)
+	if err != nil {
+		return err
+	}
+	*args.(*contracts.Notification) = n //nolint:forcetypeassert // registered with this type
+	return nil
+}

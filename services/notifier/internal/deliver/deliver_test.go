@@ -1,0 +1,330 @@
+package deliver_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+func TestARowIsSentOnce(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		s := n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}, Locale: "he"})
+		n.work(s)
+		n.store()
+		elapse(time.Minute)
+		n.want(ledger.Sent, "", "sent")
+		if len(b.sent) != 1 || b.sent[0].Address != "nest 7" || b.sent[0].Locale != "he" || b.sent[0].Attempt != 1 ||
+			string(b.sent[0].Payload) != `{"from":"plan"}` || b.sent[0].ID != deliver.MessageID(rowKey) {
+			t.Errorf("%+v", b.sent)
+		}
+		if d := n.record(); d.ProviderID != "r" || d.Attempts[0].Worker != "a" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// Each way in which a channel can fail, and what becomes of the row.
+func TestFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind    channel.Kind
+		once    bool
+		state   ledger.State
+		reason  string
+		calls   int
+		letters uint64
+	}{
+		"bounced":            {channel.KindBounced, false, ledger.Bounced, "bounced", 1, 0},
+		"gone":               {channel.KindGone, false, ledger.Bounced, "gone", 1, 0},
+		"no address":         {channel.KindNoAddress, false, ledger.Suppressed, "no_address", 1, 0},
+		"rejected":           {channel.KindRejected, false, ledger.Failed, "rejected", 1, 1},
+		"unavailable":        {channel.KindUnavailable, false, ledger.Failed, "exhausted", 6, 1},
+		"misconfigured":      {channel.KindMisconfigured, false, ledger.Failed, "exhausted", 6, 1},
+		"limited":            {channel.KindRateLimited, false, ledger.Failed, "exhausted", 6, 1},
+		"timeout":            {channel.KindTimeout, false, ledger.Failed, "exhausted", 6, 1},
+		"unknown":            {channel.KindUnknown, false, ledger.Failed, "exhausted", 6, 1},
+		"once, unavailable":  {channel.KindUnavailable, true, ledger.Failed, "exhausted", 6, 1},
+		"once, timeout":      {channel.KindTimeout, true, ledger.Failed, "unknown_outcome", 1, 1},
+		"once, unknown":      {channel.KindUnknown, true, ledger.Failed, "unknown_outcome", 1, 1},
+		"once, rate limited": {channel.KindRateLimited, true, ledger.Failed, "exhausted", 6, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{fly: fails(test.kind)}
+				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+					c.AtMostOnce, c.Retries = test.once, slices.Repeat([]time.Duration{time.Second}, 5)
+				}))
+				n.store()
+				elapse(time.Minute)
+				outcomes := make([]string, test.calls)
+				for i := range outcomes {
+					outcomes[i] = string(test.kind)
+				}
+				n.want(test.state, test.reason, outcomes...)
+				if len(b.sent) != test.calls || n.letters() != test.letters {
+					t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
+				}
+				for i, m := range b.sent {
+					if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 {
+						t.Errorf("call %d: %+v", i, m)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The waits are those of the schedule, or what the far side asked for when that is longer.
+func TestRetriesKeepToTheSchedule(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+			switch call {
+			case 1:
+				return channel.Receipt{}, &channel.Error{Kind: channel.KindUnavailable}
+			case 2:
+				return channel.Receipt{}, &channel.Error{Kind: channel.KindRateLimited, RetryAfter: time.Hour}
+			case 3:
+				return channel.Receipt{}, errOdd
+			}
+			return channel.Receipt{Delivered: true}, nil
+		}}
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Minute, time.Minute, 10 * time.Minute} }))
+		n.store()
+		elapse(90 * time.Minute)
+		n.want(ledger.Delivered, "", "unavailable", "rate_limited", "unknown", "sent")
+		if len(b.at) != 4 {
+			t.Fatalf("%d calls", len(b.at))
+		}
+		for i, want := range []time.Duration{time.Minute, time.Hour, 10 * time.Minute} {
+			wait := b.at[i+1].Sub(b.at[i])
+			low, high := want*8/10, want*12/10+time.Second
+			if want == time.Hour {
+				low, high = want, want+time.Second
+			}
+			if wait < low || wait > high {
+				t.Errorf("wait %d was %s, want %s", i+1, wait, want)
+			}
+		}
+	})
+}
+
+// A process that died between writing the attempt down and writing its outcome down: nobody knows whether it called the
+// channel. The row is sent again, under the same id, or given up.
+func TestADeadCaller(t *testing.T) {
+	for name, test := range map[string]struct {
+		at    string
+		once  bool
+		calls int
+		state ledger.State
+	}{
+		"before the call":       {deliver.PointClaimed, false, 1, ledger.Sent},
+		"after the call":        {deliver.PointSent, false, 2, ledger.Sent},
+		"when all was done":     {deliver.PointRecorded, false, 1, ledger.Sent},
+		"once, before the call": {deliver.PointClaimed, true, 0, ledger.Failed},
+		"once, after the call":  {deliver.PointSent, true, 1, ledger.Failed},
+		"once, when all was":    {deliver.PointRecorded, true, 1, ledger.Sent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{}
+				mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
+				n.dead(b, test.at, mode)
+				n.store()
+				n.work(n.sender("b", b, profile{}, mode))
+				elapse(time.Minute)
+				d := n.record()
+				if len(b.sent) != test.calls || d.State != test.state {
+					t.Errorf("%d calls, %+v", len(b.sent), d)
+				}
+				if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != ledger.OutcomeUnknown {
+					t.Errorf("%+v", d.Attempts)
+				}
+				for _, m := range b.sent {
+					if m.ID != b.sent[0].ID {
+						t.Error("another id")
+					}
+				}
+			})
+		})
+	}
+}
+
+// A caller that is taken for dead and is not: what it knows is written down all the same.
+func TestACallerThatIsLate(t *testing.T) {
+	for name, once := range map[string]bool{"at most once": true, "at least once": false} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+					if call == 1 {
+						elapse(time.Minute) // whatever its context says
+					}
+					return channel.Receipt{ID: "late"}, nil
+				}}
+				mode := func(c *deliver.Config) { c.AtMostOnce = once }
+				late := n.sender("late", b, profile{}, mode)
+				done := make(chan error)
+				go func() { done <- late.Work(n.Context(), n.job(1)) }()
+				elapse(30 * time.Second)
+				err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
+				if (err != nil) != once {
+					t.Errorf("the other: %v", err)
+				}
+				if err := <-done; err != nil {
+					t.Errorf("the late one: %v", err)
+				}
+				if once {
+					n.want(ledger.Sent, "", "sent")
+				} else {
+					n.want(ledger.Sent, "", "sent", "sent")
+				}
+			})
+		})
+	}
+}
+
+// While one calls the channel, another to whom the row is delivered waits.
+func TestARowIsNotSentTwiceAtATime(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
+			elapse(10 * time.Second)
+			return channel.Receipt{}, nil
+		}}
+		done := make(chan error, 2)
+		go func() { done <- n.sender("a", b, profile{}).Work(n.Context(), n.job(1)) }()
+		elapse(time.Second)
+		for _, deliveries := range []int{1, 2} {
+			if err := n.sender("b", b, profile{}).Work(n.Context(), n.job(deliveries)); snoozed(err) <= 0 || snoozed(err) > 15*time.Second {
+				t.Errorf("%v", err)
+			}
+		}
+		if err := <-done; err != nil || len(b.sent) != 1 {
+			t.Errorf("%d calls: %v", len(b.sent), err)
+		}
+	})
+}
+
+func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{fly: func(ctx context.Context, call int) (channel.Receipt, error) {
+			if call == 1 {
+				<-ctx.Done()
+				return channel.Receipt{}, ctx.Err()
+			}
+			return channel.Receipt{}, nil
+		}}
+		stop := n.work(n.sender("a", b, profile{}))
+		n.store()
+		elapse(time.Second)
+		stop()
+		n.want(ledger.Pending, "interrupted", "interrupted")
+		n.work(n.sender("b", b, profile{}))
+		elapse(time.Minute)
+		n.want(ledger.Sent, "", "interrupted", "sent")
+	})
+}
+
+// What the user does not want, and when.
+func TestWhatTheUserWants(t *testing.T) {
+	night := &contracts.QuietHours{From: "22:00", To: "00:20"} // it is midnight
+	for name, test := range map[string]struct {
+		profile  profile
+		priority contracts.Urgency
+		silent   bool
+		state    ledger.State // after a minute
+		reason   string
+		calls    int // after half an hour
+	}{
+		"all":                 {profile{}, "", false, ledger.Sent, "", 1},
+		"not this category":   {profile{OptOut: map[string][]string{"c": {"bird"}}}, "", false, ledger.Suppressed, "opt_out", 0},
+		"not on any channel":  {profile{OptOut: map[string][]string{"c": {"*"}}}, "", false, ledger.Suppressed, "opt_out", 0},
+		"not on this channel": {profile{OptOut: map[string][]string{"*": {"bird"}}}, "", false, ledger.Suppressed, "opt_out", 0},
+		"others not":          {profile{OptOut: map[string][]string{"*": {"x"}, "d": {"*"}}}, "", false, ledger.Sent, "", 1},
+		"critical":            {profile{OptOut: map[string][]string{"*": {"*"}}, QuietHours: night}, "critical", false, ledger.Sent, "", 1},
+		"at night":            {profile{QuietHours: night}, "", false, ledger.Deferred, "quiet_hours", 1},
+		"silent":              {profile{QuietHours: night}, "", true, ledger.Sent, "", 1},
+		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, ledger.Sent, "", 1},
+		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, ledger.Sent, "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{}
+				n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
+				n.store(func(row *contracts.Notification) { row.Priority = test.priority })
+				elapse(time.Minute)
+				if d := n.record(); d.State != test.state || d.Reason != test.reason {
+					t.Errorf("%+v", d)
+				}
+				elapse(30 * time.Minute)
+				if len(b.sent) != test.calls {
+					t.Errorf("%d calls", len(b.sent))
+				}
+				if test.state == ledger.Deferred {
+					if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
+						t.Errorf("sent at %s", at)
+					}
+					n.want(ledger.Sent, "", "sent")
+				}
+			})
+		})
+	}
+}
+
+// What came with the event goes over what the directory has, but for what the user opted out of.
+func TestWhatThePlanKnows(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "old"}, Locale: "en"}))
+		n.store(func(row *contracts.Notification) {
+			row.Locale = "he"
+			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", Addresses: map[string]string{"bird": "new"}}
+		})
+		elapse(time.Minute)
+		if len(b.sent) != 1 || b.sent[0].Address != "new" || b.sent[0].Locale != "he" {
+			t.Errorf("%+v", b.sent)
+		}
+	})
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{OptOut: map[string][]string{"c": {"*"}}}))
+		n.store(func(row *contracts.Notification) {
+			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
+		})
+		elapse(time.Minute)
+		n.want(ledger.Suppressed, "opt_out")
+	})
+}
+
+// A row that the worker buries without having worked it has an end in the ledger too.
+func TestABuriedRowHasAnEnd(t *testing.T) {
+	inNest(t, func(n *nest) {
+		n.work(n.sender("a", &bird{}, profile{}))
+		if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row")); err != nil {
+			t.Fatal(err)
+		}
+		elapse(time.Minute)
+		n.want(ledger.Failed, "exhausted")
+		if n.letters() != 1 {
+			t.Errorf("%d dead letters", n.letters())
+		}
+	})
+}
+
+// A channel that panics each time ends as one that fails each time does.
+func TestAChannelThatPanics(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{fly: func(context.Context, int) (channel.Receipt, error) { panic("broken") }}
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second} }))
+		n.store()
+		elapse(5 * time.Minute)
+		n.want(ledger.Failed, "exhausted", "unknown", "unknown")
+		if n.letters() != 1 {
+			t.Errorf("%d dead letters", n.letters())
+		}
+	})
+}

@@ -1,0 +1,168 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// maxDetail bounds what is kept of a channel's error, in bytes.
+const maxDetail = 1024
+
+// judge writes the outcome of a call into the record, and returns what the worker is told.
+func (s *Sender) judge(d *ledger.Delivery, receipt channel.Receipt, failure *channel.Error) error {
+	attempt := &d.Attempts[len(d.Attempts)-1]
+	d.Until = time.Time{}
+	if failure == nil {
+		attempt.Outcome, d.State, d.ProviderID = ledger.OutcomeSent, ledger.Sent, receipt.ID
+		if receipt.Delivered {
+			d.State = ledger.Delivered
+		}
+		return nil
+	}
+	attempt.Outcome, attempt.Detail = string(failure.Kind), clip(failure.Error())
+	d.Reason = string(failure.Kind)
+	switch {
+	case failure.Kind == channel.KindNoAddress:
+		d.State = ledger.Suppressed
+		return nil
+	case failure.Kind == channel.KindBounced, failure.Kind == channel.KindGone:
+		d.State = ledger.Bounced
+		return nil
+	case failure.Unsure() && s.cfg.AtMostOnce:
+		d.State, d.Reason = ledger.Failed, ledger.ReasonUnknownOutcome
+		return worker.Cancel(errors.Join(ErrUnknownOutcome, failure))
+	case !failure.Temporary():
+		d.State = ledger.Failed
+		return worker.Cancel(failure)
+	case len(d.Attempts) > len(s.cfg.Retries):
+		d.State, d.Reason = ledger.Failed, ledger.ReasonExhausted
+		return worker.Cancel(failure)
+	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another goes on at once
+		d.State = ledger.Pending
+		return failure
+	}
+	d.State = ledger.Pending
+	wait := s.cfg.Retries[len(d.Attempts)-1]
+	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
+	return worker.Retry(max(wait, failure.RetryAfter), failure)
+}
+
+// settle writes down what became of a call. Nobody else knows, so it is written over whatever is there: somebody may
+// have taken the caller for dead and gone on.
+func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	mine := d.Attempts[len(d.Attempts)-1]
+	for {
+		err := s.cfg.Ledger.Put(ctx, r.key, d)
+		taken, ok := errors.AsType[*ledger.TakenError](err)
+		if !ok {
+			return err
+		}
+		there := taken.There
+		for i, attempt := range there.Attempts {
+			if attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker {
+				there.Attempts[i] = mine
+			}
+		}
+		if (d.State == ledger.Sent || d.State == ledger.Delivered) && there.State != ledger.Delivered {
+			// It was sent: whatever somebody else made of the silence, that is what holds.
+			there.State, there.Reason, there.Until, there.ProviderID = d.State, "", time.Time{}, d.ProviderID
+		}
+		*d = *there
+	}
+}
+
+// end writes the state that a row stays in, and returns what the worker is told when that is written.
+func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
+	d.State, d.Reason, d.Until = state, reason, time.Time{}
+	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+		return err
+	}
+	s.report(ctx, r, d, nil)
+	return verdict
+}
+
+// wait defers a row. The record is written once for each end of quiet hours.
+func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until time.Time) error {
+	if d.State != ledger.Deferred || !d.Until.Equal(until) {
+		d.State, d.Reason, d.Until = ledger.Deferred, ledger.ReasonQuietHours, until.UTC()
+		if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+			return err
+		}
+		s.report(ctx, r, d, nil)
+	}
+	return worker.Snooze(time.Until(until))
+}
+
+// report counts the state that a row came into, and logs it.
+func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure *channel.Error) {
+	s.counters.count(d.State)
+	level := slog.LevelDebug
+	if failure != nil || d.State == ledger.Failed {
+		level = slog.LevelWarn
+	}
+	attrs := []any{"state", d.State, "attempt", len(d.Attempts)}
+	if d.Reason != "" {
+		attrs = append(attrs, "reason", d.Reason)
+	}
+	if failure != nil {
+		attrs = append(attrs, "error", failure)
+	}
+	s.log(ctx, level, r, "row is "+string(d.State), attrs...)
+}
+
+// Settled is the worker's hook. A row that was buried without an end of its own, because it could not be read or its
+// workers died again and again, gets one in the ledger.
+func (s *Sender) Settled(settled worker.Settlement) {
+	if settled.Outcome != worker.OutcomeDead {
+		return
+	}
+	key, ok := keyOf(settled.Subject)
+	if !ok {
+		return
+	}
+	s.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout) //nolint:forbidigo // waited for by Close
+		defer cancel()
+		if err := s.buried(ctx, key); err != nil {
+			s.cfg.Logger.WarnContext(ctx, "notifier: the state of a buried row stays as it is", "key", key, "error", err)
+		}
+	})
+}
+
+func (s *Sender) buried(ctx context.Context, key string) error {
+	d, err := s.cfg.Ledger.Get(ctx, key)
+	for err == nil && !d.State.Ended() {
+		d.State, d.Reason, d.Until = ledger.Failed, ledger.ReasonExhausted, time.Time{}
+		err = s.cfg.Ledger.Put(ctx, key, d)
+		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+			d, err = taken.There, nil
+		}
+	}
+	return err
+}
+
+// keyOf returns the ledger's key for the subject of a row: notify.send.<channel>.<type>.<user>.<event>.
+func keyOf(subject string) (key string, ok bool) {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) != 6 {
+		return "", false
+	}
+	return strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, "."), true
+}
+
+func clip(text string) string {
+	if len(text) > maxDetail {
+		text = text[:maxDetail]
+	}
+	return strings.ToValidUTF8(text, "")
+}

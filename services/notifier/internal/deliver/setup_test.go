@@ -1,0 +1,248 @@
+package deliver_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// bird is a channel that does as the test says, by the number of the call, from 1.
+type bird struct {
+	fly func(ctx context.Context, call int) (channel.Receipt, error)
+
+	mu   sync.Mutex
+	at   []time.Time
+	sent []channel.Message
+}
+
+func (*bird) Name() string { return "bird" }
+
+func (b *bird) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	b.mu.Lock()
+	b.sent = append(b.sent, m)
+	b.at = append(b.at, time.Now())
+	call := len(b.sent)
+	b.mu.Unlock()
+	if b.fly == nil {
+		return channel.Receipt{ID: "r"}, nil
+	}
+	return b.fly(ctx, call)
+}
+
+func fails(kind channel.Kind) func(context.Context, int) (channel.Receipt, error) {
+	return func(context.Context, int) (channel.Receipt, error) {
+		return channel.Receipt{}, &channel.Error{Channel: "bird", Kind: kind, Detail: "no"}
+	}
+}
+
+// profile knows one user.
+type profile contracts.Recipient
+
+func (p profile) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
+	return contracts.Recipient(p), true, nil
+}
+
+func (profile) Drop(context.Context, contracts.RecipientType, string, string, string) (bool, error) {
+	return false, nil
+}
+
+// nest is one row on a server, and those who send it.
+type nest struct {
+	*testing.T
+
+	book *ledger.Ledger
+	js   jetstream.JetStream
+	srv  *natsrun.Server
+}
+
+const rowKey = "e.bird.CUSTOMER.u"
+
+// inNest runs a test under fake time, which starts at midnight UTC.
+func inNest(t *testing.T, f func(n *nest)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+		if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		book, err := ledger.Open(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&nest{T: t, book: book, js: js, srv: srv})
+	})
+}
+
+// store stores the row.
+func (n *nest) store(mutate ...func(*contracts.Notification)) {
+	n.Helper()
+	row := contracts.Notification{
+		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Category: "c", CreatedAt: time.Now().UTC(),
+	}
+	for _, m := range mutate {
+		m(&row)
+	}
+	data, err := contracts.Encode(row)
+	if err != nil {
+		n.Fatal(err)
+	}
+	if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", data); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
+	n.Helper()
+	cfg := deliver.Config{
+		Channel: b, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Worker: name,
+		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	s, err := deliver.New(cfg)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return s
+}
+
+// work has a process send rows until stop, or the end of the test.
+func (n *nest) work(s *deliver.Sender) (stop func()) {
+	n.Helper()
+	_, js := natstest.Connect(n.T, n.srv)
+	w, err := worker.New(js, worker.Config{
+		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "bird", Hooks: worker.Hooks{Settled: s.Settled},
+		Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: contracts.StreamNotifications,
+	})
+	if err == nil {
+		err = worker.Handle(w, "notify.send.bird.>", s.Policy(), s.Work)
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.Errorf("worker: %v", err)
+		}
+		s.Close()
+	})
+	n.Cleanup(stop)
+	return stop
+}
+
+// dead leaves the row as a process leaves it that dies at a point of its first attempt.
+func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
+	n.Helper()
+	type killed struct{}
+	s := n.sender("dead", b, profile{}, append(mutate, func(c *deliver.Config) {
+		c.Passed = func(point string) {
+			if point == at {
+				panic(killed{})
+			}
+		}
+	})...)
+	func() {
+		defer func() {
+			if _, ok := recover().(killed); !ok {
+				n.Fatal("it did not die")
+			}
+		}()
+		if err := s.Work(n.Context(), n.job(1)); err != nil {
+			n.Fatal(err)
+		}
+	}()
+}
+
+// record is what the ledger has of the row.
+func (n *nest) record() *ledger.Delivery {
+	n.Helper()
+	d, err := n.book.Get(n.Context(), rowKey)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return d
+}
+
+func (n *nest) want(state ledger.State, reason string, outcomes ...string) {
+	n.Helper()
+	d := n.record()
+	var got []string
+	for _, a := range d.Attempts {
+		got = append(got, a.Outcome)
+	}
+	if d.State != state || d.Reason != reason || !equal(got, outcomes) {
+		n.Errorf("the row is %s (%s) after %q, want %s (%s) after %q", d.State, d.Reason, got, state, reason, outcomes)
+	}
+}
+
+func equal(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// letters is how many dead letters there are.
+func (n *nest) letters() uint64 {
+	n.Helper()
+	stream, err := n.js.Stream(n.Context(), contracts.StreamDead)
+	if err != nil {
+		n.Fatal(err)
+	}
+	info, err := stream.Info(n.Context(), jetstream.WithSubjectFilter(contracts.DeadSubjects))
+	if err != nil {
+		n.Fatal(err)
+	}
+	var sum uint64
+	for _, count := range info.State.Subjects {
+		sum += count
+	}
+	return sum
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+
+var errOdd = errors.New("not an error of a channel")
+
+// job is the row as it is delivered for the n-th time.
+func (*nest) job(deliveries int) *worker.Job[contracts.Notification] {
+	job := &worker.Job[contracts.Notification]{Args: contracts.Notification{
+		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now(),
+	}}
+	job.Deliveries = deliveries
+	return job
+}
+
+// snoozed is for how long a row is put off.
+func snoozed(err error) time.Duration {
+	if snooze, ok := errors.AsType[*worker.SnoozeError](err); ok {
+		return snooze.Delay
+	}
+	return 0
+}

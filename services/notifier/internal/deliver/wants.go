@@ -1,0 +1,112 @@
+package deliver
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/quiet"
+)
+
+// profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of in
+// either place counts.
+func (s *Sender) profile(ctx context.Context, n *contracts.Notification) (contracts.Recipient, error) {
+	known, _, err := s.cfg.Profiles.Get(ctx, n.RecipientType, n.UserID)
+	if err != nil || n.Recipient == nil {
+		return known, err
+	}
+	planned := *n.Recipient
+	merged := contracts.Recipient{
+		Addresses: merge(known.Addresses, planned.Addresses), Locale: known.Locale, OptOut: map[string][]string{},
+		QuietHours: known.QuietHours, TimeZone: known.TimeZone,
+	}
+	if planned.QuietHours != nil {
+		merged.QuietHours = planned.QuietHours
+	}
+	if planned.TimeZone != "" {
+		merged.TimeZone = planned.TimeZone
+	}
+	for _, optOut := range []map[string][]string{known.OptOut, planned.OptOut} {
+		for category, channels := range optOut {
+			merged.OptOut[category] = append(merged.OptOut[category], channels...)
+		}
+	}
+	return merged, nil
+}
+
+func merge(under, over map[string]string) map[string]string {
+	merged := maps.Clone(under)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	maps.Copy(merged, over)
+	return merged
+}
+
+// optedOut reports whether a user does not want a category, or anything, on a channel, or at all.
+func optedOut(optOut map[string][]string, category, channel string) bool {
+	for _, name := range []string{category, contracts.Anything} {
+		for _, refused := range []string{channel, contracts.Anything} {
+			if name != "" && slices.Contains(optOut[name], refused) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// quietUntil returns until when a row waits, the zero time when it does not.
+func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
+	now := time.Now()
+	if now.Before(r.NotBefore) {
+		return r.NotBefore
+	}
+	if s.cfg.Silent {
+		return time.Time{}
+	}
+	until, err := quiet.Until(now, r.profile.QuietHours, r.profile.TimeZone)
+	if err != nil { // a zone that this machine does not know: telling is better than not telling
+		s.log(ctx, slog.LevelWarn, r, "quiet hours are not kept", "error", err)
+	}
+	return until
+}
+
+// drop removes an address that asked never to be used again. When that fails, the next message to it tries again.
+func (s *Sender) drop(ctx context.Context, r *row) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	dropped, err := s.cfg.Profiles.Drop(ctx, r.RecipientType, r.UserID, r.Channel, r.profile.Addresses[r.Channel])
+	switch {
+	case err != nil:
+		s.log(ctx, slog.LevelWarn, r, "an address that is gone stays in the directory", "error", err)
+	case dropped:
+		s.log(ctx, slog.LevelInfo, r, "an address is gone")
+	}
+}
+
+// counters count the states that rows came into.
+type counters struct {
+	mu     sync.Mutex
+	states map[ledger.State]int64
+}
+
+func (c *counters) count(state ledger.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.states == nil {
+		c.states = map[ledger.State]int64{}
+	}
+	c.states[state]++
+}
+
+// States returns how often rows came into each state, in this process.
+func (s *Sender) States() map[ledger.State]int64 {
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	return maps.Clone(s.counters.states)
+}

@@ -1,0 +1,144 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
+var ErrUnknownEvent = errors.New("there is no such event")
+
+// Config says what the desk works on. All of it is required.
+type Config struct {
+	Ledger    *ledger.Ledger
+	Planner   *plan.Planner
+	Publisher *contracts.Publisher
+	Reader    *plan.Reader
+}
+
+// Desk takes events in and answers what became of them. It may be used by many at once.
+type Desk struct {
+	cfg  Config
+	rows *record.Store
+}
+
+// Open binds the stream of rows. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Desk, error) {
+	rows, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Desk{cfg: cfg, rows: rows}, nil
+}
+
+// Accepted is what became of an event that was told.
+type Accepted struct {
+	// Duplicate says that it had been told before.
+	Duplicate bool `json:"duplicate"`
+
+	// EventID is the event.
+	EventID string `json:"event_id"`
+
+	// Ignored says that no rule is for it: it is in the stream, and nobody is told.
+	Ignored bool `json:"ignored,omitempty"`
+
+	// State is how far it has come: seen, planned or expanded. "" is nothing but being in the stream.
+	State plan.State `json:"state,omitempty"`
+}
+
+// Publish takes an event in: it is in the stream, acknowledged, when this returns, or has been planned long ago. The error
+// matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was told under its id.
+func (d *Desk) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
+	if err := e.Validate(); err != nil {
+		return Accepted{}, err
+	}
+	answer := Accepted{EventID: e.EventID, Ignored: !d.cfg.Planner.Concerns(e)}
+	if !answer.Ignored {
+		kept, news, err := d.cfg.Planner.Accept(ctx, e)
+		if err != nil {
+			return Accepted{}, err
+		}
+		answer.Duplicate, answer.State = !news, kept.State
+		if kept.State != plan.StateSeen {
+			return answer, nil
+		}
+	}
+	done, err := d.cfg.Publisher.Publish(ctx, e)
+	if answer.Ignored {
+		answer.Duplicate = done.Duplicate
+	} // else the record tells who was first: of two at the same moment the other one may be so in the stream
+	return answer, err
+}
+
+// Event is what is known of one.
+type Event struct {
+	// At is when it was first seen.
+	At time.Time `json:"at"`
+
+	// EventID is the event.
+	EventID string `json:"event_id"`
+
+	// EventType is what happened, as long as the plan is kept.
+	EventType string `json:"event_type,omitempty"`
+
+	// Recipients and Rows are how many its plan has.
+	Recipients int `json:"recipients"`
+	Rows       int `json:"rows"`
+
+	// Rules is the version of the rules that it was planned by.
+	Rules string `json:"rules,omitempty"`
+
+	// State is how far it has come: seen, planned or expanded.
+	State plan.State `json:"state"`
+}
+
+// Event returns what is known of an event. Two round trips.
+func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
+	kept, err := d.cfg.Reader.Event(ctx, eventID)
+	if errors.Is(err, record.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
+		return Event{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, eventID)
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{At: kept.At, EventID: eventID, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
+	p, err := d.cfg.Reader.Get(ctx, eventID)
+	switch {
+	case errors.Is(err, record.ErrNotFound): // not planned yet, or long ago
+		return e, nil
+	case err != nil:
+		return Event{}, err
+	}
+	e.EventType, e.Recipients, e.Rows, e.Rules = p.EventType, p.Recipients, p.Rows, p.Rules
+	return e, nil
+}
+
+// Problem says what an error of the notifier means to a client. It is a [service.Sort].
+func Problem(err error) service.Problem {
+	_, silent := errors.AsType[*contracts.PublishError](err)
+	switch {
+	case errors.Is(err, plan.ErrMismatch), errors.Is(err, contracts.ErrEventMismatch):
+		return service.Problem{Status: http.StatusConflict, Code: "EVENT_MISMATCH"}
+	case errors.Is(err, plan.ErrTooLarge):
+		return service.Problem{Status: http.StatusRequestEntityTooLarge}
+	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound):
+		return service.Problem{Status: http.StatusNotFound}
+	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
+		return service.Problem{Status: http.StatusBadRequest}
+	case silent, errors.Is(err, inapp.ErrIncomplete):
+		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
+	}
+	return service.Problem{}
+}

@@ -1,0 +1,190 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// The points that an expander passes, in order: between any two of them its process may die.
+const (
+	PointRow      = "fanout.row"      // a row was sent to the stream
+	PointRows     = "fanout.rows"     // all rows are stored
+	PointExpanded = "fanout.expanded" // the event's record says so
+)
+
+const (
+	// window is how many rows of one plan are on their way to the stream at a time.
+	window = 512
+
+	// maxPending is never reached: each plan keeps to its window.
+	maxPending = 1 << 20
+
+	// ackTimeout is after how long a row without an answer is written again.
+	ackTimeout = 5 * time.Second
+)
+
+// Expander stores the rows of plans. It may be used by many at once, in any number of processes.
+type Expander struct {
+	js     jetstream.JetStream // publishes without waiting, and has no other use
+	passed func(point string)
+	reader *plan.Reader
+	store  *record.Store
+}
+
+// New returns an expander. passed is called at each point, in tests; it may be nil. Three round trips. Close it.
+func New(ctx context.Context, nc *nats.Conn, passed func(point string)) (*Expander, error) {
+	if passed == nil {
+		passed = func(string) {}
+	}
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(ackTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	reader, err := plan.NewReader(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	store, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Expander{js: js, passed: passed, reader: reader, store: store}, nil
+}
+
+// Close ends what publishes. No call may be under way.
+func (e *Expander) Close() { e.js.CleanupPublisher() }
+
+// Stored is what an expansion came to.
+type Stored struct {
+	// New is how many rows this call stored.
+	New int
+
+	// Old is how many were there.
+	Old int
+}
+
+// Expand stores the rows of a plan that are not there yet, and returns when all are. It may be called again after any
+// error and any crash: a row is taken by the stream once, for as long as it keeps it. It holds a page of the plan and
+// some hundred rows at a time.
+func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
+	var stored Stored
+	header, err := rowHeader(p)
+	if err != nil {
+		return stored, err
+	}
+	flight := make([]sent, 0, window)
+	settle := func(n int) error {
+		for _, s := range flight[:n] {
+			if err := e.settle(ctx, s, &stored); err != nil {
+				return err
+			}
+		}
+		flight = append(flight[:0], flight[n:]...)
+		return nil
+	}
+	for row, err := range e.reader.Rows(ctx, p) {
+		if err != nil {
+			return stored, err
+		}
+		if len(flight) == window {
+			if err := settle(window / 2); err != nil {
+				return stored, err
+			}
+		}
+		s, err := e.send(row, header)
+		if err != nil {
+			return stored, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
+		}
+		flight = append(flight, s)
+		e.passed(PointRow)
+	}
+	if err := settle(len(flight)); err != nil {
+		return stored, err
+	}
+	e.passed(PointRows)
+	if err := e.reader.Expanded(ctx, p); err != nil {
+		return stored, err
+	}
+	e.passed(PointExpanded)
+	return stored, nil
+}
+
+// sent is a row on its way.
+type sent struct {
+	data    []byte
+	future  jetstream.PubAckFuture
+	header  nats.Header
+	subject string
+}
+
+// rowHeader returns what the headers of all rows of a plan have in common.
+func rowHeader(p *plan.Plan) (nats.Header, error) {
+	header, err := contracts.CloudEvent{
+		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: p.CreatedAt,
+		DataContentType: "application/json",
+	}.Header()
+	if err != nil {
+		return nil, fmt.Errorf("headers of rows: %w", err)
+	}
+	header.Del(nats.MsgIdHdr) // the subject says that a row is one
+	return header, nil
+}
+
+func (e *Expander) send(row contracts.Notification, header nats.Header) (sent, error) {
+	s := sent{header: maps.Clone(header)}
+	id, err := contracts.DeliveryKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
+	if err != nil {
+		return s, err
+	}
+	if s.subject, err = contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID); err != nil {
+		return s, err
+	}
+	if s.data, err = contracts.Encode(row); err != nil {
+		return s, err
+	}
+	s.header["ce-id"], s.header[worker.HeaderID] = []string{id}, []string{id}
+	// The options write into the headers, and a second try has to have them as they are here.
+	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: maps.Clone(s.header)}
+	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
+	if err != nil {
+		return s, fmt.Errorf("publish %s: %w", s.subject, err)
+	}
+	return s, nil
+}
+
+// settle waits until a row is in the stream. A refusal that does not name the row that is there, and an answer that is
+// missing, say nothing: the row is then written until it is there, or another one is, which can only be the same.
+func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
+	var err error
+	select {
+	case <-s.future.Ok():
+		stored.New++
+		return nil
+	case err = <-s.future.Err():
+	case <-ctx.Done():
+		return fmt.Errorf("store %s: %w", s.subject, context.Cause(ctx))
+	}
+	if record.Exists(err) {
+		stored.Old++
+		return nil
+	}
+	if _, err := e.store.Put(ctx, s.subject, s.header, s.data, 0); errors.Is(err, record.ErrTaken) {
+		stored.Old++
+		return nil
+	} else if err != nil {
+		return err
+	}
+	stored.New++
+	return nil
+}

@@ -1,0 +1,165 @@
+package fanout_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// planned returns the plan of an event for n customers, who are told on two channels.
+func (b *bench) planned(t *testing.T, n int) *plan.Plan {
+	t.Helper()
+	e := contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"}
+	for i := range n {
+		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u/", i)})
+	}
+	if _, err := b.plan(t.Context(), e, recipient.Carried(nil), 0); err != nil {
+		t.Fatal(err)
+	}
+	p, err := b.reader.Get(t.Context(), "e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (b *bench) newExpander(t *testing.T) *fanout.Expander {
+	t.Helper()
+	e, err := fanout.New(t.Context(), b.nc, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	return e
+}
+
+// Two expand the same plan at the same time, and one does afterwards: each row is stored once.
+func TestRowsAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 2000)
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var sum fanout.Stored
+	expand := func(e *fanout.Expander) {
+		stored, err := e.Expand(t.Context(), p)
+		if err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sum.New, sum.Old = sum.New+stored.New, sum.Old+stored.Old
+	}
+	another := b.newExpander(t)
+	all.Go(func() { expand(another) })
+	all.Go(func() { expand(b.expander) })
+	all.Wait()
+	expand(another)
+	rows, err := b.rows(t.Context(), "e")
+	if err != nil || len(rows) != 4000 || sum.New != 4000 || sum.Old != 8000 {
+		t.Errorf("%d rows, %+v: %v", len(rows), sum, err)
+	}
+}
+
+func TestARowSaysWhatItIs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := b.expander.Expand(t.Context(), b.planned(t, 1)); err != nil {
+		t.Fatal(err)
+	}
+	msg, err := b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
+	if err != nil || event.Type != contracts.CloudEventNotificationRequested || event.ID != "e.email.CUSTOMER.=dS8w" {
+		t.Errorf("%+v: %v", event, err)
+	}
+	if row, err := contracts.Decode[contracts.Notification](event.Data); err != nil || row.UserID != "u/0" {
+		t.Errorf("%+v: %v", row, err)
+	}
+	if id := msg.Header.Get(worker.HeaderID); id != event.ID {
+		t.Errorf("the job is %q", id)
+	}
+}
+
+// An expansion that is interrupted says so, and does not say that the rows are there.
+func TestAnInterruptedExpansionIsNone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.expander.Expand(ctx, p); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	p.Pages++ // one that is not there
+	if _, err := b.expander.Expand(t.Context(), p); err == nil {
+		t.Error("a page that is missing was taken for none")
+	}
+	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
+		t.Errorf("%+v: %v", kept, err)
+	}
+}
+
+// A stream that is full takes no more rows: the plan is not expanded then, and goes on where it was when there is room.
+func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 500)
+	config := b.stream.CachedInfo().Config
+	config.MaxMsgs = 600
+	if _, err := b.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := b.expander.Expand(t.Context(), p); err == nil {
+		t.Errorf("%+v", stored)
+	}
+	if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StatePlanned {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	config.MaxMsgs = -1
+	if _, err := b.js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := b.expander.Expand(t.Context(), p)
+	if err != nil || stored.New+stored.Old != 1000 || stored.Old == 0 {
+		t.Errorf("%+v: %v", stored, err)
+	}
+	if rows, err := b.rows(t.Context(), "e"); err != nil || len(rows) != 1000 {
+		t.Errorf("%d rows: %v", len(rows), err)
+	}
+}
+
+// The server restarts in the middle: rows whose answers are lost are written again, until each is there.
+func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 1000)
+	sent := 0
+	b.expander.Passing(func(point string) {
+		if sent++; point == fanout.PointRow && sent == 700 { //nolint:gocritic // counts the rows
+			if err := b.srv.Restart(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	stored, err := b.expander.Expand(t.Context(), p)
+	if err != nil || stored.New+stored.Old != 2000 {
+		t.Errorf("%+v: %v", stored, err)
+	}
+	if rows, err := b.rows(t.Context(), "e"); err != nil || len(rows) != 2000 {
+		t.Errorf("%d rows: %v", len(rows), err)
+	}
+}

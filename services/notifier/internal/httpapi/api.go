@@ -1,0 +1,157 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// Config says what the API serves, and how.
+type Config struct {
+	// Desk takes events and answers for them. Required.
+	Desk *desk.Desk
+
+	// Heartbeat is how often an idle stream gets a sign of life, so that proxies keep it open. Defaults to 15 seconds.
+	Heartbeat time.Duration
+
+	// Inbox has what users are told in the application. Required.
+	Inbox *inapp.Inbox
+
+	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
+	// service's own. Defaults to none.
+	Origins []string
+
+	// Router has the routes that every service has. Required.
+	Router *service.Router
+}
+
+// API answers what is about events, notifications and inboxes.
+type API struct {
+	Config
+
+	sockets sync.WaitGroup
+}
+
+// Add adds the routes to the router.
+func Add(cfg Config) *API {
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
+	a := &API{Config: cfg}
+	cfg.Router.Handle("POST /v1/events", a.publish)
+	cfg.Router.Handle("GET /v1/events/{event}", a.event)
+	cfg.Router.Handle("GET /v1/notifications", a.notifications)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox", a.inbox)
+	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)
+	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", a.markOne)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", a.follow)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox/ws", a.webSocket)
+	return a
+}
+
+// Wait waits until every WebSocket has ended, after the contexts of their requests have: a server that shuts down does
+// not know of them any more. A client that does not read holds it up for a second.
+func (a *API) Wait() { a.sockets.Wait() }
+
+// publish answers POST /v1/events: 202 for an event that is new, 200 for one that is known, 409 for another event under a
+// known id. The body is an Event, or a CloudEvent in binary or structured mode.
+func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, contracts.MaxBody)
+	if err != nil {
+		return err
+	}
+	header := nats.Header{}
+	for name, values := range r.Header {
+		if lower := strings.ToLower(name); lower == "content-type" || strings.HasPrefix(lower, "ce-") {
+			header[lower] = values
+		}
+	}
+	e, err := desk.Read(desk.Direct, header, body)
+	if err != nil {
+		return err
+	}
+	done, err := a.Desk.Publish(r.Context(), e)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/events/"+service.PathEscape(done.EventID))
+	status := http.StatusAccepted
+	if done.Duplicate {
+		status = http.StatusOK
+	}
+	service.WriteJSON(w, status, done)
+	return nil
+}
+
+// event answers GET /v1/events/{event}, with the first of its rows.
+func (a *API) event(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.Desk.Event(r.Context(), r.PathValue("event"))
+	if err != nil {
+		return err
+	}
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	q.EventID = e.EventID
+	page, err := a.Desk.Notifications(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, struct {
+		desk.Event
+		desk.Page
+	}{e, page})
+	return nil
+}
+
+// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&limit=...&cursor=...
+func (a *API) notifications(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	page, err := a.Desk.Notifications(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+func query(r *http.Request) (desk.Query, error) {
+	v := r.URL.Query()
+	q := desk.Query{
+		Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), RecipientType: contracts.RecipientType(v.Get("type")),
+		State: ledger.State(v.Get("state")), UserID: v.Get("user"),
+	}
+	var err error
+	q.Limit, err = limit(r, desk.MaxLimit)
+	return q, err
+}
+
+// limit reads ?limit, 0 when it is not there.
+func limit(r *http.Request, most int) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, wrong("?limit", "must be 1 to "+strconv.Itoa(most))
+	}
+	return n, nil
+}
+
+func wrong(path, problem string) error {
+	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+}

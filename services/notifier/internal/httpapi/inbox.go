@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+)
+
+const (
+	// maxItems is how many items one page may have, and one request may mark.
+	maxItems = 1000
+
+	// maxMark bounds the body of a request that marks items.
+	maxMark = 512 << 10
+)
+
+// whose reads whose inbox a request is about: no type is all that there are of the user.
+func whose(r *http.Request) (contracts.RecipientType, string, error) {
+	kind, userID := r.URL.Query().Get("type"), r.PathValue("user")
+	if kind != "" {
+		if token, err := contracts.EncodeToken(kind); err != nil || token != kind {
+			return "", "", wrong("?type", "must be a kind of recipient, such as CUSTOMER")
+		}
+	}
+	if _, err := contracts.EncodeToken(userID); err != nil {
+		return "", "", wrong("user", fmt.Sprintf("must be an id of at most %d bytes", contracts.MaxID))
+	}
+	return contracts.RecipientType(kind), userID, nil
+}
+
+// inbox answers GET /v1/users/{user}/inbox?type=...&state=unread,read&limit=...&cursor=...
+func (a *API) inbox(w http.ResponseWriter, r *http.Request) error {
+	kind, userID, err := whose(r)
+	if err != nil {
+		return err
+	}
+	var options inapp.ListOptions
+	if options.Limit, err = limit(r, maxItems); err != nil {
+		return err
+	}
+	if states := r.URL.Query().Get("state"); states != "" {
+		for name := range strings.SplitSeq(states, ",") {
+			state := inapp.State(name)
+			if !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, state) {
+				return wrong("?state", "must be of unread, read and archived, with commas")
+			}
+			options.States = append(options.States, state)
+		}
+	}
+	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
+		data, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || json.Unmarshal(data, &options.After) != nil {
+			return wrong("?cursor", "is none that was given out")
+		}
+	}
+	page, err := a.Inbox.Page(r.Context(), kind, userID, options)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		inapp.Page
+
+		Next string `json:"next,omitempty"`
+	}{Page: page}
+	if n := len(page.Items); page.More && n > 0 {
+		data, err := json.Marshal(page.Items[n-1].Bookmark())
+		if err != nil {
+			return fmt.Errorf("encode the cursor: %w", err)
+		}
+		answer.Next = base64.RawURLEncoding.EncodeToString(data)
+	}
+	service.WriteJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// mark is what is to become of items.
+type mark struct {
+	// Events are the items, by the ids of their events. None are all that are unread.
+	Events []string `json:"events"`
+
+	// State is what they become.
+	State inapp.State `json:"state"`
+}
+
+func readMark(w http.ResponseWriter, r *http.Request) (m mark, err error) {
+	body, err := service.Body(w, r, maxMark)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{{Problem: `must be JSON such as {"state":"read"}`}}}
+	}
+	if !slices.Contains([]inapp.State{inapp.Unread, inapp.Read, inapp.Archived}, m.State) {
+		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{
+			{Path: "/state", Problem: "must be unread, read or archived"},
+		}}
+	}
+	if len(m.Events) > maxItems {
+		return m, &contracts.ValidationError{Type: "mark", Fields: []contracts.FieldError{
+			{Path: "/events", Problem: fmt.Sprintf("has %d items, at most %d", len(m.Events), maxItems)},
+		}}
+	}
+	return m, nil
+}
+
+// markOne answers PATCH /v1/users/{user}/inbox/{event} with the item as it is then. The type of the recipient is needed
+// where the user has several.
+func (a *API) markOne(w http.ResponseWriter, r *http.Request) error {
+	kind, userID, err := whose(r)
+	if err != nil {
+		return err
+	}
+	m, err := readMark(w, r)
+	if err != nil {
+		return err
+	}
+	item, err := a.Inbox.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, item)
+	return nil
+}
+
+// markMany answers POST /v1/users/{user}/inbox with how many items were marked, and the counts then. Items that are not
+// there, or not any more, are left out.
+func (a *API) markMany(w http.ResponseWriter, r *http.Request) error {
+	kind, userID, err := whose(r)
+	if err != nil {
+		return err
+	}
+	m, err := readMark(w, r)
+	if err != nil {
+		return err
+	}
+	marked, err := a.Inbox.MarkAll(r.Context(), kind, userID, m.Events, m.State)
+	if err != nil {
+		return err
+	}
+	counts, err := a.Inbox.Counts(r.Context(), kind, userID)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, map[string]any{"marked": marked, "counts": counts})
+	return nil
+}

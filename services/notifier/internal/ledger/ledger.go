@@ -1,0 +1,217 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// State is where a row stands.
+type State string
+
+// The states of a row.
+const (
+	// Pending means: it is to be sent, for the first time or again.
+	Pending State = "pending"
+	// Deferred means: it waits for the end of the user's quiet hours.
+	Deferred State = "deferred"
+	// Sending means: the far side is being called, or its caller died.
+	Sending State = "sending"
+	// Sent means: the far side has taken it.
+	Sent State = "sent"
+	// Delivered means: the user has it.
+	Delivered State = "delivered"
+	// Bounced means: there is nobody at the address.
+	Bounced State = "bounced"
+	// Suppressed means: the user is not told on this channel, on purpose.
+	Suppressed State = "suppressed"
+	// Failed means: it was given up.
+	Failed State = "failed"
+)
+
+// Ended reports whether nothing more is done with a row in this state.
+func (s State) Ended() bool {
+	switch s {
+	case Sent, Delivered, Bounced, Suppressed, Failed:
+		return true
+	case Pending, Deferred, Sending:
+	}
+	return false
+}
+
+// Known reports whether there is such a state.
+func (s State) Known() bool {
+	return s.Ended() || s == Pending || s == Deferred || s == Sending
+}
+
+// Reasons of states, beside the kinds of channel errors.
+const (
+	ReasonExhausted      = "exhausted"       // failed: no attempts are left
+	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it
+	ReasonQuietHours     = "quiet_hours"     // deferred
+	ReasonUnknownOutcome = "unknown_outcome" // failed: it may have been sent, and must not be sent twice
+)
+
+// Outcomes of attempts, beside the kinds of channel errors.
+const (
+	OutcomeSent    = "sent"
+	OutcomeUnknown = "unknown" // whoever made it died, or lost touch
+)
+
+// Delivery is what is kept of one row.
+type Delivery struct {
+	// Attempts are all that were made, in order. The outcome of the last is empty while it is under way.
+	Attempts []Attempt `json:"attempts,omitempty"`
+
+	// ProviderID is what the far side calls the message.
+	ProviderID string `json:"provider_id,omitempty"`
+
+	// Reason is why the row is in its state.
+	Reason string `json:"reason,omitempty"`
+
+	// State is where the row stands.
+	State State `json:"state"`
+
+	// Until is when a deferred row goes on, or when an attempt that is under way counts as dead.
+	Until time.Time `json:"until,omitzero"`
+
+	// UpdatedAt is when this was written.
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// Write is another for each write, by which a writer knows its own.
+	Write string `json:"write"`
+
+	// Revision is that of this record, 0 for a row of which there is none.
+	Revision uint64 `json:"-"`
+}
+
+// Attempt is one try to send a row.
+type Attempt struct {
+	// At is when it began.
+	At time.Time `json:"at"`
+
+	// Detail is what the channel said when it failed.
+	Detail string `json:"detail,omitempty"`
+
+	// Outcome is OutcomeSent, OutcomeUnknown, or a channel.Kind.
+	Outcome string `json:"outcome,omitempty"`
+
+	// TookMS is how long the call took, in milliseconds.
+	TookMS int64 `json:"took_ms,omitempty"`
+
+	// Worker is who made it.
+	Worker string `json:"worker,omitempty"`
+}
+
+// Ledger is the bucket of deliveries. It may be used by many at once.
+type Ledger struct{ store *record.Store }
+
+// Open binds the bucket. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream) (*Ledger, error) {
+	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Ledger{store}, nil
+}
+
+// Ping reports whether the bucket can be read. One round trip.
+func (l *Ledger) Ping(ctx context.Context) error {
+	if _, _, err := l.store.Get(ctx, subject("ping")); err != nil && !errors.Is(err, record.ErrNotFound) {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return nil
+}
+
+// Get returns what is kept of a row: a pending one when that is nothing. One round trip.
+func (l *Ledger) Get(ctx context.Context, key string) (*Delivery, error) {
+	data, revision, err := l.store.Get(ctx, subject(key))
+	if errors.Is(err, record.ErrNotFound) {
+		return &Delivery{State: Pending}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	return decode(data, revision)
+}
+
+// Entry is a row of which something is kept.
+type Entry struct {
+	*Delivery
+
+	// Key is the row's, see contracts.DeliveryKey.
+	Key string
+}
+
+// Scan reads what is kept of rows whose keys match a filter, in the order in which it was written, from a revision on.
+// next is where to go on, 0 when there is no more. One round trip.
+func (l *Ledger) Scan(ctx context.Context, filter string, from uint64, limit int) (entries []Entry, next uint64, err error) {
+	found, next, err := l.store.Scan(ctx, subject(filter), from, limit)
+	if err != nil {
+		return nil, 0, fmt.Errorf("ledger: %w", err)
+	}
+	for _, m := range found {
+		if len(m.Data) == 0 { // a marker of what was deleted
+			continue
+		}
+		d, err := decode(m.Data, m.Revision)
+		if err != nil {
+			return nil, 0, err
+		}
+		entries = append(entries, Entry{Delivery: d, Key: strings.TrimPrefix(m.Subject, subject(""))})
+	}
+	return entries, next, nil
+}
+
+// TakenError is returned for a write over a record that has been replaced since it was read.
+type TakenError struct {
+	// There is the record that is there now.
+	There *Delivery
+}
+
+// Error implements error.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("ledger: somebody else wrote the record: it is %s now", e.There.State)
+}
+
+// Put writes a record over the one that was read, and sets its revision. The error is a [*TakenError] when another was
+// written meanwhile. One round trip, as a rule.
+func (l *Ledger) Put(ctx context.Context, key string, d *Delivery) error {
+	d.UpdatedAt, d.Write = time.Now().UTC(), nuid.Next()
+	data, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("ledger: encode: %w", err)
+	}
+	revision, err := l.store.Put(ctx, subject(key), nil, data, d.Revision)
+	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+		there, err := decode(taken.Data, taken.Revision)
+		if err != nil {
+			return err
+		}
+		return &TakenError{There: there}
+	}
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	d.Revision = revision
+	return nil
+}
+
+func decode(data []byte, revision uint64) (*Delivery, error) {
+	d := Delivery{Revision: revision}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, fmt.Errorf("ledger: record at %d: %w", revision, err)
+	}
+	return &d, nil
+}
+
+func subject(key string) string { return "$KV." + contracts.BucketDeliveries + "." + key }

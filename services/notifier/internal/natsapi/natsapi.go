@@ -1,0 +1,82 @@
+// Package natsapi serves the notifier as a NATS micro service (ADR-32): what HTTP offers, for those who have a NATS
+// connection already, and for the nats command line.
+package natsapi
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// The endpoints' subjects. Services of one name share the requests.
+const (
+	SubjectGet     = "notifier.v1.get"     // {"event_id"}; answers what is known of the event
+	SubjectList    = "notifier.v1.list"    // a query; answers a page of rows
+	SubjectPublish = "notifier.v1.publish" // an Event, or a CloudEvent in binary or structured mode
+)
+
+// Endpoints are what the notifier answers.
+func Endpoints(d *desk.Desk) []service.Endpoint {
+	a := api{d}
+	return []service.Endpoint{
+		{Answer: a.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
+		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
+		{Answer: a.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
+	}
+}
+
+type api struct{ desk *desk.Desk }
+
+func (a api) publish(ctx context.Context, r service.Request) ([]byte, error) {
+	header := maps.Clone(r.Header)
+	header.Del(nats.MsgIdHdr) // the requester's, for another stream
+	e, err := desk.Read(desk.Direct, header, r.Data)
+	if err != nil {
+		return nil, err
+	}
+	return answer(a.desk.Publish(ctx, e))
+}
+
+func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
+	var request struct {
+		EventID string `json:"event_id"`
+	}
+	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
+		return nil, invalid("/event_id", "is required")
+	}
+	return answer(a.desk.Event(ctx, request.EventID))
+}
+
+func (a api) list(ctx context.Context, r service.Request) ([]byte, error) {
+	var request struct {
+		Channel       string                  `json:"channel"`
+		Cursor        string                  `json:"cursor"`
+		EventID       string                  `json:"event_id"`
+		Limit         int                     `json:"limit"`
+		RecipientType contracts.RecipientType `json:"recipient_type"`
+		State         ledger.State            `json:"state"`
+		UserID        string                  `json:"user_id"`
+	}
+	if err := json.Unmarshal(r.Data, &request); err != nil {
+		return nil, invalid("", `must be JSON such as {"event_id":"e1"}`)
+	}
+	return answer(a.desk.Notifications(ctx, desk.Query(request)))
+}
+
+func answer[T any](body T, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(body) //nolint:wrapcheck // cannot fail
+}
+
+func invalid(path, problem string) error {
+	return &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{{Path: path, Problem: problem}}}
+}

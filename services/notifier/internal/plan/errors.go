@@ -1,0 +1,18 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrMismatch is returned for an event whose id came with another payload before. The first one stands.
+	ErrMismatch = errors.New("another event has been told under this id: an event that differs needs an id of its own")
+
+	// ErrTooLarge is returned for an event or an audience that is larger than a plan can be.
+	ErrTooLarge = errors.New("too large for a plan")
+)
+
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// State is how far an event has come.
+type State string
+
+// The states of an event.
+const (
+	// StateSeen means: its plan is being made, or whoever made it died.
+	StateSeen State = "seen"
+	// StatePlanned means: its plan is committed.
+	StatePlanned State = "planned"
+	// StateExpanded means: all rows of its plan are stored.
+	StateExpanded State = "expanded"
+)
+
+// Event is what is kept of an event for ever.
+type Event struct {
+	// At is when it was first seen.
+	At time.Time `json:"at"`
+
+	// Fingerprint is that of the event with all its fields: the same in whichever order, and with whatever white space,
+	// they are written.
+	Fingerprint string `json:"fingerprint"`
+
+	// Recipients is how many the plan has.
+	Recipients int `json:"recipients,omitempty"`
+
+	// Rows is how many the plan has.
+	Rows int `json:"rows,omitempty"`
+
+	// State is how far the event has come.
+	State State `json:"state"`
+
+	key      string
+	again    bool   // it was there before
+	revision uint64 // of this record
+}
+
+// events are the records of events.
+type events struct{ *record.Store }
+
+// see writes the record of an event, or reads the one that is there. ErrMismatch says that it is of another event.
+func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
+	key, err := eventSubject(e.EventID)
+	if err != nil {
+		return nil, err
+	}
+	mark, err := e.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	seen := Event{At: time.Now().UTC(), Fingerprint: mark, State: StateSeen, key: key}
+	data, err := json.Marshal(seen)
+	if err != nil {
+		return nil, fmt.Errorf("encode the record of the event: %w", err)
+	}
+	seen.revision, err = s.Put(ctx, key, nil, data, 0)
+	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+		if err := json.Unmarshal(taken.Data, &seen); err != nil {
+			return nil, fmt.Errorf("record %s: %w", key, err)
+		}
+		if seen.Fingerprint != mark {
+			return nil, ErrMismatch
+		}
+		seen.again, seen.revision = true, taken.Revision
+		return &seen, nil
+	}
+	return &seen, err
+}
+
+// planned notes that the plan is committed. That somebody else has noted it is as good.
+func (s events) planned(ctx context.Context, seen *Event, plan *Plan) error {
+	seen.State, seen.Recipients, seen.Rows = StatePlanned, plan.Recipients, plan.Rows
+	return s.note(ctx, seen)
+}
+
+func (s events) note(ctx context.Context, e *Event) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode the record of the event: %w", err)
+	}
+	e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
+	if errors.Is(err, record.ErrTaken) {
+		return nil
+	}
+	return err
+}
+
+func (s events) get(ctx context.Context, eventID string) (*Event, error) {
+	key, err := eventSubject(eventID)
+	if err != nil {
+		return nil, err
+	}
+	data, revision, err := s.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	e := Event{key: key, revision: revision}
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, fmt.Errorf("record %s: %w", key, err)
+	}
+	return &e, nil
+}
+
+func eventSubject(eventID string) (string, error) {
+	key, err := contracts.EventRecordKey(eventID)
+	return "$KV." + contracts.BucketDeliveries + "." + key, err
+}

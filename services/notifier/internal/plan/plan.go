@@ -1,0 +1,83 @@
+package plan
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+const (
+	// MaxPayload bounds the payload of an event, in bytes: with all the rest its plan record must fit into a message.
+	MaxPayload = 768 << 10
+
+	// maxEntry bounds what is kept of one recipient, in bytes.
+	maxEntry = 64 << 10
+
+	// pageBytes is how large a page may become, in bytes, before its last entry.
+	pageBytes = 128 << 10
+
+	// rowPayload is up to which size, in bytes, a payload travels with each row. A larger one is read from the plan.
+	rowPayload = 2 << 10
+)
+
+// Plan is who is told about one event, and how. Its JSON is the plan record.
+type Plan struct {
+	// Attempt names the try that wrote the record and its pages: no two tries have the same.
+	Attempt string `json:"attempt"`
+
+	// CreatedAt is when the plan was made.
+	CreatedAt time.Time `json:"created_at"`
+
+	// Entries are the recipients when there are no pages: their ids, and what the event or a resolver said of them.
+	Entries []contracts.Recipient `json:"entries,omitempty"`
+
+	// EventID is the event.
+	EventID string `json:"event_id"`
+
+	// EventType is what happened.
+	EventType string `json:"event_type"`
+
+	// Fingerprint tells the event from another under the same id.
+	Fingerprint string `json:"fingerprint"`
+
+	// Pages is how many pages hold the recipients. 0 means that Entries does.
+	Pages int `json:"pages,omitempty"`
+
+	// Payload is the event's.
+	Payload json.RawMessage `json:"payload,omitempty"`
+
+	// Recipients is how many there are.
+	Recipients int `json:"recipients"`
+
+	// Routes say, by kind of recipient, how they are told.
+	Routes map[contracts.RecipientType]rules.Route `json:"routes"`
+
+	// Rows is how many rows the plan has: each recipient on each channel of its kind.
+	Rows int `json:"rows"`
+
+	// Rules is the version of the rules that the plan was made by.
+	Rules string `json:"rules"`
+}
+
+// page is the JSON of one page.
+type page struct {
+	Entries []contracts.Recipient `json:"entries"`
+}
+
+// Row returns the row of one recipient on one channel. The same plan gives the same row each time, byte for byte.
+func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notification {
+	route := p.Routes[entry.RecipientType]
+	row := contracts.Notification{
+		EventID: p.EventID, UserID: entry.UserID, RecipientType: entry.RecipientType, Channel: channel, EventType: p.EventType,
+		Category: route.Category, Priority: route.Priority, Template: route.Template, Locale: entry.Locale, CreatedAt: p.CreatedAt,
+	}
+	if len(p.Payload) <= rowPayload {
+		row.Payload = p.Payload
+	}
+	if entry.Addresses != nil || entry.OptOut != nil || entry.QuietHours != nil || entry.TimeZone != "" {
+		row.Recipient = &entry
+	}
+	return row
+}

@@ -1,0 +1,330 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// list is a resolver that yields what it is, and then its error.
+type list struct {
+	users []contracts.Recipient
+	err   error
+}
+
+func (l list) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		for _, r := range l.users {
+			if r.RecipientType == q.Type && !yield(r, nil) {
+				return
+			}
+		}
+		if l.err != nil {
+			yield(contracts.Recipient{}, l.err)
+		}
+	}
+}
+
+func customers(n int, prefix string) []contracts.Recipient {
+	users := make([]contracts.Recipient, n)
+	for i := range users {
+		users[i] = contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprintf("%s%d", prefix, i)}
+	}
+	return users
+}
+
+func server(t *testing.T) jetstream.JetStream {
+	t.Helper()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+func newPlanner(t *testing.T, js jetstream.JetStream, r recipient.Resolver, mutate ...func(*plan.Config)) *plan.Planner {
+	t.Helper()
+	parsed, err := rules.Parse([]byte(`
+version: 1
+events:
+  X:
+    CUSTOMER: {scope: user, channels: [inapp, email], template: x, category: c, priority: high}
+    ADMIN: {scope: all, channels: [inapp]}
+`), []string{"inapp", "email"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := plan.Config{Resolver: r, Rules: func() *rules.Rules { return parsed }}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	p, err := plan.New(t.Context(), js, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func reader(t *testing.T, js jetstream.JetStream) *plan.Reader {
+	t.Helper()
+	r, err := plan.NewReader(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func happened(id string) contracts.Event {
+	return contracts.Event{EventID: id, EventType: "X", AggregateType: "Y", Payload: []byte(`{"a":1}`)}
+}
+
+// read returns the plan of an event and the users in it, in order.
+func read(t *testing.T, r *plan.Reader, id string) (*plan.Plan, []string) {
+	t.Helper()
+	p, err := r.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var users []string
+	for entry, err := range r.Entries(t.Context(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		users = append(users, entry.UserID)
+	}
+	return p, users
+}
+
+func ids(list []contracts.Recipient) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].UserID
+	}
+	return names
+}
+
+func TestASmallPlanIsOneRecord(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	who := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "a", Locale: "he", Addresses: map[string]string{"email": "a@b.example"}}
+	p := newPlanner(t, js, list{users: []contracts.Recipient{who, {RecipientType: "ADMIN", UserID: "root"}, who}})
+	outcome, err := p.Plan(t.Context(), happened("e/1"))
+	if err != nil || outcome != plan.Planned {
+		t.Fatalf("%s: %v", outcome, err)
+	}
+	r := reader(t, js)
+	got, users := read(t, r, "e/1")
+	if got.Pages != 0 || got.Recipients != 2 || got.Rows != 3 || len(users) != 2 {
+		t.Errorf("%+v", got)
+	}
+	var rows []contracts.Notification
+	for row, err := range r.Rows(t.Context(), got) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, row)
+	}
+	customer := contracts.Notification{
+		EventID: "e/1", UserID: "a", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", Category: "c", Priority: "high",
+		Template: "x", Locale: "he", CreatedAt: got.CreatedAt, Payload: []byte(`{"a":1}`), Recipient: &who,
+	}
+	mail, admin := customer, customer
+	mail.Channel = "email"
+	admin.UserID, admin.RecipientType, admin.Recipient = "root", "ADMIN", nil
+	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
+	if diff := cmp.Diff([]contracts.Notification{admin, customer, mail}, rows); diff != "" {
+		t.Error(diff)
+	}
+	kept, err := r.Event(t.Context(), "e/1")
+	if err != nil || kept.State != plan.StatePlanned || kept.Rows != 3 {
+		t.Errorf("%+v: %v", kept, err)
+	}
+}
+
+func TestALargePlanIsInPages(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	want := customers(10_000, "user-with-a-name-")
+	p := newPlanner(t, js, list{users: append(customers(10_000, "user-with-a-name-"), want[:500]...)})
+	if _, err := p.Plan(t.Context(), happened("e")); err != nil {
+		t.Fatal(err)
+	}
+	got, users := read(t, reader(t, js), "e")
+	if got.Pages < 4 || got.Recipients != 10_000 || got.Rows != 20_000 || len(got.Entries) != 0 {
+		t.Errorf("%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
+	}
+	if diff := cmp.Diff(ids(want), users); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Planners that found out different things, at the same time: the plan is what one of them found out.
+func TestResolutionsDoNotMix(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	small := func(c *plan.Config) { c.PageBytes = 512 }
+	var all sync.WaitGroup
+	found := map[string][]string{}
+	outcomes := make(chan plan.Outcome, 8)
+	for i := range 8 {
+		users := customers(100+i, fmt.Sprintf("p%d-", i))
+		found[fmt.Sprintf("p%d-0", i)] = ids(users)
+		p := newPlanner(t, js, list{users: users}, small)
+		all.Go(func() {
+			outcome, err := p.Plan(t.Context(), happened("e"))
+			if err != nil {
+				t.Error(err)
+			}
+			outcomes <- outcome
+		})
+	}
+	all.Wait()
+	close(outcomes)
+	planned := 0
+	for outcome := range outcomes {
+		if outcome == plan.Planned {
+			planned++
+		}
+	}
+	_, users := read(t, reader(t, js), "e")
+	if diff := cmp.Diff(found[users[0]], users); diff != "" || planned != 1 {
+		t.Errorf("%d planned it\n%s", planned, diff)
+	}
+}
+
+// A list of recipients that breaks off leaves no plan, and the next try is not made of it.
+func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	small := func(c *plan.Config) { c.PageBytes = 512 }
+	broken := newPlanner(t, js, list{users: customers(100, "old-"), err: recipient.ErrIncomplete}, small)
+	if _, err := broken.Plan(t.Context(), happened("e")); !errors.Is(err, recipient.ErrIncomplete) {
+		t.Fatalf("%v", err)
+	}
+	r := reader(t, js)
+	if _, err := r.Get(t.Context(), "e"); !errors.Is(err, record.ErrNotFound) {
+		t.Errorf("%v", err)
+	}
+	if kept, err := r.Event(t.Context(), "e"); err != nil || kept.State != plan.StateSeen {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	whole := newPlanner(t, js, list{users: customers(50, "new-")}, small)
+	if outcome, err := whole.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
+		t.Errorf("%s: %v", outcome, err)
+	}
+	if _, users := read(t, r, "e"); len(users) != 50 || users[0] != "new-0" {
+		t.Errorf("%d users, the first is %s", len(users), users[0])
+	}
+}
+
+func TestWhatNeedsNoPlan(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	p := newPlanner(t, js, list{})
+	other := happened("e")
+	other.EventType = "OTHER"
+	if outcome, err := p.Plan(t.Context(), other); err != nil || outcome != plan.Ignored {
+		t.Errorf("no rule: %s, %v", outcome, err)
+	}
+	agency := happened("e")
+	agency.RecipientType = contracts.RecipientAgencyUser
+	if outcome, err := p.Plan(t.Context(), agency); err != nil || outcome != plan.Ignored {
+		t.Errorf("no rule for the kind: %s, %v", outcome, err)
+	}
+	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
+		t.Errorf("nobody: %s, %v", outcome, err)
+	}
+	if got, users := read(t, reader(t, js), "e"); got.Rows != 0 || users != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatIsTooLargeIsRefused(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	few := func(c *plan.Config) { c.MaxRecipients = 10 }
+	large := happened("large")
+	large.Payload = []byte(`"` + strings.Repeat("<", plan.MaxPayload-2) + `"`)
+	if _, err := newPlanner(t, js, list{users: customers(3000, "user-with-a-name-")}).Plan(t.Context(), large); err != nil {
+		t.Errorf("the largest payload: %v", err)
+	}
+	if got, _ := read(t, reader(t, js), "large"); string(got.Payload) != string(large.Payload) {
+		t.Error("the payload changed")
+	}
+	tooLarge := happened("too-large")
+	tooLarge.Payload = []byte(`"` + strings.Repeat("x", plan.MaxPayload-1) + `"`)
+	wide := contracts.Recipient{RecipientType: "CUSTOMER", UserID: "u", Addresses: map[string]string{}}
+	for i := range 64 {
+		wide.Addresses[fmt.Sprint("c", i)] = strings.Repeat("x", contracts.MaxURL)
+	}
+	for name, try := range map[string]func() (plan.Outcome, error){
+		"payload": func() (plan.Outcome, error) { return newPlanner(t, js, list{}).Plan(t.Context(), tooLarge) },
+		"audience": func() (plan.Outcome, error) {
+			return newPlanner(t, js, list{users: customers(11, "u")}, few).Plan(t.Context(), happened("many"))
+		},
+		"recipient": func() (plan.Outcome, error) {
+			return newPlanner(t, js, list{users: []contracts.Recipient{wide}}).Plan(t.Context(), happened("wide"))
+		},
+	} {
+		if _, err := try(); !errors.Is(err, plan.ErrTooLarge) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := newPlanner(t, js, list{users: customers(10, "u")}, few).Plan(t.Context(), happened("ten")); err != nil {
+		t.Errorf("ten of ten: %v", err)
+	}
+}
+
+// What the event says of whom it is for goes before the rules.
+func TestAudience(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		mutate func(*contracts.Event)
+		want   map[contracts.RecipientType]rules.Scope
+	}{
+		"nothing":             {func(*contracts.Event) {}, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a broadcast":         {func(e *contracts.Event) { e.RecipientType = "BROADCAST" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "aggregate"}},
+		"a kind":              {func(e *contracts.Event) { e.RecipientType = "ADMIN" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all"}},
+		"one of a kind":       {func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "user"}},
+		"a user of no kind":   {func(e *contracts.Event) { e.UserID = "u" }, map[contracts.RecipientType]rules.Scope{"ADMIN": "all", "CUSTOMER": "user"}},
+		"a kind without rule": {func(e *contracts.Event) { e.RecipientType = "AGENCY_USER" }, map[contracts.RecipientType]rules.Scope{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			js := server(t)
+			asked := map[contracts.RecipientType]rules.Scope{}
+			p := newPlanner(t, js, ask(func(q recipient.Query) { asked[q.Type] = q.Scope }))
+			e := happened("e")
+			test.mutate(&e)
+			if _, err := p.Plan(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, asked); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// ask is a resolver that knows nobody and tells what it is asked.
+type ask func(recipient.Query)
+
+func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	a(q)
+	return list{}.Resolve(context.Background(), q)
+}

@@ -1,0 +1,204 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// The points that a planner passes, in order: between any two of them its process may die.
+const (
+	PointSeen    = "plan.seen"    // the event's record was written, nothing else
+	PointPage    = "plan.page"    // a page was written
+	PointRecord  = "plan.record"  // the plan is committed
+	PointPlanned = "plan.planned" // the event's record says so
+)
+
+// Outcome is what became of an event.
+type Outcome string
+
+// The outcomes.
+const (
+	// Planned means: this call committed the plan.
+	Planned Outcome = "planned"
+	// Duplicate means: the event had a plan.
+	Duplicate Outcome = "duplicate"
+	// Ignored means: no rule is for such events. Nothing was kept of it.
+	Ignored Outcome = "ignored"
+)
+
+// Config says how events are planned.
+type Config struct {
+	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.
+	MaxRecipients int
+
+	// PageBytes is how large a page may become, in bytes, before its last entry; a plan that is no larger is all in its
+	// record. Defaults to 128 KiB, which is also the most.
+	PageBytes int
+
+	// Passed is called at each point, in tests. Defaults to nothing.
+	Passed func(point string)
+
+	// Resolver finds the recipients. Required.
+	Resolver recipient.Resolver
+
+	// Rules returns the rules to plan by. Required.
+	Rules func() *rules.Rules
+}
+
+// Planner plans events. It may be used by many at once, in any number of processes.
+type Planner struct {
+	cfg           Config
+	events        events
+	notifications *record.Store
+}
+
+// New returns a planner. Two round trips.
+func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Planner, error) {
+	cfg.MaxRecipients = cmp.Or(cfg.MaxRecipients, 1_000_000)
+	cfg.PageBytes = min(cmp.Or(cfg.PageBytes, pageBytes), pageBytes)
+	if cfg.Passed == nil {
+		cfg.Passed = func(string) {}
+	}
+	notifications, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	deliveries, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Planner{cfg: cfg, events: events{deliveries}, notifications: notifications}, nil
+}
+
+// Concerns reports whether a rule is for an event.
+func (p *Planner) Concerns(e contracts.Event) bool {
+	return len(audience(e, p.cfg.Rules().For(e.EventType))) > 0
+}
+
+// Accept notes that an event has been told, before it is planned, and reports whether that is news. From then on another
+// event under its id is ErrMismatch. One round trip.
+func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
+	if err := fits(e); err != nil {
+		return nil, false, err
+	}
+	seen, err := p.events.see(ctx, e)
+	if err != nil {
+		return nil, false, fmt.Errorf("event %.80q: %w", e.EventID, err)
+	}
+	return seen, !seen.again, nil
+}
+
+func fits(e contracts.Event) error {
+	if len(e.Payload) > MaxPayload {
+		return fmt.Errorf("event %.80q: %w", e.EventID, tooLarge("the payload has %d bytes, at most %d", len(e.Payload), MaxPayload))
+	}
+	return nil
+}
+
+// Plan commits the plan of an event, or finds that it has one. It may be called again after any error and any crash:
+// there is one plan in the end, of one resolution, and it does not change. ErrMismatch and ErrTooLarge, and a
+// *recipient.Error that says so, are for good. Three round trips for an audience that fits into a page.
+func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) {
+	current := p.cfg.Rules()
+	queries := audience(e, current.For(e.EventType))
+	if len(queries) == 0 {
+		return Ignored, nil
+	}
+	if err := fits(e); err != nil {
+		return "", err
+	}
+	seen, err := p.events.see(ctx, e)
+	if err != nil {
+		return "", fmt.Errorf("event %.80q: %w", e.EventID, err)
+	}
+	if seen.State != StateSeen {
+		return Duplicate, nil
+	}
+	p.cfg.Passed(PointSeen)
+	plan, outcome, err := p.commit(ctx, e, seen, current, queries)
+	if err != nil {
+		return "", fmt.Errorf("event %.80q: plan: %w", e.EventID, err)
+	}
+	p.cfg.Passed(PointRecord)
+	if err := p.events.planned(ctx, seen, plan); err != nil {
+		return "", fmt.Errorf("event %.80q: %w", e.EventID, err)
+	}
+	p.cfg.Passed(PointPlanned)
+	return outcome, nil
+}
+
+// commit writes the plan, unless there is one.
+func (p *Planner) commit(
+	ctx context.Context, e contracts.Event, seen *Event, current *rules.Rules, queries []recipient.Query,
+) (*Plan, Outcome, error) {
+	subject, err := contracts.NotifyPlanSubject(e.EventID)
+	if err != nil {
+		return nil, "", err
+	}
+	if seen.again { // whoever saw it first may have come further
+		data, _, err := p.notifications.Get(ctx, subject)
+		if err == nil {
+			return existing(data, seen)
+		}
+		if !errors.Is(err, record.ErrNotFound) {
+			return nil, "", err
+		}
+	}
+	plan, data, err := p.resolve(ctx, e, seen.Fingerprint, current, queries)
+	if err != nil {
+		return nil, "", err
+	}
+	_, err = p.notifications.Put(ctx, subject, nil, data, 0)
+	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+		return existing(taken.Data, seen)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return plan, Planned, nil
+}
+
+// existing reads the plan that is there. It is of the same event: the record beside it has been checked, and would have
+// to be lost for the plan to be of another.
+func existing(data []byte, seen *Event) (*Plan, Outcome, error) {
+	plan, err := Decode(data)
+	if err == nil && plan.Fingerprint != seen.Fingerprint {
+		err = ErrMismatch
+	}
+	return plan, Duplicate, err
+}
+
+// resolve finds the recipients, and writes all of the plan but its record.
+func (p *Planner) resolve(
+	ctx context.Context, e contracts.Event, fingerprint string, current *rules.Rules, queries []recipient.Query,
+) (*Plan, []byte, error) {
+	plan := &Plan{
+		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
+		Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: current.Version(),
+	}
+	w := writer{planner: p, plan: plan, seen: map[[16]byte]struct{}{}}
+	for _, q := range queries {
+		plan.Routes[q.Type] = current.For(e.EventType)[q.Type]
+		for r, err := range p.cfg.Resolver.Resolve(ctx, q) {
+			if err == nil {
+				err = w.add(ctx, r)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	data, err := w.finish(ctx)
+	return plan, data, err
+}

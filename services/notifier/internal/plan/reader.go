@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// Reader reads plans.
+type Reader struct {
+	events        events
+	notifications *record.Store
+}
+
+// NewReader returns a reader. Two round trips.
+func NewReader(ctx context.Context, js jetstream.JetStream) (*Reader, error) {
+	notifications, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	deliveries, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Reader{events: events{deliveries}, notifications: notifications}, nil
+}
+
+// Decode reads a plan record.
+func Decode(data []byte) (*Plan, error) {
+	var p Plan
+	if err := json.Unmarshal(data, &p); err != nil {
+		return nil, fmt.Errorf("plan record: %w", err)
+	}
+	if p.EventID == "" || p.Attempt == "" || p.Pages < 0 {
+		return nil, errors.New("plan record: it has no event_id, no attempt, or fewer pages than none")
+	}
+	return &p, nil
+}
+
+// Get returns the plan of an event. The error matches record.ErrNotFound when there is none. One round trip.
+func (r *Reader) Get(ctx context.Context, eventID string) (*Plan, error) {
+	subject, err := contracts.NotifyPlanSubject(eventID)
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := r.notifications.Get(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(data)
+}
+
+// Event returns what is kept of an event. The error matches record.ErrNotFound when it was never seen. One round trip.
+func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
+	return r.events.get(ctx, eventID)
+}
+
+// Expanded notes that all rows of a plan are stored. Two round trips.
+func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
+	e, err := r.events.get(ctx, p.EventID)
+	if err != nil || e.State == StateExpanded {
+		return err
+	}
+	e.State, e.Recipients, e.Rows = StateExpanded, p.Recipients, p.Rows
+	return r.events.note(ctx, e)
+}
+
+// Entries yields the recipients of a plan, always in the same order, and an error when they cannot all be read. It holds
+// one page at a time, at the cost of a round trip for each.
+func (r *Reader) Entries(ctx context.Context, p *Plan) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		for _, entry := range p.Entries {
+			if !yield(entry, nil) {
+				return
+			}
+		}
+		for n := range p.Pages {
+			entries, err := r.page(ctx, p, n)
+			if err != nil {
+				yield(contracts.Recipient{}, fmt.Errorf("plan of %.80q: page %d of %d: %w", p.EventID, n, p.Pages, err))
+				return
+			}
+			for _, entry := range entries {
+				if !yield(entry, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *Reader) page(ctx context.Context, p *Plan, n int) ([]contracts.Recipient, error) {
+	subject, err := contracts.NotifyPageSubject(p.EventID, p.Attempt, n)
+	if err != nil {
+		return nil, err
+	}
+	data, _, err := r.notifications.Get(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	var read page
+	if err := json.Unmarshal(data, &read); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	return read.Entries, nil
+}
+
+// Rows yields the rows of a plan, always in the same order, see Entries.
+func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notification, error] {
+	return func(yield func(contracts.Notification, error) bool) {
+		for entry, err := range r.Entries(ctx, p) {
+			if err != nil {
+				yield(contracts.Notification{}, err)
+				return
+			}
+			for _, channel := range p.Routes[entry.RecipientType].Channels {
+				if !yield(p.Row(entry, channel), nil) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package retryafter_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/services/notifier/internal/retryafter"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now().UTC() // midnight of 2000-01-01
+		for value, want := range map[string]time.Duration{
+			"": 0, "0": 0, "30": 30 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "1.5": 0, "soon": 0,
+			"999999999": time.Hour, "99999999999999999999": time.Hour,
+			now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
+			"Fri, 20 Nov 2099 12:01:00 GMT": time.Hour,
+		} {
+			if got := retryafter.Parse(http.Header{"Retry-After": {value}}, time.Hour); got != want {
+				t.Errorf("%q is %s: want %s", value, got, want)
+			}
+		}
+	})
+}

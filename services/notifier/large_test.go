@@ -1,0 +1,179 @@
+package notifier
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+// audience is how many recipients the large event has.
+const audience = 100_000
+
+// maxHeap is what planning and expanding may have in memory for it, in bytes: four times what they have.
+const maxHeap = 32 << 20
+
+// An event for 100,000 recipients, in a process of its own, so that the server's memory does not count.
+func TestAHundredThousandRecipients(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("stores 100,000 rows")
+	}
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	p := newPlace(t, srv)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), childEnv+"="+largeDuty+srv.URL())
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	t.Logf("R1, default sync: %s", said)
+	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(string(said))
+	if found == nil {
+		t.Fatal("no measurement")
+	}
+	if heap, err := strconv.Atoi(found[1]); err != nil || heap > maxHeap {
+		t.Errorf("the heap had %d bytes, at most %d: %v", heap, maxHeap, err)
+	}
+	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, err := plan.NewReader(t.Context(), p.js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed, err := reader.Get(t.Context(), "large")
+	if err != nil || committed.Rows != audience || committed.Recipients != audience {
+		t.Fatalf("%+v: %v", committed, err)
+	}
+	if want := uint64(audience + committed.Pages + 1); info.State.Msgs != want || info.State.LastSeq != want {
+		t.Errorf("%d messages of %d, want %d", info.State.Msgs, info.State.LastSeq, want)
+	}
+	if kept, err := reader.Event(t.Context(), "large"); err != nil || kept.State != plan.StateExpanded {
+		t.Errorf("%+v: %v", kept, err)
+	}
+}
+
+// largeDuty begins the duty of the child that plans and expands the large event; the server's URL follows.
+const largeDuty = "large "
+
+// multitude is a source of 100,000 recipients.
+type multitude struct{}
+
+func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		for i := range audience {
+			if !yield(contracts.Recipient{RecipientType: q.Type, UserID: "customer-number-" + strconv.Itoa(i)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// large plans and expands, and says what that took.
+func large(url string) error {
+	ctx := context.Background()
+	nc, err := nats.Connect(strings.TrimPrefix(url, largeDuty))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	parsed, err := rules.Parse([]byte("{version: 1, events: {X: {CUSTOMER: {channels: [inapp], scope: all}}}}"), []string{"inapp"})
+	if err != nil {
+		return err
+	}
+	planner, err := plan.New(ctx, js, plan.Config{Resolver: multitude{}, Rules: func() *rules.Rules { return parsed }})
+	if err != nil {
+		return err
+	}
+	expander, err := fanout.New(ctx, nc, nil)
+	if err != nil {
+		return err
+	}
+	peak := watchHeap()
+	begin := time.Now()
+	if _, err := planner.Plan(ctx, contracts.Event{EventID: "large", EventType: "X", AggregateType: "Y"}); err != nil {
+		return err
+	}
+	planned := time.Since(begin)
+	reader, err := plan.NewReader(ctx, js)
+	if err != nil {
+		return err
+	}
+	p, err := reader.Get(ctx, "large")
+	if err != nil {
+		return err
+	}
+	stored, err := expander.Expand(ctx, p)
+	if err != nil {
+		return err
+	}
+	expanded := time.Since(begin) - planned
+	begin = time.Now()
+	again, err := expander.Expand(ctx, p)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%d pages planned in %s; %d rows stored in %s, %.0f/s; found again, %d, in %s; heap %d bytes at most\n",
+		p.Pages, planned.Round(time.Millisecond), stored.New, expanded.Round(time.Millisecond), float64(stored.New)/expanded.Seconds(),
+		again.Old, time.Since(begin).Round(time.Millisecond), peak())
+	return nil
+}
+
+// watchHeap watches how large the heap becomes. The function that it returns ends that, and tells.
+func watchHeap() func() uint64 {
+	var peak atomic.Uint64
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			peak.Store(max(peak.Load(), m.HeapAlloc))
+			select {
+			case <-ticker.C:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() uint64 {
+		close(done)
+		<-ended
+		return peak.Load()
+	}
+}

@@ -1,0 +1,278 @@
+package notifier
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+)
+
+func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 5)...)
+	birds := &pigeon{}
+	n := p.start(birds)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.UserID = "guest" }))
+	all := p.settled(11) // five on two channels, and the guest
+	if rows := p.rows(); len(rows) != 11 {
+		t.Errorf("%d rows: %v", len(rows), rows)
+	}
+	for key, d := range all {
+		want := ledger.Delivered
+		if strings.Contains(key, ".pigeon.") {
+			want = ledger.Sent
+		}
+		if d.State != want || len(d.Attempts) != 1 || d.ProviderID == "" {
+			t.Errorf("%s is %+v, want %s", key, d, want)
+		}
+	}
+	if messages, calls := birds.counts(); messages != 5 || calls != 5 {
+		t.Errorf("%d messages in %d calls", messages, calls)
+	}
+	item, err := n.Inbox.Get(t.Context(), contracts.RecipientRestaurantUser, "u3", "evt-001")
+	if err != nil || item.State != inapp.Unread || item.Template != "reservation.requested" || string(item.Payload) != `{"guests":4}` {
+		t.Errorf("%+v: %v", item, err)
+	}
+	kept, err := n.reader.Event(t.Context(), "evt-001")
+	if err != nil || kept.State != "expanded" || kept.Recipients != 6 || kept.Rows != 11 {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	if stats := n.Stats(); stats.Planned != 1 || stats.Rows != 11 || stats.States["delivered"] != 6 || stats.States["sent"] != 5 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// The document's table, first processing and event reprocessed: the same event again, later than any window remembers.
+func TestTheSameEventAgainIsSkipped(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	d := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	birds := &pigeon{}
+	n := p.start(birds)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.settled(6)
+	if err := d.Put(t.Context(), contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "new"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, again := range []string{ // in another order, with other white space
+		`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","recipientType":"RESTAURANT_USER","restaurant_id":5,"payload":{"guests":4}}`,
+		"{\"payload\": {\"guests\": 4.0}, \"restaurant_id\": 5,\n\"recipientType\":\"RESTAURANT_USER\",\"event_type\":\"RESERVATION_REQUESTED\",\"aggregate_type\":\"RESTAURANT\",\"event_id\":\"evt-001\"}",
+	} {
+		if _, err := p.js.Publish(t.Context(), "events.RESTAURANT.RESERVATION_REQUESTED", []byte(again)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
+	if rows := p.rows(); len(rows) != 6 {
+		t.Errorf("%d rows", len(rows))
+	}
+	if _, calls := birds.counts(); calls != 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// The same id with another payload is refused, also after the plan itself has gone: the first one stands.
+func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	n := p.start(&pigeon{})
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.settled(4)
+	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil { // as its age does
+		t.Fatal(err)
+	}
+	for i, change := range []func(*contracts.Event){
+		func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
+		func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":4.0000000000000001}`) },
+		func(e *contracts.Event) { e.RecipientType = contracts.RecipientBroadcast },
+		func(e *contracts.Event) { e.RestaurantID = json.RawMessage(`"5"`) },
+	} {
+		p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }, change))
+		p.until("refused", func() bool { return n.Stats().Refused == int64(i+1) })
+	}
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.until("the first one is known", func() bool { return n.Stats().Duplicates == 1 })
+	p.until("dead letters", func() bool { return len(p.letters()) == 4 })
+	for _, letter := range p.letters() {
+		if !strings.Contains(letter.Error, "under this id") {
+			t.Errorf("a dead letter says %q", letter.Error)
+		}
+	}
+	if rows := p.rows(); len(rows) != 0 {
+		t.Errorf("planned anew: %v", rows)
+	}
+}
+
+// The document's scenarios 1 and 2: the process that plans dies after its effect and before it says so, and before it.
+// (Here it fails; TestNobodyIsForgottenAndNobodyIsToldTwice kills it.)
+func TestPlanningIsTakenUpWhereItStopped(t *testing.T) {
+	t.Parallel()
+	for name, at := range map[string]string{
+		"1, after publishing":  plan.PointRecord,
+		"2, before publishing": plan.PointSeen,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, natstest.Server(t))
+			p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+			birds := &pigeon{}
+			var once sync.Once
+			p.start(birds, func(c *Config) {
+				c.passed = func(point string) {
+					if point == at {
+						once.Do(func() { panic("the process died") })
+					}
+				}
+			})
+			p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+			p.settled(6)
+			if messages, calls := birds.counts(); messages != 3 || calls != 3 || len(p.rows()) != 6 {
+				t.Errorf("%d messages in %d calls, %d rows", messages, calls, len(p.rows()))
+			}
+		})
+	}
+}
+
+// The document's scenario 3: everything is delivered again, events, plans and rows, as it is when acknowledgements were
+// lost. Nothing is done again.
+func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
+	birds := &pigeon{}
+	first := p.start(birds)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	before := p.settled(20)
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for stream, names := range map[string][]string{
+		contracts.StreamEvents:        {"notifier"},
+		contracts.StreamNotifications: {"notifier-expand", "notifier-send-inapp", "notifier-send-pigeon"},
+	} {
+		for _, name := range names {
+			if err := p.js.DeleteConsumer(t.Context(), stream, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	again := p.start(birds)
+	p.until("all is delivered again", func() bool {
+		if again.Stats().Duplicates != 1 || again.Stats().Repeated != 20 {
+			return false
+		}
+		for _, name := range []string{"notifier-send-inapp", "notifier-send-pigeon"} {
+			consumer, err := p.js.Consumer(t.Context(), contracts.StreamNotifications, name)
+			if err != nil || consumer.CachedInfo().NumPending+uint64(consumer.CachedInfo().NumAckPending) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if _, calls := birds.counts(); calls != 10 {
+		t.Errorf("%d calls", calls)
+	}
+	if diff := cmp.Diff(before, p.deliveries()); diff != "" {
+		t.Errorf("the ledger changed\n%s", diff)
+	}
+}
+
+// The document's scenario 4: some rows of the plan are there already. That is no error, and the others are stored.
+func TestARowThatIsThereIsNoError(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 10)...)
+	there := contracts.Notification{
+		EventID: "evt-001", UserID: "u4", RecipientType: "RESTAURANT_USER", Channel: "pigeon", EventType: "RESERVATION_REQUESTED",
+		CreatedAt: time.Now(), Template: "there-already",
+	}
+	data, err := contracts.Encode(there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.js.Publish(t.Context(), "notify.send.pigeon.RESTAURANT_USER.u4.evt-001", data); err != nil {
+		t.Fatal(err)
+	}
+	birds := &pigeon{}
+	n := p.start(birds)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.settled(20)
+	p.until("expanded", func() bool { return n.Stats().Rows == 19 && n.Stats().Repeated == 1 })
+	if messages, calls := birds.counts(); messages != 10 || calls != 10 {
+		t.Errorf("%d messages in %d calls", messages, calls)
+	}
+}
+
+// All four kinds of recipients, by a broadcast; and recipients that come with the event.
+func TestEveryKindOfRecipient(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	kinds := []contracts.RecipientType{
+		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
+	}
+	for _, kind := range kinds {
+		p.directory(users(kind, 3)...)
+	}
+	n := p.start(&pigeon{})
+	p.publish(event("all", "FOR_ALL", func(e *contracts.Event) { e.RecipientType = contracts.RecipientBroadcast }))
+	p.publish(event("some", "FOR_ALL", func(e *contracts.Event) {
+		e.Recipients = []contracts.Recipient{{UserID: "u7", RecipientType: "AGENCY_USER"}, {UserID: "u8", RecipientType: "CUSTOMER"}}
+	}))
+	p.publish(event("one", "FOR_ALL", func(e *contracts.Event) { e.RecipientType, e.UserID = "ADMIN", "u0" }))
+	p.settled(15 + 2 + 2)
+	if rows := p.rows(); len(rows) != 19 {
+		t.Errorf("%d rows: %v", len(rows), rows)
+	}
+	for _, kind := range kinds {
+		if counts, err := n.Inbox.Counts(t.Context(), kind, "u2"); err != nil || counts.Unread != 1 {
+			t.Errorf("%s: %+v, %v", kind, counts, err)
+		}
+	}
+}
+
+// What is no event, and an event of another form.
+func TestIntake(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	n := p.start(&pigeon{})
+	for i, bad := range []string{"", "{", `{"event_id":"x"}`, `[1]`, `{"event_id":5,"event_type":"X","aggregate_type":"Y"}`} {
+		if _, err := p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad)); err != nil {
+			t.Fatal(err)
+		}
+		p.until("refused: "+bad, func() bool { return n.Stats().Refused == int64(i+1) })
+	}
+	p.publish(event("nobody", "NO_RULE"))
+	p.until("ignored", func() bool { return n.Stats().Ignored == 1 })
+	foreign := contracts.CloudEvent{
+		ID: "42", Source: "/shop", Type: "FOR_ALL", Extensions: map[string]string{"recipienttype": "ADMIN", "userid": "root"},
+		Data: []byte(`{"anything":true}`),
+	}
+	msg, err := foreign.Msg("events.SHOP.sold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
+	}
+	p.settled(2)
+	item, err := n.Inbox.Get(t.Context(), contracts.RecipientAdmin, "root", "/shop|42")
+	if err != nil || string(item.Payload) != `{"anything":true}` {
+		t.Errorf("%+v: %v", item, err)
+	}
+	p.until("dead letters", func() bool { return len(p.letters()) == 5 })
+}

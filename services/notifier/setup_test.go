@@ -1,0 +1,271 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
+const patience = time.Minute
+
+// pigeon is a channel that counts what it was given, by message id. By default it takes everything.
+type pigeon struct {
+	name string
+	send func(ctx context.Context, m channel.Message) (channel.Receipt, error)
+
+	mu   sync.Mutex
+	sent map[string][]channel.Message
+}
+
+func (p *pigeon) Name() string {
+	if p.name == "" {
+		return "pigeon"
+	}
+	return p.name
+}
+
+func (p *pigeon) Send(ctx context.Context, m channel.Message) (channel.Receipt, error) {
+	p.mu.Lock()
+	if p.sent == nil {
+		p.sent = map[string][]channel.Message{}
+	}
+	p.sent[m.ID] = append(p.sent[m.ID], m)
+	p.mu.Unlock()
+	if p.send != nil {
+		return p.send(ctx, m)
+	}
+	return channel.Receipt{ID: "p-" + m.ID}, nil
+}
+
+// counts are how many different messages there were, and how many calls.
+func (p *pigeon) counts() (messages, calls int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, all := range p.sent {
+		calls += len(all)
+	}
+	return len(p.sent), calls
+}
+
+const testRules = `
+version: 1
+events:
+  RESERVATION_REQUESTED:
+    RESTAURANT_USER: {channels: [inapp, pigeon], category: reservations, template: reservation.requested}
+    CUSTOMER: {scope: user, channels: [inapp]}
+  FOR_ALL:
+    RESTAURANT_USER: {scope: all, channels: [inapp]}
+    CUSTOMER: {scope: all, channels: [inapp]}
+    AGENCY_USER: {scope: all, channels: [inapp]}
+    ADMIN: {scope: all, channels: [inapp, pigeon]}
+  URGENT:
+    RESTAURANT_USER: {channels: [inapp, pigeon], category: reservations, priority: critical}
+`
+
+func writeRules(t testing.TB, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// place is a server with everything declared on it, and a client of its own.
+type place struct {
+	*testing.T
+
+	js  jetstream.JetStream
+	nc  *nats.Conn
+	srv *natsrun.Server
+}
+
+func newPlace(t *testing.T, srv *natsrun.Server) *place {
+	t.Helper()
+	nc, js := natstest.Connect(t, srv)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return &place{T: t, js: js, nc: nc, srv: srv}
+}
+
+// start starts a notifier, which the test's end stops.
+func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
+	p.Helper()
+	nc, _ := natstest.Connect(p.T, p.srv)
+	cfg := Config{
+		Channels: []Channel{{Channel: pigeons}}, CreateAssets: true, MaxBytes: 2 << 30,
+		Listen: "-", Logger: slog.New(slog.DiscardHandler), Rules: writeRules(p.T, testRules),
+	}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+	n, err := Start(p.Context(), nc, cfg)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			p.Errorf("stop: %v", err)
+		}
+	})
+	return n
+}
+
+// directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
+func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
+	p.Helper()
+	d, err := recipient.OpenDirectory(p.Context(), p.js)
+	if err != nil {
+		p.Fatal(err)
+	}
+	for _, r := range users {
+		if err := d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}); err != nil {
+			p.Fatal(err)
+		}
+	}
+	return d
+}
+
+func users(kind contracts.RecipientType, n int) []contracts.Recipient {
+	list := make([]contracts.Recipient, n)
+	for i := range list {
+		list[i] = contracts.Recipient{RecipientType: kind, UserID: fmt.Sprintf("u%d", i)}
+	}
+	return list
+}
+
+func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
+	e := contracts.Event{
+		EventID: id, EventType: kind, AggregateType: "RESTAURANT", RestaurantID: json.RawMessage("5"), Payload: json.RawMessage(`{"guests":4}`),
+	}
+	for _, m := range mutate {
+		m(&e)
+	}
+	return e
+}
+
+// publish publishes an event, without a message id: the stream's window is not what is tested.
+func (p *place) publish(e contracts.Event) {
+	p.Helper()
+	data, err := contracts.Encode(e)
+	if err != nil {
+		p.Fatal(err)
+	}
+	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if _, err := p.js.Publish(p.Context(), subject, data); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// until waits for a condition, which is asked for again after each message of the streams and buckets.
+func (p *place) until(what string, met func() bool) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	for !met() {
+		timer := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			p.Fatalf("%s: not in %s", what, patience)
+		}
+	}
+}
+
+// rows are the subjects of all rows that there are, and how often each was stored.
+func (p *place) rows() map[string]uint64 {
+	p.Helper()
+	stream, err := p.js.Stream(p.Context(), contracts.StreamNotifications)
+	if err != nil {
+		p.Fatal(err)
+	}
+	info, err := stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// settled waits until n rows of all events have ended.
+func (p *place) settled(n int) map[string]*ledger.Delivery {
+	p.Helper()
+	var all map[string]*ledger.Delivery
+	p.until(fmt.Sprintf("%d rows settled", n), func() bool {
+		all = p.deliveries()
+		ended := 0
+		for _, d := range all {
+			if d.State.Ended() {
+				ended++
+			}
+		}
+		return ended >= n
+	})
+	return all
+}
+
+// deliveries are the records of all rows, by key.
+func (p *place) deliveries() map[string]*ledger.Delivery {
+	p.Helper()
+	book, err := ledger.Open(p.Context(), p.js)
+	if err != nil {
+		p.Fatal(err)
+	}
+	all := map[string]*ledger.Delivery{}
+	for subject := range p.rows() {
+		tokens := strings.Split(subject, ".")
+		key := strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, ".")
+		if all[key], err = book.Get(p.Context(), key); err != nil && !errors.Is(err, record.ErrNotFound) {
+			p.Fatal(err)
+		}
+	}
+	return all
+}
+
+// letters returns the dead letters.
+func (p *place) letters() []contracts.DeadLetter {
+	p.Helper()
+	stream, err := p.js.Stream(p.Context(), contracts.StreamDead)
+	if err != nil {
+		p.Fatal(err)
+	}
+	info, err := stream.Info(p.Context())
+	if err != nil {
+		p.Fatal(err)
+	}
+	var letters []contracts.DeadLetter
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+		msg, err := stream.GetMsg(p.Context(), sequence)
+		if err != nil {
+			continue
+		}
+		if letter, err := contracts.DecodeDeadLetter(msg.Data); err == nil && letter.Subject != "" {
+			letters = append(letters, letter)
+		}
+	}
+	return letters
+}

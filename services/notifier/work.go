@@ -1,0 +1,219 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+const (
+	// expansions is how many plans are expanded at a time: each keeps hundreds of rows under way.
+	expansions = 4
+
+	// planTimeout bounds one try to find and to write down whom an event concerns; expandTimeout one to store the rows.
+	planTimeout   = 10 * time.Minute
+	expandTimeout = 30 * time.Minute
+
+	// attempts is how often a plan, and an expansion, is tried. Their failures are those of the store and of the source
+	// of recipients, and pass.
+	attempts = 50
+)
+
+// undecoded is a message that its handler reads, because that needs the subject too.
+type undecoded struct{}
+
+func leave(nats.Header, []byte, any) error { return nil }
+
+func planPolicy() worker.Policy {
+	return worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Minute), Decode: leave, MaxAttempts: attempts, Timeout: planTimeout}
+}
+
+func expandPolicy() worker.Policy {
+	return worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Minute), Decode: leave, MaxAttempts: attempts, Timeout: expandTimeout}
+}
+
+// planEvent is the worker of events.
+func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) error {
+	event, err := desk.Read(job.Subject, job.Header, job.Data)
+	if err != nil {
+		n.counters.refused.Add(1)
+		return worker.Cancel(err)
+	}
+	outcome, err := n.planner.Plan(ctx, event)
+	if err != nil {
+		return n.planFailed(ctx, err)
+	}
+	switch outcome {
+	case plan.Planned:
+		n.counters.planned.Add(1)
+	case plan.Duplicate:
+		n.counters.duplicates.Add(1)
+		n.cfg.Logger.DebugContext(ctx, "notifier: event already processed, skipping", "event_id", event.EventID)
+	case plan.Ignored:
+		n.counters.ignored.Add(1)
+		n.cfg.Logger.DebugContext(ctx, "notifier: no rule is for the event", "event_id", event.EventID, "event_type", event.EventType)
+	}
+	return nil
+}
+
+// planFailed says whether an event that could not be planned is tried again.
+func (n *Notifier) planFailed(_ context.Context, err error) error {
+	source, ok := errors.AsType[*recipient.Error](err)
+	switch {
+	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
+		n.counters.refused.Add(1)
+		return worker.Cancel(err)
+	case ok && source.RetryAfter > 0:
+		return worker.Retry(source.RetryAfter, err)
+	}
+	return err
+}
+
+// expandPlan is the worker of plans.
+func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) error {
+	p, err := plan.Decode(job.Data)
+	if err != nil {
+		return worker.Cancel(err)
+	}
+	stored, err := n.expander.Expand(ctx, p)
+	n.counters.rows.Add(int64(stored.New))
+	n.counters.repeated.Add(int64(stored.Old))
+	return err
+}
+
+// payload returns the payload of an event, from its plan.
+func (n *Notifier) payload(ctx context.Context, eventID string) (json.RawMessage, error) {
+	if payload, ok := n.payloads.get(eventID); ok {
+		return payload, nil
+	}
+	p, err := n.reader.Get(ctx, eventID)
+	if err != nil {
+		return nil, err
+	}
+	n.payloads.put(eventID, p.Payload)
+	return p.Payload, nil
+}
+
+// maxPayloads is how many payloads are kept at hand: the rows of one event come together.
+const maxPayloads = 16
+
+// payloads are those of the events whose rows came last.
+type payloads struct {
+	mu    sync.Mutex
+	order []string
+	byID  map[string]json.RawMessage
+}
+
+func (c *payloads) get(eventID string) (json.RawMessage, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	payload, ok := c.byID[eventID]
+	return payload, ok
+}
+
+func (c *payloads) put(eventID string, payload json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = map[string]json.RawMessage{}
+	}
+	if _, ok := c.byID[eventID]; ok {
+		return
+	}
+	if len(c.order) == maxPayloads {
+		delete(c.byID, c.order[0])
+		c.order = c.order[1:]
+	}
+	c.order = append(c.order, eventID)
+	c.byID[eventID] = payload
+}
+
+type counters struct{ duplicates, ignored, planned, refused, repeated, rows atomic.Int64 }
+
+// Stats is what a notifier has done since it started.
+type Stats struct {
+	// Duplicates is how many events had a plan already.
+	Duplicates int64 `json:"duplicates"`
+
+	// Ignored is how many events no rule is for.
+	Ignored int64 `json:"ignored"`
+
+	// Planned is how many events got their plan here.
+	Planned int64 `json:"planned"`
+
+	// Refused is how many events went to the dead letters.
+	Refused int64 `json:"refused"`
+
+	// Repeated is how many rows were there already when they were to be stored.
+	Repeated int64 `json:"repeated"`
+
+	// Rows is how many rows were stored.
+	Rows int64 `json:"rows"`
+
+	// States is how often rows came into each state.
+	States map[string]int64 `json:"states"`
+}
+
+// Stats returns what the notifier has done since it started.
+func (n *Notifier) Stats() Stats {
+	stats := Stats{
+		Duplicates: n.counters.duplicates.Load(), Ignored: n.counters.ignored.Load(), Planned: n.counters.planned.Load(),
+		Refused: n.counters.refused.Load(), Repeated: n.counters.repeated.Load(), Rows: n.counters.rows.Load(),
+		States: map[string]int64{},
+	}
+	for _, s := range n.senders {
+		for state, times := range s.States() {
+			stats.States[string(state)] += times
+		}
+	}
+	return stats
+}
+
+// State is where a row stands, see [Delivery].
+type State = ledger.State
+
+// Delivery is what became of one row: its state, why it has it, and every attempt to send it.
+type Delivery = ledger.Delivery
+
+// Accepted is what became of an event that was told.
+type Accepted = desk.Accepted
+
+// Event is what is known of one.
+type Event = desk.Event
+
+// Notification is one row: one event, one user, one channel, and what became of it.
+type Notification = desk.Notification
+
+// Query selects notifications.
+type Query = desk.Query
+
+// Page is a part of what a query selects.
+type Page = desk.Page
+
+// Publish takes an event in without a network in between: it is in the stream when this returns. Another event under an
+// id that is known is an error.
+func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
+	return n.desk.Publish(ctx, e)
+}
+
+// Event returns what is known of an event.
+func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
+	return n.desk.Event(ctx, eventID)
+}
+
+// Notifications returns rows by event, by user, or by state, in pages.
+func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
+	return n.desk.Notifications(ctx, q)
+}
