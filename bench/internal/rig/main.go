@@ -1,0 +1,96 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"runtime/pprof"
+	"syscall"
+)
+
+// Options are the flags that every benchmark of this kind takes.
+type Options struct {
+	CPUProfile string
+	JSON       bool
+	Only       *regexp.Regexp // matches row/contestant
+	Rounds     int
+	Scale      float64 // of the operations of every row
+}
+
+// Main is a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON.
+func Main(
+	name string, register func(*flag.FlagSet), measure func(ctx context.Context, out io.Writer, o Options) (any, error),
+) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, name, register, measure); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+func parse(name string, register func(*flag.FlagSet)) (Options, error) {
+	var o Options
+	var only string
+	var short bool
+	flags := flag.NewFlagSet(name, flag.ExitOnError)
+	flags.IntVar(&o.Rounds, "rounds", 3, "how often every row is run, `N` rounds of them all")
+	flags.Float64Var(&o.Scale, "scale", 1, "multiply the operations of every row by `X`")
+	flags.BoolVar(&short, "short", false, "one round of a quarter of the operations")
+	flags.StringVar(&only, "only", "", "run what matches `REGEXP` of row/contestant, such as ^wake/ or /r1$")
+	flags.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile of the clients to `FILE`")
+	flags.BoolVar(&o.JSON, "json", false, "end with one line of JSON")
+	if register != nil {
+		register(flags)
+	}
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return o, fmt.Errorf("parse flags: %w", err)
+	}
+	if short {
+		o.Rounds, o.Scale = 1, o.Scale/4
+	}
+	if o.Rounds < 1 || o.Scale <= 0 {
+		return o, fmt.Errorf("--rounds %d --scale %g: want more than 0", o.Rounds, o.Scale)
+	}
+	var err error
+	if o.Only, err = regexp.Compile(only); err != nil {
+		return o, fmt.Errorf("--only: %w", err)
+	}
+	return o, nil
+}
+
+func run(
+	ctx context.Context, name string, register func(*flag.FlagSet),
+	measure func(context.Context, io.Writer, Options) (any, error),
+) error {
+	o, err := parse(name, register)
+	if err != nil {
+		return err
+	}
+	if o.CPUProfile != "" {
+		f, err := os.Create(o.CPUProfile)
+		if err != nil {
+			return fmt.Errorf("--cpuprofile: %w", err)
+		}
+		defer f.Close() //nolint:errcheck // what was written of it is better than nothing
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return fmt.Errorf("--cpuprofile: %w", err)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	result, err := measure(ctx, os.Stdout, o)
+	if err != nil || !o.JSON {
+		return err
+	}
+	line, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	_, err = fmt.Printf("%s\n", line)
+	return err
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package rig
+
+import (
+	"syscall"
+	"time"
+)
+
+func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+// processorTime is unknown here: servers count as nothing.
+func processorTime(int) time.Duration { return 0 }
+
+// ResidentBytes is unknown here.
+func ResidentBytes(int) int64 { return 0 }

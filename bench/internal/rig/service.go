@@ -1,0 +1,172 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Service is what contestants run on: one process, or three.
+type Service struct {
+	Address string
+
+	processes []*Process
+	quit      os.Signal // what ends it, for one that does not end with its input
+}
+
+// Stop ends it, and waits until it has.
+func (s *Service) Stop() {
+	for _, p := range s.processes {
+		_ = p.In.Close() //nolint:errcheck // it is gone already
+	}
+	for _, p := range s.processes {
+		if s.quit != nil {
+			_ = p.cmd.Process.Signal(s.quit) //nolint:errcheck // it is gone already
+		}
+		p.End()
+	}
+}
+
+// ProcessorTime is what its processes have spent.
+func (s *Service) ProcessorTime() (sum time.Duration) {
+	for _, p := range s.processes {
+		sum += processorTime(p.cmd.Process.Pid)
+	}
+	return sum
+}
+
+// ResidentBytes is the memory of its processes.
+func (s *Service) ResidentBytes() (sum int64) {
+	for _, p := range s.processes {
+		sum += ResidentBytes(p.cmd.Process.Pid)
+	}
+	return sum
+}
+
+// ports returns n free ports.
+func ports(n int) ([]int, error) {
+	free := make([]int, n)
+	for i := range free {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()                        //nolint:errcheck // held until all are found
+		free[i] = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is TCP
+	}
+	return free, nil
+}
+
+// StartNATS starts one server, or several that are a cluster, as deployed or syncing before every acknowledgement.
+func StartNATS(ctx context.Context, dir string, n int, always bool) (_ *Service, err error) {
+	free, err := ports(2 * n)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{}
+	defer func() {
+		if err != nil {
+			s.Stop()
+		}
+	}()
+	var routes, clients []string
+	for i := range n {
+		clients = append(clients, fmt.Sprintf("nats://127.0.0.1:%d", free[2*i]))
+		routes = append(routes, fmt.Sprintf("nats-route://127.0.0.1:%d", free[2*i+1]))
+	}
+	for i := range n {
+		one := node{Name: fmt.Sprintf("n%d", i+1), Dir: filepath.Join(dir, fmt.Sprintf("n%d", i+1)), Port: free[2*i], Always: always}
+		if n > 1 {
+			one.Route, one.Routes = free[2*i+1], routes
+		}
+		p, err := StartTask(nodeEnv, one)
+		if err != nil {
+			return nil, err
+		}
+		s.processes = append(s.processes, p)
+	}
+	for _, p := range s.processes {
+		if _, err := p.Line(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.Address = strings.Join(clients, ",")
+	return s, nil
+}
+
+// StartRedis starts a Redis that keeps on disk what args say, nothing without.
+func StartRedis(ctx context.Context, dir string, args ...string) (*Service, error) {
+	path, err := find("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	free, err := ports(1)
+	if err != nil {
+		return nil, err
+	}
+	args = append([]string{
+		"--port", fmt.Sprint(free[0]), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--maxclients", "20000",
+	}, args...)
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // ended by its owner
+	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), os.Kill)
+}
+
+// StartEtcd starts an etcd.
+func StartEtcd(ctx context.Context, dir string) (*Service, error) {
+	path, err := find("etcd")
+	if err != nil {
+		return nil, err
+	}
+	free, err := ports(2)
+	if err != nil {
+		return nil, err
+	}
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", free[0]), fmt.Sprintf("http://127.0.0.1:%d", free[1])
+	cmd := exec.Command(path, "--name", "bench", "--data-dir", dir, "--listen-client-urls", client, //nolint:gosec,noctx // ended by its owner
+		"--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "bench="+peer, "--log-level", "error")
+	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH="+runtime.GOARCH) // else it refuses some
+	return startForeign(ctx, cmd, fmt.Sprintf("127.0.0.1:%d", free[0]), os.Kill)
+}
+
+// startForeign starts a server that does not say when it is ready, nor ends with its input.
+func startForeign(ctx context.Context, cmd *exec.Cmd, address string, quit os.Signal) (*Service, error) {
+	return startForeignAs(ctx, cmd, address, quit, childAttributes())
+}
+
+func startForeignAs(
+	ctx context.Context, cmd *exec.Cmd, address string, quit os.Signal, attributes *syscall.SysProcAttr,
+) (*Service, error) {
+	cmd.SysProcAttr = attributes
+	p, err := StartProcess(cmd)
+	if err != nil {
+		return nil, err
+	}
+	go io.Copy(io.Discard, p.lines) //nolint:errcheck // until it ends
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "tcp", address)
+		if err == nil {
+			return &Service{Address: address, quit: quit, processes: []*Process{p}}, conn.Close()
+		}
+		select {
+		case <-p.done:
+			return nil, fmt.Errorf("%s ended: %s", cmd.Path, p.said)
+		case <-ctx.Done():
+			p.Kill()
+			return nil, errors.Join(fmt.Errorf("%s does not listen: %w: %s", cmd.Path, ctx.Err(), p.said), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package rig
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Report is the last line under --json. Beside its fields it has one for each contestant that is ours.
+type Report struct {
+	OK       bool                             `json:"ok"` // everything ran; says nothing of the targets
+	Failures []string                         `json:"failures,omitempty"`
+	Rounds   int                              `json:"rounds"`
+	Scale    float64                          `json:"scale"`
+	Go       string                           `json:"go"`
+	CPUs     int                              `json:"cpus"`
+	Load     string                           `json:"load,omitempty"` // of the machine, before: averages over 1, 5 and 15 minutes
+	Classes  map[string]string                `json:"classes,omitempty"`
+	Peers    map[string]map[string]float64    `json:"peers"`
+	Skipped  map[string]string                `json:"skipped,omitempty"` // who did not take part, and why
+	Targets  []Verdict                        `json:"targets"`
+	Spreads  map[string]map[string][2]float64 `json:"spreads"` // the least and the greatest
+
+	Ours map[string]map[string]float64 `json:"-"` // of each the median of every figure
+}
+
+// MarshalJSON implements json.Marshaler.
+func (r Report) MarshalJSON() ([]byte, error) {
+	type plain Report
+	data, err := json.Marshal(plain(r))
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]any{}
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for who, figures := range r.Ours {
+		all[who] = figures
+	}
+	return json.Marshal(all)
+}
+
+// Target is what is aimed at.
+type Target struct {
+	On     string  `json:"on"`
+	Figure string  `json:"figure"`
+	Kind   string  `json:"kind"` // AtMost or AtLeast
+	Goal   float64 `json:"goal"`
+}
+
+// Kinds of targets.
+const (
+	AtLeast = "at least"
+	AtMost  = "at most"
+)
+
+// Verdict is a target, and what it came to.
+type Verdict struct {
+	Target
+
+	Is  float64 `json:"is"`
+	Met bool    `json:"met"`
+}
+
+// NewReport sums up what was measured. A contestant is ours when its name starts with r1 or r3.
+func NewReport(s *Stand, got Results, o Options, load string, targets []Target) Report {
+	r := Report{
+		OK: len(s.Failures) == 0, Failures: s.Failures, Rounds: o.Rounds, Scale: o.Scale,
+		Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Load: load, Skipped: s.Skipped,
+		Peers: map[string]map[string]float64{}, Ours: map[string]map[string]float64{},
+	}
+	medians, spreads := got.Medians()
+	r.Spreads = spreads
+	for who, all := range medians {
+		if strings.HasPrefix(who, "r1") || strings.HasPrefix(who, "r3") {
+			r.Ours[who] = all
+		} else {
+			r.Peers[who] = all
+		}
+	}
+	for _, t := range targets {
+		if is, ok := medians[t.On][t.Figure]; ok {
+			r.Targets = append(r.Targets, Verdict{t, is, t.Kind == AtLeast && is >= t.Goal || t.Kind == AtMost && is <= t.Goal})
+		}
+	}
+	return r
+}
+
+// Head writes who takes part in what.
+func (p *Printer) Head(what string, s *Stand, who []Entry, o Options, load string) {
+	p.Line("%s over TCP on the loopback; clients in one process, every server in one of its own; %d CPUs, %s.",
+		what, runtime.GOMAXPROCS(0), runtime.Version())
+	p.Line("Rounds: %d, operations × %g, stores in %s.", o.Rounds, o.Scale, os.TempDir())
+	if load != "" {
+		p.Line("Load of the machine before: %s.", load)
+	}
+	p.Line("")
+	width := 0
+	for _, one := range who {
+		width = max(width, len(one.Name))
+	}
+	for _, one := range who {
+		p.Line("  %-*s  %s", width, one.Name, one.Note)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Skipped)) {
+		p.Line("  %-*s  skipped: %s", width, name, s.Skipped[name])
+	}
+}
+
+// Foot writes what became of the targets, and what went wrong.
+func (p *Printer) Foot(r Report) {
+	p.Line("")
+	for _, v := range r.Targets {
+		result := "met"
+		if !v.Met {
+			result = "MISSED"
+		}
+		p.Line("Target on %-8s %-26s %8s %6g: %9.2f, %s.", v.On, v.Figure, v.Kind, v.Goal, v.Is, result)
+	}
+	for _, failure := range r.Failures {
+		p.Line("FAILED: %s", failure)
+	}
+}

@@ -1,0 +1,34 @@
+//go:build unix
+
+package rig
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// actAs makes a process that of another user, who gets the folders.
+func actAs(attributes *syscall.SysProcAttr, name string, folders ...string) error {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return fmt.Errorf("%w: user %s, and Postgres does not run as root", ErrMissing, name)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return fmt.Errorf("user %s: %w", name, err)
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return fmt.Errorf("user %s: %w", name, err)
+	}
+	for _, folder := range folders {
+		if err := os.Chown(folder, uid, gid); err != nil {
+			return fmt.Errorf("hand over a folder: %w", err)
+		}
+	}
+	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} //nolint:gosec // they are such
+	return nil
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// contestant is one system on one kind of server.
+type contestant struct {
+	name    string  // in tables, in JSON and for --only
+	service string  // what it runs on
+	class   string  // how durable a job is once its insert was answered
+	note    string  // how it is set
+	raw     string  // who does the same with nats.go alone
+	weight  float64 // of the operations: one that syncs each job is given fewer
+	open    func(ctx context.Context, s settings) (*client, error)
+
+	// lease is how long the system waits for a sign of life of a worker, as it is set here. One without it is not
+	// asked to restart a job: it would take an hour.
+	lease time.Duration
+}
+
+// settings are what a client needs to know, here and in a process of its own.
+type settings struct {
+	Address string
+	Queue   string // of this run alone
+	Old     bool   // the queue is there
+}
+
+// handler is what a job does.
+type handler func(ctx context.Context, id string) error
+
+// client is what a process has of a contestant, with connections of its own. What it does not offer is nil.
+type client struct {
+	// insert inserts a unique job, and says when it was a duplicate.
+	insert func(ctx context.Context, id string) (duplicate bool, err error)
+
+	// work works jobs in so many slots, until stop.
+	work func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// recorded is how many jobs the system has recorded as completed.
+	recorded func(ctx context.Context) (int, error)
+
+	// steps works jobs of five durable steps that do nothing.
+	steps func(ctx context.Context, slots int, handle handler) (stop func() error, err error)
+
+	// queue puts n jobs from the given on into the queue, which are nobody's to work here.
+	queue func(ctx context.Context, from, n int) error
+
+	// close ends the client and removes the queue.
+	close func()
+}
+
+const (
+	producers = 32
+	slots     = 100
+	fiveSteps = 5
+)

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// payload is what every job carries.
+const payload = `{"n":1}`
+
+// broker is what every contestant on NATS has: a connection to insert, one to work, and a stream.
+type broker struct {
+	insert, work     jetstream.JetStream
+	insertC, workC   *nats.Conn
+	stream, replicas string
+	done             atomic.Int64 // completed, as the server has confirmed
+
+	before func(ctx context.Context, job jetstream.Msg, id string) error // an acknowledgement, if not nil
+}
+
+func openBroker(ctx context.Context, s settings) (*broker, error) {
+	b := &broker{stream: s.Queue}
+	var err error
+	for _, c := range []struct {
+		conn *(*nats.Conn)
+		js   *jetstream.JetStream
+	}{{&b.insertC, &b.insert}, {&b.workC, &b.work}} {
+		if *c.conn, err = nats.Connect(s.Address, nats.MaxReconnects(-1)); err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		if *c.js, err = jetstream.New(*c.conn); err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+	}
+	if s.Old {
+		return b, nil
+	}
+	cfg := worker.StreamConfig(s.Queue, s.Queue+".>") // the same for all
+	cfg.Replicas = strings.Count(s.Address, ",") + 1
+	for { // a cluster that has just started takes a while
+		try, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_, err := b.insert.CreateStream(try, cfg)
+		cancel()
+		if err == nil {
+			return b, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (b *broker) recorded(context.Context) (int, error) { return int(b.done.Load()), nil }
+
+func (b *broker) subject(id string) string { return b.stream + ".noop." + id }
+
+// left is how many messages the stream has.
+func (b *broker) left(ctx context.Context) (int, error) {
+	s, err := b.insert.Stream(ctx, b.stream)
+	if err != nil {
+		return 0, err
+	}
+	return int(s.CachedInfo().State.Msgs), nil //nolint:gosec // small
+}
+
+// queue publishes jobs ahead of their answers.
+func (b *broker) queue(ctx context.Context, from, n int) error {
+	for i := from; i < from+n; i++ {
+		if _, err := b.insert.PublishAsync(fmt.Sprintf("%s.bulk.%d", b.stream, i), []byte(payload),
+			jetstream.WithStallWait(time.Minute)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-b.insert.PublishAsyncComplete():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *broker) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_ = b.insert.DeleteStream(ctx, b.stream) //nolint:errcheck // the server ends soon
+	b.insertC.Close()
+	b.workC.Close()
+}
+
+// openRaw is what nats.go alone needs for the same.
+func openRaw(ctx context.Context, s settings) (*client, error) {
+	b, err := openBroker(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return b.raw(s), nil
+}
+
+func (b *broker) raw(s settings) *client {
+	return &client{
+		insert: func(ctx context.Context, id string) (bool, error) {
+			ack, err := b.insert.Publish(ctx, b.subject(id), []byte(payload), jetstream.WithMsgID(id))
+			return err == nil && ack.Duplicate, err
+		},
+		work:     b.consume,
+		recorded: b.recorded,
+		steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+			steps := "STEPS" + b.stream
+			_, err := b.work.CreateStream(ctx, jetstream.StreamConfig{
+				Name: steps, Subjects: []string{steps + ".>"}, MaxMsgsPerSubject: 1, Replicas: strings.Count(s.Address, ",") + 1,
+			})
+			if err != nil {
+				return nil, err
+			}
+			stop, err := b.consume(ctx, slots, func(ctx context.Context, id string) error {
+				var last uint64
+				for range fiveSteps {
+					ack, err := b.work.Publish(ctx, steps+"."+id, []byte(payload), jetstream.WithExpectLastSequencePerSubject(last))
+					if err != nil {
+						return err
+					}
+					last = ack.Sequence
+				}
+				return handle(ctx, id)
+			})
+			return func() error { return errors.Join(stop(), b.work.DeleteStream(context.WithoutCancel(ctx), steps)) }, err
+		},
+		queue: b.queue,
+		close: b.close,
+	}
+}
+
+// openRawKeyed is openRaw with the writes and checks that a keyed job of pkg/worker takes. It waits for none that others
+// have under way, keeps no job whose record is refused, and so on: it is what those writes cost, no more.
+func openRawKeyed(ctx context.Context, s settings) (*client, error) {
+	b, err := openBroker(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c := b.raw(s)
+	c.steps, c.queue = nil, nil
+	c.insert = func(ctx context.Context, id string) (bool, error) {
+		msg := b.keyed(b.subject(id), id, 0)
+		msg.Data = []byte(payload)
+		msg.Header.Set(jetstream.MsgIDHeader, rand.Text()) // of this try alone
+		_, err := b.insert.PublishMsg(ctx, msg)
+		if isConflict(err) {
+			return true, nil
+		}
+		return false, err
+	}
+	b.before = func(ctx context.Context, job jetstream.Msg, id string) error {
+		meta, err := job.Metadata()
+		if err != nil {
+			return err
+		}
+		record := b.keyed(b.stream+"-done.noop."+id, id, meta.Sequence.Stream)
+		record.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+		record.Header.Set(jetstream.MsgTTLHeader, keep.String())
+		if _, err = b.work.PublishMsg(ctx, record); isConflict(err) {
+			return nil // with replicas the leader of the stream may not have the job yet
+		}
+		return err
+	}
+	return c, nil
+}
+
+// keyed is a write that the server takes only at the given revision of its key.
+func (b *broker) keyed(subject, id string, revision uint64) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Header.Set(jetstream.ExpectedStreamHeader, b.stream)
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(revision, 10))
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, "*.noop."+id)
+	return msg
+}
+
+func isConflict(err error) bool {
+	var refusal *jetstream.APIError
+	const busy = 10164
+	return errors.As(err, &refusal) && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == busy)
+}
+
+func (b *broker) consume(ctx context.Context, slots int, handle handler) (func() error, error) {
+	consumer, err := b.work.CreateOrUpdateConsumer(ctx, b.stream, jetstream.ConsumerConfig{
+		Durable: "raw", AckWait: ackWait, MaxAckPending: -1, FilterSubject: b.stream + ".noop.>",
+	})
+	if err != nil {
+		return nil, err
+	}
+	jobs := make(chan jetstream.Msg)
+	var all sync.WaitGroup
+	for range slots {
+		all.Go(func() {
+			for msg := range jobs {
+				id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
+				err := handle(ctx, id)
+				if err == nil && b.before != nil {
+					err = b.before(context.WithoutCancel(ctx), msg, id)
+				}
+				if err == nil && msg.DoubleAck(context.WithoutCancel(ctx)) == nil {
+					b.done.Add(1)
+				}
+			}
+		})
+	}
+	consuming, err := consumer.Consume(func(msg jetstream.Msg) { jobs <- msg }, jetstream.PullMaxMessages(slots))
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		consuming.Stop()
+		<-consuming.Closed()
+		close(jobs)
+		all.Wait()
+		return nil
+	}, nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/step"
+)
+
+// keep is for how long a job is unique after it was completed, where that is recorded.
+const keep = 10 * time.Minute
+
+// openOurs is pkg/worker. A keyed job is unique by its key, decided by the server in one write, and leaves a record.
+func openOurs(keyed bool) func(context.Context, settings) (*client, error) {
+	return func(ctx context.Context, s settings) (*client, error) {
+		b, err := openBroker(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		inserter, err := worker.NewClient(b.insert, worker.ClientConfig{Stream: b.stream})
+		if err != nil {
+			return nil, err
+		}
+		c := &client{
+			insert: func(ctx context.Context, id string) (bool, error) {
+				job := worker.NewJob{Args: []byte(payload), ID: id, Subject: b.subject(id)}
+				if keyed {
+					job.Unique = &worker.Unique{Keep: keep}
+				}
+				receipt, err := inserter.Insert(ctx, job)
+				return receipt.Duplicate, err
+			},
+			work: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error { return handle(ctx, job.ID) })
+			},
+			recorded: b.recorded,
+			steps: func(ctx context.Context, slots int, handle handler) (func() error, error) {
+				return b.run(ctx, slots, func(ctx context.Context, job *worker.Job[map[string]int]) error {
+					for _, name := range []string{"one", "two", "three", "four", "five"} {
+						if err := step.Do(ctx, job, name, func(context.Context) error { return nil }); err != nil {
+							return err
+						}
+					}
+					return handle(ctx, job.ID)
+				})
+			},
+			queue: b.queue,
+			close: b.close,
+		}
+		return c, prepareBucket(ctx, b, s)
+	}
+}
+
+// prepareBucket makes the worker's bucket, which AutoCreate would make for one server.
+func prepareBucket(ctx context.Context, b *broker, s settings) error {
+	if s.Old {
+		return nil
+	}
+	_, err := b.insert.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: "KV_jobs", Subjects: []string{"$KV.jobs.>"}, MaxMsgsPerSubject: 1, Replicas: strings.Count(s.Address, ",") + 1,
+		AllowDirect: true, AllowMsgTTL: true, AllowRollup: true, DenyDelete: true, Discard: jetstream.DiscardNew,
+	})
+	return err
+}
+
+func (b *broker) run(ctx context.Context, slots int, h worker.Handler[map[string]int]) (func() error, error) {
+	ready := make(chan struct{}, 1)
+	w, err := worker.New(b.work, worker.Config{
+		AckWait: ackWait, AutoCreate: true, Concurrency: slots, Consumer: "ours", Logger: slog.New(slog.DiscardHandler), Stream: b.stream,
+		Hooks: worker.Hooks{
+			Ready: func(is bool, _ error) {
+				select {
+				case ready <- struct{}{}:
+				default:
+				}
+			},
+			Settled: func(s worker.Settlement) {
+				if s.Outcome == worker.OutcomeCompleted {
+					b.done.Add(1)
+				}
+			},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := worker.Handle(w, b.stream+".noop.>", worker.Policy{}, h); err != nil {
+		return nil, err
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(run) }()
+	select {
+	case <-ready:
+	case err := <-done:
+		cancel()
+		return nil, err
+	case <-ctx.Done():
+		cancel()
+		return nil, ctx.Err()
+	}
+	return func() error { cancel(); return <-done }, nil
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+// Operations of a row at weight 1 and scale 1.
+const (
+	allJobs   = 20_000
+	startJobs = 1_000
+	stepJobs  = 5_000
+	probes    = 300
+	rate      = 200 // a second
+)
+
+// ledger counts how often each job ran. It stands for the far side.
+type ledger struct {
+	all  chan struct{} // closed when every job has run
+	left atomic.Int64
+	runs []atomic.Int32
+}
+
+func newLedger(n int) *ledger {
+	l := &ledger{all: make(chan struct{}), runs: make([]atomic.Int32, n)}
+	l.left.Store(int64(n))
+	return l
+}
+
+func (l *ledger) ran(id string) error {
+	var i int
+	if _, err := fmt.Sscanf(id, "j%d", &i); err != nil || i >= len(l.runs) {
+		return fmt.Errorf("job %q is not one of ours", id)
+	}
+	if l.runs[i].Add(1) == 1 && l.left.Add(-1) == 0 {
+		close(l.all)
+	}
+	return nil
+}
+
+func name(i int) string { return fmt.Sprintf("j%d", i) }
+
+// count adds how many jobs ran more than once, and never.
+func (l *ledger) count(row string, f rig.Figures) {
+	double, lost := 0, 0
+	for i := range l.runs {
+		switch n := l.runs[i].Load(); {
+		case n == 0:
+			lost++
+		case n > 1:
+			double++
+		}
+	}
+	f[row+"_double"], f[row+"_lost"] = float64(double), float64(lost)
+}
+
+// insertAll has 32 producers insert jobs one at a time each, and those that again names once more.
+func insertAll(ctx context.Context, c *client, n int, again func(i int) bool) (told int, err error) {
+	var all sync.WaitGroup
+	var duplicates atomic.Int64
+	failed := make(chan error, producers)
+	work := make(chan int, n+n/5+1)
+	for i := range n {
+		work <- i
+		if j := i - 50; j >= 0 && again != nil && again(j) { // a little later, by whoever has time
+			work <- j
+		}
+	}
+	close(work)
+	for range producers {
+		all.Go(func() {
+			for i := range work {
+				duplicate, err := c.insert(ctx, name(i))
+				if err != nil {
+					failed <- fmt.Errorf("insert: %w", err)
+					return
+				}
+				if duplicate {
+					duplicates.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	return int(duplicates.Load()), <-failed
+}
+
+// finish waits until every job has run and the system has recorded as many as completed.
+func finish(ctx context.Context, c *client, l *ledger) error {
+	select {
+	case <-l.all:
+	case <-ctx.Done():
+		return fmt.Errorf("%d jobs did not run: %w", l.left.Load(), ctx.Err())
+	}
+	for {
+		n, err := c.recorded(ctx)
+		if err == nil && n >= len(l.runs) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d of %d jobs recorded: %w", n, len(l.runs), ctx.Err()), err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// flow inserts n jobs and works them at the same time.
+func (b *bench) flow(
+	ctx context.Context, row string, n int, again func(int) bool,
+	work func(*client) func(context.Context, int, handler) (func() error, error),
+) (f rig.Figures, taken time.Duration, told int, err error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	l := newLedger(n)
+	stop, err := work(c)(ctx, slots, func(_ context.Context, id string) error { return l.ran(id) })
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	f = rig.Figures{}
+	before := rig.WorkOf(b.service)
+	began := time.Now()
+	told, err = insertAll(ctx, c, n, again)
+	if err == nil {
+		err = finish(ctx, c, l)
+	}
+	taken = time.Since(began)
+	f.Since(row, b.service, before, n)
+	err = errors.Join(err, stop())
+	l.count(row, f)
+	return f, taken, told, err
+}
+
+func plain(c *client) func(context.Context, int, handler) (func() error, error) { return c.work }
+
+// spent turns the processor times of a row into what both sides took for a job.
+func spent(f rig.Figures, row, prefix string) {
+	client, server := f[row+"_client_cpu_us"], f[row+"_server_cpu_us"]
+	delete(f, row+"_client_cpu_us")
+	delete(f, row+"_server_cpu_us")
+	f[prefix+"cpu_us_per_job"], f[prefix+"server_cpu_us_per_job"] = client+server, server
+}
+
+func throughput(ctx context.Context, b *bench) (rig.Figures, error) {
+	n := b.n(allJobs)
+	f, taken, _, err := b.flow(ctx, "jobs", n, nil, plain)
+	if f == nil {
+		return nil, err
+	}
+	spent(f, "jobs", "")
+	f["jobs_per_s"] = float64(n) / taken.Seconds()
+	return f, err
+}
+
+func steps(ctx context.Context, b *bench) (rig.Figures, error) {
+	n := b.n(stepJobs)
+	f, taken, _, err := b.flow(ctx, "five_step", n, nil,
+		func(c *client) func(context.Context, int, handler) (func() error, error) { return c.steps })
+	if f == nil {
+		return nil, err
+	}
+	spent(f, "five_step", "five_step_")
+	f["five_step_jobs_per_s"] = float64(n) / taken.Seconds()
+	return f, err
+}
+
+func duplicates(ctx context.Context, b *bench) (rig.Figures, error) {
+	n := b.n(allJobs)
+	f, taken, told, err := b.flow(ctx, "duplicates", n, func(i int) bool { return i%5 == 0 }, plain)
+	if f == nil {
+		return nil, err
+	}
+	delete(f, "duplicates_client_cpu_us")
+	delete(f, "duplicates_server_cpu_us")
+	again := (n - 50 + 4) / 5
+	f["duplicates_jobs_per_s"] = float64(n) / taken.Seconds()
+	if told > 0 { // one that never tells has nothing to be wrong about
+		f["duplicates_told_percent"] = 100 * float64(told) / float64(max(1, again))
+	}
+	return f, err
+}
+
+// start inserts a job each 5 ms, whether the one before has been answered or not.
+func start(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n := max(100, int(startJobs*b.scale))
+	l := newLedger(n)
+	begun, taken := make([]atomic.Int64, n), make([]atomic.Int64, n)
+	stop, err := c.work(ctx, slots, func(_ context.Context, id string) error {
+		now := time.Now().UnixNano()
+		var i int
+		if _, err := fmt.Sscanf(id, "j%d", &i); err == nil && i < n {
+			taken[i].CompareAndSwap(0, now-begun[i].Load())
+		}
+		return l.ran(id)
+	})
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(time.Second / rate)
+	defer tick.Stop()
+	var all sync.WaitGroup
+	failed := make(chan error, n)
+	for i := range n {
+		<-tick.C
+		all.Go(func() {
+			begun[i].Store(time.Now().UnixNano())
+			if _, err := c.insert(ctx, name(i)); err != nil {
+				failed <- err
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	err = <-failed
+	if err == nil {
+		err = finish(ctx, c, l)
+	}
+	f := rig.Figures{}
+	waits := make([]time.Duration, n)
+	for i := range waits {
+		waits[i] = time.Duration(taken[i].Load())
+	}
+	f.Quantiles("start", "ms", waits)
+	l.count("start", f)
+	return f, errors.Join(err, stop())
+}
+
+// growth measures insert and start with few and with many jobs of another kind in the queue.
+func growth(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	started := make(chan time.Time, 1)
+	stop, err := c.work(ctx, slots, func(context.Context, string) error {
+		started <- time.Now()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	many := b.n(b.queued)
+	few := many / 100
+	f := rig.Figures{"growth_from": float64(few), "growth_to": float64(many)}
+	var inserts, starts [2]time.Duration
+	for i, queued := range []int{few, many} {
+		if err = c.queue(ctx, i*few, queued-i*few); err != nil {
+			break
+		}
+		if inserts[i], starts[i], err = probe(ctx, c, i, started); err != nil {
+			break
+		}
+	}
+	f["growth_insert_us"], f["growth_start_us"] = rig.In("us", inserts[1]), rig.In("us", starts[1])
+	f["growth_insert_ratio"] = float64(inserts[1]) / float64(max(1, inserts[0]))
+	f["growth_start_ratio"] = float64(starts[1]) / float64(max(1, starts[0]))
+	return f, errors.Join(err, stop())
+}
+
+// probe inserts one job after the other and returns the medians until the answer and until the start.
+func probe(ctx context.Context, c *client, round int, started <-chan time.Time) (insert, start time.Duration, err error) {
+	inserts, starts := make([]time.Duration, probes), make([]time.Duration, probes)
+	for i := range probes {
+		began := time.Now()
+		if _, err := c.insert(ctx, name(round*probes+i)); err != nil {
+			return 0, 0, err
+		}
+		inserts[i] = time.Since(began)
+		select {
+		case at := <-started:
+			starts[i] = at.Sub(began)
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		}
+	}
+	slices.Sort(inserts)
+	slices.Sort(starts)
+	return inserts[probes/2], starts[probes/2], nil
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+// waiting is how many clients wait for a computation.
+const waiting = 8
+
+// value is of the size of a small JSON document.
+var value = make([]byte, 300)
+
+// coalesce is from when a computation ends until each of those in other processes who waited for it has the value.
+func coalesce(ctx context.Context, b *bench) (rig.Figures, error) {
+	clients, err := b.clients(ctx, waiting+1)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var taken []time.Duration
+	computed := 0
+	n := b.n(60)
+	before := rig.WorkOf(b.service)
+	for range n {
+		key := b.name("coalesce")
+		var end time.Time
+		begun, finish := make(chan struct{}), make(chan struct{})
+		compute := func(ctx context.Context) ([]byte, error) {
+			mu.Lock()
+			computed++
+			mu.Unlock()
+			close(begun)
+			select {
+			case <-finish:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			end = time.Now()
+			return value, nil
+		}
+		var all sync.WaitGroup
+		errs := make([]error, len(clients))
+		all.Go(func() { _, errs[0] = clients[0].do(ctx, key, compute) })
+		<-begun
+		for i, c := range clients[1:] {
+			all.Go(func() {
+				_, err := c.do(ctx, key, compute)
+				now := time.Now()
+				mu.Lock()
+				defer mu.Unlock()
+				taken, errs[i+1] = append(taken, now.Sub(end)), err
+			})
+		}
+		time.Sleep(settles) // they wait by now
+		close(finish)
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return nil, err
+		}
+	}
+	if computed != n {
+		return nil, fmt.Errorf("%d computations of %d keys", computed, n)
+	}
+	f := rig.Figures{}
+	f.Since("coalesce", b.service, before, len(taken))
+	f.Quantiles("coalesce", "us", taken)
+	return f, nil
+}
+
+// networkRead reads one key from the server.
+func networkRead(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, key, err := stored(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	return b.repeat(b.n(2000), "read", "us", func() error { return whole(c.read(ctx, key)) })
+}
+
+// memoryRead finds one key in the memory of the process. A single hit is shorter than the clock is exact, so that a
+// thousand are taken together, and there are no percentiles.
+func memoryRead(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, key, err := stored(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	const together = 1000
+	var each []time.Duration
+	for range b.n(100) + 1 {
+		start := time.Now()
+		for range together {
+			if err := whole(c.hit(ctx, key)); err != nil {
+				return nil, err
+			}
+		}
+		each = append(each, time.Since(start)/together)
+	}
+	each = each[1:] // the first fetched it
+	slices.Sort(each)
+	return rig.Figures{"memory_hit_ns": float64(each[len(each)/2])}, nil
+}
+
+func stored(ctx context.Context, b *bench) (*client, string, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	key := b.name("read")
+	return c, key, store(ctx, c, key)
+}
+
+// store makes the value one that is found: a replica may lag behind.
+func store(ctx context.Context, c *client, key string) error {
+	if err := c.store(ctx, key, value); err != nil {
+		return err
+	}
+	for found := 0; found < 100; { // in a row, as each may be answered by another replica
+		v, err := c.read(ctx, key)
+		if found++; err != nil || len(v) == 0 {
+			found = 0
+		}
+		if ctx.Err() != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+	}
+	return nil
+}
+
+func whole(got []byte, err error) error {
+	if err == nil && len(got) != len(value) {
+		err = fmt.Errorf("read %d bytes of %d", len(got), len(value))
+	}
+	return err
+}
+
+// batchRead reads n keys at once.
+func batchRead(keys int) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) {
+		c, err := b.client(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all := make([]string, keys)
+		for i := range all {
+			all[i] = b.name("batch")
+			if err := c.store(ctx, all[i], value); err != nil {
+				return nil, err
+			}
+		}
+		if err := store(ctx, c, b.name("batch")); err != nil { // what was stored before it is found, too
+			return nil, err
+		}
+		var trips []int64
+		name := fmt.Sprintf("batch%d", keys)
+		f, err := b.repeat(b.n(500), name, "us", func() error {
+			before := c.trips.n.Load()
+			found, err := c.readMany(ctx, all)
+			trips = append(trips, c.trips.n.Load()-before)
+			if err == nil && found != keys {
+				err = fmt.Errorf("read %d keys of %d", found, keys)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(trips)
+		f[name+"_round_trips"] = float64(trips[len(trips)/2])
+		return f, nil
+	}
+}

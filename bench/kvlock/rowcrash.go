@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+// childEnv makes this program a client of its own. It reads its task, as JSON.
+const childEnv = "BENCH_KVLOCK_CHILD"
+
+// task is what such a client does.
+type task struct {
+	Contestant string
+	Settings   settings
+	Kind       string // "compute", "lock", "wait" or "do"
+	Keys       []string
+}
+
+// childMain is the life of such a client, if this process is to be one.
+func childMain() { rig.ChildMain(childEnv, serveTask) }
+
+func serveTask(ctx context.Context, t task) error {
+	for _, who := range field() {
+		if who.name != t.Contestant {
+			continue
+		}
+		c, err := who.open(ctx, t.Settings)
+		if err != nil {
+			return err
+		}
+		switch t.Kind {
+		case "compute":
+			return computeForever(ctx, c, t.Keys[0])
+		case "lock":
+			return lockForever(ctx, c, t.Keys[0])
+		default:
+			return waitForAll(ctx, waiter(c, t.Kind), c.subscriptions, t.Keys)
+		}
+	}
+	return fmt.Errorf("nobody is called %q", t.Contestant)
+}
+
+// computeForever says "holds" when it computes the key, and does so until it is killed.
+func computeForever(ctx context.Context, c *client, key string) error {
+	_, err := c.do(ctx, key, func(context.Context) ([]byte, error) {
+		fmt.Println("holds")
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return nil, err
+	})
+	return err
+}
+
+func lockForever(ctx context.Context, c *client, name string) error {
+	if _, err := c.lock(ctx, name); err != nil {
+		return err
+	}
+	fmt.Println("holds")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// waited is what such a client says of its memory: before, and while everything waits.
+type waited struct {
+	Before, While int64 // bytes resident
+	Subscriptions int   // how many more
+}
+
+// waitForAll waits for all keys at once, says what that takes, and lets go when its input ends.
+func waitForAll(ctx context.Context, wait func(context.Context, string) error, subscriptions func() int, keys []string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	debug.FreeOSMemory()
+	w := waited{Before: rig.ResidentBytes(os.Getpid())}
+	if subscriptions != nil {
+		w.Subscriptions = -subscriptions()
+	}
+	var all sync.WaitGroup
+	for _, key := range keys {
+		all.Go(func() { _ = wait(ctx, key) }) //nolint:errcheck // nothing ever comes
+	}
+	// Until memory no longer grows: everybody waits by then.
+	for steady := 0; steady < 4; {
+		time.Sleep(500 * time.Millisecond)
+		debug.FreeOSMemory()
+		now := rig.ResidentBytes(os.Getpid())
+		if steady++; now > w.While+w.While/50 {
+			steady = 0
+		}
+		w.While = now
+	}
+	if subscriptions != nil {
+		w.Subscriptions += subscriptions()
+	}
+	line, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	fmt.Println(string(line))
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// waiter waits for a key: for its value, or where there is none, for its lock.
+func waiter(c *client, kind string) func(context.Context, string) error {
+	do := func(ctx context.Context, key string) error {
+		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) { panic("nobody held " + key) })
+		return err
+	}
+	switch {
+	case kind == "wait" && c.wait != nil:
+		return c.wait
+	case c.do != nil:
+		return do
+	default:
+		return func(ctx context.Context, key string) error {
+			_, err := c.lock(ctx, key)
+			return err
+		}
+	}
+}
+
+// takeover is from the kill -9 of a process that computes a key until somebody who waited for it computes it.
+func takeover(ctx context.Context, b *bench) (rig.Figures, error) {
+	b.settings.TTL = lockTTL // longer than the take-over: it is not to be waited for
+	return b.kill(ctx, "compute", "takeover_kill9_ms", func(ctx context.Context, c *client, key string, got chan<- time.Time) error {
+		_, err := c.do(ctx, key, func(context.Context) ([]byte, error) {
+			got <- time.Now()
+			return value, nil
+		})
+		return err
+	})
+}
+
+// lockTakeover is the same for a lock: nobody may have it before the TTL of the dead is over.
+func lockTakeover(ctx context.Context, b *bench) (rig.Figures, error) {
+	b.settings.TTL = crashTTL
+	return b.kill(ctx, "lock", "lock_takeover_kill9_ms", func(ctx context.Context, c *client, key string, got chan<- time.Time) error {
+		unlock, err := c.lock(ctx, key)
+		got <- time.Now()
+		if err == nil {
+			err = unlock(ctx)
+		}
+		return err
+	})
+}
+
+// child starts a client in a process of its own.
+func (b *bench) child(kind string, keys ...string) (*rig.Process, error) {
+	return rig.StartTask(childEnv, task{Contestant: b.contestant.name, Settings: b.settings, Kind: kind, Keys: keys})
+}
+
+// kill starts a process that holds key, has somebody wait for it, and kills it.
+func (b *bench) kill(
+	ctx context.Context, kind, figure string, take func(context.Context, *client, string, chan<- time.Time) error,
+) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key := b.name("crash")
+	p, err := b.child(kind, key)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Kill()
+	if _, err := p.Line(ctx); err != nil {
+		return nil, err
+	}
+	got, ended := make(chan time.Time, 1), make(chan error, 1)
+	go func() { ended <- take(ctx, c, key, got) }()
+	time.Sleep(300 * time.Millisecond) // it waits by now
+	start := time.Now()
+	p.Kill()
+	if err := <-ended; err != nil {
+		return nil, err
+	}
+	return rig.Figures{figure: rig.In("ms", (<-got).Sub(start))}, nil
+}
+
+// waiters is what ten thousand waiters cost, for so many keys, in a process of their own, and in the server.
+func waiters(name, kind string, n int) func(context.Context, *bench) (rig.Figures, error) {
+	return func(ctx context.Context, b *bench) (rig.Figures, error) {
+		return b.wait(ctx, name, kind, n)
+	}
+}
+
+func (b *bench) wait(ctx context.Context, name, kind string, n int) (rig.Figures, error) {
+	holder, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = b.name("waiters")
+	}
+	release, err := holdAll(ctx, holder, keys)
+	defer release()
+	if err != nil {
+		return nil, err
+	}
+	before := b.service.ResidentBytes()
+	p, err := b.child(kind, slices.Repeat(keys, 10_000/n)...)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Kill()
+	line, err := p.Line(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var w waited
+	if err := json.Unmarshal([]byte(line), &w); err != nil {
+		return nil, fmt.Errorf("read what the waiters said, %q: %w", line, err)
+	}
+	server := max(0, b.service.ResidentBytes()-before)
+	f := rig.Figures{
+		name + "_mb":         float64(w.While-w.Before+server) / 1e6,
+		name + "_process_mb": float64(w.While) / 1e6,
+		name + "_server_mb":  float64(server) / 1e6,
+	}
+	if holder.subscriptions != nil {
+		f[name+"_subscriptions"] = float64(w.Subscriptions)
+	}
+	return f, nil
+}
+
+// holdAll holds all keys until release is called.
+func holdAll(ctx context.Context, c *client, keys []string) (release func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	held := make(chan error, len(keys))
+	tell := func(err error) {
+		select {
+		case held <- err:
+		case <-ctx.Done(): // a claim that was lost is held, and told of, again
+		}
+	}
+	slots := make(chan struct{}, 64)
+	for _, key := range keys {
+		slots <- struct{}{}
+		all.Go(func() {
+			free := sync.OnceFunc(func() { <-slots })
+			defer free()
+			if c.do == nil {
+				_, err := c.lock(ctx, key)
+				tell(err)
+				return
+			}
+			_, err := c.do(ctx, key, func(ctx context.Context) ([]byte, error) {
+				tell(nil)
+				free()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			})
+			tell(errors.Join(err, errors.New("it ended")))
+		})
+	}
+	for range keys {
+		select {
+		case one := <-held:
+			err = errors.Join(err, one)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return func() { cancel(); all.Wait() }, err
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+// many is how many clients hand a lock to each other.
+const many = 32
+
+// hold is for how long each of them holds it.
+const hold = time.Millisecond
+
+// lockUnlock is a lock that nobody else wants.
+func lockUnlock(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cycle := func() error {
+		unlock, err := c.lock(ctx, b.name("lock"))
+		if err != nil {
+			return err
+		}
+		return unlock(ctx)
+	}
+	return b.repeat(b.n(1000), "lock_unlock", "us", cycle)
+}
+
+// longWait is longer than the quarter of a second within which ours has a lock without confirming it first.
+const longWait = 300 * time.Millisecond
+
+// wake is from before one client gives the lock back until the other, who has just begun to wait for it, has it.
+func wake(ctx context.Context, b *bench) (rig.Figures, error) {
+	n := b.n(100)
+	if b.contestant.settle > settles {
+		n = b.n(20) // in about as much time
+	}
+	return wakeAfter(ctx, b, "wake", n, b.contestant.settle)
+}
+
+// wakeLong is wake of who has waited for a while.
+func wakeLong(ctx context.Context, b *bench) (rig.Figures, error) {
+	return wakeAfter(ctx, b, "wake_long", b.n(20), max(b.contestant.settle, longWait))
+}
+
+func wakeAfter(ctx context.Context, b *bench, figure string, n int, wait time.Duration) (rig.Figures, error) {
+	clients, err := b.clients(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	taken := make([]time.Duration, 0, n)
+	name := b.name(figure)
+	for range n {
+		unlock, err := clients[0].lock(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		type got struct {
+			at  time.Time
+			err error
+		}
+		woken := make(chan got, 1)
+		go func() {
+			unlock, err := clients[1].lock(ctx, name)
+			at := time.Now()
+			if err == nil {
+				err = unlock(ctx)
+			}
+			woken <- got{at, err}
+		}()
+		time.Sleep(wait) // it waits by now
+		start := time.Now()
+		err = unlock(ctx)
+		g := <-woken
+		if err := errors.Join(err, g.err); err != nil {
+			return nil, err
+		}
+		taken = append(taken, g.at.Sub(start))
+	}
+	f := rig.Figures{}
+	f.Quantiles(figure, "us", taken)
+	return f, nil
+}
+
+// handover is 32 clients who want one lock all the time.
+func handover(ctx context.Context, b *bench) (rig.Figures, error) {
+	clients, err := b.clients(ctx, many)
+	if err != nil {
+		return nil, err
+	}
+	t := &turns{counts: make([]int, many), last: -1, start: time.Now()}
+	name := b.name("handover")
+	timed, cancel := context.WithTimeout(ctx, max(time.Second, b.d(5*time.Second)))
+	defer cancel()
+	before := rig.WorkOf(b.service)
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			for timed.Err() == nil {
+				unlock, err := c.lock(timed, name)
+				if err != nil {
+					if timed.Err() == nil {
+						t.failed(err)
+						cancel()
+					}
+					return
+				}
+				t.enter(i, timed.Err() == nil)
+				time.Sleep(hold)
+				t.leave()
+				if err := unlock(ctx); err != nil {
+					t.failed(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return t.figures(b, before)
+}
+
+// turns records who had the lock.
+type turns struct {
+	mu       sync.Mutex
+	counts   []int
+	err      error
+	first    time.Time
+	last     int // who had it
+	released time.Time
+	same     int // how often it stayed with the same one
+	start    time.Time
+	settled  bool // everybody has had a turn, or a while has passed: what follows counts
+	taken    []time.Duration
+	within   int // how many have it: more than one is a failure
+}
+
+func (t *turns) enter(i int, counts bool) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.within++; t.within > 1 {
+		t.err = errors.Join(t.err, fmt.Errorf("%d had the lock at once", t.within))
+	}
+	if !counts {
+		return
+	}
+	if !t.settled {
+		t.counts[i]++
+		if t.settled = slices.Min(t.counts) > 0 || now.Sub(t.start) > time.Second/2; t.settled {
+			clear(t.counts)
+		}
+		return
+	}
+	if t.last >= 0 {
+		t.taken = append(t.taken, now.Sub(t.released))
+	} else {
+		t.first = now
+	}
+	if t.last == i {
+		t.same++
+	}
+	t.counts[i]++
+	t.last = i
+}
+
+func (t *turns) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.within--
+	t.released = time.Now()
+}
+
+func (t *turns) failed(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = errors.Join(t.err, err)
+}
+
+func (t *turns) figures(b *bench, before rig.Work) (rig.Figures, error) {
+	f := rig.Figures{}
+	if t.err != nil || len(t.taken) == 0 {
+		return nil, errors.Join(t.err, fmt.Errorf("%d turns", len(t.taken)))
+	}
+	n := len(t.taken)
+	f.Since("handover", b.service, before, n)
+	f.Quantiles("handover", "us", t.taken)
+	f["handover_per_s"] = float64(n) / t.released.Sub(t.first).Seconds()
+	f["handover_same_percent"] = 100 * float64(t.same) / float64(n)
+	f["handover_min"], f["handover_max"] = float64(slices.Min(t.counts)), float64(slices.Max(t.counts))
+	f["fairness"] = f["handover_min"] / f["handover_max"]
+	return f, nil
+}
