@@ -29,7 +29,7 @@ type running struct {
 func up(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{
-		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--nats-port", "0"}, args...)...),
+		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0"}, args...)...),
 		stderr: &bytes.Buffer{},
 	}
 	stdout, err := r.cmd.StdoutPipe()
@@ -137,14 +137,14 @@ func decode(t *testing.T, text string) answer {
 
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
-// The three lines work as they are printed: the first asks, the second tells the rest, and the third, over NATS, gets
-// what is known by then.
+// The lines work as they are printed: the first asks, the second tells the rest, and the third, over NATS, gets what is
+// known by then. The last one imports a recipe.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	lines := r.lines()
-	if len(lines) != 3 {
-		t.Fatalf("want three lines to paste, got %q in:\n%s", lines, r.said)
+	if len(lines) != 4 {
+		t.Fatalf("want four lines to paste, got %q in:\n%s", lines, r.said)
 	}
 	first := decode(t, shell(t, lines[0]))
 	if first.RequestID != "hello" || first.Pending != 1 || first.Results[0].Providers["wolt"]["status"] != "PENDING" {
@@ -158,6 +158,9 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	want := map[string]map[string]string{"wolt": {"status": "FOUND", "url": venue}}
 	if diff := cmp.Diff(want, third.Results[0].Providers); diff != "" || third.Pending != 0 {
 		t.Errorf("%d pending, %s", third.Pending, diff)
+	}
+	if recipe := shell(t, lines[3]); !strings.Contains(recipe, "1 tablespoon  butter") || !strings.Contains(recipe, "3. Pour in the eggs") {
+		t.Errorf("the recipe is:\n%s", recipe)
 	}
 	if code := r.interrupt(t); code != 0 {
 		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
@@ -237,7 +240,7 @@ func TestUpOnACluster(t *testing.T) {
 // Who changes his mind while it starts has not met an error.
 func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--cluster", "3")
+	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--cluster", "3")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +286,8 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 		code int
 		want string
 	}{
+		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
+		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
 		{[]string{"--nats-port", "0", "--http-port", taken}, 1, "error: --http-port " + taken + " is taken; is another one up? Stop it, or take a free port with --http-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", taken}, 1, "error: --nats-port " + taken + " is taken; is another one up? Stop it, or take a free port with --nats-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},

@@ -20,10 +20,11 @@ func newDemo(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run everything in this process on sample data, and check what is promised",
-		Long: `Demo starts an embedded NATS server and two enrichers, has many users ask for overlapping places at the same
-moment, and checks what came of it with witnesses beside the services: the stream that holds the jobs, and the provider
-that is asked. It takes a few seconds, needs no network and leaves nothing behind. The exit code is 1 when a promise was
-broken, and the message says which.`,
+		Long: `Demo starts an embedded NATS server, two enrichers, two importers and two notifiers, has many users ask for overlapping
+places and import the same recipe videos at the same moment, tells every event twice, and checks what came of it with
+witnesses beside the services: the stream that holds the jobs, the provider that is asked, the site that the videos are
+fetched from, and the letters that came. It takes a few seconds, needs no network and leaves nothing behind. The exit code
+is 1 when a promise was broken, and the message says which.`,
 		Example: `  expediter demo
   expediter demo --json | tail -1`,
 		Args: usageArgs(cobra.NoArgs),

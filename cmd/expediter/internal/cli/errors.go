@@ -6,6 +6,8 @@ import (
 	"io/fs"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
 // The exit codes. They are part of the command's interface and do not change.
@@ -19,10 +21,10 @@ const (
 	// ExitUsage says that the command line is wrong.
 	ExitUsage = 2
 
-	// ExitNotFound says that a file that was named does not exist.
+	// ExitNotFound says that a file, a letter or a stream that was named does not exist.
 	ExitNotFound = 3
 
-	// ExitTimeout says that not everything was known in time.
+	// ExitTimeout says that not everything was known in time, such as how an import ends.
 	ExitTimeout = 4
 
 	// ExitUnavailable says that a service did not answer or refused to work.
@@ -32,6 +34,9 @@ const (
 // ErrNotFound is to be wrapped by a command that was asked about something that does not exist; it ends with
 // ExitNotFound.
 var ErrNotFound = errors.New("not found")
+
+// errUnavailable is to be wrapped by a command to whom a server does not answer; it ends with ExitUnavailable.
+var errUnavailable = errors.New("unavailable")
 
 // UsageError is returned when the command line is wrong.
 type UsageError struct {
@@ -53,11 +58,12 @@ func ExitCode(err error) int {
 		return ExitOK
 	case errors.As(err, &usage):
 		return ExitUsage
-	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
+		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning):
 		return ExitTimeout
-	case errors.Is(err, enrich.ErrUnavailable):
+	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable):
 		return ExitUnavailable
 	}
 	return ExitFailure

@@ -14,13 +14,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// table is a CSV file of n rows that is made while it is read.
-type table struct {
+// sheet is a CSV file of n rows that is made while it is read.
+type sheet struct {
 	n, next int
 	buf     bytes.Buffer
 }
 
-func (f *table) Read(p []byte) (int, error) {
+func (f *sheet) Read(p []byte) (int, error) {
 	for f.buf.Len() < len(p) && f.next <= f.n {
 		if f.next == 0 {
 			f.buf.WriteString("id,name,address,city,note\n")
@@ -64,7 +64,7 @@ func TestEnrichInConstantMemory(t *testing.T) { //nolint:paralleltest // weighs 
 		OpenEnricher: func(context.Context, EnricherOptions) (enrich.Enricher, func() error, error) {
 			return s, func() error { return nil }, nil
 		},
-		Stderr: &stderr, Stdin: &table{n: rows}, Stdout: io.Discard,
+		Stderr: &stderr, Stdin: &sheet{n: rows}, Stdout: io.Discard,
 	}, []string{"enrich", "--output", "jsonl", "--format", "csv", "-"})
 	if code != 0 || s.asked != rows {
 		t.Fatalf("exits with %d after %d places: %s", code, s.asked, &stderr)

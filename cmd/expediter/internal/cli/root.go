@@ -74,7 +74,8 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
-	root.AddCommand(newDemo(g), newEnrich(g), newUp(g), newVersion())
+	root.AddCommand(newApply(g), newCaptions(g), newDead(g), newDemo(g), newEnrich(g), newImport(g), newRecipes(g), newRelay(g),
+		newUp(g), newVersion())
 	return root
 }
 
@@ -122,4 +123,9 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err)
 	}
+}
+
+// notef tells the person something beside the output.
+func (g *globals) notef(format string, args ...any) {
+	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
 }

@@ -16,6 +16,10 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"bare":      bare,
+			"graveyard": graveyard,
+			"importing": importing,
+			"saved":     saved,
 			// exits CODE COMMAND ARG... checks the exit code exactly.
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])

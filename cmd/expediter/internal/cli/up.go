@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,11 +21,12 @@ import (
 
 // upFlags are the flags of the up command.
 type upFlags struct {
-	catalog  string
-	cluster  int
-	dir      string
-	httpPort int
-	natsPort int
+	catalog      string
+	cluster      int
+	dir          string
+	httpPort     int
+	importerPort int
+	natsPort     int
 }
 
 func newUp(g *globals) *cobra.Command {
@@ -32,8 +34,12 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server and two enrichers, says where they are and what to try, and stays up until it is
-interrupted. Requests and jobs that are under way then are finished first.
+		Long: `Up starts an embedded NATS server, two enrichers and an importer, says where they are and what to try, and stays up
+until it is interrupted. Requests and jobs that are under way then are finished first.
+
+The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. The environment sets
+it up further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS for private
+networks that pages may be in.
 
 Without --catalog the venues are those of the sample. Without --dir nothing is kept. The log of the NATS server is shown
 from --log-level info on.`,
@@ -53,6 +59,7 @@ from --log-level info on.`,
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
 	flags.StringVar(&f.dir, "dir", "", "directory that keeps what is known over a restart (default none)")
 	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
+	flags.IntVar(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
 	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
 	return cmd
 }
@@ -66,11 +73,15 @@ func (f upFlags) check() error {
 	if f.cluster != 1 && (f.cluster < 3 || f.cluster > 9) {
 		errs = append(errs, fmt.Errorf("--cluster %d: want 1, or 3 to 9", f.cluster))
 	}
-	if f.httpPort < 0 || f.httpPort > maxPort {
-		errs = append(errs, fmt.Errorf("--http-port %d: want 0 to %d", f.httpPort, maxPort))
-	}
-	if f.natsPort < 0 || f.natsPort > maxPort {
-		errs = append(errs, fmt.Errorf("--nats-port %d: want 0 to %d", f.natsPort, maxPort))
+	taken := map[int]string{}
+	for _, port := range f.ports() {
+		switch before := taken[port.number]; {
+		case port.number < 0 || port.number > maxPort:
+			errs = append(errs, fmt.Errorf("%s %d: want 0 to %d", port.flag, port.number, maxPort))
+		case port.number > 0 && before != "":
+			errs = append(errs, fmt.Errorf("%s %d: that is the port of %s", port.flag, port.number, before))
+		}
+		taken[port.number] = port.flag
 	}
 	if len(errs) > 0 {
 		return &UsageError{Err: errors.Join(errs...)}
@@ -78,8 +89,22 @@ func (f upFlags) check() error {
 	return nil
 }
 
+// port is a port that a flag names.
+type port struct {
+	flag   string
+	number int
+}
+
+func (f upFlags) ports() []port {
+	return []port{{"--http-port", f.httpPort}, {"--importer-port", f.importerPort}, {"--nats-port", f.natsPort}}
+}
+
 func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	venues, err := openCatalog(f.catalog)
+	if err != nil {
+		return err
+	}
+	importing, err := g.importerSettings()
 	if err != nil {
 		return err
 	}
@@ -87,17 +112,18 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 		//nolint:errcheck // only to pass the time
 		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster)
 	}
-	p, err := pipeline.Start(ctx, pipeline.Config{
-		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"}, Logger: g.logger,
+	p, err := startPipeline(ctx, pipeline.Config{
+		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"},
+		Importers: []string{"127.0.0.1:" + strconv.Itoa(f.importerPort)}, Logger: g.logger,
 		NATSPort: f.natsPort, Nodes: f.cluster, Provider: venues, ServerLogger: g.serverLogger(),
-	})
+	}, &importing)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil //nolint:nilerr // interrupted while it started
 	case err != nil:
 		return f.explain(err)
 	}
-	if err := f.greet(g.config.Stdout, p); err != nil {
+	if err := f.greet(g.config.Stdout, p, &importing); err != nil {
 		return errors.Join(err, p.Stop())
 	}
 	<-ctx.Done()
@@ -111,13 +137,29 @@ func (f upFlags) explain(err error) error {
 	case errors.Is(err, natsrun.ErrPortInUse):
 		return fmt.Errorf("--nats-port %d is taken; is another one up? Stop it, or take a free port with --nats-port 0 (%w)", f.natsPort, err)
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("--http-port %d is taken; is another one up? Stop it, or take a free port with --http-port 0 (%w)", f.httpPort, err)
+		p := f.portOf(err)
+		return fmt.Errorf("%s %d is taken; is another one up? Stop it, or take a free port with %s 0 (%w)", p.flag, p.number, p.flag, err)
 	case errors.Is(err, natsrun.ErrDirInUse):
 		return fmt.Errorf("--dir %s is used by another one that is up; stop it, or take another directory (%w)", f.dir, err)
 	case errors.Is(err, natsrun.ErrDirUnusable):
 		return fmt.Errorf("--dir %s cannot be used (%w)", f.dir, err)
 	}
 	return err
+}
+
+// portOf is the flag of the port that could not be listened on.
+func (f upFlags) portOf(err error) port {
+	ports := f.ports()
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		if at, ok := op.Addr.(*net.TCPAddr); ok {
+			for _, p := range ports {
+				if p.number == at.Port {
+					return p
+				}
+			}
+		}
+	}
+	return ports[0]
 }
 
 // openCatalog opens a venue file, or the sample's when there is no path.
@@ -128,8 +170,8 @@ func openCatalog(path string) (*catalog.Catalog, error) {
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
-// greet tells where everything is, and three lines to paste.
-func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline) error {
+// greet tells where everything is, and four lines to paste.
+func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerSettings) error {
 	http, nats := p.Enrichers[0].URL(), p.NATSURL()
 	server, _, _ := strings.Cut(nats, ",")
 	kept := "nothing is kept when it stops"
@@ -143,7 +185,8 @@ func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline) error {
 	const body = `{"requestId":"hello","cityText":"Tel Aviv",` +
 		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
 	_, err := fmt.Fprintf(out, `Up: enrichers  %s  %s
-    NATS       %s
+    importer   %s
+%s    NATS       %s
     store      %s, default sync; %s
 
 Ask about a place, follow what becomes of the request, and ask over NATS:
@@ -152,8 +195,13 @@ Ask about a place, follow what becomes of the request, and ask over NATS:
   curl -sN '%s/v1/requests/hello/events'
   nats --server '%s' request enricher.v1.enrich '%s'
 
+Make a recipe of what somebody says, of a caption file, a photo, a page or a video:
+
+  %s
+
 Stop with Ctrl-C.
-`, http, p.Enrichers[1].URL(), strings.ReplaceAll(nats, ",", "  "), replicas, kept, http, body, http, server, body)
+`, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), strings.ReplaceAll(nats, ",", "  "), replicas, kept,
+		http, body, http, server, body, tryImport(p.Importers[0].URL()))
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

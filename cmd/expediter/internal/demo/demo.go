@@ -2,10 +2,12 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -63,7 +65,7 @@ func (c Config) withDefaults() Config {
 }
 
 // Run runs the demo and writes an account of it. A failed invariant is no error but in the report.
-func Run(ctx context.Context, cfg Config) (Report, error) {
+func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -76,14 +78,23 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient()}
+	d := &demo{cfg: cfg, sample: s, provider: newCounting(venues), client: newClient(), letters: &letters{sent: map[string]int{}}}
+	notifying, removeRules, err := d.notifiers()
+	if err != nil {
+		return Report{}, err
+	}
+	defer func() { err = errors.Join(err, removeRules()) }()
 	d.pipeline, err = pipeline.Start(ctx, pipeline.Config{
-		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
+		Notifier: notifying, Notifiers: []string{"127.0.0.1:0", "127.0.0.1:0"},
+		Enrichers: []string{"127.0.0.1:0", "127.0.0.1:0"}, Importers: []string{"127.0.0.1:0", "127.0.0.1:0"},
+		Logger: cfg.Logger, NATSPort: -1, Provider: cfg.Interpose(d.provider),
+		SourceNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // where the sample's videos are served
 	})
 	if err != nil {
 		return Report{}, err
 	}
-	d.sayf("started    an embedded NATS server (%s) and two enrichers, in %s", durability, round(time.Since(started)))
+	d.sayf("started    an embedded NATS server (%s), two enrichers, two importers and two notifiers, in %s",
+		durability, round(time.Since(started)))
 	err = d.run(ctx)
 	d.client.CloseIdleConnections()
 	if stopErr := d.pipeline.Stop(); err == nil {
@@ -100,6 +111,7 @@ type demo struct {
 	provider *counting
 	pipeline *pipeline.Pipeline
 	client   *http.Client
+	letters  *letters
 	report   Report
 	users    []*user
 }
@@ -126,6 +138,12 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	if err := d.askAgain(ctx); err != nil {
+		return err
+	}
+	if err := d.importAll(ctx); err != nil {
+		return err
+	}
+	if err := d.notifyAll(ctx); err != nil {
 		return err
 	}
 	d.judge()

@@ -47,7 +47,16 @@ func TestRun(t *testing.T) {
 	if r.Places < 5*r.Distinct || r.PendingLeft != 0 || r.HitRequests == 0 || r.P50HitMS <= 0 || r.P99HitMS < r.P50HitMS {
 		t.Errorf("report: %+v", r)
 	}
-	if strings.Contains(account, "✗") || strings.Count(account, "✓") != 7 {
+	n := report.Notifier
+	if n.Told != 2*n.Events || n.Events == 0 || n.Sent+n.Suppressed != n.Rows || n.Suppressed == 0 || n.Lost != 0 || n.DuplicateSends != 0 {
+		t.Errorf("%+v", n)
+	}
+	i := report.Importer
+	if i.Submitted != owners*len(sources) || i.Ready+i.Failed != i.Submitted || i.AsExpected != i.Submitted || i.Ready == 0 || i.Failed == 0 ||
+		i.Recipes != i.Ready || i.DuplicateRecipes != 0 || i.TranscriptFetches != len(sources) {
+		t.Errorf("report: %+v", i)
+	}
+	if strings.Contains(account, "✗") || strings.Count(account, "✓") != 15 {
 		t.Errorf("account:\n%s", account)
 	}
 }

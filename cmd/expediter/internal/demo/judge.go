@@ -130,7 +130,23 @@ func (d *demo) judge() {
 	decided := r.Found + r.NotFound + r.Ambiguous
 	check(decided == r.Distinct, "every look-up comes to a decision: %d of %d", decided, r.Distinct)
 	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
+	i := d.report.Importer
+	check(i.AsExpected == i.Submitted, "every import ends as it was made to: %d of %d", i.AsExpected, i.Submitted)
+	check(i.TranscriptFetches == i.Sources, "a source is fetched once: %d fetches of %d sources", i.TranscriptFetches, i.Sources)
+	check(i.Recipes == i.Ready && i.DuplicateRecipes == 0,
+		"each import that is ready is one recipe: %d recipes of %d imports, %d of them repeated", i.Recipes, i.Ready, i.DuplicateRecipes)
+	d.judgeNotifier(check)
 	d.report.OK = len(d.report.Broken) == 0
+}
+
+func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any)) {
+	n := d.report.Notifier
+	check(n.DuplicatesDropped == n.Events, "an event that is told twice is one event: %d told, %d events", n.Told, n.Events)
+	check(n.Refused == 1, "another event under the same id is refused: %d refused", n.Refused)
+	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
+		"everybody is told on every channel: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
+	check(n.DuplicateSends == 0, "nobody is told twice: %d of %d letters came once more", n.DuplicateSends, n.Letters)
+	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)
 }
 
 // disagreements counts the places that two users were told different things about.

@@ -20,7 +20,10 @@ func well() *demo {
 			{states: map[string]contracts.ProviderState{"a": found, "b": contracts.NotFoundState()}},
 			{states: map[string]contracts.ProviderState{"a": found, "c": contracts.PendingState()}},
 		},
-		report: Report{Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1}},
+		report: Report{
+			Enricher: EnricherReport{Places: 4, Distinct: 3, Jobs: 3, ProviderCalls: 3, Found: 1, NotFound: 1, Ambiguous: 1},
+			Notifier: NotifierReport{Refused: 1},
+		},
 	}
 	d.cfg.Out = &bytes.Buffer{}
 	return d

@@ -9,6 +9,8 @@ import (
 type Report struct {
 	OK       bool           `json:"ok"`
 	Enricher EnricherReport `json:"enricher"`
+	Importer ImporterReport `json:"importer"`
+	Notifier NotifierReport `json:"notifier"`
 	Broken   []string       `json:"broken,omitempty"` // the invariants that did not hold
 	Error    string         `json:"error,omitempty"`  // what kept the demo from running to its end
 	Seconds  float64        `json:"seconds"`
@@ -36,6 +38,37 @@ type EnricherReport struct {
 	HitRequests   int     `json:"hit_requests"`
 	P50HitMS      float64 `json:"p50_hit_ms"`
 	P99HitMS      float64 `json:"p99_hit_ms"`
+}
+
+// ImporterReport counts what the importer did. Fetches are counted by the site that is fetched from, and recipes in the
+// store.
+type ImporterReport struct {
+	Submitted         int            `json:"submitted"` // jobs, each handed in twice
+	Ready             int            `json:"ready"`
+	Failed            int            `json:"failed"`
+	AsExpected        int            `json:"as_expected"` // ended as they were made to
+	Codes             map[string]int `json:"codes"`       // of those that failed
+	Recipes           int            `json:"recipes"`
+	DuplicateRecipes  int            `json:"duplicate_recipes"`
+	Sources           int            `json:"sources"` // different ones
+	TranscriptFetches int            `json:"transcript_fetches"`
+}
+
+// NotifierReport counts what the notifiers did. Rows are counted in the stream, with what their records say; letters where
+// they came.
+type NotifierReport struct {
+	Told              int `json:"told"`               // events, each as often as it was told
+	Events            int `json:"events"`             // those that were new
+	DuplicatesDropped int `json:"duplicates_dropped"` // those that had been told
+	Refused           int `json:"refused"`            // those that were others under the same id
+	Rows              int `json:"rows"`
+	Sent              int `json:"sent"` // the delivered ones among them
+	Suppressed        int `json:"suppressed"`
+	Failed            int `json:"failed"`
+	Letters           int `json:"letters"`         // different ones that came
+	DuplicateSends    int `json:"duplicate_sends"` // those that came once more
+	Lost              int `json:"lost"`            // rows that there should be, and that nothing became of
+	DeadLetters       int `json:"dead_letters"`
 }
 
 // percentile returns the p-th percentile of durations in milliseconds, to the microsecond.

@@ -78,7 +78,7 @@ func round(ctx context.Context, e Enricher, places []input.Place, open []int, ro
 		if err := fill(&rows[at], results[i], answer, cfg.Full); err != nil {
 			return open, fmt.Errorf("enrich: place %q of %s: %w", results[i].PlaceID, places[at].Position, err)
 		}
-		if rows[at].Status == string(contracts.StatusPending) && rows[at].Reason == "" {
+		if rows[at].Status == string(contracts.StatusPending) && (rows[at].Reason == "" || rows[at].Reason == contracts.SkippedStoreDown) {
 			pending = append(pending, at)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
@@ -67,6 +68,34 @@ func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
 	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// A store that was down when it was asked may be up again.
+func TestRunAsksAgainWhenTheStoreWasDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		e := enricherFunc(func(_ context.Context, req contracts.EnrichRequest) (Answer, error) {
+			asked++
+			if asked == 1 {
+				return Answer{Response: contracts.EnrichResponse{RequestID: "r", Results: req.Results, Skipped: contracts.SkippedStoreDown}}, nil
+			}
+			return states(req, found), nil
+		})
+		for wait, want := range map[bool]output.Row{
+			false: {PlaceID: "p0", Status: "PENDING", Reason: contracts.SkippedStoreDown},
+			true:  {PlaceID: "p0", Status: "FOUND"},
+		} {
+			asked = 0
+			var out collector
+			if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: wait}); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.rows[0]; got.Status != want.Status || got.Reason != want.Reason {
+				t.Errorf("waits: %t: got %+v, want %+v", wait, got, want)
+			}
+		}
+	})
 }
 
 func TestRunTimesOut(t *testing.T) {

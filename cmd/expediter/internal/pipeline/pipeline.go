@@ -5,18 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/provider"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/notifier"
 )
 
 // MaxReplicas is how many nodes of a cluster keep a copy of everything; the server allows no more.
 const MaxReplicas = 5
+
+// exportTimeout bounds how long spans that are left are sent when all stops.
+const exportTimeout = 5 * time.Second
 
 // Config says what runs.
 type Config struct {
@@ -27,6 +36,14 @@ type Config struct {
 	// Defaults to one that does not listen.
 	Enrichers []string
 
+	// Importer is what the importers are set up from: their sources, extractor and store. What the pipeline decides for all
+	// services is not taken from it. Defaults to the importer's own defaults.
+	Importer importer.Config
+
+	// Importers are the addresses that the importer's instances listen on, "-" for none; one instance for each.
+	// Defaults to no instance.
+	Importers []string
+
 	// Logger gets the log of the services. Defaults to slog.Default().
 	Logger *slog.Logger
 
@@ -36,6 +53,13 @@ type Config struct {
 
 	// Nodes is how many servers there are: 1, or 3 and more for a cluster. Defaults to 1.
 	Nodes int
+
+	// Notifier is how the notifiers run, beside what this configuration says. Without rules they have the sample's.
+	Notifier notifier.Config
+
+	// Notifiers are the addresses that the notifier's instances listen on, "-" for none; one instance for each.
+	// Defaults to no instance.
+	Notifiers []string
 
 	// Provider answers for all places. Required.
 	Provider provider.Provider
@@ -49,6 +73,9 @@ type Config struct {
 	// look for each other while they start. Defaults to none.
 	ServerLogger *slog.Logger
 
+	// SourceNetworks are networks that the importer's sources may be in although they are private. Defaults to none.
+	SourceNetworks []netip.Prefix
+
 	// Version is what the services tell. Defaults to the services' own default.
 	Version string
 }
@@ -61,8 +88,17 @@ type Pipeline struct {
 	// Enrichers are the instances of the enricher.
 	Enrichers []*enricher.Enricher
 
+	// Importers are the instances of the importer.
+	Importers []*importer.Importer
+
+	// Notifiers are the instances of the notifier.
+	Notifiers []*notifier.Notifier
+
 	cluster *natsrun.Cluster
+	exports []*export.Exports // one for each service: each has metrics of its own
 	server  *natsrun.Server
+
+	rulesDir string // of the sample's rules, "" for none
 }
 
 // Start runs the server and the services. The caller calls Stop.
@@ -90,8 +126,13 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("connect enricher %d: %w", i+1, err)
 		}
 		p.Conns = append(p.Conns, nc)
+		exports, err := export.Start(ctx, export.Config{Service: "enricher", Version: cfg.Version})
+		if err != nil {
+			return fmt.Errorf("start enricher %d: %w", i+1, err)
+		}
+		p.exports = append(p.exports, exports)
 		e, err := enricher.Start(ctx, nc, enricher.Config{
-			CreateAssets: true, Enabled: true, FoundTTL: cfg.ResultTTL, Listen: listen, Logger: cfg.Logger.With("instance", i+1),
+			CreateAssets: true, Enabled: true, Exports: exports, FoundTTL: cfg.ResultTTL, Listen: listen, Logger: cfg.Logger.With("instance", i+1),
 			NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider}, Replicas: p.replicas(),
 			RequestTTL: cfg.ResultTTL, Version: cfg.Version,
 		})
@@ -100,6 +141,34 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 		}
 		p.Enrichers = append(p.Enrichers, e)
 	}
+	for i, listen := range cfg.Importers {
+		if err := p.startImporter(ctx, cfg, i+1, listen); err != nil {
+			return fmt.Errorf("start importer %d: %w", i+1, err)
+		}
+	}
+	return p.startNotifiers(ctx, cfg)
+}
+
+func (p *Pipeline) startImporter(ctx context.Context, cfg Config, n int, listen string) error {
+	nc, err := p.Connect(nats.Name(fmt.Sprintf("importer-%d", n)))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	p.Conns = append(p.Conns, nc)
+	exports, err := export.Start(ctx, export.Config{Service: "importer", Version: cfg.Version})
+	if err != nil {
+		return err
+	}
+	p.exports = append(p.exports, exports)
+	settings := cfg.Importer
+	settings.AllowNetworks = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...)
+	settings.CreateAssets, settings.Exports, settings.Listen = true, exports, listen
+	settings.Logger, settings.Replicas, settings.Version = cfg.Logger.With("instance", n), p.replicas(), cfg.Version
+	i, err := importer.Start(ctx, nc, settings)
+	if err != nil {
+		return err
+	}
+	p.Importers = append(p.Importers, i)
 	return nil
 }
 
@@ -142,9 +211,23 @@ func (p *Pipeline) NATSURL() string {
 
 // Stop ends everything, in the reverse order, and waits for it.
 func (p *Pipeline) Stop() error {
-	errs := make([]error, 0, len(p.Enrichers))
+	errs := make([]error, 0, len(p.Enrichers)+len(p.Importers)+len(p.Notifiers)+len(p.exports)+1)
+	for _, n := range p.Notifiers {
+		errs = append(errs, n.Stop())
+	}
+	if p.rulesDir != "" {
+		errs = append(errs, os.RemoveAll(p.rulesDir))
+	}
+	for _, i := range p.Importers {
+		errs = append(errs, i.Stop())
+	}
 	for _, e := range p.Enrichers {
 		errs = append(errs, e.Stop())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), exportTimeout) //nolint:forbidigo // the caller's may be over
+	defer cancel()
+	for _, x := range p.exports {
+		errs = append(errs, x.Stop(ctx))
 	}
 	for _, nc := range p.Conns {
 		nc.Close()

@@ -55,7 +55,7 @@ func New(w io.Writer, columns ...Column) *Writer {
 func (w *Writer) Write(cells ...string) error {
 	row := make([]string, len(w.columns))
 	for i, cell := range cells[:min(len(row), len(cells))] {
-		if row[i] = printable(cell); w.columns[i].Width > 0 {
+		if row[i] = Printable(cell); w.columns[i].Width > 0 {
 			row[i] = cut(row[i], w.columns[i].Width)
 		}
 	}

@@ -42,9 +42,9 @@ func cut(text string, cells int) string {
 	return short.String() + "…"
 }
 
-// printable replaces what could move the cursor, colour the terminal or turn the direction of the line: names come from
+// Printable replaces what could move the cursor, colour the terminal or turn the direction of the line: names come from
 // files and from strangers.
-func printable(text string) string {
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\r' || r == '\t':

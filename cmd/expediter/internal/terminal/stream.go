@@ -19,6 +19,19 @@ type Stream struct {
 	TTY bool
 }
 
+// Width is how many cells a line of the terminal has; 0 when it is not known, and where there is none.
+func (s Stream) Width() int {
+	file, ok := s.Writer.(*os.File)
+	if !ok || !s.TTY {
+		return 0
+	}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // New looks at a writer, with the environment that getenv reads. NO_COLOR follows https://no-color.org: any value but
 // the empty one turns colours off.
 func New(w io.Writer, getenv func(string) string) Stream {

@@ -1,0 +1,277 @@
+// Package card writes a recipe for a person at a terminal.
+package card
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/rivo/uniseg"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+)
+
+const (
+	defaultWidth = 80
+	minWidth     = 40
+	maxWidth     = 100 // longer lines are hard to read
+
+	// maxAmount is the most cells of the column with the amounts; a longer amount sticks out.
+	maxAmount = 16
+
+	// unsure marks what the source does not bear out.
+	unsure = " (?)"
+)
+
+// Options say how a recipe is written.
+type Options struct {
+	// Bold marks headings with ANSI sequences. Defaults to false.
+	Bold bool
+
+	// Source is where the recipe came from, in the reader's words. Defaults to the recipe's own reference.
+	Source string
+
+	// Width is that of the terminal, in cells. Defaults to 80; 40 to 100 of it are used.
+	Width int
+}
+
+// Write writes a recipe: its title, what it makes and how long that takes, the ingredients, the steps with their times in
+// the video, and what a reader should know.
+func Write(w io.Writer, r *recipe.Recipe, opts Options) error {
+	c := card{bold: opts.Bold, recipe: r, width: min(max(cmp.Or(opts.Width, defaultWidth), minWidth), maxWidth)}
+	c.heading(r.Title + c.mark(r.Unverified, "title"))
+	c.paragraph("", c.facts())
+	c.paragraph("", cmp.Or(opts.Source, r.Source.Ref))
+	if r.Description != "" && !c.repeats(r.Description) {
+		c.out.WriteByte('\n')
+		c.paragraph("", r.Description)
+	}
+	c.ingredients()
+	c.steps()
+	c.remarks()
+	_, err := w.Write(c.out.Bytes())
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// card is a recipe that is being written.
+type card struct {
+	bold   bool
+	out    bytes.Buffer
+	recipe *recipe.Recipe
+	unsure bool // something was marked
+	width  int
+}
+
+func (c *card) heading(text string) {
+	text = table.Printable(text)
+	if c.bold {
+		text = "\x1b[1m" + text + "\x1b[0m"
+	}
+	c.out.WriteString(text + "\n")
+}
+
+// mark is what stands after a field that the source does not bear out.
+func (c *card) mark(unverified []string, fields ...string) string {
+	for _, field := range fields {
+		if slices.Contains(unverified, field) {
+			c.unsure = true
+			return unsure
+		}
+	}
+	return ""
+}
+
+// repeats says of a description that it holds the lists which follow, as those of videos do.
+func (c *card) repeats(description string) bool {
+	found := 0
+	for _, i := range c.recipe.Ingredients {
+		if i.Raw != "" && strings.Contains(description, i.Raw) {
+			found++
+		}
+	}
+	return found > 1
+}
+
+// facts are what the recipe makes and how long it takes.
+func (c *card) facts() string {
+	var facts []string
+	switch s := c.recipe.Servings; {
+	case s == "":
+	case strings.ContainsFunc(s, unicode.IsLetter):
+		facts = append(facts, "Makes "+s)
+	default:
+		facts = append(facts, "Serves "+s)
+	}
+	for _, t := range []struct {
+		name    string
+		seconds int
+	}{{"prep", c.recipe.Times.PrepSec}, {"cook", c.recipe.Times.CookSec}, {"total", c.recipe.Times.TotalSec}} {
+		if t.seconds > 0 {
+			facts = append(facts, t.name+" "+span(t.seconds))
+		}
+	}
+	return strings.Join(facts, ", ")
+}
+
+// span writes a time as people do: "1 h 30 min".
+func span(seconds int) string {
+	d := time.Duration(seconds) * time.Second
+	var parts []string
+	for _, p := range []struct {
+		unit time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}} {
+		if n := d / p.unit; n > 0 {
+			parts = append(parts, strconv.Itoa(int(n))+" "+p.name)
+		}
+		d %= p.unit
+	}
+	return strings.Join(parts, " ")
+}
+
+func (c *card) ingredients() {
+	c.out.WriteByte('\n')
+	c.heading("Ingredients")
+	amounts := make([]string, len(c.recipe.Ingredients))
+	column := 0
+	for n, i := range c.recipe.Ingredients {
+		amounts[n] = table.Printable(c.amount(i))
+		if cells := uniseg.StringWidth(amounts[n]); cells <= maxAmount {
+			column = max(column, cells)
+		}
+	}
+	section := ""
+	for n, i := range c.recipe.Ingredients {
+		if i.Section != section {
+			section = i.Section
+			c.paragraph("  ", strings.TrimSuffix(section, ":")+":")
+		}
+		text := i.Item
+		if i.Note != "" {
+			text += ", " + i.Note
+		}
+		first := "  " + amounts[n] + strings.Repeat(" ", max(column-uniseg.StringWidth(amounts[n]), 0))
+		if column > 0 {
+			first += "  "
+		}
+		c.hanging(first, text+c.mark(i.Unverified, "item", "qty", "unit"))
+	}
+}
+
+// amount is how much of an ingredient, with the unit in the plural where English wants that.
+func (c *card) amount(i recipe.Ingredient) string {
+	unit := i.Unit
+	if english := c.recipe.Language == "" || strings.HasPrefix(c.recipe.Language, "en"); english && many(string(i.Qty)) {
+		unit = plural(unit)
+	}
+	return strings.TrimSpace(string(i.Qty) + " " + unit)
+}
+
+// many says that an amount is more than one.
+func many(qty string) bool {
+	if strings.ContainsAny(qty, "-–") {
+		return true
+	}
+	whole, fraction, mixed := strings.Cut(qty, " ")
+	if n, err := strconv.ParseFloat(whole, 64); err == nil {
+		return n > 1 || mixed && fraction != ""
+	}
+	return false
+}
+
+func plural(unit string) string {
+	switch {
+	case unit == "":
+		return ""
+	case unit == "leaf":
+		return "leaves"
+	case strings.HasSuffix(unit, "ch"), strings.HasSuffix(unit, "sh"), strings.HasSuffix(unit, "s"), strings.HasSuffix(unit, "x"):
+		return unit + "es"
+	}
+	return unit + "s"
+}
+
+func (c *card) steps() {
+	c.out.WriteByte('\n')
+	c.heading("Steps")
+	digits := len(strconv.Itoa(len(c.recipe.Steps)))
+	stamps := 0
+	for _, s := range c.recipe.Steps {
+		stamps = max(stamps, len(stamp(s.Timestamp)))
+	}
+	for n, s := range c.recipe.Steps {
+		first := fmt.Sprintf("  %*d. ", digits, n+1)
+		if stamps > 0 {
+			first += fmt.Sprintf("%*s  ", stamps, stamp(s.Timestamp))
+		}
+		c.hanging(first, s.Text+c.mark(s.Unverified, "text", "timestamp_sec", "times", "temperatures"))
+	}
+}
+
+// stamp is a time in a video, as players show it: "1:05".
+func stamp(at *float64) string {
+	if at == nil {
+		return ""
+	}
+	seconds := int(*at)
+	if seconds >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", seconds/3600, seconds/60%60, seconds%60)
+	}
+	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
+}
+
+// remarks are what a reader should know.
+func (c *card) remarks() {
+	var texts []string
+	for _, warning := range c.recipe.Warnings {
+		if warning.Code == extract.WarnUnverified {
+			continue // the marks say so
+		}
+		texts = append(texts, cmp.Or(warning.Text, warning.Code))
+	}
+	if c.unsure {
+		texts = append(texts, "What is marked (?) was not found in the source.")
+	}
+	if len(texts) > 0 {
+		c.out.WriteByte('\n')
+	}
+	for _, text := range texts {
+		c.hanging("! ", text)
+	}
+}
+
+// paragraph writes text in lines of the width, each indented. Nothing is written of an empty one.
+func (c *card) paragraph(indent, text string) {
+	if strings.TrimSpace(text) != "" {
+		c.hanging(indent, text)
+	}
+}
+
+// hanging writes text in lines of the width, the others indented as far as the first begins.
+func (c *card) hanging(first, text string) {
+	indent := strings.Repeat(" ", uniseg.StringWidth(first))
+	line, cells, empty := first, uniseg.StringWidth(first), true
+	for word := range strings.FieldsSeq(table.Printable(text)) {
+		size := uniseg.StringWidth(word)
+		if !empty && cells+1+size > c.width {
+			c.out.WriteString(strings.TrimRight(line, " ") + "\n")
+			line, cells, empty = indent, len(indent), true
+		}
+		if !empty {
+			line, cells = line+" ", cells+1
+		}
+		line, cells, empty = line+word, cells+size, false
+	}
+	c.out.WriteString(strings.TrimRight(line, " ") + "\n")
+}

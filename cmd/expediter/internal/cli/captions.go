@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/services/importer/caption"
+)
+
+// captionsFlags are the flags of the captions command.
+type captionsFlags struct {
+	format      string
+	from        string
+	keepRepeats bool
+	keepSounds  bool
+	sentences   bool
+}
+
+// captionsFormats are the values of its flag --format.
+var captionsFormats = []string{"segments", "text", "json"}
+
+func newCaptions(g *globals) *cobra.Command {
+	var f captionsFlags
+	cmd := &cobra.Command{
+		Use:   "captions FILE",
+		Short: "Make a transcript of a caption file",
+		Long: `Captions reads a WebVTT, SRT or text file, or the standard input ("-"), and writes what is said in it.
+
+The formats are
+  segments  a JSON array of {"start", "dur", "text"}, the times in seconds
+  text      a line per segment: [12.34s] text
+  json      an object with everything there is to know: the cues as they are in the file ("id", "start", "end", "text",
+            and "plain" for the text without markup), the segments, and what was cut or left out
+
+The form of the input is told by its content; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
+the rules of the W3C. The lines that automatic captions show again and again are written once.
+
+A file that is cut by a limit is written as far as it goes; a message says what is missing, and the exit code is 1. Cues
+whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
+		Example: `  expediter captions video.en.vtt
+  expediter captions --format segments --sentences - < video.srt`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return g.captions(cmd.Context(), f, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "text", "form of the output: segments, text or json")
+	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
+	flags.BoolVar(&f.keepRepeats, "keep-repeats", false, "leave rolling captions as they are")
+	flags.BoolVar(&f.keepSounds, "keep-sounds", false, "leave notes such as [Music] in the text")
+	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as they can be told")
+	completeWith(cmd, "format", captionsFormats...)
+	completeWith(cmd, "from", caption.Formats()...)
+	return cmd
+}
+
+// check returns every mistake in the flags.
+func (f captionsFlags) check() error {
+	var errs []error
+	if !slices.Contains(captionsFormats, f.format) {
+		errs = append(errs, fmt.Errorf("--format %q: want segments, text or json", f.format))
+	}
+	if _, err := caption.ParseFormat(f.from); err != nil {
+		errs = append(errs, fmt.Errorf("--from: %w", err))
+	}
+	if len(errs) > 0 {
+		return &UsageError{Err: errors.Join(errs...)}
+	}
+	return nil
+}
+
+// captions is the command, once its flags are read.
+func (g *globals) captions(ctx context.Context, f captionsFlags, path string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	from, _ := caption.ParseFormat(f.from) //nolint:errcheck // checked above
+	source, name := g.config.Stdin, "standard input"
+	if path != input.Stdin {
+		file, err := os.Open(path) //nolint:gosec // the file that the user named
+		if err != nil {
+			return err //nolint:wrapcheck // it names the file
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		source, name = file, path
+	}
+	// A file that calls itself a caption file and holds nothing but text is a mistake, not a text.
+	timed := slices.Contains([]string{".srt", ".vtt"}, strings.ToLower(filepath.Ext(path)))
+	track, err := caption.Parse(untilDone{ctx, source}, caption.Options{Format: from, Timed: timed})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	transcript := track.Transcript(caption.TranscriptOptions{
+		KeepRepeats: f.keepRepeats, KeepSounds: f.keepSounds, Sentences: f.sentences,
+	})
+	switch stdout := g.config.stdout(); f.format {
+	case "segments":
+		err = transcript.WriteSegments(stdout)
+	case "text":
+		err = transcript.WriteText(stdout)
+	default:
+		err = track.WriteJSON(stdout, transcript)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the output: %w", err)
+	}
+	return g.notice(name, track)
+}
+
+// notice says what of a track is missing: the error when a limit cut it, a line on the standard error when the file itself
+// is at fault.
+func (g *globals) notice(name string, track caption.Track) error {
+	if track.Skipped > 0 {
+		const line = "%s: %d cues left out: their times cannot be read\n"
+		fmt.Fprintf(g.config.Stderr, line, name, track.Skipped) //nolint:errcheck // nowhere to say so
+	}
+	if !track.Truncated {
+		return nil
+	}
+	parts := make([]string, len(track.Cuts))
+	for i, cut := range track.Cuts {
+		parts[i] = cut.String()
+	}
+	return fmt.Errorf("%s: not all of it was read: %s", name, strings.Join(parts, "; "))
+}
+
+// untilDone is a reader that ends when the context does.
+type untilDone struct {
+	ctx    context.Context //nolint:containedctx // a reader has no other way to it
+	source io.Reader
+}
+
+// Read implements io.Reader.
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.source.Read(p) //nolint:wrapcheck // io.EOF has to stay as it is
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/pflag"
+)
+
+// natsFlags are the flags of all commands that ask a NATS server.
+type natsFlags struct {
+	*globals
+
+	creds   string
+	nkey    string
+	server  string
+	timeout time.Duration
+}
+
+func (f *natsFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.creds, "creds", "", "credentials file (default $NATS_CREDS)")
+	flags.StringVar(&f.nkey, "nkey", "", "nkey seed file (default $NATS_NKEY)")
+	flags.StringVar(&f.server, "server", "", "NATS server (default $NATS_URL, or "+nats.DefaultURL+")")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest time to wait for one answer of the server")
+}
+
+// connect connects to the server, as a client of the given name. The caller calls stop.
+func (f *natsFlags) connect(ctx context.Context, name string) (js jetstream.JetStream, stop func(), err error) {
+	server, opts, err := f.options(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	nc, err := nats.Connect(server, opts...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: NATS at %s: %w (set --server or NATS_URL)", errUnavailable, server, err)
+	}
+	if js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(f.timeout)); err != nil {
+		nc.Close()
+		return nil, nil, fmt.Errorf("use JetStream: %w", err)
+	}
+	return js, nc.Close, nil
+}
+
+// options are those of a client of the given name, and where the server is.
+func (f *natsFlags) options(ctx context.Context, name string) (server string, opts []nats.Option, err error) {
+	get := func(flag, variable string) string { return cmp.Or(flag, f.config.Getenv(variable)) }
+	server = cmp.Or(get(f.server, "NATS_URL"), nats.DefaultURL)
+	opts = []nats.Option{nats.Name(name), nats.Timeout(f.timeout)}
+	if creds := get(f.creds, "NATS_CREDS"); creds != "" {
+		opts = append(opts, nats.UserCredentials(creds))
+	}
+	if nkey := get(f.nkey, "NATS_NKEY"); nkey != "" {
+		opt, err := nats.NkeyOptionFromSeed(nkey)
+		if err != nil {
+			return "", nil, fmt.Errorf("--nkey: %w", err)
+		}
+		opts = append(opts, opt)
+	}
+	// A request that is not permitted looks like one that is not answered.
+	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			f.logger.ErrorContext(ctx, "denied", "error", err)
+		}
+	}))
+	return server, opts, nil
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// graveyard is `graveyard`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
+// letters are 1 to 3 of one kind of error, 4 of another, 5 of somebody else, and 6 about a stranded message. IMPORT_JOBS
+// has that message and one that nobody takes.
+func graveyard(ts *testscript.TestScript, _ bool, _ []string) {
+	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
+	ts.Check(err)
+	ts.Defer(srv.Stop)
+	ts.Setenv("NATS_URL", srv.URL())
+	ts.Check(bury(srv))
+}
+
+// bare is `bare`: a server that has nothing.
+func bare(ts *testscript.TestScript, _ bool, _ []string) {
+	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
+	ts.Check(err)
+	ts.Defer(srv.Stop)
+	ts.Setenv("NATS_URL", srv.URL())
+}
+
+func bury(srv *natsrun.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	nc, err := srv.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	options := contracts.AssetOptions{MaxBytes: 64 << 20, Storage: jetstream.MemoryStorage}
+	if _, err := contracts.Apply(ctx, js, contracts.Streams(options), contracts.ApplyOptions{}); err != nil {
+		return err
+	}
+	for i, text := range []string{"status 503 of p1", "status 503 of p2", "status 502 of p3", "no such place"} {
+		letter := worker.DeadLetter{
+			Attempts: 5, Consumer: "enricher", DeadAt: time.Now(), Deliveries: 6, EnqueuedAt: time.Unix(1700000000, 0), Error: text,
+			Header: nats.Header{"Nats-Msg-Id": {fmt.Sprint("claim-", i+1)}}, ID: fmt.Sprint("claim-", i+1), MaxAttempts: 5,
+			Payload: fmt.Appendf(nil, `{"placeId":"p%d"}`, i+1), Reason: worker.ReasonExhausted, Sequence: uint64(i + 1), Signature: "status # of p#",
+			Stream: contracts.StreamEnrichJobs, Subject: fmt.Sprint("jobs.enrich.wolt.p", i+1), Worker: "host-1",
+		}
+		if !strings.HasPrefix(text, "status") {
+			letter.Reason, letter.Signature, letter.Stack = worker.ReasonCancelled, text, "goroutine 1 [running]:\n\tmain.go:1"
+		}
+		if _, err := worker.PublishDeadLetter(ctx, js, "dead", letter); err != nil {
+			return err
+		}
+	}
+	for subject, data := range map[string]string{"jobs.import.high.j1": "{}", "jobs.import.typo.j2": "{}"} {
+		if _, err := js.Publish(ctx, subject, []byte(data)); err != nil {
+			return err
+		}
+	}
+	imports, err := js.Stream(ctx, contracts.StreamImportJobs)
+	if err != nil {
+		return err
+	}
+	stuck, err := imports.GetLastMsgForSubject(ctx, "jobs.import.high.j1")
+	if err != nil {
+		return err
+	}
+	consumer := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "importer", FilterSubject: "jobs.import.high.>"}
+	if _, err := imports.CreateConsumer(ctx, consumer); err != nil {
+		return err
+	}
+	if _, err := js.Publish(ctx, "dead.ENRICH_JOBS.jobs.note", []byte("\x00\x01 someone else's \x1b[31m")); err != nil {
+		return err
+	}
+	_, err = js.Publish(ctx, "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.IMPORT_JOBS.importer",
+		fmt.Appendf(nil, `{"stream_seq":%d,"deliveries":5}`, stuck.Sequence))
+	return err
+}
+
+func TestTimesOfFilters(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]time.Time{
+		"2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, -7), "0s": now, "2026-01-02T15:04:05Z": time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC),
+	} {
+		if got, err := parseTime(now, text); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %s, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "yesterday", "-1h", "-1d", "99999999d", "1.5d"} {
+		if got, err := parseTime(now, text); err == nil {
+			t.Errorf("%q is %s, want an error", text, got)
+		}
+	}
+}
+
+// A payload of bytes is not written to a terminal as it is.
+func TestReadablePayloads(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		"": "", `{"a":"é"}`: `{"a":"é"}`, "a\n\tb": "a\n\tb", "\x1b[31m": "00000000  1b 5b 33 31 6d", "\xff\xfe\xfd\xfc\xfb": "00000000  ff fe",
+	} {
+		if got := readable([]byte(payload)); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%q is shown as %q, want %q", payload, got, want)
+		}
+	}
+	if got := readable([]byte(strings.Repeat("x", 100_000))); len(got) > 70_000 || !strings.Contains(got, "--payload") {
+		t.Errorf("a long payload is shown with %d bytes", len(got))
+	}
+}

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+// errNotAll is returned when letters stay that were meant.
+var errNotAll = errors.New("letters stay")
+
+// maxProblems is how many letters that stay are told one by one.
+const maxProblems = 20
+
+// changeFlags are the flags of commands that change letters.
+type changeFlags struct {
+	filterFlags
+
+	again   bool
+	all     bool
+	dryRun  bool
+	format  string
+	limit   int
+	payload string
+	rate    float64
+	yes     bool
+}
+
+func (c *changeFlags) register(cmd *cobra.Command) {
+	c.filterFlags.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&c.all, "all", false, "all letters, when no other flag selects")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "only tell what would be done")
+	flags.IntVar(&c.limit, "limit", 0, "most letters to take, 0 for all")
+	flags.BoolVarP(&c.yes, "yes", "y", false, "do it")
+	outputFlag(cmd, &c.format, "text", "json")
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (c *changeFlags) check(args []string) error {
+	errs := []error{checkFormat(c.format, "text", "json"), c.filterFlags.check()}
+	switch _, err := parseSequences(args); {
+	case err != nil:
+		errs = append(errs, err)
+	case len(args) > 0 && (c.all || !c.empty()):
+		errs = append(errs, &UsageError{Err: errors.New("letters are selected by number or by flags, not by both")})
+	case len(args) == 0 && !c.all && c.empty():
+		errs = append(errs, &UsageError{Err: errors.New("say which letters: their numbers, flags that select them, or --all")})
+	}
+	if c.yes && c.dryRun {
+		errs = append(errs, &UsageError{Err: errors.New("--yes and --dry-run exclude each other")})
+	}
+	if c.payload != "" && len(args) != 1 {
+		errs = append(errs, &UsageError{Err: errors.New("--payload is for one letter that is named by its number")})
+	}
+	if c.rate < 0 && c.rate != -1 {
+		errs = append(errs, &UsageError{Err: fmt.Errorf("--rate %v: want a positive number, or -1 for no limit", c.rate)})
+	}
+	if c.limit < 0 {
+		errs = append(errs, &UsageError{Err: fmt.Errorf("--limit %d: want 0 or more", c.limit)})
+	}
+	return errors.Join(errs...)
+}
+
+func newDeadReplay(f *deadFlags) *cobra.Command {
+	var c changeFlags
+	cmd := &cobra.Command{
+		Use:   "replay [LETTER...]",
+		Short: "Run the jobs of dead letters again",
+		Long: `Replay puts jobs back into their streams, oldest first, and removes their letters. A job keeps its id; none is
+replayed twice, also when a replay is interrupted and started again. What stays is told with the reason, and makes the
+exit code 1.
+
+Letters that are selected by flags are replayed with --yes only.`,
+		Example: `  expediter dead replay 17 18
+  expediter dead replay 17 --payload job.json
+  expediter dead replay --signature 'smtp: code #' --since 24h
+  expediter dead replay --signature 'smtp: code #' --since 24h --rate 10 --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.check(args); err != nil {
+				return err
+			}
+			return f.replay(cmd.Context(), c, args)
+		},
+	}
+	c.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&c.again, "again", false, "replay also what an interrupted replay may have published already")
+	flags.StringVar(&c.payload, "payload", "", `file whose content replaces the payload, "-" for the standard input`)
+	flags.Float64Var(&c.rate, "rate", 50, "most letters in a second, -1 for no limit")
+	return cmd
+}
+
+func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) error {
+	opts := deadletter.ReplayOptions{
+		Again: c.again, DryRun: c.dryRun || len(args) == 0 && !c.yes, Limit: c.limit, Rate: c.rate,
+	}
+	if c.payload != "" {
+		payload, err := f.read(c.payload)
+		if err != nil {
+			return err
+		}
+		opts.Edit = func(worker.DeadLetter) ([]byte, error) { return payload, nil }
+	}
+	return f.change(ctx, c, args, opts.DryRun, "replay", func(
+		store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome),
+	) (deadletter.Result, error) {
+		opts.Each = each
+		return store.Replay(ctx, filter, opts)
+	})
+}
+
+// read reads a file, or the standard input. It is bounded by what a server can be set to take.
+func (f *deadFlags) read(path string) ([]byte, error) {
+	const most = 64 << 20
+	from := f.config.Stdin
+	if path != input.Stdin {
+		file, err := os.Open(path) //nolint:gosec // the person who runs it names the file
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names the file
+		}
+		defer file.Close() //nolint:errcheck // only read
+		from = file
+	}
+	data, err := io.ReadAll(io.LimitReader(from, most))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return data, nil
+}
+
+func newDeadDiscard(f *deadFlags) *cobra.Command {
+	var c changeFlags
+	cmd := &cobra.Command{
+		Use:   "discard [LETTER...]",
+		Short: "Remove dead letters and their jobs for good",
+		Long: `Discard removes letters; their jobs will never run. A message that is stranded in a work queue is removed from there as
+well. It does so with --yes only.`,
+		Example: `  expediter dead discard 17 --yes
+  expediter dead discard --signature 'no such user' --until 7d
+  expediter dead discard --signature 'no such user' --until 7d --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := c.check(args); err != nil {
+				return err
+			}
+			ctx, dry := cmd.Context(), !c.yes
+			return f.change(ctx, c, args, dry, "discard", func(
+				store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome),
+			) (deadletter.Result, error) {
+				return store.Discard(ctx, filter, deadletter.DiscardOptions{DryRun: dry, Each: each, Limit: c.limit})
+			})
+		},
+	}
+	c.register(cmd)
+	return cmd
+}
+
+// changeReport is what a command that changes letters says in JSON.
+type changeReport struct {
+	Action   string          `json:"action"`
+	DryRun   bool            `json:"dryRun"`
+	Done     int             `json:"done"`
+	Skipped  int             `json:"skipped"`
+	Failed   int             `json:"failed"`
+	Problems []changeProblem `json:"problems"` // the first 20
+	Error    string          `json:"error,omitempty"`
+}
+
+// changeProblem is a letter that stays.
+type changeProblem struct {
+	Sequence uint64 `json:"sequence"`
+	ID       string `json:"id,omitempty"`
+	Subject  string `json:"subject,omitempty"`
+	Skipped  bool   `json:"skipped"`
+	Error    string `json:"error"`
+}
+
+// change runs a command that changes letters, and tells what became of them, also when it was interrupted.
+func (f *deadFlags) change(
+	ctx context.Context, c changeFlags, args []string, dry bool, action string,
+	run func(*deadletter.Store, deadletter.Filter, func(deadletter.Outcome)) (deadletter.Result, error),
+) error {
+	sequences, err := parseSequences(args)
+	if err != nil {
+		return err
+	}
+	store, filter, stop, err := f.openFiltered(ctx, c.filterFlags, sequences)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	report := changeReport{Action: action, DryRun: dry, Problems: []changeProblem{}}
+	missing := 0
+	result, err := run(store, filter, func(o deadletter.Outcome) {
+		if errors.Is(o.Err, deadletter.ErrNotFound) {
+			missing++
+		}
+		if o.Err != nil && len(report.Problems) < maxProblems {
+			report.Problems = append(report.Problems, changeProblem{
+				Sequence: o.Entry.Sequence, ID: o.Entry.Letter.ID, Subject: o.Entry.Letter.Subject, Skipped: o.Skipped(), Error: o.Err.Error(),
+			})
+		}
+	})
+	report.Done, report.Skipped, report.Failed = result.Done, result.Skipped, result.Failed
+	if err != nil {
+		report.Error = err.Error()
+	}
+	hint := ": add --yes to do it"
+	if c.dryRun {
+		hint = ""
+	}
+	if told := f.tell(report, c.format, hint); told != nil || err != nil {
+		return errors.Join(err, told)
+	}
+	switch stay := result.Skipped + result.Failed; {
+	case missing > 0 && missing == stay && result.Done == 0:
+		return fmt.Errorf("%w: letter %d", ErrNotFound, report.Problems[0].Sequence)
+	case stay > 0:
+		return fmt.Errorf("%d of %d %w", stay, stay+result.Done, errNotAll)
+	}
+	return nil
+}
+
+func (f *deadFlags) tell(report changeReport, format, hint string) error {
+	if format == "json" {
+		line, err := json.Marshal(report)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
+		return wrapWrite(err)
+	}
+	for _, p := range report.Problems {
+		f.notef("letter %d: %s\n", p.Sequence, p.Error)
+	}
+	if more := report.Skipped + report.Failed - len(report.Problems); more > 0 {
+		f.notef("... and %d more\n", more)
+	}
+	past := map[string]string{"discard": "Discarded", "replay": "Replayed"}[report.Action]
+	text := fmt.Sprintf("%s %d, skipped %d, failed %d.\n", past, report.Done, report.Skipped, report.Failed)
+	if report.DryRun {
+		text = fmt.Sprintf("Would %s %d, skip %d, fail %d. Nothing was changed%s.\n",
+			report.Action, report.Done, report.Skipped, report.Failed, hint)
+	}
+	_, err := io.WriteString(f.config.Stdout, text)
+	return wrapWrite(err)
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+)
+
+func newDeadShow(f *deadFlags) *cobra.Command {
+	var (
+		format  string
+		payload bool
+	)
+	cmd := &cobra.Command{
+		Use:   "show LETTER",
+		Short: "Show everything about one dead letter",
+		Long: `Show writes a letter with its error, its stack, its headers and its payload. With --payload it writes the payload alone,
+byte for byte, to be edited and replayed.`,
+		Example: `  expediter dead show 17
+  expediter dead show 17 --payload > job.json; $EDITOR job.json; expediter dead replay 17 --payload job.json`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, "text", "json"); err != nil {
+				return err
+			}
+			sequences, err := parseSequences(args)
+			if err != nil {
+				return err
+			}
+			return f.show(cmd.Context(), sequences[0], format, payload)
+		},
+	}
+	cmd.Flags().BoolVar(&payload, "payload", false, "write the payload alone")
+	outputFlag(cmd, &format, "text", "json")
+	return cmd
+}
+
+func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, payload bool) error {
+	store, stop, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	e, err := store.Get(ctx, sequence)
+	if err != nil {
+		return err
+	}
+	switch {
+	case payload && e.Problem != nil:
+		return e.Problem
+	case payload:
+		_, err = f.config.Stdout.Write(e.Letter.Payload)
+	case format == "json":
+		var line []byte
+		line, err = json.Marshal(struct {
+			entryRow
+
+			Letter *worker.DeadLetter `json:"letter,omitempty"`
+		}{newEntryRow(e), &e.Letter})
+		if err == nil {
+			_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
+		}
+	default:
+		err = showText(f.config.Stdout, e)
+	}
+	return wrapWrite(err)
+}
+
+// showText writes a letter for a person. Whatever comes from a job is made harmless to a terminal.
+func showText(out io.Writer, e deadletter.Entry) error {
+	l := e.Letter
+	var text strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
+		}
+	}
+	line("letter", strconv.FormatUint(e.Sequence, 10))
+	line("kind", string(e.Kind))
+	line("stored", stamp(e.StoredAt))
+	if e.Problem != nil {
+		line("problem", e.Problem.Error())
+	}
+	line("subject", newEntryRow(e).Subject)
+	if e.Kind != deadletter.KindUnreadable {
+		line("job", l.ID)
+		line("stream", fmt.Sprintf("%s, sequence %d, consumer %s", l.Stream, l.Sequence, l.Consumer))
+		if !l.EnqueuedAt.IsZero() {
+			line("enqueued", stamp(l.EnqueuedAt))
+		}
+		line("attempts", fmt.Sprintf("%d of %d, in %d deliveries", l.Attempts, l.MaxAttempts, l.Deliveries))
+		line("worker", l.Worker)
+		line("reason", string(l.Reason))
+		line("signature", l.Signature)
+	}
+	section := func(name, body string) {
+		if body != "" {
+			fmt.Fprintf(&text, "\n%s\n", name)
+			for row := range strings.SplitSeq(strings.TrimRight(body, "\n"), "\n") {
+				text.WriteString("  " + table.Printable(strings.ReplaceAll(row, "\t", "    ")) + "\n")
+			}
+		}
+	}
+	section("error", l.Error)
+	section("stack", l.Stack)
+	var headers strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(l.Header)) {
+		for _, value := range l.Header[name] {
+			fmt.Fprintf(&headers, "%s: %s\n", name, value)
+		}
+	}
+	section("headers", headers.String())
+	section(fmt.Sprintf("payload (%d bytes)", len(l.Payload)), readable(l.Payload))
+	_, err := io.WriteString(out, text.String())
+	return err //nolint:wrapcheck // the caller says what failed
+}
+
+// readable is a payload as text, and as a hex dump when it is none.
+func readable(payload []byte) string {
+	const most = 64 << 10
+	cut := ""
+	if len(payload) > most {
+		payload, cut = payload[:most], "\n... see --payload for the rest"
+	}
+	for rest := payload; len(rest) > 0; {
+		r, size := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && size == 1 && len(rest) >= utf8.UTFMax || unicode.IsControl(r) && !unicode.IsSpace(r) {
+			return hex.Dump(payload[:min(len(payload), 512)]) + cut
+		}
+		rest = rest[size:]
+	}
+	return string(payload) + cut
+}
+
+func newDeadStranded(f *deadFlags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "stranded JOB-STREAM",
+		Short: "Find messages of a work queue that no consumer takes",
+		Long: `Stranded lists the subjects of a work queue that no consumer's filter matches, which no lag shows: a worker that was
+removed, or a subject with a typing error. Messages that a consumer gave up are in the list: expediter dead list --kind
+stranded.`,
+		Example: `  expediter dead stranded ENRICH_JOBS`,
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, deadFormats...); err != nil {
+				return err
+			}
+			return f.stranded(cmd.Context(), args[0], format)
+		},
+	}
+	outputFlag(cmd, &format, deadFormats...)
+	return cmd
+}
+
+func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
+	store, stop, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	found, err := store.Stranded(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if !found.Complete {
+		return fmt.Errorf("stream %s has too many subjects to be looked through", stream)
+	}
+	out := newRows(f.config.Stdout, format, table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"})
+	for _, s := range found.Subjects {
+		row := struct {
+			Messages uint64 `json:"messages"`
+			Subject  string `json:"subject"`
+		}{s.Messages, s.Subject}
+		if err := out.write(row, strconv.FormatUint(s.Messages, 10), s.Subject); err != nil {
+			return err
+		}
+	}
+	return out.close()
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/text/language"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	// defaultImporter is where up runs an importer.
+	defaultImporter = "http://127.0.0.1:8005"
+
+	// defaultOwner is whose recipes are where nobody else is named.
+	defaultOwner = "me"
+
+	// maxSource is how large a file may be that an importer takes in.
+	maxSource = 8 << 20
+)
+
+// importerFlags are the flags of all commands that ask an importer.
+type importerFlags struct {
+	*globals
+
+	url string
+}
+
+func (f *importerFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "url", defaultImporter, "running importer to ask")
+}
+
+// check returns what is wrong with the flag.
+func (f *importerFlags) check() error {
+	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("--url %q: want a URL such as %s", f.url, defaultImporter)
+	}
+	return nil
+}
+
+func (f *importerFlags) client() *imports.Client { return &imports.Client{URL: f.url} }
+
+// advise says what to do about an importer that does not answer.
+func advise(err error) error {
+	if errors.Is(err, imports.ErrNoRoute) {
+		return fmt.Errorf("%w: what answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
+	}
+	if errors.Is(err, imports.ErrUnavailable) {
+		return fmt.Errorf("%w (start one with \"expediter up\", or say where it is with --url)", err)
+	}
+	return err
+}
+
+// importFlags are the flags of the import command itself.
+type importFlags struct {
+	followFlags
+
+	follow   bool
+	key      string
+	language string
+	name     string
+	owner    string
+	priority string
+	kind     string
+	unique   bool
+}
+
+var (
+	priorities  = []string{string(contracts.PriorityHigh), string(contracts.PriorityNormal), string(contracts.PriorityLow)}
+	sourceKinds = []string{contracts.SourceYouTube, contracts.SourceCaptions, contracts.SourceWeb, contracts.SourcePhoto}
+)
+
+func newImport(g *globals) *cobra.Command {
+	shared := &importerFlags{globals: g}
+	f := &importFlags{followFlags: followFlags{importerFlags: shared}}
+	cmd := &cobra.Command{
+		Use:   "import SOURCE",
+		Short: "Make a recipe of a video, a page, captions or a photo",
+		Long: `Import hands a source in at a running importer, which makes a recipe of it. The source is the URL of a video or a page,
+or a file: captions (.vtt, .srt), a text of what is said (.txt), a photo of a recipe, a saved page, or the standard input
+("-"). The importer keeps a file of up to 8 MiB until its workers have read it.
+
+Without --follow the job's id is written as soon as the importer has it. With --follow the import is watched to its end,
+and the recipe is written in the form of --format.
+
+Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running. It goes
+on whether or not somebody watches.`,
+		Example: `  expediter import --follow https://www.youtube.com/watch?v=dQw4w9WgXcQ
+  expediter import --follow --format cooklang soup.srt > soup.cook
+  expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
+  echo "Whisk 3 eggs. Fry them for 2 minutes." | expediter import --follow --name omelette -`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+	}
+	shared.register(cmd.PersistentFlags())
+	flags := cmd.Flags()
+	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
+	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
+	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default what is spoken)")
+	flags.StringVar(&f.name, "name", "", "what to call the file, which also titles a recipe that names nothing better (default its own name)")
+	flags.StringVar(&f.owner, "owner", defaultOwner, "whose recipe it is")
+	flags.StringVar(&f.priority, "priority", string(contracts.PriorityNormal), "how urgent it is: high, normal or low")
+	flags.StringVar(&f.kind, "type", "", "what the source is: youtube, captions, web or photo (default what it looks like)")
+	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
+	f.register(cmd)
+	completeWith(cmd, "priority", priorities...)
+	completeWith(cmd, "type", sourceKinds...)
+	cmd.AddCommand(newImportCancel(shared), newImportRetry(shared), newImportStatus(shared))
+	return cmd
+}
+
+// check returns every mistake in the flags and in the source that can be seen before anything is opened.
+func (f *importFlags) check(source string) error {
+	errs := []error{f.followFlags.check()}
+	if err := oneOf("--priority", f.priority, priorities...); err != nil {
+		errs = append(errs, err)
+	}
+	if f.kind != "" {
+		errs = append(errs, oneOf("--type", f.kind, sourceKinds...))
+	}
+	if _, err := language.Parse(f.language); f.language != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--language %q: want a tag such as en or pt-BR", f.language))
+	}
+	if f.owner == "" {
+		errs = append(errs, errors.New("--owner is empty: want the id of a person"))
+	}
+	if f.name != "" && isAddress(source) {
+		errs = append(errs, errors.New("--name is for files"))
+	}
+	if scheme, _, ok := strings.Cut(source, "://"); ok && !isAddress(source) {
+		hint := "want http or https"
+		if scheme == "file" {
+			hint = "give the path of a file as it is"
+		}
+		errs = append(errs, fmt.Errorf("source %q: %s", source, hint))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+func oneOf(flag, value string, values ...string) error {
+	if slices.Contains(values, value) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: want %s or %s", flag, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
+}
+
+// isAddress says that a source is fetched by the importer rather than read here.
+func isAddress(source string) bool {
+	lower := strings.ToLower(source)
+	return strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")
+}
+
+// run is the command, once its flags are read.
+func (f *importFlags) run(ctx context.Context, source string) error {
+	if err := f.check(source); err != nil {
+		return err
+	}
+	sub := imports.Submission{Key: f.key, Unique: f.unique, ImportJob: contracts.ImportJob{
+		Language: f.language, OwnerID: f.owner, Priority: contracts.ImportPriority(f.priority), RequestedAt: time.Now().UTC(), SourceType: f.kind,
+	}}
+	if isAddress(source) {
+		sub.URL = source
+	} else {
+		var err error
+		if sub.Content, err = f.read(ctx, source); err != nil {
+			return err
+		}
+		if sub.Name = filepath.Base(source); f.name != "" {
+			sub.Name = f.name
+		}
+	}
+	job, created, err := f.client().Submit(ctx, sub)
+	if refused, ok := errors.AsType[*imports.RefusedError](err); ok && refused.Problem.Status == http.StatusConflict && f.key != "" {
+		return fmt.Errorf("--key %q of --owner %q stands for the import of another source already", f.key, f.owner)
+	}
+	if err != nil {
+		return advise(err)
+	}
+	switch {
+	case f.follow:
+		return f.watch(ctx, job.JobID)
+	case f.json:
+		return f.writeJSON(job)
+	}
+	if created {
+		f.notef("Queued. Watch it with: %s\n", f.statusCommand(job.JobID))
+	} else {
+		f.notef("Known already: it is %s. See: %s\n", job.Status, f.statusCommand(job.JobID))
+	}
+	_, err = fmt.Fprintln(f.config.Stdout, job.JobID)
+	return wrapWrite(err)
+}
+
+// read reads a file, or the standard input.
+func (f *importFlags) read(ctx context.Context, path string) ([]byte, error) {
+	source, name := f.config.Stdin, "standard input"
+	if path != input.Stdin {
+		file, err := os.Open(path) //nolint:gosec // the file that the user named
+		if errors.Is(err, fs.ErrNotExist) && strings.Contains(path, ".") && strings.Contains(path, "/") && !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("%w (an address begins with https://)", err)
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names the file
+		}
+		defer file.Close() //nolint:errcheck // it was only read
+		source, name = file, path
+	}
+	content, err := io.ReadAll(io.LimitReader(untilDone{ctx, source}, maxSource+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case len(content) == 0:
+		return nil, fmt.Errorf("%s: it is empty", name)
+	case len(content) > maxSource:
+		return nil, fmt.Errorf("%s: it has more than %d MiB, which no importer takes", name, maxSource>>20)
+	}
+	return content, nil
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/card"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/recipe"
+	"github.com/expediter-io/expediter/services/importer/recipe/export"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+var (
+	// errImportFailed is returned for an import that failed for good.
+	errImportFailed = errors.New("the import failed")
+
+	// errStillRunning is returned for an import of which it is not known how it ends.
+	errStillRunning = errors.New("the import is still running")
+)
+
+// recipeFormats are the forms of a recipe.
+var recipeFormats = []string{"text", "json", "schema-org", "cooklang"}
+
+// followFlags are the flags of all commands that watch an import.
+type followFlags struct {
+	*importerFlags
+
+	format  string
+	json    bool
+	timeout time.Duration
+}
+
+func (f *followFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	recipeFormatFlag(cmd, &f.format)
+	flags.BoolVar(&f.json, "json", false, "write each state of the import as a line of JSON, the last one with the recipe")
+	flags.DurationVar(&f.timeout, "timeout", 15*time.Minute, "longest time to watch")
+}
+
+func recipeFormatFlag(cmd *cobra.Command, format *string) {
+	cmd.Flags().StringVar(format, "format", recipeFormats[0], "form of the recipe: text, json, schema-org or cooklang")
+	completeWith(cmd, "format", recipeFormats...)
+}
+
+func (f *followFlags) check() error {
+	var errs []error
+	if f.timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout %s: want more than 0", f.timeout))
+	}
+	if f.json && f.format != recipeFormats[0] {
+		errs = append(errs, errors.New("--json and --format exclude each other"))
+	}
+	return errors.Join(append(errs, checkRecipeFormat(f.format), f.importerFlags.check())...)
+}
+
+func checkRecipeFormat(format string) error {
+	if !slices.Contains(recipeFormats, format) {
+		return fmt.Errorf("--format %q: want text, json, schema-org or cooklang", format)
+	}
+	return nil
+}
+
+// statusCommand is a line that somebody may type who wants to know more.
+func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
+
+func (f *importerFlags) command(name, id string) string {
+	line := "expediter import " + name
+	if f.url != defaultImporter {
+		line += " --url " + f.url
+	}
+	return line + " " + id
+}
+
+// watch follows an import to its end and writes the recipe.
+func (f *followFlags) watch(ctx context.Context, id string) error {
+	limit, cancel := context.WithTimeoutCause(ctx, f.timeout, errStillRunning)
+	defer cancel()
+	show := f.newDisplay()
+	var last importer.Job
+	err := f.client().Follow(limit, id, func(job importer.Job) error {
+		last = job
+		if f.json && job.Status != contracts.ImportReady { // that one comes with its recipe
+			return f.writeJSON(job)
+		}
+		show.job(job)
+		return nil
+	})
+	show.close()
+	switch {
+	case errors.Is(err, errStillRunning):
+		return fmt.Errorf("%w after %s; go on with: %s", errStillRunning, f.timeout, f.statusCommand(id))
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w; go on with: %s", errStillRunning, f.statusCommand(id))
+	case err != nil:
+		return advise(err)
+	}
+	return f.ended(ctx, last)
+}
+
+// ended writes the recipe of an import that has one, and returns why another has none.
+func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
+	if job.Status != contracts.ImportReady {
+		return f.failure(job)
+	}
+	stored, err := f.client().Recipe(ctx, job.RecipeID)
+	if errors.Is(err, imports.ErrNoRoute) { // another service has it
+		if f.json {
+			return f.writeJSON(job)
+		}
+		f.notef("%s is recipe %s, which the Recipe Service keeps.\n", table.Printable(job.Title), job.RecipeID)
+		return nil
+	}
+	if err != nil {
+		return advise(err)
+	}
+	if f.json {
+		return f.writeJSON(struct {
+			importer.Job
+
+			Recipe recipe.Recipe `json:"recipe"`
+		}{job, stored.Recipe})
+	}
+	return f.writeRecipe(stored, f.format)
+}
+
+// failure is why an import failed, with what may be done about it.
+func (f *followFlags) failure(job importer.Job) error {
+	text := fmt.Sprintf("%s (%s)", strings.TrimRight(table.Printable(job.Error), "."), job.Code)
+	if job.Retryable {
+		text += "; try again with: " + f.command("retry --follow", job.JobID)
+	}
+	return fmt.Errorf("%w: %s", errImportFailed, text)
+}
+
+func (f *importerFlags) writeJSON(value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", line)
+	return wrapWrite(err)
+}
+
+// writeRecipe writes a recipe in one of recipeFormats.
+func (f *importerFlags) writeRecipe(stored kvstore.Stored, format string) error {
+	r := &stored.Recipe
+	var data []byte
+	var err error
+	switch format {
+	case "json":
+		data, err = json.MarshalIndent(stored, "", "  ")
+	case "schema-org":
+		data, err = export.JSONLD(r)
+	case "cooklang":
+		_, err = f.config.Stdout.Write(export.Cooklang(r))
+		return wrapWrite(err)
+	default:
+		stdout := f.config.stdout()
+		return card.Write(stdout, r, card.Options{Bold: stdout.Color, Source: sourceLabel(r.Source.Ref), Width: stdout.Width()})
+	}
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", data)
+	return wrapWrite(err)
+}
+
+// sourceLabel is an address as people say it: files by their name.
+func sourceLabel(address string) string {
+	if file, err := contracts.ParseFileURL(address); err == nil {
+		return cmp.Or(file.Name, "a file without a name")
+	}
+	return address
+}
+
+// display shows how far an import is: with a bar to who sits at a terminal, and in lines to a log. Who reads JSON has what
+// it says there already.
+type display struct {
+	bar   *progress.Steps
+	flags *followFlags
+	said  string
+}
+
+func (f *followFlags) newDisplay() *display {
+	d := &display{flags: f}
+	if stderr := f.config.stderr(); stderr.TTY && !f.json {
+		d.bar = progress.NewSteps(progress.Config{Visible: true, Writer: stderr})
+	}
+	return d
+}
+
+func (d *display) job(job importer.Job) {
+	text, share := doing(job)
+	if d.bar != nil {
+		d.bar.Set(text, share)
+		return
+	}
+	if text != d.said && !job.Status.Final() {
+		d.flags.notef("%s\n", text)
+	}
+	d.said = text
+}
+
+func (d *display) close() { d.bar.Close() }
+
+// doing says in words what an import is doing, and how much of it is done.
+func doing(job importer.Job) (text string, share float64) {
+	text, share = step(job)
+	if job.Status == contracts.ImportRunning && job.Attempt > 1 && job.Error == "" {
+		text += fmt.Sprintf(", attempt %d", job.Attempt)
+	}
+	return text, share
+}
+
+func step(job importer.Job) (text string, share float64) {
+	switch {
+	case job.Status == contracts.ImportQueued:
+		return "waiting for a worker", 0
+	case job.Status.Final():
+		return string(job.Status), 1
+	case job.Error != "":
+		return "failed, will try again: " + table.Printable(job.Error), 0
+	case job.Step == "extract":
+		return "making the recipe", 0.6 + 0.3*job.Progress
+	case job.Step == "create":
+		return "keeping the recipe", 0.95
+	}
+	return "reading the source", 0.05 + 0.5*job.Progress
+}

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// recipesFlags are the flags of the commands that list recipes.
+type recipesFlags struct {
+	*importerFlags
+
+	format string
+	limit  int
+	owner  string
+}
+
+// listFormats are the forms of a list of recipes.
+var listFormats = []string{"table", "json", "jsonl"}
+
+func newRecipes(g *globals) *cobra.Command {
+	shared := &importerFlags{globals: g}
+	cmd := &cobra.Command{
+		Use:   "recipes",
+		Short: "List, search and show the recipes that imports made",
+		Long: `Recipes asks a running importer for the recipes that it keeps. Those that imports leave with a Recipe Service are asked
+for there.`,
+		Example: `  expediter recipes list
+  expediter recipes search --owner ada tomato onion
+  expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	shared.register(cmd.PersistentFlags())
+	cmd.AddCommand(newRecipesGet(shared), newRecipesList(shared), newRecipesSearch(shared))
+	return cmd
+}
+
+func newRecipesList(shared *importerFlags) *cobra.Command {
+	f := &recipesFlags{importerFlags: shared}
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the recipes of an owner, the newest first",
+		Example: `  expediter recipes list --owner ada -o jsonl`,
+		Args:    usageArgs(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.list(cmd, "") },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func newRecipesSearch(shared *importerFlags) *cobra.Command {
+	f := &recipesFlags{importerFlags: shared}
+	cmd := &cobra.Command{
+		Use:     "search WORD...",
+		Short:   "List the recipes of an owner with all of the words in the title or the ingredients",
+		Example: `  expediter recipes search tomato onion`,
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE:    func(cmd *cobra.Command, args []string) error { return f.list(cmd, strings.Join(args, " ")) },
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *recipesFlags) register(cmd *cobra.Command) {
+	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("most recipes to list, up to %d", kvstore.MaxList))
+	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "whose recipes")
+	outputFlag(cmd, &f.format, listFormats...)
+}
+
+func (f *recipesFlags) list(cmd *cobra.Command, words string) (err error) {
+	errs := []error{f.check(), checkFormat(f.format, listFormats...)}
+	if f.limit < 1 || f.limit > kvstore.MaxList {
+		errs = append(errs, fmt.Errorf("--limit %d: want 1 to %d", f.limit, kvstore.MaxList))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	list, more, err := f.client().Recipes(cmd.Context(), kvstore.Query{Limit: f.limit, OwnerID: f.owner, Text: words})
+	if err != nil {
+		return adviseRecipes(err)
+	}
+	out := newRows(f.config.Stdout, f.format,
+		table.Column{Name: "RECIPE"}, table.Column{Name: "TIME"}, table.Column{Name: "TITLE", Width: cells}, table.Column{Name: "SOURCE"})
+	defer func() { err = errors.Join(err, out.close()) }()
+	for _, r := range list {
+		if err := out.write(r, r.ID, stamp(r.CreatedAt), r.Title, sourceLabel(r.SourceRef)); err != nil {
+			return err
+		}
+	}
+	if more {
+		f.notef("Only %d are shown: see --limit.\n", f.limit)
+	}
+	return nil
+}
+
+func newRecipesGet(shared *importerFlags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "get RECIPE",
+		Short: "Write a recipe",
+		Long: `Get writes a recipe. The formats are
+  text        for people
+  json        all there is to know
+  schema-org  JSON-LD, which web pages and recipe managers read
+  cooklang    a .cook file`,
+		Example: `  expediter recipes get 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1
+  expediter recipes get --format schema-org 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1 > soup.json`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(checkRecipeFormat(format), shared.check()); err != nil {
+				return &UsageError{Err: err}
+			}
+			return shared.recipe(cmd.Context(), args[0], format)
+		},
+	}
+	recipeFormatFlag(cmd, &format)
+	return cmd
+}
+
+func (f *importerFlags) recipe(ctx context.Context, id, format string) error {
+	stored, err := f.client().Recipe(ctx, id)
+	if err != nil {
+		return adviseRecipes(err)
+	}
+	return f.writeRecipe(stored, format)
+}
+
+// adviseRecipes says more of an importer that has no recipes.
+func adviseRecipes(err error) error {
+	if errors.Is(err, imports.ErrNoRoute) {
+		return fmt.Errorf("%w: %w: there is no importer, or one that leaves its recipes with a Recipe Service: ask there", ErrNotFound, err)
+	}
+	return advise(err)
+}

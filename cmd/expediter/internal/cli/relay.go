@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/services/notifier/outbox"
+)
+
+// relayFlags are the flags of relay.
+type relayFlags struct {
+	natsFlags
+
+	concurrency  int
+	database     string
+	inbox        string
+	keep         time.Duration
+	migrate      bool
+	printSchema  bool
+	requeue      bool
+	stream       string
+	syncInterval time.Duration
+}
+
+func newRelay(g *globals) *cobra.Command {
+	f := &relayFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "relay",
+		Short: "Publish the events that applications commit in Postgres",
+		Long: `Relay publishes the rows of the table event_outbox until it is interrupted, and finishes what is under way then. Any number
+of relays may run on one table. Those of one aggregate are published in the order in which they were committed.
+
+A row is deleted once it was read back from the stream, later than the servers' sync_interval: say with --sync-interval
+how long that is, or that they sync always. Rows that cannot be published are set aside, with the reason; --requeue takes
+them back.`,
+		Example: `  expediter relay --print-schema | psql
+  expediter relay --database postgres://app@db/app --server nats://nats.internal:4222 --sync-interval always
+  expediter relay --requeue`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	f.register(flags)
+	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
+	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
+	flags.StringVar(&f.inbox, "inbox-prefix", "", "prefix of inboxes, where users have their own (default $NATS_INBOX_PREFIX)")
+	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
+	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
+	flags.BoolVar(&f.printSchema, "print-schema", false, "write the SQL that makes the table, and do nothing else")
+	flags.BoolVar(&f.requeue, "requeue", false, "take back the rows that were set aside, and do nothing else")
+	flags.StringVar(&f.stream, "stream", "", "stream of the events (default EVENTS)")
+	flags.Var((*syncInterval)(&f.syncInterval), "sync-interval", "sync_interval of the servers, or always (default 2m0s)")
+	return cmd
+}
+
+// syncInterval is a duration, or "always", which is -1.
+type syncInterval time.Duration
+
+func (s *syncInterval) String() string { return "" }
+
+// Type is what the help says of the value.
+func (s *syncInterval) Type() string { return "duration" }
+
+func (s *syncInterval) Set(text string) error {
+	if text == "always" {
+		*s = -1
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second {
+		return errors.New("want a duration of at least 1s, or always")
+	}
+	*s = syncInterval(d)
+	return nil
+}
+
+func (f *relayFlags) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	if f.printSchema {
+		_, err := fmt.Fprint(f.config.Stdout, outbox.Schema)
+		return err //nolint:wrapcheck // says what it was
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	pool, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if f.requeue {
+		n, err := outbox.Requeue(ctx, pool)
+		if err == nil {
+			f.notef("Taken back: %d.\n", n)
+		}
+		return err
+	}
+	return f.relay(ctx, pool)
+}
+
+func (f *relayFlags) check() error {
+	var errs []error
+	if f.concurrency < 1 || f.concurrency > 64 {
+		errs = append(errs, fmt.Errorf("--concurrency %d: want 1 to 64", f.concurrency))
+	}
+	if f.keep < 0 {
+		errs = append(errs, fmt.Errorf("--keep %s: want 0 or more", f.keep))
+	}
+	if f.database = cmp.Or(f.database, f.config.Getenv("DATABASE_URL")); f.database == "" {
+		errs = append(errs, errors.New("--database is missing, and there is no DATABASE_URL"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+// open connects to the database, with as many connections as the relay needs.
+func (f *relayFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(f.database)
+	if err != nil {
+		return nil, &UsageError{Err: fmt.Errorf("--database: %w", err)} // pgx leaves the password out
+	}
+	config.MaxConns = max(config.MaxConns, int32(f.concurrency)+2) //nolint:gosec // at most 64
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("--database: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if err := pool.Ping(bounded); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("%w: the database: %w", errUnavailable, err)
+	}
+	return pool, nil
+}
+
+// relay runs until ctx ends.
+func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
+	if f.migrate {
+		if err := outbox.Migrate(ctx, pool); err != nil {
+			return err
+		}
+	}
+	server, opts, err := f.options(ctx, "expediter relay")
+	if err != nil {
+		return err
+	}
+	if inbox := cmp.Or(f.inbox, f.config.Getenv("NATS_INBOX_PREFIX")); inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(inbox))
+	}
+	r, err := outbox.New(ctx, outbox.Config{
+		Concurrency: f.concurrency, Keep: f.keep, Logger: f.logger, NATSOptions: opts, NATSURL: server, Pool: pool,
+		PublishTimeout: f.timeout, Stream: f.stream, SyncInterval: f.syncInterval,
+	})
+	if errors.Is(err, outbox.ErrNoSchema) {
+		return fmt.Errorf("%w (or run with --migrate)", err)
+	}
+	if err != nil {
+		return err
+	}
+	f.notef("Publishing event_outbox of %s to NATS at %s.\n", pool.Config().ConnConfig.Database, server)
+	r.Run(ctx)
+	s := r.Stats()
+	f.notef("Published %d (%d of them again), deleted %d, set aside %d.\n", s.Published, s.Duplicates, s.Deleted, s.SetAside)
+	return nil
+}

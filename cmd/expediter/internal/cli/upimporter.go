@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+// importerSettings are what the importer of `up` is set up from.
+type importerSettings struct {
+	importer.Config
+
+	// missing says in words what is not installed, and what does not work for that.
+	missing []string
+
+	// optional says that nobody asked for YouTube: it is on because yt-dlp is there.
+	optional bool
+}
+
+// importerSettings reads the environment, and looks what is installed: whatever needs a program that is not is left out,
+// unless it was asked for.
+func (g *globals) importerSettings() (importerSettings, error) {
+	cfg, err := importer.FromEnvironment()
+	if err != nil {
+		return importerSettings{}, &UsageError{Err: err}
+	}
+	s := importerSettings{Config: cfg, optional: g.config.Getenv("IMPORTER_YOUTUBE") == ""}
+	if s.optional {
+		program := cmp.Or(cfg.YtDlp, "yt-dlp")
+		_, err := exec.LookPath(program)
+		if s.YouTube = err == nil; !s.YouTube {
+			s.missing = append(s.missing, program+", so no videos of YouTube")
+		}
+	}
+	if _, err := exec.LookPath("tesseract"); err != nil && !cfg.OpenAIVision {
+		s.missing = append(s.missing, "tesseract, so no photos")
+	}
+	return s, nil
+}
+
+// startPipeline starts everything. A yt-dlp that is there and does not work leaves out what nobody asked for.
+func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings) (*pipeline.Pipeline, error) {
+	cfg.Importer = s.Config
+	p, err := pipeline.Start(ctx, cfg)
+	if err == nil || !s.optional || !errors.Is(err, source.ErrYouTube) {
+		return p, err
+	}
+	cfg.Logger.WarnContext(ctx, "videos of YouTube are left out", "error", err)
+	s.missing = append(s.missing, "a yt-dlp that works, so no videos of YouTube")
+	cfg.Importer.YouTube = false
+	return pipeline.Start(ctx, cfg)
+}
+
+// notInstalled is a line about what is missing, "" when nothing is.
+func (s *importerSettings) notInstalled() string {
+	if len(s.missing) == 0 {
+		return ""
+	}
+	return "               not installed: " + strings.Join(s.missing, "; ") + "\n"
+}
+
+// tryImport is a line to paste that imports a recipe.
+func tryImport(url string) string {
+	flag := ""
+	if url != defaultImporter {
+		flag = " --url " + url
+	}
+	const said = "Whisk 3 eggs with a pinch of salt. Melt 1 tablespoon of butter in a hot pan. Pour in the eggs and stir for 2 minutes."
+	return fmt.Sprintf("echo '%s' | expediter import --follow%s -", said, flag)
+}

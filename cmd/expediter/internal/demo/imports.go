@@ -1,0 +1,170 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+// owners are how many people import each source of the sample, all at the same time.
+const owners = 3
+
+// sources are the files of the sample's site, and what an import of each is made to end in: the code of a failure, or ""
+// for a recipe.
+var sources = []struct {
+	path, kind string
+	code       contracts.ImportCode
+}{
+	{"/pancakes.vtt", contracts.SourceCaptions, ""},
+	{"/soup.vtt", contracts.SourceCaptions, ""},
+	{"/salad.srt", contracts.SourceCaptions, ""},
+	{"/bread.html", contracts.SourceWeb, ""},
+	{"/short.vtt", contracts.SourceCaptions, contracts.CodeTooShort},
+	{"/page-of-errors.vtt", contracts.SourceCaptions, contracts.CodeBadCaptions},
+	{"/gone.vtt", contracts.SourceCaptions, contracts.CodeUnavailable},
+}
+
+// site serves the sample's files and counts how often each is asked for.
+type site struct {
+	files http.Handler
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+// ServeHTTP implements http.Handler.
+func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.asked[r.URL.Path]++
+	s.mu.Unlock()
+	s.files.ServeHTTP(w, r)
+}
+
+// count is how often sources were fetched. What a client asks for beside them, such as robots.txt, is none.
+func (s *site) count() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, src := range sources {
+		n += s.asked[src.path]
+	}
+	return n
+}
+
+// importAll has several people import each source at the same moment, each job handed in at both instances, and looks at
+// what came of it.
+func (d *demo) importAll(ctx context.Context) error {
+	witness := &site{files: http.FileServerFS(sample.Videos()), asked: map[string]int{}}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("serve the sample's videos: %w", err)
+	}
+	server := &http.Server{Handler: witness, ReadHeaderTimeout: time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	started := time.Now()
+	err = d.handIn(ctx, "http://"+listener.Addr().String())
+	if closeErr := errors.Join(server.Close(), ignore(<-served)); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	r := &d.report.Importer
+	r.Sources, r.TranscriptFetches = len(sources), witness.count()
+	if err := d.countRecipes(ctx); err != nil {
+		return err
+	}
+	d.sayf("imported   %d sources for %d people at the same moment, each job handed in twice: %d ready, %d failed as they were made to,",
+		r.Sources, owners, r.Ready, r.Failed)
+	d.sayf("           %d recipes and %d fetches, in %s\n", r.Recipes, r.TranscriptFetches, round(time.Since(started)))
+	return nil
+}
+
+func ignore(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// handIn hands in every job at both instances, and follows it at the second.
+func (d *demo) handIn(ctx context.Context, base string) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	r := &d.report.Importer
+	r.Codes = map[string]int{}
+	for _, src := range sources {
+		for owner := range owners {
+			wg.Go(func() {
+				last, err := d.importOne(ctx, contracts.ImportJob{
+					JobID: fmt.Sprintf("demo-%s-%d", src.path[1:], owner), OwnerID: ownerID(owner), SourceType: src.kind, URL: base + src.path,
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+				r.Submitted++
+				if last.Status == contracts.ImportReady {
+					r.Ready++
+				}
+				if last.Status == contracts.ImportFailed {
+					r.Failed++
+					r.Codes[string(last.Code)]++
+				}
+				if last.Code == src.code && last.Status.Final() {
+					r.AsExpected++
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func ownerID(n int) string { return fmt.Sprintf("demo-owner-%d", n+1) }
+
+func (d *demo) importOne(ctx context.Context, job contracts.ImportJob) (last importer.Job, err error) {
+	for _, i := range d.pipeline.Importers {
+		if _, _, err := i.Submit(ctx, importer.Submission{ImportJob: job}); err != nil {
+			return last, fmt.Errorf("import %s: %w", job.URL, err)
+		}
+	}
+	err = d.pipeline.Importers[1].Follow(ctx, job.JobID, func(j importer.Job) error {
+		last = j
+		return nil
+	})
+	if err != nil {
+		return last, fmt.Errorf("follow the import of %s: %w", job.URL, err)
+	}
+	return last, nil
+}
+
+// countRecipes looks into the store.
+func (d *demo) countRecipes(ctx context.Context) error {
+	r := &d.report.Importer
+	for owner := range owners {
+		list, _, err := d.pipeline.Importers[0].Recipes().List(ctx, kvstore.Query{OwnerID: ownerID(owner)})
+		if err != nil {
+			return err
+		}
+		jobs := map[string]bool{}
+		for _, line := range list {
+			r.Recipes++
+			if jobs[line.JobID] {
+				r.DuplicateRecipes++
+			}
+			jobs[line.JobID] = true
+		}
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+const (
+	// people is how many recipients there are of each kind.
+	people = 25
+
+	// news is how many events of each type are told, each twice at the same moment.
+	news = 5
+)
+
+// notifyRules has a type of event for each kind of recipient, and one for all of them.
+const notifyRules = `version: 1
+events:
+  RESERVATION_REQUESTED:
+    RESTAURANT_USER: {channels: [inapp, letters], category: reservations}
+  RESERVATION_CONFIRMED:
+    CUSTOMER: {scope: user, channels: [inapp, letters], category: reservations}
+  MENU_CHANGED:
+    AGENCY_USER: {scope: all, channels: [inapp, letters], category: menus}
+  OUTAGE:
+    ADMIN: {scope: all, channels: [inapp, letters], category: operations, priority: critical}
+  CLOSING_DAY:
+    RESTAURANT_USER: {channels: [inapp]}
+    AGENCY_USER: {scope: all, channels: [inapp]}
+    ADMIN: {scope: all, channels: [letters]}
+`
+
+// restaurant is what all events are about.
+var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
+
+// told are the types of events, and how many rows each is to have.
+var told = []struct {
+	kind string
+	rows int
+}{
+	{"RESERVATION_REQUESTED", 2 * people},
+	{"RESERVATION_CONFIRMED", 2},
+	{"MENU_CHANGED", 2 * people},
+	{"OUTAGE", 2 * people},
+	{"CLOSING_DAY", 3 * people},
+}
+
+// letters is a channel that counts what it is given, by the id of the message.
+type letters struct {
+	mu   sync.Mutex
+	sent map[string]int
+}
+
+// Name implements channel.Channel.
+func (*letters) Name() string { return "letters" }
+
+// Send implements channel.Channel.
+func (l *letters) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent[m.ID]++
+	return channel.Receipt{ID: "letter-" + m.ID}, nil
+}
+
+// count returns how many letters came, and how many of them more than once.
+func (l *letters) count() (all, twice int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range l.sent {
+		all++
+		twice += n - 1
+	}
+	return all, twice
+}
+
+// notifiers returns how the notifiers run, with rules in a file of its own.
+func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error) {
+	dir, err := os.MkdirTemp("", "expediter-demo-")
+	if err != nil {
+		return cfg, nil, fmt.Errorf("write rules: %w", err)
+	}
+	path := filepath.Join(dir, "rules.yaml")
+	if err := os.WriteFile(path, []byte(notifyRules), 0o600); err != nil {
+		return cfg, nil, errors.Join(fmt.Errorf("write rules: %w", err), os.RemoveAll(dir))
+	}
+	return notifier.Config{Channels: []notifier.Channel{{Channel: d.letters}}, Rules: path}, func() error { return os.RemoveAll(dir) }, nil
+}
+
+// notifyAll tells every event twice at the same moment, at both instances, and looks at who was told.
+func (d *demo) notifyAll(ctx context.Context) error {
+	started := time.Now()
+	if err := d.enlist(ctx); err != nil {
+		return err
+	}
+	r := &d.report.Notifier
+	var events []contracts.Event
+	want := 0
+	for _, kind := range told {
+		for n := range news {
+			events = append(events, happened(kind.kind, n))
+			want += kind.rows
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	for _, e := range events {
+		for _, n := range d.pipeline.Notifiers {
+			wg.Go(func() {
+				status, err := d.emit(ctx, n.URL(), e)
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+				r.Told++
+				if status == http.StatusOK {
+					r.DuplicatesDropped++
+				}
+			})
+		}
+	}
+	wg.Wait()
+	r.Events = r.Told - r.DuplicatesDropped
+	other := happened(told[0].kind, 0)
+	other.Payload = json.RawMessage(`{"another":"payload"}`)
+	status, err := d.emit(ctx, d.pipeline.Notifiers[0].URL(), other)
+	if status == http.StatusConflict {
+		r.Refused++
+		err = nil
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	if err := d.countRows(ctx, want, events); err != nil {
+		return err
+	}
+	d.sayf("notified   %d events of all four kinds of recipients, each told twice at the same moment: %d rows, %d sent, %d suppressed,",
+		r.Events, r.Rows, r.Sent, r.Suppressed)
+	d.sayf("           %d told twice and dropped, in %s\n", r.DuplicatesDropped, round(time.Since(started)))
+	return nil
+}
+
+// enlist fills the directory: each kind has one who wants no letters about what is not critical.
+func (d *demo) enlist(ctx context.Context) error {
+	directory := d.pipeline.Notifiers[0].Directory
+	for _, kind := range []contracts.RecipientType{
+		contracts.RecipientRestaurantUser, contracts.RecipientCustomer, contracts.RecipientAgencyUser, contracts.RecipientAdmin,
+	} {
+		for n := range people {
+			who := contracts.Recipient{RecipientType: kind, UserID: fmt.Sprintf("%s-%d", kind, n)}
+			if n == 0 {
+				who.OptOut = map[string][]string{contracts.Anything: {d.letters.Name()}}
+			}
+			if err := directory.Put(ctx, who, restaurant); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// happened is the n-th event of a type.
+func happened(kind string, n int) contracts.Event {
+	e := contracts.Event{
+		EventID: fmt.Sprintf("demo-%s-%d", kind, n), EventType: kind, AggregateType: restaurant.Type,
+		RestaurantID: json.RawMessage(`"` + restaurant.ID + `"`), Payload: json.RawMessage(fmt.Sprintf(`{"table":%d}`, n)),
+	}
+	if kind == "RESERVATION_CONFIRMED" {
+		e.RecipientType, e.UserID = contracts.RecipientCustomer, fmt.Sprintf("%s-%d", contracts.RecipientCustomer, n+1)
+	}
+	return e
+}
+
+// emit tells an event over HTTP, and returns the status of the answer.
+func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, error) {
+	body, err := contracts.Encode(e)
+	if err != nil {
+		return 0, err
+	}
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
+	if err != nil {
+		return 0, fmt.Errorf("tell %s: %w", e.EventID, err)
+	}
+	post.Header.Set("Content-Type", "application/json")
+	answer, err := d.client.Do(post)
+	if err != nil {
+		return 0, fmt.Errorf("tell %s: %w", e.EventID, err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
+		err = fmt.Errorf("tell %s: answered %d: %s", e.EventID, answer.StatusCode, text)
+	}
+	return answer.StatusCode, err
+}
+
+// countRows waits until as many rows have ended as there are to be, and counts them in the stream, in the records of what
+// became of them, and where the letters came.
+func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event) error {
+	r := &d.report.Notifier
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ended := 0
+		for _, n := range d.pipeline.Notifiers {
+			states := n.Stats().States
+			ended += int(states["sent"] + states["delivered"] + states["suppressed"] + states["failed"] + states["bounced"])
+		}
+		if ended >= want {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d rows ended: %w", ended, want, context.Cause(ctx))
+		}
+	}
+	for _, e := range events {
+		if err := d.countEvent(ctx, e.EventID); err != nil {
+			return err
+		}
+	}
+	r.Lost = want - r.Sent - r.Suppressed - r.Failed
+	r.Letters, r.DuplicateSends = d.letters.count()
+	return d.countDead(ctx)
+}
+
+// countEvent adds what became of the rows of one event.
+func (d *demo) countEvent(ctx context.Context, id string) error {
+	r := &d.report.Notifier
+	q := notifier.Query{EventID: id, Limit: 1000}
+	for {
+		page, err := d.pipeline.Notifiers[1].Notifications(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Notifications {
+			r.Rows++
+			switch state := string(row.State); state {
+			case "sent", "delivered":
+				r.Sent++
+			case "suppressed":
+				r.Suppressed++
+			case "failed", "bounced":
+				r.Failed++
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+func (d *demo) countDead(ctx context.Context) error {
+	js, err := jetstream.New(d.pipeline.Conns[0])
+	if err != nil {
+		return fmt.Errorf("count: %w", err)
+	}
+	stream, err := js.Stream(ctx, contracts.StreamDead)
+	if err != nil {
+		return fmt.Errorf("count the dead letters: %w", err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter("dead."+contracts.StreamNotifications+".>"))
+	if err != nil {
+		return fmt.Errorf("count the dead letters: %w", err)
+	}
+	d.report.Notifier.DeadLetters = len(info.State.Subjects)
+	return nil
+}

@@ -1,0 +1,222 @@
+package imports
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/importer"
+	"github.com/expediter-io/expediter/services/importer/store/kvstore"
+)
+
+const (
+	// requestTimeout bounds one request, the handing in of a file among them.
+	requestTimeout = 30 * time.Second
+
+	// maxAnswer bounds an answer: a recipe, or a list of them.
+	maxAnswer = 32 << 20
+)
+
+// defaultClient has no time limit: every request brings its own.
+var defaultClient = &http.Client{}
+
+// Client asks one importer. Its methods may be called from several goroutines.
+type Client struct {
+	// HTTP sends the requests. Defaults to one of its own for all that have none.
+	HTTP *http.Client
+
+	// Pause is after how long it asks again when a connection was lost. Defaults to half a second.
+	Pause time.Duration
+
+	// Patience is for how long it asks again before it gives up. Defaults to 20 seconds.
+	Patience time.Duration
+
+	// URL is where the importer is, such as http://127.0.0.1:8005.
+	URL string
+}
+
+// Submission is a source that is handed in.
+type Submission struct {
+	contracts.ImportJob
+
+	// Content is that of a file, which then is the source instead of the URL. Defaults to none.
+	Content []byte
+
+	// Key is an idempotency key: the same key of the same owner is the same job. Defaults to none.
+	Key string
+
+	// Name is what the file is called.
+	Name string
+
+	// Unique imports the source once for this owner.
+	Unique bool
+}
+
+// Submit hands in a source, and reports whether that made a new job.
+func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, created bool, err error) {
+	var body []byte
+	kind := "application/json"
+	if sub.Content == nil {
+		body, err = json.Marshal(importer.Submission{ImportJob: sub.ImportJob, Unique: sub.Unique})
+	} else {
+		body, kind, err = sub.form()
+	}
+	if err != nil {
+		return job, false, fmt.Errorf("imports: encode a submission: %w", err)
+	}
+	header := http.Header{"Content-Type": {kind}}
+	if sub.Key != "" {
+		header.Set("Idempotency-Key", sub.Key)
+	}
+	status, err := c.call(ctx, http.MethodPost, "/v1/imports", header, body, &job)
+	return job, status == http.StatusAccepted, err
+}
+
+// form is a submission with its file, as multipart/form-data.
+func (sub *Submission) form() (body []byte, contentType string, err error) {
+	var buf bytes.Buffer
+	w := multipart.NewWriter(&buf)
+	fields := []struct{ name, value string }{
+		{"job_id", sub.JobID},
+		{"language", sub.Language},
+		{"owner_id", sub.OwnerID},
+		{"priority", string(sub.Priority)},
+		{"source_type", sub.SourceType},
+	}
+	if sub.Unique {
+		fields = append(fields, struct{ name, value string }{"unique", "true"})
+	}
+	for _, field := range fields {
+		if field.value != "" {
+			err = errors.Join(err, w.WriteField(field.name, field.value))
+		}
+	}
+	part, fileErr := w.CreateFormFile("file", sub.Name)
+	if fileErr != nil {
+		return nil, "", errors.Join(err, fileErr)
+	}
+	_, fileErr = part.Write(sub.Content)
+	err = errors.Join(err, fileErr, w.Close())
+	return buf.Bytes(), w.FormDataContentType(), err
+}
+
+// Job returns a job as it is. The error wraps ErrNotFound when there is none.
+func (c *Client) Job(ctx context.Context, id string) (job importer.Job, err error) {
+	_, err = c.call(ctx, http.MethodGet, jobPath(id), nil, nil, &job)
+	return job, err
+}
+
+// Cancel takes a job back and returns it.
+func (c *Client) Cancel(ctx context.Context, id string) (job importer.Job, err error) {
+	_, err = c.call(ctx, http.MethodPost, jobPath(id)+"/cancel", nil, nil, &job)
+	return job, err
+}
+
+// Retry starts a job that failed once more and returns it.
+func (c *Client) Retry(ctx context.Context, id string) (job importer.Job, err error) {
+	_, err = c.call(ctx, http.MethodPost, jobPath(id)+"/retry", nil, nil, &job)
+	return job, err
+}
+
+func jobPath(id string) string { return "/v1/imports/" + service.PathEscape(id) }
+
+// Recipe returns a recipe. The error wraps ErrNotFound when there is none, and ErrNoRoute when another service
+// keeps the recipes.
+func (c *Client) Recipe(ctx context.Context, id string) (stored kvstore.Stored, err error) {
+	_, err = c.call(ctx, http.MethodGet, "/v1/recipes/"+service.PathEscape(id), nil, nil, &stored)
+	return stored, err
+}
+
+// Recipes lists recipes of an owner, the newest first, and says whether there are more than the limit. The error wraps
+// ErrNoRoute when another service keeps the recipes.
+func (c *Client) Recipes(ctx context.Context, q kvstore.Query) (list []kvstore.Summary, more bool, err error) {
+	query := url.Values{"owner": {q.OwnerID}}
+	if q.Text != "" {
+		query.Set("q", q.Text)
+	}
+	if q.Limit > 0 {
+		query.Set("limit", strconv.Itoa(q.Limit))
+	}
+	var answer struct {
+		Recipes []kvstore.Summary `json:"recipes"`
+		More    bool              `json:"more"`
+	}
+	_, err = c.call(ctx, http.MethodGet, "/v1/recipes?"+query.Encode(), nil, nil, &answer)
+	return answer.Recipes, answer.More, err
+}
+
+// call makes a request and decodes its answer.
+func (c *Client) call(ctx context.Context, method, path string, header http.Header, body []byte, into any) (status int, err error) {
+	limit, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	answer, err := c.send(limit, method, path, header, body)
+	if err != nil {
+		return 0, c.silent(ctx, err)
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return 0, c.silent(ctx, err)
+	}
+	if answer.StatusCode >= http.StatusMultipleChoices {
+		return answer.StatusCode, c.refused(answer.StatusCode, data)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return answer.StatusCode, fmt.Errorf("%w: what answers at %s is no importer: %w", ErrUnavailable, c.URL, err)
+	}
+	return answer.StatusCode, nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, header http.Header, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("imports: %w", err)
+	}
+	maps.Copy(req.Header, header)
+	client := c.HTTP
+	if client == nil {
+		client = defaultClient
+	}
+	return client.Do(req) //nolint:wrapcheck // the callers say what it means
+}
+
+// silent is why there is no answer: the caller gave up, or the importer is unavailable.
+func (c *Client) silent(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask the importer at %s: %w", c.URL, context.Cause(ctx))
+	}
+	if reason, ok := errors.AsType[*url.Error](err); ok {
+		err = reason.Err // it repeats the URL
+	}
+	return fmt.Errorf("%w: no importer answers at %s: %w", ErrUnavailable, c.URL, err)
+}
+
+// refused is what an importer answered instead of what it was asked for.
+func (c *Client) refused(status int, body []byte) error {
+	var p service.Problem
+	if json.Unmarshal(body, &p) != nil || p.Status == 0 {
+		return fmt.Errorf("%w: what answers at %s is no importer: HTTP %d", ErrUnavailable, c.URL, status)
+	}
+	switch {
+	case status == http.StatusNotFound && strings.HasPrefix(p.Detail, "there is no such resource"):
+		return fmt.Errorf("%w at %s", ErrNoRoute, c.URL)
+	case status == http.StatusNotFound:
+		return fmt.Errorf("%w: %s", ErrNotFound, strings.TrimPrefix(p.Detail, "importer: "))
+	case status >= http.StatusInternalServerError:
+		return fmt.Errorf("%w: the importer at %s answers %d: %s", ErrUnavailable, c.URL, status, p.Detail)
+	}
+	p.Detail = strings.TrimPrefix(p.Detail, "importer: ")
+	return &RefusedError{Problem: p, URL: c.URL}
+}

@@ -1,0 +1,43 @@
+package imports
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/service"
+)
+
+var (
+	// ErrNotFound is returned when the importer knows no such job or recipe.
+	ErrNotFound = errors.New("not found")
+
+	// ErrNoRoute is returned when who answers does not know what it was asked for: it is no importer, or one that leaves
+	// its recipes with another service.
+	ErrNoRoute = errors.New("this is not known")
+
+	// ErrUnavailable is returned when nobody answers, or who answers cannot work.
+	ErrUnavailable = errors.New("unavailable")
+)
+
+// RefusedError is returned for a request that the importer did not take.
+type RefusedError struct {
+	// Problem is what it answered.
+	Problem service.Problem
+
+	// URL is the importer's.
+	URL string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	text := e.Problem.Detail
+	if len(e.Problem.Errors) > 0 {
+		fields := make([]string, len(e.Problem.Errors))
+		for i, f := range e.Problem.Errors {
+			fields[i] = strings.TrimPrefix(f.Path, "/") + " " + f.Problem
+		}
+		text = strings.Join(fields, "; ")
+	}
+	return fmt.Sprintf("the importer at %s refuses: %s", e.URL, text)
+}

@@ -1,0 +1,168 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/importer"
+)
+
+// stub answers each request for events in turn, with the last answer again when there are no more.
+type stub struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	seen    []string // Last-Event-ID
+	answers []http.HandlerFunc
+}
+
+func newStub(t *testing.T, answers ...http.HandlerFunc) (*stub, *Client) {
+	t.Helper()
+	s := &stub{answers: answers}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	return s, &Client{HTTP: client, Pause: time.Millisecond, Patience: time.Minute, URL: s.URL}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	answer := s.answers[min(len(s.seen), len(s.answers)-1)]
+	s.seen = append(s.seen, r.URL.EscapedPath()+" "+r.Header.Get("Last-Event-ID"))
+	s.mu.Unlock()
+	answer(w, r)
+}
+
+func (s *stub) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// says answers with lines of a stream, and ends it.
+func says(lines ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = w.Write([]byte(strings.Join(lines, "\n") + "\n"))
+	}
+}
+
+func event(id int, status contracts.ImportState) string {
+	return fmt.Sprintf("id: %d\nevent: status\ndata: {\"job_id\":\"j\",\"status\":%q}\n", id, status)
+}
+
+func refuses(status int, detail string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_, _ = w.Write(fmt.Appendf(nil, `{"title":"x","status":%d,"detail":%q}`, status, detail))
+	}
+}
+
+func follow(ctx context.Context, c *Client) (states []contracts.ImportState, err error) {
+	err = c.Follow(ctx, "a/b", func(j importer.Job) error {
+		states = append(states, j.Status)
+		return nil
+	})
+	return states, err
+}
+
+// A connection that is lost, and an importer that starts anew, are borne: it goes on after what was seen.
+func TestFollowGoesOnAfterALostConnection(t *testing.T) {
+	t.Parallel()
+	s, c := newStub(t,
+		says("retry: 2000\n", event(1, contracts.ImportQueued), ": heartbeat\n", event(2, contracts.ImportRunning)),
+		refuses(http.StatusServiceUnavailable, "the service is stopping"),
+		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		says(event(3, contracts.ImportReady), event(4, contracts.ImportFailed)),
+	)
+	states, err := follow(t.Context(), c)
+	want := []contracts.ImportState{contracts.ImportQueued, contracts.ImportRunning, contracts.ImportReady}
+	if diff := cmp.Diff(want, states); diff != "" || err != nil {
+		t.Errorf("%v, states %s", err, diff)
+	}
+	const path = "/v1/imports/a%2Fb/events "
+	if diff := cmp.Diff([]string{path, path + "2", path + "2", path + "2"}, s.requests()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A job that ended as it was told last has ended.
+func TestFollowEndsWithNoContent(t *testing.T) {
+	t.Parallel()
+	_, c := newStub(t, says(event(1, contracts.ImportRunning)), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	if states, err := follow(t.Context(), c); err != nil || len(states) != 1 {
+		t.Errorf("%v, %v", states, err)
+	}
+}
+
+func TestFollowGivesUp(t *testing.T) {
+	t.Parallel()
+	stop := errors.New("enough")
+	for name, tc := range map[string]struct {
+		answer http.HandlerFunc
+		want   error
+	}{
+		"no such job":   {refuses(http.StatusNotFound, "importer: there is no such job"), ErrNotFound},
+		"no importer":   {refuses(http.StatusNotFound, `there is no such resource: "/v1/imports/x/events"`), ErrNoRoute},
+		"another thing": {http.NotFound, ErrUnavailable},
+		"stays away":    {refuses(http.StatusServiceUnavailable, "the store does not answer"), ErrUnavailable},
+		"no JSON":       {says("data: {"), ErrUnavailable},
+		"told fails":    {says(event(1, contracts.ImportRunning)), stop},
+	} {
+		s, c := newStub(t, tc.answer)
+		c.Patience = time.Nanosecond
+		err := c.Follow(t.Context(), "j", func(importer.Job) error { return stop })
+		if !errors.Is(err, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, err, tc.want)
+		}
+		if n := len(s.requests()); n != 1 {
+			t.Errorf("%s: %d requests", name, n)
+		}
+	}
+	_, c := newStub(t, says(event(1, contracts.ImportRunning)))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := c.Follow(ctx, "j", func(importer.Job) error {
+		cancel(stop)
+		return nil
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	_, c := newStub(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"status":400,"detail":"long","errors":[{"path":"/url","problem":"is required"},` +
+			`{"path":"/owner_id","problem":"is required"}]}`))
+	})
+	_, _, err := c.Submit(t.Context(), Submission{})
+	refused, ok := errors.AsType[*RefusedError](err)
+	if !ok || refused.Problem.Status != http.StatusBadRequest || !strings.HasSuffix(err.Error(), "refuses: url is required; owner_id is required") {
+		t.Errorf("%v", err)
+	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page":    says("<html>"),
+		"a failure": refuses(http.StatusInternalServerError, "see the service's log"),
+		"an abort":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		_, c := newStub(t, answer)
+		if _, err := c.Job(t.Context(), "j"); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

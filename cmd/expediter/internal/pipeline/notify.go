@@ -1,0 +1,64 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
+	settings := cfg.Notifier
+	if len(cfg.Notifiers) > 0 && settings.Rules == "" {
+		var err error
+		if settings.Rules, err = p.sampleRules(); err != nil {
+			return err
+		}
+	}
+	for i, listen := range cfg.Notifiers {
+		settings.Listen = listen
+		if err := p.startNotifier(ctx, cfg, i+1, settings); err != nil {
+			return fmt.Errorf("start notifier %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// sampleRules writes the sample's rules into a file that is there until Stop.
+func (p *Pipeline) sampleRules() (path string, err error) {
+	if p.rulesDir, err = os.MkdirTemp("", "expediter-rules-"); err != nil {
+		return "", fmt.Errorf("write the sample's rules: %w", err)
+	}
+	path = filepath.Join(p.rulesDir, "rules.yaml")
+	if err := os.WriteFile(path, sample.Rules(), 0o600); err != nil {
+		return "", fmt.Errorf("write the sample's rules: %w", err)
+	}
+	return path, nil
+}
+
+func (p *Pipeline) startNotifier(ctx context.Context, cfg Config, n int, settings notifier.Config) error {
+	nc, err := p.Connect(nats.Name(fmt.Sprintf("notifier-%d", n)))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	p.Conns = append(p.Conns, nc)
+	exports, err := export.Start(ctx, export.Config{Service: "notifier", Version: cfg.Version})
+	if err != nil {
+		return err
+	}
+	p.exports = append(p.exports, exports)
+	settings.CreateAssets, settings.Exports = true, exports
+	settings.Logger, settings.Replicas, settings.Version = cfg.Logger.With("instance", n), p.replicas(), cfg.Version
+	started, err := notifier.Start(ctx, nc, settings)
+	if err != nil {
+		return err
+	}
+	p.Notifiers = append(p.Notifiers, started)
+	return nil
+}

@@ -1,0 +1,50 @@
+package progress
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The bar says what is done, is drawn anew while nothing happens, and goes away.
+func TestSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := NewSteps(Config{Visible: true, Writer: &out})
+		s.Set("reading the source", 0.25)
+		synctest.Wait()
+		if text := out.String(); !strings.Contains(text, "reading the source") || !strings.Contains(text, "25%") {
+			t.Errorf("it draws %q", text)
+		}
+		out.Reset()
+		<-time.After(3*tick + tick/2)
+		synctest.Wait()
+		if n := strings.Count(out.String(), "reading the source"); n != 3 {
+			t.Errorf("it draws %d times in three seconds: %q", n, out.String())
+		}
+		s.Set(strings.Repeat("x", 100), 2)
+		if text := out.String(); strings.Contains(text, strings.Repeat("x", maxText)) || !strings.Contains(text, "99%") {
+			t.Errorf("it draws %q", text)
+		}
+		s.Close()
+		if text := out.String(); !strings.HasSuffix(text, "\r") {
+			t.Errorf("it leaves %q", text[max(0, len(text)-40):])
+		}
+	})
+}
+
+func TestStepsThatNobodySees(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := NewSteps(Config{Writer: &out})
+	s.Set("x", 1)
+	s.Close()
+	var none *Steps
+	none.Set("x", 1)
+	none.Close()
+	if out.Len() > 0 {
+		t.Errorf("%q", out.String())
+	}
+}
