@@ -199,15 +199,13 @@ func TestOwnerThatDiesInARestart(t *testing.T) {
 
 // What is not permitted is no death: neither of an owner that cannot tell, nor to a waiter that cannot ask.
 func TestDeniedProbesAreNoDeath(t *testing.T) {
-	t.Parallel()
 	for name, denied := range map[string]*server.Permissions{
 		"may not subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
 		"may not publish":   {Publish: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
 	} {
 		for _, who := range []string{"owner", "waiter"} {
 			t.Run(who+" "+name, func(t *testing.T) {
-				t.Parallel()
-				srv := natstest.Server(t, func(c *natsrun.Config) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
 					c.Mutate = func(o *server.Options) {
 						o.Users = []*server.User{
 							{Username: "free", Password: "x"},
@@ -215,25 +213,30 @@ func TestDeniedProbesAreNoDeath(t *testing.T) {
 						}
 					}
 				})
-				quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-				user := map[string]string{who: "denied"}
-				_, js := connect(t, srv, nats.UserInfo("free", "x"))
-				if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-					t.Fatal(err)
-				}
-				as := func(who string) *kvlock.Flight {
-					_, js := connect(t, srv, nats.UserInfo(cmp.Or(user[who], "free"), "x"), quiet)
-					return flightOn(t, js, kvlock.Config{})
-				}
-				c := begin(t, as("owner"), "k", kvlock.BeginOptions{})
-				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // many probes
-				defer cancel()
-				_, err := as("waiter").Do(ctx, "k", nil, kvlock.DoOptions{})
-				wantErr(t, err, context.DeadlineExceeded)
-				complete(t, c, "v")
 			})
 		}
 	}
+}
+
+// testDeniedProbes denies it to the owner or to the waiter.
+func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
+	t.Helper()
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	user := map[string]string{who: "denied"}
+	_, js := connect(t, srv, nats.UserInfo("free", "x"))
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	as := func(who string) *kvlock.Flight {
+		_, js := connect(t, srv, nats.UserInfo(cmp.Or(user[who], "free"), "x"), quiet)
+		return flightOn(t, js, kvlock.Config{})
+	}
+	c, waiter := begin(t, as("owner"), "k", kvlock.BeginOptions{}), as("waiter")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // many probes
+	defer cancel()
+	_, err := waiter.Do(ctx, "k", nil, kvlock.DoOptions{})
+	wantErr(t, err, context.DeadlineExceeded)
+	complete(t, c, "v")
 }
 
 // A message is delivered again. Its first receiver keeps the claim while its process is there, and no longer.

@@ -61,8 +61,7 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 
 // The server does not answer what it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t, func(c *natsrun.Config) {
+	natstest.Bubble(t, testPermissionDenied, func(c *natsrun.Config) {
 		c.Mutate = func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "x"},
@@ -72,6 +71,10 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 			}
 		}
 	})
+}
+
+func testPermissionDenied(t *testing.T, srv *natsrun.Server) {
+	t.Helper()
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
 	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
 		t.Fatal(err)

@@ -72,7 +72,6 @@ func usable(ctx context.Context, c *kvlock.Claim, err error) error {
 
 // The write whose outcome nobody learnt is followed by another operation of the same claim.
 func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
-	t.Parallel()
 	for name, after := range map[string]struct {
 		want kvlock.State
 		do   func(ctx context.Context, c *kvlock.Claim) error
@@ -85,28 +84,31 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		"Fail": {kvlock.Absent, func(ctx context.Context, c *kvlock.Claim) error { return c.Fail(ctx, "r", 0) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			p := natstest.NewProxy(t, b.srv)
-			f := b.flight(t, kvlock.Config{}, p.Through())
-			c := begin(t, f, "k", kvlock.BeginOptions{})
-			p.Hit(writes("k"), natstest.ReplyLost, 1)
-			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
-			p.Filter(nil)
-			if err := after.do(t.Context(), c); err != nil {
-				t.Errorf("got %v", err)
-			}
-			wantSlot(t, f, "k", after.want, "")
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.srv)
+				f := b.flight(t, kvlock.Config{}, p.Through())
+				c := begin(t, f, "k", kvlock.BeginOptions{})
+				p.Hit(writes("k"), natstest.ReplyLost, 1)
+				hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
+				p.Filter(nil)
+				if err := after.do(t.Context(), c); err != nil {
+					t.Errorf("got %v", err)
+				}
+				wantSlot(t, f, "k", after.want, "")
+			})
 		})
 	}
 }
 
 // A result whose acknowledgement never came stands. It is not turned into a failure by who did not learn of it.
 func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+	inBubble(t, testUnknownResult)
+}
+
+func testUnknownResult(t *testing.T, b *bed) {
+	t.Helper()
 	p := natstest.NewProxy(t, b.srv)
 	f := b.flight(t, kvlock.Config{}, p.Through())
 	c := begin(t, f, "k", kvlock.BeginOptions{})

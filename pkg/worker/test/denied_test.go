@@ -46,14 +46,12 @@ func (h errorTexts) Handle(_ context.Context, r slog.Record) error {
 // tells names the subject that was denied. With all of them it works: the list is that of
 // the package comment.
 func TestDeniedPermissionIsNamed(t *testing.T) {
-	t.Parallel()
-
 	permissions := []string{
 		"$JS.API.CONSUMER.INFO.JOBS.cook", "$JS.API.STREAM.INFO.KV_jobs", "$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.MSG.NEXT.JOBS.cook",
 		"$JS.ACK.JOBS.cook.>", "$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.>", "dead.JOBS.>", "$JS.API.STREAM.INFO.KV_steps",
 	}
 
-	for _, c := range []struct{ denied, event, subject string }{
+	for _, c := range []denial{
 		{"", "", ""},
 		{"$JS.API.CONSUMER.INFO.JOBS.cook", worker.EventLost, "$JS.API.CONSUMER.INFO.JOBS.cook"},
 		{"$JS.API.CONSUMER.MSG.NEXT.JOBS.cook", worker.EventLost, "$JS.API.CONSUMER.MSG.NEXT.JOBS.cook"},
@@ -61,10 +59,9 @@ func TestDeniedPermissionIsNamed(t *testing.T) {
 		{"dead.JOBS.>", worker.EventDeadFailed, "dead.JOBS.jobs.1"},
 	} {
 		t.Run("without "+c.denied, func(t *testing.T) {
-			t.Parallel()
-
 			allowed := slices.DeleteFunc(slices.Clone(permissions), func(p string) bool { return p == c.denied })
-			srv := natstest.Server(t, func(cfg *natsrun.Config) {
+
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDenied(t, srv, c) }, func(cfg *natsrun.Config) {
 				cfg.Mutate = func(o *server.Options) {
 					o.NoAuthUser = "admin"
 					o.Users = []*server.User{{Username: "admin", Password: "a"}, {
@@ -74,60 +71,68 @@ func TestDeniedPermissionIsNamed(t *testing.T) {
 					}}
 				}
 			})
-			b := setup(t, srv)
-
-			// An admin makes everything.
-			ready := make(chan bool, 100)
-			nothing := func(context.Context, *worker.Job[order]) error { return nil }
-			admin := run(t, b.js, b.config(t, func(c *worker.Config) {
-				c.Hooks.Ready = func(is bool, _ error) { ready <- is }
-			}), worker.Policy{}, nothing)
-			receive(t, ready, "the admin's worker")
-
-			if err := admin.wait(); err != nil {
-				t.Fatal(err)
-			}
-
-			_, js := natstest.Connect(t, srv, nats.UserInfo("worker", "w"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-			told := make(chan string, 1000)
-			settled := make(chan worker.Settlement, 1000)
-			cfg := b.config(t, func(cfg *worker.Config) {
-				cfg.AutoCreate, cfg.Logger = false, slog.New(errorTexts{to: told})
-				cfg.RequestTimeout, cfg.SettleTimeout = 200*time.Millisecond, 300*time.Millisecond
-				cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s }
-			})
-
-			run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-				switch {
-				case job.Args.N == 0:
-					return worker.Cancel(io.EOF)
-				case job.Deliveries == 1:
-					return worker.Snooze(0)
-				}
-
-				return nil
-			})
-			b.publish(t, "jobs.1", `{"n":0}`)
-			b.publish(t, "jobs.2", `{"n":1}`)
-
-			if c.denied == "" {
-				for done := 0; done < 2; {
-					if s := receive(t, settled, "a settlement"); s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
-						done++
-					} else if s.Outcome == worker.OutcomeUnknown {
-						t.Errorf("%s: %s", s.Subject, s.Outcome)
-					}
-				}
-
-				return
-			}
-
-			for {
-				text := receive(t, told, "the denial to be told")
-				if strings.HasPrefix(text, c.event+": ") && strings.Contains(text, c.subject) && strings.Contains(text, "ermissions") {
-					break
-				}
-			}
 		})
+	}
+}
+
+// denial is a permission that a worker does not have, and what it tells of it.
+type denial struct{ denied, event, subject string }
+
+func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
+	t.Helper()
+
+	b := setup(t, srv)
+
+	// An admin makes everything.
+	ready := make(chan bool, 100)
+	nothing := func(context.Context, *worker.Job[order]) error { return nil }
+	admin := run(t, b.js, b.config(t, func(c *worker.Config) {
+		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+	}), worker.Policy{}, nothing)
+	receive(t, ready, "the admin's worker")
+
+	if err := admin.wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	_, js := natstest.Connect(t, srv, nats.UserInfo("worker", "w"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	told := make(chan string, 1000)
+	settled := make(chan worker.Settlement, 1000)
+	cfg := b.config(t, func(cfg *worker.Config) {
+		cfg.AutoCreate, cfg.Logger = false, slog.New(errorTexts{to: told})
+		cfg.RequestTimeout, cfg.SettleTimeout = 200*time.Millisecond, 300*time.Millisecond
+		cfg.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
+
+	run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+		switch {
+		case job.Args.N == 0:
+			return worker.Cancel(io.EOF)
+		case job.Deliveries == 1:
+			return worker.Snooze(0)
+		}
+
+		return nil
+	})
+	b.publish(t, "jobs.1", `{"n":0}`)
+	b.publish(t, "jobs.2", `{"n":1}`)
+
+	if c.denied == "" {
+		for done := 0; done < 2; {
+			if s := receive(t, settled, "a settlement"); s.Outcome == worker.OutcomeDead || s.Outcome == worker.OutcomeCompleted {
+				done++
+			} else if s.Outcome == worker.OutcomeUnknown {
+				t.Errorf("%s: %s", s.Subject, s.Outcome)
+			}
+		}
+
+		return
+	}
+
+	for {
+		text := receive(t, told, "the denial to be told")
+		if strings.HasPrefix(text, c.event+": ") && strings.Contains(text, c.subject) && strings.Contains(text, "ermissions") {
+			break
+		}
 	}
 }

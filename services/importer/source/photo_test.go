@@ -96,7 +96,7 @@ func TestPhotoErrors(t *testing.T) {
 		"/movie.heic": text("image/heic", "\x00\x00\x00\x18ftypmp42\x00\x00\x00\x00"), "/large.jpg": text("image/jpeg", "\xff\xd8\xff"+strings.Repeat("x", 2000)),
 		"/slow.png": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	})
-	s := sources(t, source.Config{MaxBytes: 1000, Timeout: 500 * time.Millisecond})
+	s := sources(t, source.Config{MaxBytes: 1000})
 	for path, message := range map[string]string{
 		"/page.jpg": "found text/html", "/empty.jpg": "found text/plain", "/bomb.png": "100000 x 100000 pixels", "/movie.heic": "no photo", "/large.jpg": "larger than 1000 bytes",
 	} {
@@ -105,7 +105,7 @@ func TestPhotoErrors(t *testing.T) {
 	}
 	_, err := s.Fetch(t.Context(), source.Request{URL: server.URL + "/no.png"}, nil)
 	wantError(t, err, contracts.CodeUnavailable, false, "HTTP 404")
-	_, err = s.Fetch(t.Context(), source.Request{URL: server.URL + "/slow.png"}, nil)
+	_, err = sources(t, source.Config{Timeout: 500 * time.Millisecond}).Fetch(t.Context(), source.Request{URL: server.URL + "/slow.png"}, nil)
 	wantError(t, err, contracts.CodeTimeout, true, "The photo")
 }
 
@@ -113,20 +113,20 @@ func TestPhotoErrors(t *testing.T) {
 func TestPhotoReaderThatFails(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
-	fetch := func(script string) (*source.Material, error) {
+	fetch := func(script string, timeout time.Duration) (*source.Material, error) {
 		path := filepath.Join(t.TempDir(), "tesseract")
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: 2 * time.Second}})
+		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: timeout}})
 		defer wantEmpty(t, dir)
 		return s.Fetch(t.Context(), source.Request{URL: server.URL + "/recipe.png"}, nil)
 	}
-	_, err := fetch("sleep 1000 & sleep 1000")
+	_, err := fetch("sleep 1000 & sleep 1000", 2*time.Second)
 	wantError(t, err, contracts.CodeTimeout, true, "within 2s")
 	for _, script := range []string{"echo broken >&2; exit 1", "exit 0", "yes"} {
-		if m, err := fetch(script); err != nil || len(m.Image) == 0 || len(m.Transcript.Segments) != 0 {
+		if m, err := fetch(script, time.Minute); err != nil || len(m.Image) == 0 || len(m.Transcript.Segments) != 0 {
 			t.Errorf("%s: error %v: want the image alone", script, err)
 		}
 	}
