@@ -43,6 +43,8 @@ type Event struct {
 	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320"`
 	// OccurredAt is when it happened; optional.
 	OccurredAt time.Time `json:"occurred_at,omitzero"`
+	// NotBefore is when the recipients shall be told at the earliest. Readers bound how far ahead; optional.
+	NotBefore time.Time `json:"not_before,omitzero"`
 	// Payload is any JSON that the rules and templates for the type understand.
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipients are who shall be told, for a source that knows them; otherwise the reader finds them. At most 10,000.
@@ -60,6 +62,7 @@ func (e Event) Validate() error {
 	c.stringOrWhole("/restaurant_id", e.RestaurantID)
 	c.optionalID("/user_id", e.UserID)
 	c.timestamp("/occurred_at", e.OccurredAt)
+	c.timestamp("/not_before", e.NotBefore)
 	c.opaque("/payload", e.Payload)
 	c.recipients("/recipients", e.Recipients)
 	return c.err("Event")

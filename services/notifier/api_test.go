@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
 func listening(c *Config) { c.Listen = "127.0.0.1:0" }
@@ -354,4 +356,32 @@ func TestOneTellsTheNews(t *testing.T) {
 		}
 	}
 	p.settled(1)
+}
+
+// When an event is to be told is said in it, or in an extension attribute of a CloudEvent; what is too far ahead is refused.
+func TestWhenAnEventIsToBeTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	far := time.Now().Add(plan.MaxDelay + time.Hour).UTC().Format(time.RFC3339)
+	status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, `"payload"`, `"not_before":"`+far+`","payload"`, 1))
+	if status != 422 || !strings.Contains(body, "NOT_BEFORE_TOO_FAR") || !strings.Contains(body, far) {
+		t.Errorf("%d %s", status, body)
+	}
+	cloud := func(at string) (int, string) {
+		return w.call(http.MethodPost, "/v1/events", `{"seats":2}`, "Ce-Specversion", "1.0", "Ce-Id", "7", "Ce-Source", "/crm", "Ce-Type",
+			"RESERVATION_REQUESTED", "Ce-Userid", "ada", "Ce-Recipienttype", "CUSTOMER", "Ce-Notbefore", at, "Content-Type", "application/json")
+	}
+	if status, body := cloud("tomorrow"); status != 400 || !strings.Contains(body, "/notbefore") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := cloud(time.Now().Add(time.Hour).Format(time.RFC3339)); status != 202 {
+		t.Errorf("%d %s", status, body)
+	}
+	p.until("the row waits", func() bool {
+		for _, d := range p.deliveries() {
+			return d.State == ledger.Deferred && d.Reason == ledger.ReasonNotBefore
+		}
+		return false
+	})
 }

@@ -72,7 +72,7 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 func (n *Notifier) planFailed(_ context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
 	switch {
-	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
+	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
 	case ok && source.RetryAfter > 0:

@@ -127,6 +127,9 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}
+	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
+		return s.wait(ctx, r, d, r.NotBefore, ledger.ReasonNotBefore)
+	}
 	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
 		return s.later(ctx, r, err)
 	}
@@ -135,7 +138,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
 		}
 		if until := s.quietUntil(ctx, r); !until.IsZero() {
-			return s.wait(ctx, r, d, until)
+			return s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
 		}
 	}
 	if r.Payload == nil {

@@ -91,10 +91,10 @@ func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledg
 	return verdict
 }
 
-// wait defers a row. The record is written once for each end of quiet hours.
-func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until time.Time) error {
-	if d.State != ledger.Deferred || !d.Until.Equal(until) {
-		d.State, d.Reason, d.Until = ledger.Deferred, ledger.ReasonQuietHours, until.UTC()
+// wait defers a row, which uses none of its attempts. The record is written once for each reason and time.
+func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until time.Time, reason string) error {
+	if d.State != ledger.Deferred || d.Reason != reason || !d.Until.Equal(until) {
+		d.State, d.Reason, d.Until = ledger.Deferred, reason, until.UTC()
 		if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
 			return err
 		}

@@ -60,16 +60,12 @@ func optedOut(optOut map[string][]string, category, channel string) bool {
 	return false
 }
 
-// quietUntil returns until when a row waits, the zero time when it does not.
+// quietUntil returns the end of the user's quiet hours, the zero time outside them.
 func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
-	now := time.Now()
-	if now.Before(r.NotBefore) {
-		return r.NotBefore
-	}
 	if s.cfg.Silent {
 		return time.Time{}
 	}
-	until, err := quiet.Until(now, r.profile.QuietHours, r.profile.TimeZone)
+	until, err := quiet.Until(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
 	if err != nil { // a zone that this machine does not know: telling is better than not telling
 		s.log(ctx, slog.LevelWarn, r, "quiet hours are not kept", "error", err)
 	}

@@ -131,6 +131,8 @@ func Problem(err error) service.Problem {
 	switch {
 	case errors.Is(err, plan.ErrMismatch), errors.Is(err, contracts.ErrEventMismatch):
 		return service.Problem{Status: http.StatusConflict, Code: "EVENT_MISMATCH"}
+	case errors.Is(err, plan.ErrTooFar):
+		return service.Problem{Status: http.StatusUnprocessableEntity, Code: "NOT_BEFORE_TOO_FAR"}
 	case errors.Is(err, plan.ErrTooLarge):
 		return service.Problem{Status: http.StatusRequestEntityTooLarge}
 	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound):

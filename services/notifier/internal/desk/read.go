@@ -3,15 +3,18 @@ package desk
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Extension attributes of CloudEvents that say what an event is about, and whom it is for.
+// Extension attributes of CloudEvents that say what an event is about, whom it is for, and when they are told at the
+// earliest, as RFC 3339 has it.
 const (
 	extensionAggregateType = "aggregatetype"
+	extensionNotBefore     = "notbefore"
 	extensionRecipientType = "recipienttype"
 	extensionUserID        = "userid"
 )
@@ -42,6 +45,13 @@ func Read(subject string, header nats.Header, data []byte) (contracts.Event, err
 		UserID:        envelope.Extensions[extensionUserID], Payload: envelope.Data,
 	}
 	event.AggregateType = aggregateType(subject, envelope)
+	if said := envelope.Extensions[extensionNotBefore]; said != "" {
+		if event.NotBefore, err = time.Parse(time.RFC3339, said); err != nil {
+			return event, &contracts.ValidationError{Type: "CloudEvent", Fields: []contracts.FieldError{
+				{Path: "/" + extensionNotBefore, Problem: "must be a time such as 2026-01-02T15:04:05Z"},
+			}}
+		}
+	}
 	if len(event.Payload) > 0 && !json.Valid(event.Payload) {
 		if event.Payload, err = json.Marshal([]byte(event.Payload)); err != nil { // as base64
 			return event, err //nolint:wrapcheck // cannot fail

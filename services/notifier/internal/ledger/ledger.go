@@ -22,7 +22,7 @@ type State string
 const (
 	// Pending means: it is to be sent, for the first time or again.
 	Pending State = "pending"
-	// Deferred means: it waits for the end of the user's quiet hours.
+	// Deferred means: it waits for its time, which Reason names.
 	Deferred State = "deferred"
 	// Sending means: the far side is being called, or its caller died.
 	Sending State = "sending"
@@ -56,6 +56,7 @@ func (s State) Known() bool {
 // Reasons of states, beside the kinds of channel errors.
 const (
 	ReasonExhausted      = "exhausted"       // failed: no attempts are left
+	ReasonNotBefore      = "not_before"      // deferred: the event is to be told later
 	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it
 	ReasonQuietHours     = "quiet_hours"     // deferred
 	ReasonUnknownOutcome = "unknown_outcome" // failed: it may have been sent, and must not be sent twice

@@ -9,6 +9,9 @@ var (
 	// ErrMismatch is returned for an event whose id came with another payload before. The first one stands.
 	ErrMismatch = errors.New("another event has been told under this id: an event that differs needs an id of its own")
 
+	// ErrTooFar is returned for an event that is to be told later than its plan can wait.
+	ErrTooFar = errors.New("too far ahead")
+
 	// ErrTooLarge is returned for an event or an audience that is larger than a plan can be.
 	ErrTooLarge = errors.New("too large for a plan")
 )

@@ -15,6 +15,10 @@ const (
 	// maxEntry bounds what is kept of one recipient, in bytes.
 	maxEntry = 64 << 10
 
+	// MaxDelay is how far ahead of its planning an event may say when it is to be told: the stream keeps the rows for
+	// 30 days, and they need some of those to be tried again.
+	MaxDelay = 21 * 24 * time.Hour
+
 	// pageBytes is how large a page may become, in bytes, before its last entry.
 	pageBytes = 128 << 10
 
@@ -41,6 +45,9 @@ type Plan struct {
 
 	// Fingerprint tells the event from another under the same id.
 	Fingerprint string `json:"fingerprint"`
+
+	// NotBefore is when the recipients are told at the earliest.
+	NotBefore time.Time `json:"not_before,omitzero"`
 
 	// Pages is how many pages hold the recipients. 0 means that Entries does.
 	Pages int `json:"pages,omitempty"`
@@ -72,6 +79,7 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 	row := contracts.Notification{
 		EventID: p.EventID, UserID: entry.UserID, RecipientType: entry.RecipientType, Channel: channel, EventType: p.EventType,
 		Category: route.Category, Priority: route.Priority, Template: route.Template, Locale: entry.Locale, CreatedAt: p.CreatedAt,
+		NotBefore: p.NotBefore,
 	}
 	if len(p.Payload) <= rowPayload {
 		row.Payload = p.Payload

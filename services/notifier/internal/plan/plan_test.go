@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
@@ -327,4 +328,36 @@ type ask func(recipient.Query)
 func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
 	a(q)
 	return list{}.Resolve(context.Background(), q)
+}
+
+// The rows of an event that is to be told later say so; one that is to be told later than a plan can wait is refused by
+// name, and nothing is kept of it.
+func TestAnEventThatIsToBeToldLater(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	p := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")}))
+	read := reader(t, js)
+	e := contracts.Event{EventID: "later", EventType: "X", AggregateType: "Y", NotBefore: time.Now().Add(plan.MaxDelay).UTC()}
+	if outcome, err := p.Plan(t.Context(), e); err != nil || outcome != plan.Planned {
+		t.Fatal(outcome, err)
+	}
+	committed, err := read.Get(t.Context(), "later")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, err := range read.Rows(t.Context(), committed) {
+		if err != nil || !row.NotBefore.Equal(e.NotBefore) {
+			t.Errorf("%+v: %v", row, err)
+		}
+	}
+	e.EventID, e.NotBefore = "too late", time.Now().Add(plan.MaxDelay+time.Hour)
+	if _, err := p.Plan(t.Context(), e); !errors.Is(err, plan.ErrTooFar) || !strings.Contains(err.Error(), `"too late"`) {
+		t.Error(err)
+	}
+	if _, _, err := p.Accept(t.Context(), e); !errors.Is(err, plan.ErrTooFar) {
+		t.Error(err)
+	}
+	if _, err := read.Event(t.Context(), "too late"); !errors.Is(err, record.ErrNotFound) {
+		t.Error(err)
+	}
 }

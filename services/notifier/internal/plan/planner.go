@@ -100,6 +100,10 @@ func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, n
 }
 
 func fits(e contracts.Event) error {
+	if ahead := time.Until(e.NotBefore); ahead > MaxDelay {
+		return fmt.Errorf("event %.80q: %w: not_before is %s, which is %s ahead, at most %s", e.EventID, ErrTooFar,
+			e.NotBefore.Format(time.RFC3339), ahead.Round(time.Second), MaxDelay)
+	}
 	if len(e.Payload) > MaxPayload {
 		return fmt.Errorf("event %.80q: %w", e.EventID, tooLarge("the payload has %d bytes, at most %d", len(e.Payload), MaxPayload))
 	}
@@ -107,7 +111,7 @@ func fits(e contracts.Event) error {
 }
 
 // Plan commits the plan of an event, or finds that it has one. It may be called again after any error and any crash:
-// there is one plan in the end, of one resolution, and it does not change. ErrMismatch and ErrTooLarge, and a
+// there is one plan in the end, of one resolution, and it does not change. ErrMismatch, ErrTooFar and ErrTooLarge, and a
 // *recipient.Error that says so, are for good. Three round trips for an audience that fits into a page.
 func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) {
 	current := p.cfg.Rules()
@@ -185,7 +189,7 @@ func (p *Planner) resolve(
 ) (*Plan, []byte, error) {
 	plan := &Plan{
 		Attempt: nuid.Next(), CreatedAt: time.Now().UTC(), EventID: e.EventID, EventType: e.EventType, Fingerprint: fingerprint,
-		Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: current.Version(),
+		NotBefore: e.NotBefore, Payload: e.Payload, Routes: map[contracts.RecipientType]rules.Route{}, Rules: current.Version(),
 	}
 	w := writer{planner: p, plan: plan, seen: map[[16]byte]struct{}{}}
 	for _, q := range queries {
