@@ -108,13 +108,21 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 
 // revive makes the rows of lanes that the stream has lost pending again, and ends the transaction.
 func (r *Relay) revive(ctx context.Context, s *session, tx pgx.Tx, lost []ref) error {
-	for _, one := range lost {
-		if err := r.checkLane(ctx, s, tx, one.lane); err != nil {
+	totals := make([]int, len(lost))
+	for i, one := range lost { // of each lane there is one
+		var err error
+		if totals[i], err = r.checkLane(ctx, s, tx, one.lane); err != nil {
 			return err
 		}
 	}
+	if err := tx.Commit(ctx); err != nil {
+		return wrap("end a batch", err)
+	}
+	for i, one := range lost {
+		r.tellLost(ctx, one.lane, totals[i])
+	}
 	r.notify()
-	return wrap("end a batch", tx.Commit(ctx))
+	return nil
 }
 
 const markSQL = `UPDATE event_outbox o SET state = $3, stream_seq = a.seq, published_at = statement_timestamp(),

@@ -179,8 +179,9 @@ func (r *Relay) checkLanes(ctx context.Context, s *session, lost []ref) error {
 		}
 		// Nobody waits for a lane while holding one, so this cannot end in a deadlock.
 		_, err = tx.Exec(ctx, "SELECT FROM event_outbox_lane WHERE lane = $1 FOR UPDATE", one.lane)
+		total := 0
 		if err == nil {
-			err = r.checkLane(ctx, s, tx, one.lane)
+			total, err = r.checkLane(ctx, s, tx, one.lane)
 		}
 		if err == nil {
 			err = tx.Commit(ctx)
@@ -189,9 +190,22 @@ func (r *Relay) checkLanes(ctx context.Context, s *session, lost []ref) error {
 			r.abandon(ctx, tx)
 			return wrap("check a lane", err)
 		}
+		r.tellLost(ctx, one.lane, total)
 		r.notify()
 	}
 	return nil
+}
+
+// tellLost counts rows that are pending again, once that is committed: whoever reads the count finds them so.
+func (r *Relay) tellLost(ctx context.Context, lane int16, rows int) {
+	if rows == 0 {
+		return
+	}
+	r.counters.lost.Add(int64(rows))
+	r.cfg.Logger.WarnContext(ctx, EventLost, "lane", lane, "rows", rows)
+	if r.cfg.Hooks.Lost != nil {
+		r.cfg.Hooks.Lost(rows)
+	}
 }
 
 // abandon ends a transaction that failed.
@@ -201,25 +215,25 @@ func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
 	tx.Rollback(ctx) //nolint:errcheck,gosec // the connection is gone then, and the locks with it
 }
 
-// checkLane looks for all published rows of a lane, which is locked, and makes those pending that the stream has lost.
-func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16) error {
-	total := 0
+// checkLane looks for all published rows of a lane, which is locked, makes those pending that the stream has lost, and returns
+// how many.
+func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16) (total int, err error) {
 	for after := int64(0); ; {
 		answer, err := tx.Query(ctx, `SELECT id, event_id, lane, stream_seq, false FROM event_outbox
 			WHERE lane = $1 AND state = 'published' AND id > $2 ORDER BY id LIMIT $3`, lane, after, keepBatch)
 		if err != nil {
-			return wrap("read a lane", err)
+			return 0, wrap("read a lane", err)
 		}
 		rows, err := pgx.CollectRows(answer, toRef)
 		if err != nil {
-			return wrap("read a lane", err)
+			return 0, wrap("read a lane", err)
 		}
 		if len(rows) == 0 {
-			break
+			return total, nil
 		}
 		lost, err := s.missing(ctx, rows)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		ids := make([]int64, len(lost))
 		for i, one := range lost {
@@ -227,19 +241,11 @@ func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16
 		}
 		if _, err := tx.Exec(ctx, `UPDATE event_outbox SET state = 'pending', stream_seq = NULL, published_at = NULL
 			WHERE lane = $1 AND id = ANY($2)`, lane, ids); err != nil {
-			return wrap("make rows pending", err)
+			return 0, wrap("make rows pending", err)
 		}
 		total += len(lost)
 		after = rows[len(rows)-1].id
 	}
-	if total > 0 {
-		r.counters.lost.Add(int64(total))
-		r.cfg.Logger.WarnContext(ctx, EventLost, "lane", lane, "rows", total)
-		if r.cfg.Hooks.Lost != nil {
-			r.cfg.Hooks.Lost(total)
-		}
-	}
-	return nil
 }
 
 // without returns the rows that are not among the lost.
