@@ -1,17 +1,38 @@
 package recipient_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
+
+// serve is a server, and a directory on it.
+func serve(t *testing.T) (*natsrun.Server, *recipient.Directory) {
+	t.Helper()
+	srv := natstest.Server(t)
+	d, _ := openOn(t, srv)
+	return srv, d
+}
+
+func srvKV(t *testing.T, srv *natsrun.Server) (jetstream.KeyValue, error) {
+	t.Helper()
+	_, js := natstest.Connect(t, srv)
+	return js.KeyValue(t.Context(), contracts.BucketDirectory)
+}
 
 func TestAddresses(t *testing.T) {
 	t.Parallel()
@@ -75,34 +96,149 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Many who change one record at a time lose nothing of each other's.
+// through is a directory whose requests go through a proxy.
+func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest.Proxy) {
+	t.Helper()
+	proxy := natstest.NewProxy(t, srv)
+	_, js := natstest.Connect(t, srv, proxy.Through())
+	d, err := recipient.OpenDirectory(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, proxy
+}
+
+const rootKey = "$KV.directory.ADMIN.root"
+
+// Whoever writes between the read and the write of a change loses nothing, and the change is made.
 func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 	t.Parallel()
-	d, _ := open(t)
-	ctx := t.Context()
-	const n = 24
-	var all sync.WaitGroup
-	begin := make(chan struct{})
-	for i := range n {
-		all.Go(func() {
-			<-begin
-			if err := d.SetAddress(ctx, "ADMIN", "root", fmt.Sprint("c", i), fmt.Sprint("at ", i)); err != nil {
-				t.Error(err)
-			}
-			if err := d.OptOut(ctx, "ADMIN", "root", "news", fmt.Sprint("c", i)); err != nil {
-				t.Error(err)
-			}
-			if i%2 == 0 {
-				if dropped, err := d.Drop(ctx, "ADMIN", "root", fmt.Sprint("c", i), fmt.Sprint("at ", i)); err != nil || !dropped {
-					t.Errorf("%v %v", dropped, err)
+	for name, test := range map[string]struct {
+		change func(ctx context.Context, d *recipient.Directory) error
+		want   contracts.Recipient
+	}{
+		"an address": {
+			func(ctx context.Context, d *recipient.Directory) error {
+				return d.SetAddress(ctx, "ADMIN", "root", "fax", "12")
+			},
+			contracts.Recipient{Addresses: map[string]string{"email": "root@example.org", "fax": "12", "sms": "34"}},
+		},
+		"an opt-out": {
+			func(ctx context.Context, d *recipient.Directory) error {
+				return d.OptOut(ctx, "ADMIN", "root", "news", "sms")
+			},
+			contracts.Recipient{
+				Addresses: map[string]string{"email": "root@example.org", "sms": "34"}, OptOut: map[string][]string{"news": {"sms"}},
+			},
+		},
+		"a drop": {
+			func(ctx context.Context, d *recipient.Directory) error {
+				dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "root@example.org")
+				if !dropped && err == nil {
+					err = errors.New("it is said not to have been dropped")
 				}
+				return err
+			},
+			contracts.Recipient{Addresses: map[string]string{"sms": "34"}},
+		},
+	} {
+		for _, known := range []bool{true, false} {
+			if !known && name == "a drop" {
+				continue // of nothing
 			}
-		})
+			t.Run(fmt.Sprint(name, " of one who is known: ", known), func(t *testing.T) {
+				t.Parallel()
+				srv, other := serve(t)
+				ctx := t.Context()
+				want := test.want
+				want.Addresses = maps.Clone(want.Addresses)
+				if known {
+					if err := other.SetAddress(ctx, "ADMIN", "root", "email", "root@example.org"); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					delete(want.Addresses, "email")
+				}
+				d, proxy := through(t, srv)
+				between := sync.OnceFunc(func() {
+					if err := other.SetAddress(ctx, "ADMIN", "root", "sms", "34"); err != nil {
+						t.Error(err)
+					}
+				})
+				writes := 0
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					if f.FromClient && f.Subject == rootKey {
+						writes++
+						between()
+					}
+					return natstest.Relay
+				})
+				if err := test.change(ctx, d); err != nil {
+					t.Fatal(err)
+				}
+				proxy.Filter(nil)
+				want.RecipientType, want.UserID = "ADMIN", "root"
+				got, _, err := other.Get(ctx, "ADMIN", "root")
+				if diff := cmp.Diff(want, got); diff != "" || err != nil || writes != 2 {
+					t.Errorf("%d writes, %v: %s", writes, err, diff)
+				}
+			})
+		}
 	}
-	close(begin)
-	all.Wait()
-	r, _, err := d.Get(ctx, "ADMIN", "root")
-	if err != nil || len(r.Addresses) != n/2 || len(slices.Compact(slices.Sorted(slices.Values(r.OptOut["news"])))) != n {
+}
+
+// A replica that has not heard of the last change says that there is nothing to do. The leader is asked, and the change made.
+func TestAStaleReplicaHidesNoChange(t *testing.T) {
+	t.Parallel()
+	srv, other := serve(t)
+	ctx := t.Context()
+	d, proxy := through(t, srv)
+	if err := errors.Join(
+		other.SetAddress(ctx, "ADMIN", "root", "email", "old"), other.OptOut(ctx, "ADMIN", "root", "news", "email"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	// From here on, what any replica answers is what was then.
+	var past []byte
+	headers, replies := 0, map[string]bool{}
+	proxy.Change(func(f natstest.Frame) []byte {
+		if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET.KV_directory") {
+			replies[f.Reply] = true
+		}
+		if f.FromClient || !replies[f.Subject] {
+			return f.Raw
+		}
+		if past == nil {
+			past = f.Payload()
+			headers = bytes.Index(past, []byte("\r\n\r\n")) + len("\r\n\r\n")
+		}
+		return f.With(past, headers)
+	})
+	if r, _, err := d.Get(ctx, "ADMIN", "root"); err != nil || r.Addresses["email"] != "old" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	kv, err := srvKV(t, srv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	news := `{"user_id":"root","recipient_type":"ADMIN","addresses":{"email":"new"}}` // in again
+	if _, err := kv.Put(ctx, "ADMIN.root", []byte(news)); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := d.Get(ctx, "ADMIN", "root"); err != nil || r.Addresses["email"] != "old" {
+		t.Fatalf("the replica is not stale: %+v %v", r, err)
+	}
+	if err := d.SetAddress(ctx, "ADMIN", "root", "email", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.OptOut(ctx, "ADMIN", "root", "news", "email"); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := other.Get(ctx, "ADMIN", "root")
+	if err != nil || r.Addresses["email"] != "old" || !slices.Equal(r.OptOut["news"], []string{"email"}) {
 		t.Errorf("%+v %v", r, err)
+	}
+	if dropped, err := d.Drop(ctx, "ADMIN", "root", "email", "new"); err != nil || dropped {
+		t.Errorf("what has been replaced was dropped: %v %v", dropped, err)
 	}
 }

@@ -10,11 +10,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 // Directory is the bucket of recipients: one key for each, and one for each aggregate whose events concern them.
-type Directory struct{ kv jetstream.KeyValue }
+type Directory struct {
+	kv    jetstream.KeyValue
+	store *record.Store // the stream under it
+}
 
 // Member names an aggregate whose events concern a recipient.
 type Member struct {
@@ -25,13 +29,17 @@ type Member struct {
 	ID string
 }
 
-// OpenDirectory binds the bucket. One round trip.
+// OpenDirectory binds the bucket. Two round trips.
 func OpenDirectory(ctx context.Context, js jetstream.JetStream) (*Directory, error) {
 	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
 	if err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
 	}
-	return &Directory{kv: kv}, nil
+	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDirectory)
+	if err != nil {
+		return nil, fmt.Errorf("recipients: %w", err)
+	}
+	return &Directory{kv: kv, store: store}, nil
 }
 
 // Get returns what the directory knows of a recipient; found is false when that is nothing. One round trip.

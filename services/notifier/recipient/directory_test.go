@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -19,7 +20,12 @@ import (
 
 func open(t *testing.T) (*recipient.Directory, jetstream.JetStream) {
 	t.Helper()
-	_, js := natstest.Connect(t, natstest.Server(t))
+	return openOn(t, natstest.Server(t))
+}
+
+func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.JetStream) {
+	t.Helper()
+	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)

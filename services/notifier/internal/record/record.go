@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -82,6 +83,37 @@ func (s *Store) Get(ctx context.Context, subject string) (data []byte, revision 
 		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
 	}
 	return msg.Data, msg.Sequence, nil
+}
+
+// Latest reads a record at the stream's leader, in one round trip, where Get asks any replica. A leader that has been deposed
+// and does not know it yet may still answer with what has been replaced: only a write decides, here too.
+func (s *Store) Latest(ctx context.Context, subject string) (data []byte, revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, try)
+	defer cancel()
+	body, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
+	}
+	reply, err := s.js.Conn().RequestWithContext(ctx, s.api("STREAM.MSG.GET."+s.stream.CachedInfo().Config.Name), body)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read %s at the leader: %w", subject, err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Data     []byte `json:"data"`
+			Sequence uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	switch err := json.Unmarshal(reply.Data, &answer); {
+	case err != nil:
+		return nil, 0, fmt.Errorf("read %s at the leader: the answer is not JSON: %w", subject, err)
+	case answer.Error == nil:
+		return answer.Message.Data, answer.Message.Sequence, nil
+	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return nil, 0, fmt.Errorf("%s: %w", subject, ErrNotFound)
+	}
+	return nil, 0, fmt.Errorf("read %s at the leader: %w", subject, answer.Error)
 }
 
 // Put writes a record whose subject is at a revision, 0 for none, and returns the new one. It tries until the record is
