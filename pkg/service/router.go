@@ -30,7 +30,7 @@ type RouterConfig struct {
 	// Name is the service's. Required.
 	Name string
 
-	// Ready returns the checks of readiness by name, nil for one that is passed. Required.
+	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
 	Ready func(context.Context) map[string]error
 
 	// Sort sorts the service's own errors. Defaults to those that all services have.
@@ -39,6 +39,12 @@ type RouterConfig struct {
 	// Version is what /version tells. Required.
 	Version string
 }
+
+// Note is returned by a check of readiness that is passed, with something to be said: the verbose answer has it.
+type Note string //nolint:errname // what it is
+
+// Error returns the note.
+func (n Note) Error() string { return string(n) }
 
 // Router is the handler of all routes. What has no route is answered as other errors are.
 type Router struct {
@@ -86,7 +92,12 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
-		if err := checks[name]; err != nil {
+		err := checks[name]
+		if note, ok := errors.AsType[Note](err); ok {
+			text.WriteString("[+]" + name + " ok, but: " + strings.ReplaceAll(string(note), "\n", "\n    ") + "\n")
+			continue
+		}
+		if err != nil {
 			status = http.StatusServiceUnavailable
 			text.WriteString("[-]" + name + " failed: " + err.Error() + "\n")
 			continue

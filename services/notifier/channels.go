@@ -65,8 +65,47 @@ type closer interface {
 	Close()
 }
 
+// names are those of the channels that are set up.
+func (w Ways) names() []string {
+	names := w.textNames()
+	if len(w.WebhookSecrets) > 0 {
+		names = append([]string{webhook.Name}, names...)
+	}
+	return names
+}
+
+// textNames are those of the channels that have texts.
+func (w Ways) textNames() (names []string) {
+	for _, c := range []struct{ name, setting string }{
+		{email.Name, w.EmailServer}, {smsName, w.SMSURL}, {webpush.Name, w.WebPushKey},
+	} {
+		if c.setting != "" {
+			names = append(names, c.name)
+		}
+	}
+	return names
+}
+
+// smsName is the channel of SMSURL.
+const smsName = "sms"
+
+// texts reads the templates, or returns nil when no channel needs them.
+func (w Ways) texts() (*template.Set, error) {
+	if len(w.textNames()) == 0 {
+		return nil, nil //nolint:nilnil // there are none, and need not be
+	}
+	if w.Templates == "" {
+		return nil, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts")
+	}
+	texts, err := template.Load(w.Templates, template.Config{LinkHosts: w.LinkHosts})
+	if err != nil {
+		return nil, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err)
+	}
+	return texts, nil
+}
+
 // open sets the channels up, and reports everything that is wrong at once.
-func (w Ways) open() (channels []Channel, closers []closer, err error) {
+func (w Ways) open(texts *template.Set) (channels []Channel, closers []closer, err error) {
 	var errs []error
 	add := func(c closer, failed error, how Channel) {
 		if failed != nil {
@@ -76,21 +115,12 @@ func (w Ways) open() (channels []Channel, closers []closer, err error) {
 		how.Channel = c
 		channels, closers = append(channels, how), append(closers, c)
 	}
+	if texts == nil {
+		texts = &template.Set{} // for the sake of all other mistakes
+	}
 	if len(w.WebhookSecrets) > 0 {
 		c, err := webhook.New(webhook.Config{AllowNetworks: w.UserNetworks, Secrets: w.WebhookSecrets})
 		add(c, err, Channel{Retries: webhook.Retries()})
-	}
-	if w.EmailServer == "" && w.SMSURL == "" && w.WebPushKey == "" {
-		return channels, closers, errors.Join(errs...)
-	}
-	if w.Templates == "" {
-		errs = append(errs, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts"))
-		return nil, nil, errors.Join(errs...)
-	}
-	texts, err := template.Load(w.Templates, template.Config{LinkHosts: w.LinkHosts})
-	if err != nil {
-		errs = append(errs, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err))
-		return nil, nil, errors.Join(errs...)
 	}
 	if w.EmailServer != "" {
 		c, err := email.New(email.Config{
@@ -99,7 +129,7 @@ func (w Ways) open() (channels []Channel, closers []closer, err error) {
 		add(c, err, Channel{})
 	}
 	if w.SMSURL != "" {
-		c, err := gateway.New(gateway.Config{Body: w.SMSBody, Name: "sms", Templates: texts, Token: w.SMSToken, URL: w.SMSURL})
+		c, err := gateway.New(gateway.Config{Body: w.SMSBody, Name: smsName, Templates: texts, Token: w.SMSToken, URL: w.SMSURL})
 		add(c, err, Channel{})
 	}
 	if w.WebPushKey != "" {

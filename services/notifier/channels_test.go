@@ -34,7 +34,11 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
 		t.Fatalf("%+v %v", cfg.Ways, err)
 	}
-	channels, closers, err := cfg.open()
+	texts, err := cfg.texts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	channels, closers, err := cfg.open(texts)
 	names := make([]string, len(channels))
 	for i, c := range channels {
 		names[i] = c.Name()
@@ -42,10 +46,13 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	if got := strings.Join(names, " "); err != nil || got != "webhook email sms webpush" || len(channels[0].Retries) != 9 {
 		t.Errorf("%s: %v", got, err)
 	}
+	if got := strings.Join(cfg.names(), " "); got != "webhook email sms webpush" {
+		t.Errorf("%s are to be set up", got)
+	}
 	for _, c := range closers {
 		c.Close()
 	}
-	if channels, _, err := (Ways{}).open(); err != nil || len(channels) != 0 {
+	if channels, _, err := (Ways{}).open(nil); err != nil || len(channels) != 0 {
 		t.Errorf("nothing is set up: %v %v", channels, err)
 	}
 }
@@ -54,14 +61,14 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, _, err := Ways{
 		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
-	}.open()
+	}.open(nil)
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
 	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
-		if _, _, err := (Ways{EmailServer: "mail:25", Templates: folder}).open(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
+		if _, err := (Ways{EmailServer: "mail:25", Templates: folder}).texts(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
 			t.Errorf("%q: %v", folder, err)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
-	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 // name is the service's, in logs, errors, subjects and environment variables.
@@ -94,6 +93,10 @@ type Config struct {
 	// Rules is the file that says who is told about what, see the package rules. Required.
 	Rules string `env:"NOTIFIER_RULES"`
 
+	// RulesEvery is how often the files of rules and templates are looked at. What they hold comes into force when it has
+	// changed and has no mistakes. Defaults to 2 seconds.
+	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
+
 	// Storage is where CreateAssets keeps its streams. Defaults to files.
 	Storage jetstream.StorageType `env:"-"`
 
@@ -140,6 +143,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.NATSURL = cmp.Or(cfg.NATSURL, service.DefaultURL)
 	cfg.Listen = cmp.Or(cfg.Listen, ":8006")
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
+	cfg.RulesEvery = cmp.Or(cfg.RulesEvery, 2*time.Second)
 	cfg.Version = cmp.Or(cfg.Version, "0.0.0-dev")
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -147,11 +151,14 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
+// minRulesEvery keeps the files from being read all the time.
+const minRulesEvery = 100 * time.Millisecond
+
 // minAckWait is what the server needs to tell a worker that died from one that is slow.
 const minAckWait = 100 * time.Millisecond
 
-// validate reports everything that is wrong at once, the mistakes of the rules included, and returns the rules.
-func (cfg Config) validate() (*rules.Rules, error) {
+// validate reports everything that is wrong at once, the mistakes of rules and templates included, and returns these.
+func (cfg Config) validate() (*book, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("notifier: "+format, args...)) }
 	if cfg.AckWait < minAckWait {
@@ -182,21 +189,16 @@ func (cfg Config) validate() (*rules.Rules, error) {
 			bad("ResolverURL (NOTIFIER_RESOLVER_URL): %w", err)
 		}
 	}
-	names := make([]string, 0, 1+len(cfg.Channels))
-	names = append(names, inapp.Name)
+	if cfg.RulesEvery < minRulesEvery {
+		bad("RulesEvery (NOTIFIER_RULES_EVERY) is %s: want at least %s", cfg.RulesEvery, minRulesEvery)
+	}
+	names := append([]string{inapp.Name}, cfg.names()...)
 	for _, c := range cfg.Channels {
 		if slices.Contains(names, c.Name()) {
 			bad("two channels are named %q: names must differ", c.Name())
 		}
 		names = append(names, c.Name())
 	}
-	if cfg.Rules == "" {
-		bad("Rules (NOTIFIER_RULES) is missing: want the file that says who is told about what")
-		return nil, errors.Join(errs...)
-	}
-	loaded, err := rules.Load(cfg.Rules, names)
-	if err != nil {
-		bad("Rules (NOTIFIER_RULES): %w", err)
-	}
-	return loaded, errors.Join(errs...)
+	b, err := openBook(cfg, names)
+	return b, errors.Join(append(errs, err)...)
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
-	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 // readyTimeout bounds one check of readiness.
@@ -42,6 +41,7 @@ type Notifier struct {
 	// Inbox holds what users are told in the application.
 	Inbox *inapp.Inbox
 
+	book     *book
 	closers  []closer // channels
 	cfg      Config
 	counters counters
@@ -60,6 +60,7 @@ type Notifier struct {
 	parts     *service.Parts
 	server    *service.Server
 	telemetry *natsotel.Telemetry
+	unobserve func() error
 
 	stopOnce sync.Once
 	stopErr  error
@@ -108,9 +109,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 // Start begins to serve on a connection that the caller keeps open until after Stop.
 func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 	cfg = cfg.withDefaults()
-	channels, closers, waysErr := cfg.open()
+	book, err := cfg.validate()
+	channels, closers, waysErr := cfg.open(book.texts)
 	cfg.Channels = append(slices.Clip(cfg.Channels), channels...)
-	loaded, err := cfg.validate()
 	if err := errors.Join(waysErr, err); err != nil {
 		return nil, err
 	}
@@ -124,18 +125,21 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 	}).Prepare(ctx, js); err != nil {
 		return nil, err
 	}
-	n := &Notifier{cfg: cfg, closers: closers, nc: nc, parts: service.NewParts(ctx)}
-	if err := n.start(ctx, js, loaded); err != nil {
+	n := &Notifier{book: book, cfg: cfg, closers: closers, nc: nc, parts: service.NewParts(ctx)}
+	if err := n.start(ctx, js); err != nil {
 		return nil, errors.Join(err, n.Stop())
 	}
 	return n, nil
 }
 
-func (n *Notifier) start(ctx context.Context, js jetstream.JetStream, loaded *rules.Rules) (err error) {
+func (n *Notifier) start(ctx context.Context, js jetstream.JetStream) (err error) {
 	if n.telemetry, err = service.Telemetry(name, n.cfg.Exports); err != nil {
 		return err
 	}
-	if err := n.open(ctx, n.nc, js, loaded); err != nil {
+	if n.unobserve, err = n.observe(); err != nil {
+		return err
+	}
+	if err := n.open(ctx, n.nc, js); err != nil {
 		return err
 	}
 	if err := n.hire(js); err != nil {
@@ -169,6 +173,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 	for _, w := range n.workers {
 		n.parts.Go(w.Run)
 	}
+	n.parts.Go(n.book.run)
 	router := service.NewRouter(service.RouterConfig{
 		Exports: n.cfg.Exports, Logger: n.cfg.Logger, Name: name, Ready: n.ready, Sort: desk.Problem, Version: n.cfg.Version,
 	})
@@ -181,7 +186,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 func (n *Notifier) ready(ctx context.Context) map[string]error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	checks := map[string]error{"nats": nil, "store": n.ledger.Ping(ctx)}
+	checks := map[string]error{"nats": nil, "rules": n.book.ready(), "store": n.ledger.Ping(ctx)}
 	if !n.nc.IsConnected() {
 		checks["nats"] = fmt.Errorf("connection is %s", n.nc.Status())
 	}
@@ -201,7 +206,7 @@ var assets = []string{
 }
 
 // open binds what the notifier works on.
-func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, loaded *rules.Rules) (err error) {
+func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (err error) {
 	if n.Directory, err = recipient.OpenDirectory(ctx, js); err != nil {
 		return err
 	}
@@ -226,7 +231,7 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 	}
 	n.planner, err = plan.New(ctx, js, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
-		Rules: func() *rules.Rules { return loaded },
+		Rules: n.book.rules.Load,
 	})
 	if err != nil {
 		return err
@@ -306,6 +311,9 @@ func (n *Notifier) Stop() error {
 		}
 		if n.expander != nil {
 			n.expander.Close()
+		}
+		if n.unobserve != nil {
+			n.stopErr = errors.Join(n.stopErr, n.unobserve())
 		}
 	})
 	return n.stopErr

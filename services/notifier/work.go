@@ -162,6 +162,9 @@ type Stats struct {
 	// Rows is how many rows were stored.
 	Rows int64 `json:"rows"`
 
+	// Rules is what is known of the rules.
+	Rules RulesStats `json:"rules"`
+
 	// States is how often rows came into each state.
 	States map[string]int64 `json:"states"`
 }
@@ -171,7 +174,7 @@ func (n *Notifier) Stats() Stats {
 	stats := Stats{
 		Duplicates: n.counters.duplicates.Load(), Ignored: n.counters.ignored.Load(), Planned: n.counters.planned.Load(),
 		Refused: n.counters.refused.Load(), Repeated: n.counters.repeated.Load(), Rows: n.counters.rows.Load(),
-		States: map[string]int64{},
+		Rules: n.book.Stats(), States: map[string]int64{},
 	}
 	for _, s := range n.senders {
 		for state, times := range s.States() {

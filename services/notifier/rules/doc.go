@@ -18,5 +18,7 @@
 //	      scope: all
 //	      channels: [inapp]
 //
-// JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines.
+// JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. The notifier also
+// takes for one a route to a channel with texts whose text is not there. A route of "*" that names no template is told by the
+// template of the event's own type: nobody knows that before it comes, so it is not checked, and a row without a text fails.
 package rules

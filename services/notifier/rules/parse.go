@@ -20,6 +20,7 @@ const maxMistakes = 100
 // parser walks a document and collects what is wrong with it.
 type parser struct {
 	channels []string
+	checks   []Check
 	mistakes []Mistake
 }
 
@@ -63,7 +64,7 @@ func (p *parser) file(data []byte) map[string]map[contracts.RecipientType]Route 
 		if len(key.Value) > contracts.MaxID {
 			p.addf(key, "events", "has a type of %d bytes, at most %d", len(key.Value), contracts.MaxID)
 		}
-		events[key.Value] = p.event(value, path)
+		events[key.Value] = p.event(key.Value, value, path)
 	})
 	return events
 }
@@ -86,7 +87,7 @@ func (p *parser) syntax(err error) {
 	}
 }
 
-func (p *parser) event(n *yaml.Node, path string) map[contracts.RecipientType]Route {
+func (p *parser) event(eventType string, n *yaml.Node, path string) map[contracts.RecipientType]Route {
 	routes := map[contracts.RecipientType]Route{}
 	p.each(n, path, func(key, value *yaml.Node, path string) {
 		kind := contracts.RecipientType(key.Value)
@@ -97,6 +98,11 @@ func (p *parser) event(n *yaml.Node, path string) map[contracts.RecipientType]Ro
 			p.addf(key, path, "is no kind of recipient: want 1 to %d of A-Z, a-z, 0-9, '_' and '-'", contracts.MaxName)
 		default:
 			routes[kind] = p.route(value, path)
+			for _, check := range p.checks {
+				if problem := check(eventType, routes[kind]); problem != "" {
+					p.addf(key, path, "%s", problem)
+				}
+			}
 		}
 	})
 	return routes

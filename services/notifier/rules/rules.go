@@ -55,8 +55,24 @@ type Rules struct {
 	version string
 }
 
+// Check says what else is wrong with a route, such as that its text is not there, or "".
+type Check func(eventType string, route Route) (problem string)
+
 // Load reads a file, see [Parse].
-func Load(path string, channels []string) (*Rules, error) {
+func Load(path string, channels []string, checks ...Check) (*Rules, error) {
+	data, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := Parse(data, channels, checks...)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %s: %w", path, err)
+	}
+	return rules, nil
+}
+
+// Read returns what a file holds. One that is too long is cut behind the first byte that is too many.
+func Read(path string) ([]byte, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names it
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
@@ -66,17 +82,13 @@ func Load(path string, channels []string) (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: read %s: %w", path, err)
 	}
-	rules, err := Parse(data, channels)
-	if err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", path, err)
-	}
-	return rules, nil
+	return data, nil
 }
 
-// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake. The error is an
-// [*Error].
-func Parse(data []byte, channels []string) (*Rules, error) {
-	p := parser{channels: channels}
+// Parse reads rules. channels are the names of those that there are: a rule for another is a mistake, and so is what the
+// checks find. The error is an [*Error].
+func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
+	p := parser{channels: channels, checks: checks}
 	events := p.file(data)
 	if len(p.mistakes) > 0 {
 		slices.SortStableFunc(p.mistakes, func(a, b Mistake) int { return a.Line - b.Line })

@@ -38,7 +38,7 @@ func Load(folder string, cfg Config) (*Set, error) {
 // Parse reads templates. The error is an [*Error] with every mistake of every file, unless the folder cannot be read.
 func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	p := &parser{folder: folder, functions: map[string]any{"link": linker(cfg.LinkHosts), "path": path, inertName: inert}}
-	set := &Set{byName: map[string]map[string]parts{}}
+	byName := map[string]map[string]parts{}
 	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the folder
@@ -46,17 +46,28 @@ func Parse(folder fs.FS, cfg Config) (*Set, error) {
 	for _, entry := range entries {
 		switch {
 		case strings.HasPrefix(entry.Name(), "."):
-		case !entry.IsDir():
+		case !isFolder(folder, entry):
 			p.mistakef(entry.Name(), 0, "is a file: want one folder for each template")
 		default:
-			set.byName[entry.Name()] = p.template(entry.Name())
+			byName[entry.Name()] = p.template(entry.Name())
 		}
 	}
 	if len(p.errs.Mistakes) > 0 {
 		p.errs.sort()
 		return nil, &p.errs
 	}
+	set := &Set{}
+	set.byName.Store(&byName)
 	return set, nil
+}
+
+// isFolder reports whether an entry is a folder, or leads to one: Kubernetes mounts them so.
+func isFolder(folder fs.FS, entry fs.DirEntry) bool {
+	if entry.Type()&fs.ModeSymlink == 0 {
+		return entry.IsDir()
+	}
+	info, err := fs.Stat(folder, entry.Name())
+	return err == nil && info.IsDir()
 }
 
 type parser struct {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
@@ -31,7 +32,7 @@ type Config struct {
 // Set is a folder of templates that has no mistakes. It may be used by many at once.
 type Set struct {
 	// byName has, for each name, the parts by locale.
-	byName map[string]map[string]parts
+	byName atomic.Pointer[map[string]map[string]parts]
 }
 
 // executor is a template of either kind.
@@ -85,10 +86,13 @@ type Data struct {
 }
 
 // Names returns the names of all templates, in alphabetical order.
-func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
+func (s *Set) Names() []string { return slices.Sorted(maps.Keys(*s.byName.Load())) }
 
-// Has reports whether there is a template of a name.
-func (s *Set) Has(name string) bool { return s.byName[name] != nil }
+// Has reports whether there is a template of a name. There is one for the default locale then.
+func (s *Set) Has(name string) bool { return (*s.byName.Load())[name] != nil }
+
+// Become makes a set what another one is, for everybody who uses it: from the next text on.
+func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
 // Render makes the text of a message, by its template or, when it names none, by the one of its type of event. unsubscribe is
 // where the user can switch the category off, or "". The error tells the template and the line.
@@ -97,7 +101,7 @@ func (s *Set) Render(m channel.Message, unsubscribe string) (Text, error) {
 	if name == "" {
 		name = m.EventType
 	}
-	locales := s.byName[name]
+	locales := (*s.byName.Load())[name]
 	if locales == nil {
 		return Text{}, fmt.Errorf("template %q: %w", name, ErrNotFound)
 	}

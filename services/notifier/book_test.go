@@ -1,0 +1,298 @@
+package notifier
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+)
+
+// shelf is a folder with rules and templates, and the book that is read from them.
+type shelf struct {
+	*testing.T
+	*book
+
+	folder string
+	log    bytes.Buffer
+}
+
+// newShelf reads a book with the channels inapp, pigeon and email.
+func newShelf(t *testing.T, files map[string]string) *shelf {
+	t.Helper()
+	s := &shelf{T: t, folder: t.TempDir()}
+	for name, text := range files {
+		s.write(name, text)
+	}
+	cfg := Config{
+		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Rules: filepath.Join(s.folder, "rules.yaml"),
+		Ways: Ways{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
+	}.withDefaults()
+	b, err := openBook(cfg, []string{"inapp", "email", "pigeon"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.book = b
+	return s
+}
+
+// write puts a file in place as editors do: by a new one.
+func (s *shelf) write(name, text string) {
+	s.Helper()
+	file := filepath.Join(s.folder, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(file+"~", []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.Rename(file+"~", file); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// inForce are the channels that customers are told X by.
+func (s *shelf) inForce() string {
+	return strings.Join(s.rules.Load().For("X")["CUSTOMER"].Channels, " ")
+}
+
+func ruled(channels, more string) string {
+	return "version: 1\nevents:\n  X:\n    CUSTOMER: {scope: user, channels: [" + channels + "]}\n" + more
+}
+
+const (
+	x     = "templates/X/default."
+	other = "templates/other/default."
+)
+
+// What the files hold comes into force with the next look, however it was put there; what has mistakes does not, is logged once
+// with all of them, and shown.
+func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "one"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := s.run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		looks := func(n int) {
+			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
+			synctest.Wait()
+		}
+		want := func(what, channels string, failed, logged int) {
+			t.Helper()
+			looks(3)
+			stats := s.Stats()
+			if got := s.inForce(); got != channels || (stats.Failed != "") != (failed != 0) || strings.Count(s.log.String(), "\n") != logged ||
+				stats.Version != s.rules.Load().Version() {
+				t.Errorf("%s: by %q, want %q; %+v, log:\n%s", what, got, channels, stats, s.log.String())
+			}
+			if strings.Count(stats.Failed, "line ") != max(0, failed) && failed >= 0 {
+				t.Errorf("%s: %s", what, stats.Failed)
+			}
+			if failed > 0 && !strings.Contains(s.ready().Error(), stats.Failed) || failed == 0 && s.ready() != nil {
+				t.Errorf("%s: ready says %v", what, s.ready())
+			}
+		}
+		want("as it was", "inapp", 0, 0)
+		first := s.Stats().LoadedAt
+		s.write("rules.yaml", ruled("inapp", ""))
+		want("the same in another file", "inapp", 0, 0)
+		s.write("rules.yaml", ruled("pigeon", ""))
+		want("by a new file", "pigeon", 0, 1)
+		if !s.Stats().LoadedAt.After(first) {
+			t.Error("it is not said when it was read")
+		}
+		s.write("rules.yaml", ruled("owl", "  Y: 3\n"))
+		want("mistakes", "pigeon", 2, 2)
+		s.write("rules.yaml", ruled("owl, bat", "  Y: 3\n"))
+		want("other mistakes", "pigeon", 3, 3)
+		s.write("rules.yaml", ruled("pigeon", ""))
+		want("back to what is in force", "pigeon", 0, 4)
+		if err := os.Remove(filepath.Join(s.folder, "rules.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		want("no file", "pigeon", -1, 5)
+		if !strings.Contains(s.Stats().Failed, "no such file") {
+			t.Error(s.Stats().Failed)
+		}
+		s.write("rules.yaml", ruled("inapp, email", ""))
+		want("a file again", "inapp email", 0, 6)
+		cancel()
+		running.Wait()
+		s.write("rules.yaml", ruled("inapp", ""))
+		looks(3)
+		if s.inForce() != "inapp email" {
+			t.Error("it goes on after its end")
+		}
+	})
+}
+
+// Kubernetes puts a folder in place by a link to another one, which the files are links into.
+func TestRulesAreReadThroughLinks(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, map[string]string{
+		"old/rules.yaml": ruled("inapp", ""), "new/rules.yaml": ruled("email", ""), "rules.yaml": ruled("inapp", ""),
+		"new/templates/X/default.subject": "s", "new/templates/X/default.txt": "t", other + "subject": "s", other + "txt": "t",
+	})
+	link := func(to, name string) {
+		if err := os.Symlink(to, filepath.Join(s.folder, name+"~")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(s.folder, name+"~"), filepath.Join(s.folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("old", "..data")
+	link("..data/rules.yaml", "rules.yaml")
+	s.look(t.Context())
+	if s.log.Len() > 0 || s.inForce() != "inapp" {
+		t.Errorf("%s %s", s.inForce(), s.log.String())
+	}
+	link("../..data/templates/X", "templates/X")
+	s.look(t.Context())
+	link("new", "..data")
+	s.look(t.Context())
+	if s.inForce() != "email" || s.Stats().Failed != "" || !s.texts.Has("X") {
+		t.Errorf("%s %s", s.inForce(), s.log.String())
+	}
+}
+
+// Rules and templates come into force together, and a rule whose text is not there does not.
+func TestRulesNeedTheirTexts(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
+	body := func() string {
+		text, err := s.texts.Render(channel.Message{Template: "other"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text.Text
+	}
+	s.write("rules.yaml", ruled("inapp, email", `  Y:
+    ADMIN: {channels: [email], template: other}
+    CUSTOMER: {channels: [email, inapp], template: nothing}
+  "*":
+    ADMIN: {channels: [email]}
+    CUSTOMER: {channels: [email], template: nowhere}
+`))
+	s.look(t.Context())
+	folder := s.ways.Templates
+	for _, want := range []string{
+		"line 4: events.X.CUSTOMER is told by email, and has no text: there is no X/default.subject, and no X/default.txt, in " + folder,
+		"line 7: events.Y.CUSTOMER is told by email, and has no text: there is no nothing/default.subject",
+		"line 10: events.*.CUSTOMER is told by email, and has no text: there is no nowhere/default.subject",
+	} {
+		if failed := s.Stats().Failed; !strings.Contains(failed, want) || strings.Count(failed, "line ") != 3 {
+			t.Errorf("%s\ndoes not say\n%s", failed, want)
+		}
+	}
+	if s.inForce() != "inapp" {
+		t.Errorf("in force: %s", s.inForce())
+	}
+	s.write("rules.yaml", ruled("inapp, email", ""))
+	s.write(x+"subject", "s")
+	s.write(x+"txt", "t")
+	s.write(other+"txt", "two")
+	s.look(t.Context())
+	if s.inForce() != "inapp email" || s.Stats().Failed != "" || body() != "two" {
+		t.Errorf("%s %s: %s", s.inForce(), body(), s.Stats().Failed)
+	}
+	s.write(x+"txt", "{{nonsense}}")
+	s.write(other+"txt", "three")
+	s.write("rules.yaml", ruled("inapp", ""))
+	s.look(t.Context())
+	if failed := s.Stats().Failed; s.inForce() != "inapp email" || body() != "two" || !strings.Contains(failed, "X/default.txt:1") {
+		t.Errorf("%s %s: %s", s.inForce(), body(), failed)
+	}
+}
+
+func TestCheckRules(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
+	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
+	ways := Ways{EmailServer: "mail", Templates: s.ways.Templates} // no From: that is not what is checked
+	if err := CheckRules(s.path, ways, "pigeon"); err != nil {
+		t.Error(err)
+	}
+	s.write("rules.yaml", ruled("email, pigeon", "  Y:\n    ADMIN: {channels: [email]}\n"))
+	s.write("templates/Z/default.txt", "t")
+	err := CheckRules(s.path, ways)
+	if err == nil || !strings.Contains(err.Error(), `line 4: events.X.CUSTOMER.channels has "pigeon"`) || !strings.Contains(err.Error(), "Z: default needs") {
+		t.Error(err)
+	}
+	if err := CheckRules(filepath.Join(s.folder, "none.yaml"), ways); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+		t.Error(err)
+	}
+}
+
+// An event that was planned keeps the rules it was planned by, also when it comes again after others have come into force.
+func TestAPlanKeepsItsRules(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
+	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, pigeon]}}}")
+	n := p.start(&pigeon{}, listening, func(c *Config) {
+		c.Exports, c.Rules, c.RulesEvery = exports, file, time.Hour
+	})
+	w := newWeb(t, n)
+	metrics := func() string {
+		_, text := w.call(http.MethodGet, "/metrics", "")
+		return text
+	}
+	told := func(id string) { p.publish(event(id, "X")) }
+	told("evt-001")
+	p.settled(2)
+	first := n.Stats().Rules.Version
+	if text := metrics(); !strings.Contains(text, `notifier_rules_info{version="`+first+`"} 1`) || !strings.Contains(text, "notifier_rules_failed 0") {
+		t.Error(text)
+	}
+	replace := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.book.look(t.Context())
+	}
+	replace("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}")
+	second := n.Stats().Rules.Version
+	told("evt-001")
+	told("evt-002")
+	p.until("both have been seen", func() bool { return n.Stats().Duplicates == 1 && n.Stats().Planned == 2 })
+	p.settled(3)
+	if rows := p.rows(); len(rows) != 3 || second == first {
+		t.Errorf("%v by %s, then %s", rows, first, second)
+	}
+	for id, version := range map[string]string{"evt-001": first, "evt-002": second} {
+		if e, err := n.Event(t.Context(), id); err != nil || e.Rules != version {
+			t.Errorf("%s is by %s, want %s (%v)", id, e.Rules, version, err)
+		}
+	}
+	replace("version: 2")
+	status, text := w.call(http.MethodGet, "/readyz?verbose", "")
+	if want := "[+]rules ok, but: version " + second + " stays in force: "; status != http.StatusOK || !strings.Contains(text, want) {
+		t.Errorf("%d %s", status, text)
+	}
+	if text := metrics(); !strings.Contains(text, "notifier_rules_failed 1") || !strings.Contains(text, "notifier_rules_loaded_seconds ") {
+		t.Error(text)
+	}
+	if n.Stats().Rules.Failed == "" {
+		t.Error("the statistics do not say so")
+	}
+}

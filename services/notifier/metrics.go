@@ -1,0 +1,45 @@
+package notifier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// scope names this package to OpenTelemetry.
+const scope = "github.com/expediter-io/expediter/services/notifier"
+
+// observe has the metrics show which rules are in force, until stop is called.
+func (n *Notifier) observe() (stop func() error, err error) {
+	if n.cfg.Exports == nil {
+		return func() error { return nil }, nil
+	}
+	meter := n.cfg.Exports.Meters.Meter(scope)
+	info, infoErr := meter.Int64ObservableGauge("notifier.rules.info",
+		metric.WithDescription("1, with the version of the rules that are in force"))
+	loaded, loadedErr := meter.Int64ObservableGauge("notifier.rules.loaded",
+		metric.WithUnit("s"), metric.WithDescription("When the rules that are in force were read, in Unix time"))
+	failed, failedErr := meter.Int64ObservableGauge("notifier.rules.failed",
+		metric.WithDescription("1 when what the files of rules and templates hold now has mistakes, and is not in force"))
+	if err := errors.Join(infoErr, loadedErr, failedErr); err != nil {
+		return nil, fmt.Errorf("notifier: metrics: %w", err)
+	}
+	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		stats := n.book.Stats()
+		o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("version", stats.Version)))
+		o.ObserveInt64(loaded, stats.LoadedAt.Unix())
+		mistakes := int64(0)
+		if stats.Failed != "" {
+			mistakes = 1
+		}
+		o.ObserveInt64(failed, mistakes)
+		return nil
+	}, info, loaded, failed)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: metrics: %w", err)
+	}
+	return registered.Unregister, nil
+}
