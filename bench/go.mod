@@ -6,11 +6,13 @@ require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-nats/v2 v2.1.3
 	github.com/bsm/redislock v0.9.4
+	github.com/expediter-io/expediter/pkg/contracts v0.0.0
 	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/expediter-io/expediter/services/enricher v0.0.0
 	github.com/expediter-io/expediter/services/importer v0.0.0
+	github.com/expediter-io/expediter/services/notifier v0.0.0-00010101000000-000000000000
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -36,7 +38,7 @@ require (
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0 // indirect
+	github.com/expediter-io/expediter/pkg/guardeddial v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/natsotel v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/service v0.0.0 // indirect
@@ -77,6 +79,7 @@ require (
 	github.com/tidwall/match v1.2.0 // indirect
 	github.com/tidwall/pretty v1.2.1 // indirect
 	github.com/tidwall/sjson v1.2.5 // indirect
+	github.com/wneessen/go-mail v0.8.1 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
@@ -93,6 +96,7 @@ require (
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect

@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ type Options struct {
 }
 
 // Main is a benchmark: it reads the flags (register may add some), measures, and under --json ends with one line of JSON.
+// A result that comes with an error is written all the same.
 func Main(
 	name string, register func(*flag.FlagSet), measure func(ctx context.Context, out io.Writer, o Options) (any, error),
 ) {
@@ -83,14 +85,14 @@ func run(
 		}
 		defer pprof.StopCPUProfile()
 	}
-	result, err := measure(ctx, os.Stdout, o)
-	if err != nil || !o.JSON {
-		return err
+	result, failed := measure(ctx, os.Stdout, o)
+	if result == nil || !o.JSON {
+		return failed
 	}
 	line, err := json.Marshal(result)
 	if err != nil {
-		return fmt.Errorf("encode the result: %w", err)
+		return errors.Join(failed, fmt.Errorf("encode the result: %w", err))
 	}
 	_, err = fmt.Printf("%s\n", line)
-	return err
+	return errors.Join(failed, err)
 }

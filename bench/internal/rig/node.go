@@ -16,6 +16,9 @@ import (
 // nodeEnv makes this program a NATS server. It reads its node, as JSON.
 const nodeEnv = "BENCH_NODE"
 
+// maxStore is what a server lets streams reserve in memory, and on disk, in bytes.
+const maxStore = 8 << 30
+
 // node is one NATS server.
 type node struct {
 	Name   string
@@ -44,6 +47,7 @@ func serve(_ context.Context, n node) error {
 
 func (n node) apply(o *server.Options) {
 	o.SyncAlways = n.Always
+	o.JetStreamMaxMemory, o.JetStreamMaxStore = maxStore, maxStore
 	if n.Route == 0 {
 		return
 	}

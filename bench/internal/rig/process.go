@@ -85,6 +85,15 @@ func (p *Process) Line(ctx context.Context) (string, error) {
 	}
 }
 
+// ResidentBytes is its memory that is in RAM.
+func (p *Process) ResidentBytes() int64 { return ResidentBytes(p.cmd.Process.Pid) }
+
+// ResetPeak makes its peak what it has now.
+func (p *Process) ResetPeak() { resetPeak(p.cmd.Process.Pid) }
+
+// PeakBytes is the most memory that it had in RAM since ResetPeak.
+func (p *Process) PeakBytes() int64 { return peakBytes(p.cmd.Process.Pid) }
+
 // Kill ends it as a crash does, and waits until it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() //nolint:errcheck // it is gone already

@@ -58,6 +58,26 @@ func ownTime(pid int) time.Duration {
 	return time.Duration(ticks) * clockTick
 }
 
+// resetPeak makes the peak of a process what it has now.
+func resetPeak(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) //nolint:errcheck // the peak is then a greater one
+}
+
+// peakBytes is the most memory that a process had in RAM.
+func peakBytes(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		var kilobytes int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kilobytes); n == 1 { //nolint:errcheck // it is another line
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
+
 // ResidentBytes is the memory of a process that is in RAM.
 func ResidentBytes(pid int) int64 {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

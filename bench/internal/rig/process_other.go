@@ -14,3 +14,8 @@ func processorTime(int) time.Duration { return 0 }
 
 // ResidentBytes is unknown here.
 func ResidentBytes(int) int64 { return 0 }
+
+func resetPeak(int) {}
+
+// peakBytes is unknown here.
+func peakBytes(int) int64 { return 0 }

@@ -52,6 +52,21 @@ func (s *Service) ResidentBytes() (sum int64) {
 	return sum
 }
 
+// ResetPeak makes the peaks of its processes what they have now.
+func (s *Service) ResetPeak() {
+	for _, p := range s.processes {
+		p.ResetPeak()
+	}
+}
+
+// PeakBytes is the most memory that each of its processes had since ResetPeak, added up.
+func (s *Service) PeakBytes() (sum int64) {
+	for _, p := range s.processes {
+		sum += p.PeakBytes()
+	}
+	return sum
+}
+
 // ports returns n free ports.
 func ports(n int) ([]int, error) {
 	free := make([]int, n)

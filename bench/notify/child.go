@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// childEnv makes this program a notifier. It reads its task, as JSON.
+const childEnv = "BENCH_NOTIFY_CHILD"
+
+// task is what such a process is told first.
+type task struct {
+	Address string
+	Channel string
+	Profile string // a file name without its ending; none when it is ""
+	Storage jetstream.StorageType
+}
+
+// order is what it is told then, one of these.
+type order struct {
+	Mark   bool // what has been until now does not count
+	Settle bool // say what was spent
+	Rows   int  // say when so many more rows are stored and sent
+}
+
+// answer is what it says to an order. To one for rows it answers twice, first with nothing.
+type answer struct {
+	Stored, Sent time.Time     // rows
+	CPU          time.Duration // settle
+	Calls, Users int           // settle: of the channel that counts
+}
+
+func childMain() { rig.ChildMain(childEnv, serve) }
+
+func serve(ctx context.Context, t task) (err error) {
+	dir, err := os.MkdirTemp("", "bench-notify-")
+	if err != nil {
+		return fmt.Errorf("make a folder: %w", err)
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	rules := filepath.Join(dir, "rules.yaml")
+	text := fmt.Sprintf("{version: 1, events: {%s: {CUSTOMER: {channels: [%s], category: reservations, template: reservation.requested}}}}",
+		eventType, t.Channel)
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the rules: %w", err)
+	}
+	nc, err := nats.Connect(t.Address, nats.MaxReconnects(-1))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer nc.Close()
+	counting := &counting{}
+	options := assetOptions(t.Storage, t.Address)
+	cfg := notifier.Config{
+		Channels: []notifier.Channel{{Channel: counting}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler),
+		MaxBytes: options.MaxBytes, Replicas: options.Replicas, Resolver: multitude{}, Rules: rules, Storage: options.Storage,
+	}
+	n, err := notifier.Start(ctx, nc, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Stop()) }()
+	return obey(&measured{counting: counting, notifier: n, profile: t.Profile})
+}
+
+// obey follows orders until there are no more.
+func obey(m *measured) error {
+	out, in := json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin)
+	if err := out.Encode(answer{}); err != nil {
+		return err
+	}
+	for {
+		var o order
+		if err := in.Decode(&o); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read an order: %w", err)
+		}
+		var a answer
+		var err error
+		switch {
+		case o.Mark:
+			err = m.mark()
+		case o.Settle:
+			a, err = m.settle()
+		default:
+			before := m.notifier.Stats()
+			if err := out.Encode(answer{}); err != nil {
+				return err
+			}
+			a = m.watch(before, o.Rows)
+		}
+		if err := errors.Join(err, out.Encode(a)); err != nil {
+			return err
+		}
+	}
+}
+
+// measured is a notifier and what it spends.
+type measured struct {
+	counting *counting
+	notifier *notifier.Notifier
+	profile  string
+
+	cpu  time.Duration
+	file *os.File
+}
+
+func (m *measured) mark() error {
+	m.counting.reset()
+	runtime.GC()
+	debug.FreeOSMemory()
+	if m.profile != "" {
+		var err error
+		if m.file, err = os.Create(m.profile + ".cpu"); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		if err := pprof.StartCPUProfile(m.file); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+	}
+	m.cpu = rig.SelfTime()
+	return nil
+}
+
+func (m *measured) settle() (a answer, err error) {
+	a.CPU = rig.SelfTime() - m.cpu
+	a.Calls, a.Users = m.counting.counts()
+	if m.file == nil {
+		return a, nil
+	}
+	pprof.StopCPUProfile()
+	heap, err := os.Create(m.profile + ".allocs")
+	if err != nil {
+		return a, fmt.Errorf("--profile: %w", err)
+	}
+	return a, errors.Join(m.file.Close(), pprof.Lookup("allocs").WriteTo(heap, 0), heap.Close())
+}
+
+// watch waits until so many more rows are stored and sent than before.
+func (m *measured) watch(before notifier.Stats, rows int) (a answer) {
+	sent := func(s notifier.Stats) int64 { return s.States["delivered"] + s.States["sent"] }
+	tick := time.NewTicker(500 * time.Microsecond)
+	defer tick.Stop()
+	for {
+		now := m.notifier.Stats()
+		if a.Stored.IsZero() && now.Rows+now.Repeated-before.Rows-before.Repeated >= int64(rows) {
+			a.Stored = time.Now()
+		}
+		if a.Sent.IsZero() && sent(now)-sent(before) >= int64(rows) {
+			a.Sent = time.Now()
+		}
+		if !a.Stored.IsZero() && !a.Sent.IsZero() {
+			return a
+		}
+		<-tick.C
+	}
+}
+
+// multitude is a source of as many recipients as the aggregate of the event says.
+type multitude struct{}
+
+func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
+	return func(yield func(contracts.Recipient, error) bool) {
+		n, err := strconv.Atoi(q.Event.AggregateID)
+		if err != nil {
+			yield(contracts.Recipient{}, fmt.Errorf("aggregate: %w", err))
+			return
+		}
+		for i := range n {
+			if !yield(contracts.Recipient{RecipientType: q.Type, UserID: userID(i)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// counting is a channel that counts what it is told to send.
+type counting struct {
+	mu    sync.Mutex
+	calls int
+	ids   map[string]struct{}
+}
+
+func (*counting) Name() string { return counter }
+
+func (c *counting) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	if c.ids == nil {
+		c.ids = map[string]struct{}{}
+	}
+	c.ids[m.ID] = struct{}{}
+	return channel.Receipt{ID: m.ID}, nil
+}
+
+func (c *counting) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls, c.ids = 0, nil
+}
+
+func (c *counting) counts() (calls, users int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls, len(c.ids)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+func TestMain(m *testing.M) {
+	rig.NodeMain()
+	childMain()
+	os.Exit(m.Run())
+}
+
+// A notifier and a server in processes of their own, and everything counted afterwards.
+func TestCountsWhatItMeasures(t *testing.T) {
+	t.Parallel()
+	o := options{audience: 10}
+	o.Rounds, o.Scale, o.Only = 2, 0.02, regexp.MustCompile(`/(raw_)?r1$`)
+	var out bytes.Buffer
+	result, err := measure(t.Context(), &out, o)
+	if err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	data, err := json.Marshal(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r struct {
+		OK    bool                          `json:"ok"`
+		R1    map[string]float64            `json:"r1"`
+		Peers map[string]map[string]float64 `json:"peers"`
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	raw := r.Peers["raw_r1"]
+	for name, value := range map[string]float64{
+		"rows/s": r.R1["inapp_10_stored_per_s"], "inbox/s": r.R1["inapp_10_sent_per_s"], "counted/s": r.R1["count_10_sent_per_s"],
+		"over raw": r.R1["inapp_10_over_raw"], "raw rows/s": raw["inapp_10_stored_per_s"],
+	} {
+		if value <= 0 {
+			t.Errorf("%s is %v: %s", name, value, data)
+		}
+	}
+	if _, told := raw["inapp_10_sent_per_s"]; !r.OK || told {
+		t.Errorf("%s", data)
+	}
+	if !strings.Contains(out.String(), "Events to 10 recipients by inapp") {
+		t.Errorf("no table: %s", out.String())
+	}
+}
+
+func TestWrongCountsAreErrors(t *testing.T) {
+	t.Parallel()
+	r := rowOf{channel: inbox, events: 2, recipients: 10}
+	for _, test := range []struct {
+		name         string
+		counted      counts
+		lost, double float64
+	}{
+		{"as it should be", counts{stored: 20, sent: 20}, 0, 0},
+		{"rows only", counts{stored: 20, sent: -1}, 0, 0},
+		{"a row is missing", counts{stored: 19, sent: 19}, 1, 0},
+		{"a message is missing", counts{stored: 20, sent: 18}, 2, 0},
+		{"a row is of nobody", counts{stored: 21, sent: 20}, 0, 1},
+		{"sent twice", counts{stored: 20, sent: 20, double: 3}, 0, 3},
+	} {
+		f := rig.Figures{}
+		err := r.judge(f, test.counted)
+		if f["inapp_10_lost"] != test.lost || f["inapp_10_double"] != test.double || (err != nil) != (test.lost+test.double > 0) {
+			t.Errorf("%s: %v, %v", test.name, f, err)
+		}
+	}
+}
+
+// Twice the time for a hundred times the recipients is more than linear, and said so.
+func TestGrowth(t *testing.T) {
+	t.Parallel()
+	f := growth(map[string][]float64{
+		"inapp_1000_stored_ns": {90, 100, 110}, "inapp_100000_stored_ns": {1000},
+		"inapp_1000_client_peak_mb": {10}, "inapp_100000_client_peak_mb": {14},
+	}, inbox, options{audience: largest})
+	if f["inapp_stored_growth"] != 10 || f["inapp_stored_exponent"] != 1.5 || f["inapp_memory_growth_mb"] != 4 {
+		t.Errorf("%v", f)
+	}
+	if _, ok := f["inapp_sent_growth"]; ok {
+		t.Errorf("%v", f)
+	}
+}

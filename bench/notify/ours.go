@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// ours is a notifier in a process of its own, and a connection that publishes events.
+type ours struct {
+	bench    *bench
+	js       jetstream.JetStream
+	nc       *nats.Conn
+	process  *rig.Process
+	baseline int64             // of the process's memory, in bytes
+	first    map[string]uint64 // sequence of the first message of each stream since mark
+	said     answer            // at settle
+}
+
+func openOurs(ctx context.Context, b *bench) (*client, error) {
+	o := &ours{bench: b, first: map[string]uint64{}}
+	var err error
+	if o.nc, o.js, err = connect(b.service.Address); err != nil {
+		return nil, err
+	}
+	assets := contracts.Assets(assetOptions(b.contestant.storage, b.service.Address))
+	err = retry(ctx, func(ctx context.Context) error {
+		_, err := contracts.Apply(ctx, o.js, assets, contracts.ApplyOptions{})
+		return err
+	})
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	t := task{Address: b.service.Address, Channel: b.channel, Storage: b.contestant.storage}
+	if b.profile != "" {
+		t.Profile = filepath.Join(b.profile, b.row+"-"+b.contestant.name)
+	}
+	if o.process, err = rig.StartTask(childEnv, t); err == nil {
+		_, err = o.hear(ctx)
+	}
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	return &client{tell: o.tell, mark: o.mark, settle: o.settle, memory: o.memory, count: o.count, close: o.close}, nil
+}
+
+func (o *ours) hear(ctx context.Context) (a answer, err error) {
+	line, err := o.process.Line(ctx)
+	if err != nil {
+		return a, err
+	}
+	if err := json.Unmarshal([]byte(line), &a); err != nil {
+		return a, fmt.Errorf("%q: %w", line, err)
+	}
+	return a, nil
+}
+
+func (o *ours) ask(ctx context.Context, what order) (answer, error) {
+	if err := json.NewEncoder(o.process.In).Encode(what); err != nil {
+		return answer{}, fmt.Errorf("the notifier: %w", err)
+	}
+	return o.hear(ctx)
+}
+
+func (o *ours) tell(ctx context.Context, event string, n int) (told, error) {
+	e := contracts.Event{
+		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
+		RecipientType: contracts.RecipientCustomer, Payload: json.RawMessage(payload),
+	}
+	data, err := contracts.Encode(e)
+	if err != nil {
+		return told{}, err
+	}
+	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
+	if err != nil {
+		return told{}, err
+	}
+	if _, err := o.ask(ctx, order{Rows: n}); err != nil {
+		return told{}, err
+	}
+	begun := time.Now()
+	if _, err := o.js.Publish(ctx, subject, data); err != nil {
+		return told{}, fmt.Errorf("publish: %w", err)
+	}
+	a, err := o.hear(ctx)
+	return told{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
+}
+
+// streams are those that events leave something in.
+func streams() []string {
+	return []string{
+		contracts.StreamEvents, contracts.StreamNotifications, "KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketInbox,
+		"KV_" + contracts.BucketJobs,
+	}
+}
+
+func (o *ours) empty(ctx context.Context) (err error) {
+	for _, name := range streams() {
+		if o.first[name], err = purge(ctx, o.js, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *ours) mark(ctx context.Context) error {
+	if err := o.idle(ctx); err != nil {
+		return err
+	}
+	if err := o.empty(ctx); err != nil {
+		return err
+	}
+	if _, err := o.ask(ctx, order{Mark: true}); err != nil {
+		return err
+	}
+	o.baseline = o.process.ResidentBytes()
+	o.process.ResetPeak()
+	return nil
+}
+
+// idle waits until every event, plan and row is acknowledged.
+func (o *ours) idle(ctx context.Context) error {
+	for _, name := range []string{contracts.StreamEvents, contracts.StreamNotifications} {
+		stream, err := o.js.Stream(ctx, name)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		for {
+			busy := 0
+			consumers := stream.ListConsumers(ctx)
+			for info := range consumers.Info() {
+				busy += int(info.NumPending) + info.NumAckPending //nolint:gosec // small
+			}
+			if err := consumers.Err(); err != nil {
+				return fmt.Errorf("consumers of %s: %w", name, err)
+			}
+			if busy == 0 {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%d messages of %s are not acknowledged: %w", busy, name, ctx.Err())
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+func (o *ours) settle(ctx context.Context) (time.Duration, error) {
+	if err := o.idle(ctx); err != nil {
+		return 0, err
+	}
+	var err error
+	o.said, err = o.ask(ctx, order{Settle: true})
+	return o.said.CPU, err
+}
+
+func (o *ours) memory() int64 { return o.process.PeakBytes() - o.baseline }
+
+// count reads the rows, the ledger, and the inbox or the counter.
+func (o *ours) count(ctx context.Context) (c counts, err error) {
+	rows := "notify.send." + o.bench.channel + ".>"
+	c.stored, c.double, err = messages(ctx, o.js, contracts.StreamNotifications, rows, o.first[contracts.StreamNotifications])
+	if err != nil {
+		return c, err
+	}
+	ended, again, err := o.ledger(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.double += again
+	reached := o.said.Users
+	if o.bench.channel == inbox {
+		name := "KV_" + contracts.BucketInbox
+		if reached, again, err = messages(ctx, o.js, name, "$KV."+contracts.BucketInbox+".>", o.first[name]); err != nil {
+			return c, err
+		}
+		c.double += again
+	} else {
+		c.double += o.said.Calls - o.said.Users
+	}
+	c.sent = min(ended, reached)
+	return c, nil
+}
+
+// ledger counts the rows whose record says that they were sent, and the attempts beyond the first.
+func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
+	stream, err := o.js.Stream(ctx, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return 0, 0, fmt.Errorf("the ledger: %w", err)
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{"$KV." + contracts.BucketDeliveries + ".*." + o.bench.channel + ".>"},
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("the ledger: %w", err)
+	}
+	for left := consumer.CachedInfo().NumPending; left > 0; {
+		batch, err := consumer.Fetch(int(min(left, 1000))) //nolint:gosec // small
+		if err != nil {
+			return 0, 0, fmt.Errorf("the ledger: %w", err)
+		}
+		for msg := range batch.Messages() {
+			var d struct {
+				Attempts []struct{} `json:"attempts"`
+				State    string     `json:"state"`
+			}
+			if err := json.Unmarshal(msg.Data(), &d); err != nil {
+				return 0, 0, fmt.Errorf("the ledger: %s: %w", msg.Subject(), err)
+			}
+			if d.State == "sent" || d.State == "delivered" {
+				sent++
+			}
+			again += max(0, len(d.Attempts)-1)
+			left--
+		}
+		if err := batch.Error(); err != nil {
+			return 0, 0, fmt.Errorf("the ledger: %w", err)
+		}
+	}
+	return sent, again, nil
+}
+
+func (o *ours) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if o.process != nil {
+		o.process.End()
+		_ = o.empty(ctx) //nolint:errcheck // the server ends soon
+	}
+	o.nc.Close()
+}

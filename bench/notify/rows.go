@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/expediter-io/expediter/bench/internal/rig"
+)
+
+// sizes are the audiences, and how many events each of them is told at scale 1, one after the other.
+var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
+
+// largest is the audience that is told in the first round only.
+const largest = 100_000
+
+// rowOf is one thing that is measured.
+type rowOf struct {
+	channel    string
+	events     int
+	recipients int
+}
+
+// name is the row's, in --only and before its figures.
+func (r rowOf) name() string { return fmt.Sprintf("%s_%d", r.channel, r.recipients) }
+
+func (r rowOf) needs(who contestant) bool {
+	return (who.most == 0 || r.recipients <= who.most) && (who.raw != "" || r.channel == inbox) // a row is a row
+}
+
+// rows is everything that is measured, in the order of the tables.
+func rows(o options) (all []rowOf) {
+	for _, channel := range []string{inbox, counter} {
+		for _, size := range sizes {
+			if size.recipients <= o.audience {
+				all = append(all, rowOf{channel, max(1, int(float64(size.events)*o.Scale)), size.recipients})
+			}
+		}
+	}
+	return all
+}
+
+// bench is one row of one contestant in one round.
+type bench struct {
+	channel    string
+	contestant contestant
+	profile    string
+	row        string
+	service    *rig.Service
+}
+
+// warmUp is how many recipients the event has that does not count.
+const warmUp = 10
+
+// events makes the id of every event one that was never used before.
+var events int
+
+func eventID() string {
+	events++
+	return fmt.Sprintf("evt-%d", events)
+}
+
+// run tells the events of a row.
+func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
+	c, err := b.contestant.open(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if _, err := c.tell(ctx, eventID(), warmUp); err != nil {
+		return nil, err
+	}
+	if err := c.mark(ctx); err != nil {
+		return nil, err
+	}
+	b.service.ResetPeak()
+	before := rig.WorkOf(b.service)
+	var all []told
+	for range r.events {
+		t, err := c.tell(ctx, eventID(), r.recipients)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	f := rig.Figures{}
+	f.Since(r.name(), b.service, before, r.recipients*r.events)
+	if c.settle != nil {
+		spent, err := c.settle(ctx)
+		if err != nil {
+			return nil, err
+		}
+		f.Since(r.name(), b.service, before, r.recipients*r.events)
+		f[r.name()+"_client_cpu_us"] = rig.In("us", spent) / float64(r.recipients*r.events)
+	}
+	if c.memory != nil {
+		f[r.name()+"_client_peak_mb"] = mb(c.memory())
+	}
+	f[r.name()+"_server_peak_mb"] = mb(b.service.PeakBytes())
+	r.times(f, all)
+	counted, err := c.count(ctx)
+	return f, errors.Join(err, r.judge(f, counted))
+}
+
+// times adds what the events took: the median of them.
+func (r rowOf) times(f rig.Figures, all []told) {
+	figure := func(what string, taken time.Duration) {
+		f[r.name()+"_"+what+"_per_s"] = float64(r.recipients) / taken.Seconds()
+		f[r.name()+"_"+what+"_ns"] = float64(taken) / float64(r.recipients)
+	}
+	slices.SortFunc(all, func(a, b told) int { return int(a.stored - b.stored) })
+	figure("stored", all[len(all)/2].stored)
+	if all[0].sent > 0 {
+		slices.SortFunc(all, func(a, b told) int { return int(a.sent - b.sent) })
+		figure("sent", all[len(all)/2].sent)
+	}
+}
+
+// judge adds what is missing and what is there twice. Either is an error.
+func (r rowOf) judge(f rig.Figures, c counts) error {
+	want := r.recipients * r.events
+	if c.sent < 0 {
+		c.sent = want
+	}
+	lost := max(want-c.stored, want-c.sent, 0)
+	double := c.double + max(c.stored-want, 0) + max(c.sent-want, 0)
+	f[r.name()+"_lost"], f[r.name()+"_double"] = float64(lost), float64(double)
+	if lost+double > 0 {
+		return fmt.Errorf("%d rows, %d messages, %d too many: want %d of each and no more", c.stored, c.sent, c.double, want)
+	}
+	return nil
+}
+
+func mb(bytes int64) float64 { return float64(bytes) / (1 << 20) }
