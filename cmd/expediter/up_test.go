@@ -29,7 +29,7 @@ type running struct {
 func up(t *testing.T, args ...string) *running {
 	t.Helper()
 	r := &running{
-		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0"}, args...)...),
+		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0"}, args...)...),
 		stderr: &bytes.Buffer{},
 	}
 	stdout, err := r.cmd.StdoutPipe()
@@ -112,6 +112,13 @@ func shell(t *testing.T, line string) string {
 	return string(out)
 }
 
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // answer is what matters of the service's answer.
 type answer struct {
 	RequestID string `json:"requestId"`
@@ -138,13 +145,13 @@ func decode(t *testing.T, text string) answer {
 const venue = "https://wolt.com/en/isr/tel-aviv/restaurant/kph-almh-lbnh"
 
 // The lines work as they are printed: the first asks, the second tells the rest, and the third, over NATS, gets what is
-// known by then. The last one imports a recipe.
+// known by then. The fourth imports a recipe; the last two are about notifications.
 func TestUpSaysWhatToTry(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	lines := r.lines()
-	if len(lines) != 4 {
-		t.Fatalf("want four lines to paste, got %q in:\n%s", lines, r.said)
+	if len(lines) != 6 {
+		t.Fatalf("want six lines to paste, got %q in:\n%s", lines, r.said)
 	}
 	first := decode(t, shell(t, lines[0]))
 	if first.RequestID != "hello" || first.Pending != 1 || first.Results[0].Providers["wolt"]["status"] != "PENDING" {
@@ -240,7 +247,7 @@ func TestUpOnACluster(t *testing.T) {
 // Who changes his mind while it starts has not met an error.
 func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--cluster", "3")
+	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--notifier-port", "0", "--cluster", "3")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -278,16 +285,15 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	r := up(t, "--dir", dir)
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "")
 	for _, tc := range []struct {
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
+		{[]string{"--nats-port", "0", "--http-port", "0", "--notifier-port", "0", "--importer-port", taken}, 1, "error: --importer-port " + taken + " is taken; is another one up? Stop it, or take a free port with --importer-port 0"},
 		{[]string{"--http-port", "7000", "--importer-port", "7000"}, 2, "--importer-port 7000: that is the port of --http-port"},
+		{[]string{"--nats-port", "0", "--http-port", "0", "--importer-port", "0", "--notifier-port", taken}, 1, "error: --notifier-port " + taken + " is taken; is another one up? Stop it, or take a free port with --notifier-port 0"},
 		{[]string{"--nats-port", "0", "--http-port", taken}, 1, "error: --http-port " + taken + " is taken; is another one up? Stop it, or take a free port with --http-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", taken}, 1, "error: --nats-port " + taken + " is taken; is another one up? Stop it, or take a free port with --nats-port 0"},
 		{[]string{"--http-port", "0", "--nats-port", "0", "--dir", dir}, 1, "error: --dir " + dir + " is used by another one that is up; stop it, or take another directory"},

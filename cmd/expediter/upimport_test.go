@@ -70,14 +70,14 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	}
 	t.Setenv("IMPORTER_YOUTUBE", "true")
 	var stderr bytes.Buffer
-	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0")
+	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
 	asked.Stderr = &stderr
 	if code := exitCode(t, asked.Run()); code != 1 || !strings.Contains(stderr.String(), "yt-dlp --version exits with 3") {
 		t.Errorf("it ends with %d: %s", code, &stderr)
 	}
 	t.Setenv("IMPORTER_YUOTUBE", "true")
 	stderr.Reset()
-	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0")
+	misspelt := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")
 	misspelt.Stderr = &stderr
 	if code := exitCode(t, misspelt.Run()); code != 2 || !strings.Contains(stderr.String(), "IMPORTER_YUOTUBE: is it misspelt?") {
 		t.Errorf("it ends with %d: %s", code, &stderr)

@@ -220,3 +220,16 @@ func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
 func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
 	return n.desk.Notifications(ctx, q)
 }
+
+// ReadEvent reads what [Notifier.Publish] takes, as the APIs do: an Event, or a CloudEvent in structured mode, which says
+// its specversion. The error is a *contracts.ValidationError.
+func ReadEvent(data []byte) (contracts.Event, error) {
+	var probe struct {
+		SpecVersion json.RawMessage `json:"specversion"`
+	}
+	header := nats.Header{}
+	if json.Unmarshal(data, &probe) == nil && probe.SpecVersion != nil {
+		header["content-type"] = []string{"application/cloudevents+json"}
+	}
+	return desk.Read(desk.Direct, header, data)
+}

@@ -23,10 +23,15 @@ type natsFlags struct {
 }
 
 func (f *natsFlags) register(flags *pflag.FlagSet) {
+	f.registerServer(flags)
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest time to wait for one answer of the server")
+}
+
+// registerServer adds the flags that say where the server is, for a command whose --timeout means more.
+func (f *natsFlags) registerServer(flags *pflag.FlagSet) {
 	flags.StringVar(&f.creds, "creds", "", "credentials file (default $NATS_CREDS)")
 	flags.StringVar(&f.nkey, "nkey", "", "nkey seed file (default $NATS_NKEY)")
 	flags.StringVar(&f.server, "server", "", "NATS server (default $NATS_URL, or "+nats.DefaultURL+")")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest time to wait for one answer of the server")
 }
 
 // connect connects to the server, as a client of the given name. The caller calls stop.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/imports"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
 // The exit codes. They are part of the command's interface and do not change.
@@ -59,9 +61,13 @@ func ExitCode(err error) int {
 	case errors.As(err, &usage):
 		return ExitUsage
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),
-		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound):
+		errors.Is(err, deadletter.ErrNoStream), errors.Is(err, imports.ErrNotFound),
+		errors.Is(err, notify.ErrNotFound), errors.Is(err, inapp.ErrNotFound):
 		return ExitNotFound
-	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning):
+	case errors.Is(err, notify.ErrUnavailable): // also by its own deadline
+		return ExitUnavailable
+	case errors.Is(err, enrich.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errStillRunning),
+		errors.Is(err, notify.ErrNotEnded):
 		return ExitTimeout
 	case errors.Is(err, enrich.ErrUnavailable), errors.Is(err, errUnavailable), errors.Is(err, imports.ErrUnavailable):
 		return ExitUnavailable

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strings"
 	"testing"
 
@@ -29,7 +30,10 @@ func (m leakChecked) Run() int {
 
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){
-		"expediter":           func() { os.Exit(Run(context.Background(), Config{OpenEnricher: openFake}, os.Args[1:])) },
+		"expediter": func() {
+			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
+			os.Exit(Run(ctx, Config{OpenEnricher: openFake}, os.Args[1:]))
+		},
 		"expediter-unplugged": func() { os.Exit(Run(context.Background(), Config{}, os.Args[1:])) },
 	})
 }

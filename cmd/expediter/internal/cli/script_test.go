@@ -17,8 +17,10 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"bare":      bare,
+			"follows":   follows,
 			"graveyard": graveyard,
 			"importing": importing,
+			"notifying": notifying,
 			"saved":     saved,
 			// exits CODE COMMAND ARG... checks the exit code exactly.
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {

@@ -27,6 +27,9 @@ type upFlags struct {
 	httpPort     int
 	importerPort int
 	natsPort     int
+	notifierPort int
+	rules        string
+	templates    string
 }
 
 func newUp(g *globals) *cobra.Command {
@@ -34,17 +37,22 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server, two enrichers and an importer, says where they are and what to try, and stays up
-until it is interrupted. Requests and jobs that are under way then are finished first.
+		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, says where they are and what to try, and
+stays up until it is interrupted. Requests and jobs that are under way then are finished first.
 
 The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. The environment sets
 it up further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS for private
 networks that pages may be in.
 
+The notifier tells people by the rules of --rules. Without, it has the sample's, and the directory has a few people of each
+kind, so that an event reaches somebody at once. The environment sets up channels beside the inbox, such as
+NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
+
 Without --catalog the venues are those of the sample. Without --dir nothing is kept. The log of the NATS server is shown
 from --log-level info on.`,
 		Example: `  expediter up --http-port 0 --nats-port 0
   expediter up --catalog venues.csv --dir ./data
+  expediter up --rules rules.yaml --templates ./templates
   expediter up --cluster 3`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -61,6 +69,9 @@ from --log-level info on.`,
 	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
 	flags.IntVar(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
 	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
+	flags.IntVar(&f.notifierPort, "notifier-port", 8006, "port of the notifier, 0 for a free one")
+	flags.StringVar(&f.rules, "rules", "", "file that says who is told about what (default $NOTIFIER_RULES, or the sample's)")
+	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, SMS and Web Push (default $NOTIFIER_TEMPLATES)")
 	return cmd
 }
 
@@ -96,7 +107,9 @@ type port struct {
 }
 
 func (f upFlags) ports() []port {
-	return []port{{"--http-port", f.httpPort}, {"--importer-port", f.importerPort}, {"--nats-port", f.natsPort}}
+	return []port{
+		{"--http-port", f.httpPort}, {"--importer-port", f.importerPort}, {"--nats-port", f.natsPort}, {"--notifier-port", f.notifierPort},
+	}
 }
 
 func (g *globals) up(ctx context.Context, f upFlags) (err error) {
@@ -108,6 +121,10 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	notifying, err := f.notifierSettings()
+	if err != nil {
+		return err
+	}
 	if f.cluster > 1 {
 		//nolint:errcheck // only to pass the time
 		fmt.Fprintf(g.config.Stderr, "Starting %d NATS servers, which takes some seconds.\n", f.cluster)
@@ -115,7 +132,8 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	p, err := startPipeline(ctx, pipeline.Config{
 		Dir: f.dir, Enrichers: []string{"127.0.0.1:" + strconv.Itoa(f.httpPort), "127.0.0.1:0"},
 		Importers: []string{"127.0.0.1:" + strconv.Itoa(f.importerPort)}, Logger: g.logger,
-		NATSPort: f.natsPort, Nodes: f.cluster, Provider: venues, ServerLogger: g.serverLogger(),
+		NATSPort: f.natsPort, Nodes: f.cluster, Notifier: notifying, Notifiers: []string{"127.0.0.1:" + strconv.Itoa(f.notifierPort)},
+		Provider: venues, ServerLogger: g.serverLogger(),
 	}, &importing)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -170,7 +188,7 @@ func openCatalog(path string) (*catalog.Catalog, error) {
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
-// greet tells where everything is, and four lines to paste.
+// greet tells where everything is, and lines to paste.
 func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerSettings) error {
 	http, nats := p.Enrichers[0].URL(), p.NATSURL()
 	server, _, _ := strings.Cut(nats, ",")
@@ -186,7 +204,8 @@ func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerS
 		`"results":[{"placeId":"p1","name":"Café Alma Levana","address":"Rothschild Blvd 71"}]}`
 	_, err := fmt.Fprintf(out, `Up: enrichers  %s  %s
     importer   %s
-%s    NATS       %s
+%s    notifier   %s
+    NATS       %s
     store      %s, default sync; %s
 
 Ask about a place, follow what becomes of the request, and ask over NATS:
@@ -199,9 +218,13 @@ Make a recipe of what somebody says, of a caption file, a photo, a page or a vid
 
   %s
 
+Tell people about an event, and look at what one of them was told:
+
+%s
 Stop with Ctrl-C.
-`, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), strings.ReplaceAll(nats, ",", "  "), replicas, kept,
-		http, body, http, server, body, tryImport(p.Importers[0].URL()))
+`, http, p.Enrichers[1].URL(), p.Importers[0].URL(), importing.notInstalled(), p.Notifiers[0].URL(),
+		strings.ReplaceAll(nats, ",", "  "), replicas, kept,
+		http, body, http, server, body, tryImport(p.Importers[0].URL()), f.tryEmit(server))
 	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

@@ -11,11 +11,13 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/services/notifier"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 	settings := cfg.Notifier
-	if len(cfg.Notifiers) > 0 && settings.Rules == "" {
+	samples := len(cfg.Notifiers) > 0 && settings.Rules == ""
+	if samples {
 		var err error
 		if settings.Rules, err = p.sampleRules(); err != nil {
 			return err
@@ -25,6 +27,23 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 		settings.Listen = listen
 		if err := p.startNotifier(ctx, cfg, i+1, settings); err != nil {
 			return fmt.Errorf("start notifier %d: %w", i+1, err)
+		}
+	}
+	if samples {
+		return enlist(ctx, p.Notifiers[0].Directory)
+	}
+	return nil
+}
+
+// enlist adds the sample's recipients to the directory. One that it has, from an earlier run, stays as it is.
+func enlist(ctx context.Context, directory *recipient.Directory) error {
+	for _, r := range sample.Recipients() {
+		_, found, err := directory.Get(ctx, r.RecipientType, r.UserID)
+		if err == nil && !found {
+			err = directory.Put(ctx, r, sample.Restaurant)
+		}
+		if err != nil {
+			return fmt.Errorf("write the sample's recipients: %w", err)
 		}
 	}
 	return nil

@@ -54,7 +54,8 @@ type Config struct {
 	// Nodes is how many servers there are: 1, or 3 and more for a cluster. Defaults to 1.
 	Nodes int
 
-	// Notifier is how the notifiers run, beside what this configuration says. Without rules they have the sample's.
+	// Notifier is how the notifiers run, beside what this configuration says. Without rules they have the sample's, and the
+	// directory the sample's recipients.
 	Notifier notifier.Config
 
 	// Notifiers are the addresses that the notifier's instances listen on, "-" for none; one instance for each.

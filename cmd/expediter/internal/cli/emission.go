@@ -1,0 +1,322 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/progress"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+const (
+	// maxShown is how many mistakes of the input are told, the others are counted.
+	maxShown = 20
+
+	// maxAwaited is how many events --wait keeps in mind.
+	maxAwaited = 100_000
+)
+
+// emission is one run of emit.
+type emission struct {
+	*emitFlags
+
+	awaited []string // the ids of events whose rows are to come
+	bad     int
+	bar     *progress.Steps
+	counts  map[notify.Outcome]int
+	failed  int // events that may not have been told
+	held    []error
+	paths   []string
+	size    int64 // of the files together, 0 when it is not known
+	unheard int   // events that are too many to be waited for
+}
+
+func newEmission(f *emitFlags, paths []string) *emission {
+	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: input.Size(paths...)}
+}
+
+// draw begins a bar for who does not see a line for each event.
+func (e *emission) draw() {
+	stderr := e.config.stderr()
+	if stderr.TTY && (e.quiet || !e.config.stdout().TTY) {
+		e.bar = progress.NewSteps(progress.Config{Visible: true, Writer: stderr})
+	}
+}
+
+// drawn ends the bar, and tells what had to wait for that.
+func (e *emission) drawn() {
+	e.bar.Close()
+	e.bar = nil
+	for _, err := range e.held {
+		e.notef("%s\n", err)
+	}
+	e.held = nil
+}
+
+// complain tells one mistake in the input.
+func (e *emission) complain(err error) {
+	e.bad++
+	switch {
+	case e.bad > maxShown:
+	case e.bar != nil:
+		e.held = append(e.held, err)
+	default:
+		e.notef("%s\n", err)
+	}
+}
+
+// complained counts the mistakes that were not told.
+func (e *emission) complained() {
+	if more := e.bad - maxShown; more > 0 {
+		e.notef("... and %d more\n", more)
+	}
+}
+
+// validate reads the files that can be read twice, and tells every mistake in them.
+func (e *emission) validate(ctx context.Context) error {
+	if e.partial {
+		return nil
+	}
+	e.draw()
+	n, before := 0, int64(0)
+	for _, path := range e.paths {
+		if path == input.Stdin || input.Size(path) == 0 {
+			continue
+		}
+		for message, err := range notify.Messages(ctx, path, nil) {
+			if ctx.Err() != nil {
+				e.drawn()
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				e.complain(err)
+			}
+			n++
+			e.bar.Set(fmt.Sprintf("%d checked", n), share(before+message.Document.Offset, e.size))
+		}
+		before += input.Size(path)
+	}
+	e.drawn()
+	e.complained()
+	if e.bad > 0 {
+		return fmt.Errorf("%w: %d of %d; nothing was told", errBadEvents, e.bad, n)
+	}
+	return nil
+}
+
+func share(done, all int64) float64 { return float64(done) / float64(max(all, 1)) }
+
+// messages yields the events of the files. What is none is told, and the end of all without --partial.
+func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error] {
+	return func(yield func(notify.Message, error) bool) {
+		before := int64(0)
+		for _, path := range e.paths {
+			for message, err := range notify.Messages(ctx, path, e.config.Stdin) {
+				message.Document.Offset += before
+				switch {
+				case err != nil && ctx.Err() != nil:
+					yield(message, context.Cause(ctx))
+					return
+				case err != nil && e.partial:
+					e.complain(err)
+					continue
+				case err != nil:
+					yield(message, fmt.Errorf("%w: %w; what comes before is told, and nothing from there on", errBadEvents, err))
+					return
+				case !yield(message, nil):
+					return
+				}
+			}
+			before += input.Size(path)
+		}
+	}
+}
+
+// send tells the events, and says what became of each.
+func (e *emission) send(ctx context.Context, target notify.Target) error {
+	e.draw()
+	err := notify.Send(ctx, target, e.messages(ctx), e.told)
+	e.drawn()
+	e.complained()
+	e.summary()
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; to go on, emit the same again: what was told counts once")
+	case e.failed > 0:
+		return fmt.Errorf("%w; emit the same again: what was told counts once", err)
+	}
+	return err
+}
+
+// emitted is the line of JSON about an event.
+type emitted struct {
+	EventID   string         `json:"event_id"`
+	EventType string         `json:"event_type"`
+	Outcome   notify.Outcome `json:"outcome"`
+	Where     string         `json:"where"`
+	Error     string         `json:"error,omitempty"`
+}
+
+func (e *emission) told(r notify.Result) error {
+	line := emitted{EventID: r.Event.EventID, EventType: r.Event.EventType, Outcome: r.Outcome, Where: r.Document.Where()}
+	if r.Err != nil {
+		e.failed++
+		line.Outcome, line.Error = "failed", r.Err.Error()
+	} else {
+		e.counts[r.Outcome]++
+	}
+	if e.wait && (r.Outcome == notify.Accepted || r.Outcome == notify.Duplicate) {
+		if len(e.awaited) < maxAwaited {
+			e.awaited = append(e.awaited, r.Event.EventID)
+		} else {
+			e.unheard++
+		}
+	}
+	e.bar.Set(fmt.Sprintf("%d told", e.all()), share(r.Document.Offset, e.size))
+	if e.quiet && r.Outcome == notify.Accepted {
+		return nil
+	}
+	if e.json {
+		return e.writeLine(line)
+	}
+	_, err := fmt.Fprintf(e.config.Stdout, "%-9s  %s  %s\n", line.Outcome, table.Printable(line.EventID), table.Printable(line.EventType))
+	return wrapWrite(err)
+}
+
+func (g *globals) writeLine(value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	_, err = fmt.Fprintf(g.config.Stdout, "%s\n", line)
+	return wrapWrite(err)
+}
+
+// all is how many events were told.
+func (e *emission) all() int {
+	n := 0
+	for _, of := range e.counts {
+		n += of
+	}
+	return n
+}
+
+// summary counts what became of the events, for who cannot do so at a glance.
+func (e *emission) summary() {
+	if n := e.all(); !e.json && (n != 1 || e.quiet) {
+		parts := make([]string, 0, len(e.counts))
+		for _, outcome := range []notify.Outcome{notify.Accepted, notify.Duplicate, notify.Ignored, notify.Mismatch} {
+			if of := e.counts[outcome]; of > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", of, outcome))
+			}
+		}
+		e.notef("%s\n", strings.TrimSuffix(counted(n, "event")+": "+strings.Join(parts, ", "), ": "))
+	}
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// refused is the error for events that were left out, or that another stands for.
+func (e *emission) refused() error {
+	var errs []error
+	if e.partial && e.bad > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d of %d, and left out", errBadEvents, e.bad, e.bad+e.all()+e.failed))
+	}
+	if n := e.counts[notify.Mismatch]; n > 0 {
+		errs = append(errs, fmt.Errorf("%s %w", counted(n, "event"), errMismatch))
+	}
+	return errors.Join(errs...)
+}
+
+// ended is the line of JSON about the rows.
+type ended struct {
+	Events int          `json:"events"`
+	Rows   int          `json:"rows"`
+	Ended  int          `json:"ended"`
+	States notify.Tally `json:"states"`
+}
+
+// await waits for the rows of all events.
+func (e *emission) await(ctx context.Context, client *notify.Client) error {
+	limit, cancel := context.WithTimeoutCause(ctx, e.limit, notify.ErrNotEnded)
+	defer cancel()
+	tally := notify.Tally{}
+	e.draw()
+	var err error
+	for i, id := range e.awaited {
+		e.bar.Set("waiting for the rows", share(int64(i), int64(len(e.awaited))))
+		if err = client.Await(limit, id, tally); err != nil {
+			break
+		}
+	}
+	e.drawn()
+	if e.json {
+		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.Rows(), tally.Rows() - tally.Open(), tally}))
+	} else {
+		e.notef("%s\n", rowsText(tally))
+	}
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; what was told stands")
+	case errors.Is(err, notify.ErrNotEnded):
+		return fmt.Errorf("%w after %s; what was told stands", err, e.limit)
+	case err == nil && e.unheard > 0:
+		return fmt.Errorf("%w: %d events are more than are waited for", notify.ErrNotEnded, e.unheard)
+	case err == nil:
+		return e.failures(tally)
+	}
+	return err
+}
+
+// failures is the error for rows that have failed.
+func (e *emission) failures(tally notify.Tally) error {
+	state := notifier.State("failed")
+	n := tally[state] + tally["bounced"]
+	if n == 0 {
+		return nil
+	}
+	if tally[state] == 0 {
+		state = "bounced"
+	}
+	line := fmt.Sprintf("expediter notifications --attempts --state %s", state)
+	if len(e.awaited) == 1 {
+		line += " --event " + quoted(e.awaited[0])
+	}
+	return fmt.Errorf("%s of %d failed; see: %s", counted(n, "row"), tally.Rows(), line)
+}
+
+// quoted is an argument as a shell takes it.
+func quoted(argument string) string {
+	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:@"
+	if argument != "" && !strings.ContainsFunc(argument, func(r rune) bool { return !strings.ContainsRune(safe, r) }) {
+		return argument
+	}
+	return "'" + strings.ReplaceAll(table.Printable(argument), "'", `'\''`) + "'"
+}
+
+// rowsText says in words where rows stand.
+func rowsText(tally notify.Tally) string {
+	parts := make([]string, 0, len(tally))
+	for _, state := range slices.SortedFunc(maps.Keys(tally), func(a, b notifier.State) int {
+		return cmp.Or(tally[b]-tally[a], strings.Compare(string(a), string(b)))
+	}) {
+		parts = append(parts, fmt.Sprintf("%d %s", tally[state], state))
+	}
+	return strings.TrimSuffix(counted(tally.Rows(), "row")+": "+strings.Join(parts, ", "), ": ")
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	// answerTimeout bounds one answer, where --timeout is about more.
+	answerTimeout = 5 * time.Second
+
+	// maxPublish bounds the tries to publish one event: less than the stream remembers ids.
+	maxPublish = time.Minute
+)
+
+// The ways events are told.
+const (
+	viaNotifier = "notifier"
+	viaStream   = "stream"
+)
+
+var (
+	// errBadEvents is returned when there are values that are no events.
+	errBadEvents = errors.New("no valid event")
+
+	// errMismatch is returned when events were refused for those that were told under their ids before.
+	errMismatch = errors.New("refused: under the same id another was told before; what differs needs an id of its own")
+)
+
+// emitFlags are the flags of the emit command.
+type emitFlags struct {
+	natsFlags
+
+	json    bool
+	limit   time.Duration // --timeout
+	partial bool
+	quiet   bool
+	source  string
+	via     string
+	wait    bool
+}
+
+func newEmit(g *globals) *cobra.Command {
+	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}}
+	cmd := &cobra.Command{
+		Use:   "emit FILE...",
+		Short: "Tell events, so that everybody whom they concern is told",
+		Long: `Emit tells the events of files, or of the standard input ("-"): JSON, an array of it, or JSON lines. Each is an event as in
+the example, or a CloudEvent in structured mode. An event is told under its id, and takes effect once however often that
+is: what was emitted in part is emitted again as a whole.
+
+Files are checked as a whole first, and nothing is told when one event of one file is not valid. The standard input and
+pipes can be read once only: what comes before the first event that is not valid is told. With --partial the others are
+told in both cases. Files may be of any size. Events of one aggregate are stored in the order of the file.
+
+What becomes of each is written in its order:
+  accepted   it is new, and kept
+  duplicate  it was told before
+  ignored    it is new, and no rule is for it: nobody is told (with --via notifier)
+  mismatch   another event was told under its id before, and that one stands
+
+By default events are written into the stream, which needs no notifier; the stream remembers ids for two minutes, and what
+is told again later is dropped by the notifier. With --via notifier, or --wait, a notifier takes them in: it knows ids for
+ever.
+
+Exit codes: 0 all were told; 1 some are not valid, differ from those under their ids, or, with --wait, failed; 4 not
+everything had ended within --timeout; 5 the server or the notifier does not answer.`,
+		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
+  expediter emit --wait reservations.ndjson
+  expediter emit --json --partial events.json | jq -r 'select(.outcome != "accepted").event_id'`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+	}
+	flags := cmd.Flags()
+	f.registerServer(flags)
+	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
+	flags.BoolVar(&f.partial, "partial", false, "tell the events that are valid, whatever the others are")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write no line for events that were accepted")
+	flags.StringVar(&f.source, "source", "/expediter/emit", "who tells the events: a URI reference")
+	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
+	flags.StringVar(&f.via, "via", viaStream, "who takes the events: stream or notifier")
+	flags.BoolVar(&f.wait, "wait", false, "wait until all rows have ended, and count them (implies --via notifier)")
+	completeWith(cmd, "via", viaStream, viaNotifier)
+	return cmd
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (f *emitFlags) check(paths []string) error {
+	errs := []error{oneOf("--via", f.via, viaStream, viaNotifier)}
+	if f.limit <= 0 {
+		errs = append(errs, fmt.Errorf("--timeout %s: want more than 0", f.limit))
+	}
+	if err := (contracts.CloudEvent{ID: "1", Source: f.source, Type: contracts.CloudEventDomain}).Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--source %q: want a URI reference such as /reservations", f.source))
+	}
+	if first := slices.Index(paths, input.Stdin); first >= 0 && slices.Contains(paths[first+1:], input.Stdin) {
+		errs = append(errs, errors.New(`"-" is given more than once`))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); path != input.Stdin && err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *emitFlags) run(ctx context.Context, paths []string) error {
+	if err := f.check(paths); err != nil {
+		return err
+	}
+	e := newEmission(f, paths)
+	if err := e.validate(ctx); err != nil {
+		return err
+	}
+	js, stop, err := f.connect(ctx, "expediter emit")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
+	target, err := f.target(ctx, js, client)
+	if err != nil {
+		return err
+	}
+	if err := e.send(ctx, target); err != nil || !f.wait {
+		return errors.Join(adviseNotifier(err), e.refused())
+	}
+	return errors.Join(adviseNotifier(e.await(ctx, client)), e.refused())
+}
+
+// target is who takes the events.
+func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *notify.Client) (notify.Target, error) {
+	if f.wait || f.via == viaNotifier {
+		return client, nil
+	}
+	// A server that has no such stream does not answer. Who may only publish may not ask, and finds out by publishing.
+	ask, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := js.Stream(ask, contracts.StreamEvents)
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+		return nil, fmt.Errorf("%w: the server has no stream for events: %w (make it with \"expediter apply\")", errUnavailable, err)
+	}
+	publisher, err := contracts.NewPublisher(js, contracts.PublisherConfig{Source: f.source, Timeout: min(f.limit, maxPublish)})
+	return notify.Stream{Publisher: publisher}, err
+}
+
+// adviseNotifier says what to do about a notifier that does not answer.
+func adviseNotifier(err error) error {
+	if errors.Is(err, notify.ErrUnavailable) {
+		return fmt.Errorf("%w (start one with \"expediter up\", or say where its NATS server is with --server)", err)
+	}
+	return err
+}

@@ -1,0 +1,341 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+)
+
+// maxItems is how many items are listed, or marked, at most.
+const maxItems = 1000
+
+var (
+	inboxStates    = []string{string(inapp.Unread), string(inapp.Read), string(inapp.Archived)}
+	recipientKinds = []string{
+		string(contracts.RecipientRestaurantUser), string(contracts.RecipientCustomer), string(contracts.RecipientAgencyUser),
+		string(contracts.RecipientAdmin),
+	}
+)
+
+// inboxFlags are the flags of all commands about inboxes.
+type inboxFlags struct {
+	natsFlags
+
+	all    bool
+	follow bool
+	json   bool
+	kind   string
+	limit  int
+	states []string
+}
+
+func newInbox(g *globals) *cobra.Command {
+	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "inbox USER",
+		Short: "Show what a user is told in the application",
+		Long: `Inbox lists what is in the inbox of a user, the newest first, and counts what is unread, read and archived. It reads the
+bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
+
+With --follow it writes the items, the oldest first, and then each that is new or changes, until it is interrupted.
+With --json it writes one line with the counts and the items, or with --follow one line for each item.
+
+A user who is called like a command of inbox stands behind "--": expediter inbox -- read.`,
+		Example: `  expediter inbox ada
+  expediter inbox --state unread --follow ada
+  expediter inbox read ada evt-001
+  expediter inbox archive --all ada`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return f.show(cmd.Context(), args[0]) },
+	}
+	shared := cmd.PersistentFlags()
+	f.register(shared)
+	shared.BoolVar(&f.json, "json", false, "write JSON")
+	shared.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
+	flags := cmd.Flags()
+	flags.BoolVar(&f.follow, "follow", false, "go on with what is new, until it is interrupted")
+	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
+	flags.StringSliceVar(&f.states, "state", inboxStates, "states of the items, with commas")
+	completeWith(cmd, "type", recipientKinds...)
+	completeWith(cmd, "state", inboxStates...)
+	cmd.AddCommand(
+		f.marking("archive", inapp.Archived, "Archive items of an inbox"),
+		f.marking("read", inapp.Read, "Mark items of an inbox as read"),
+		f.marking("unread", inapp.Unread, "Mark items of an inbox as unread"),
+	)
+	return cmd
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (f *inboxFlags) check(userID string) error {
+	var errs []error
+	if f.limit < 1 || f.limit > maxItems {
+		errs = append(errs, fmt.Errorf("--limit %d: want 1 to %d", f.limit, maxItems))
+	}
+	for _, state := range f.states {
+		if err := oneOf("--state", state, inboxStates...); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, checkKind(f.kind), checkID("user", userID))
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+// checkKind says what is wrong with --type.
+func checkKind(kind string) error {
+	if token, err := contracts.EncodeToken(kind); kind != "" && (err != nil || token != kind || len(kind) > contracts.MaxName) {
+		return fmt.Errorf("--type %.80q: want a kind of recipient such as %s", kind, strings.Join(recipientKinds, ", "))
+	}
+	return nil
+}
+
+// checkID says what is wrong with an id.
+func checkID(of, id string) error {
+	if _, err := contracts.EncodeToken(id); err != nil {
+		return fmt.Errorf("%s %.80q: want an id of 1 to %d bytes", of, id, contracts.MaxID)
+	}
+	return nil
+}
+
+// open connects, and binds the bucket. The caller calls stop.
+func (f *inboxFlags) open(ctx context.Context) (*inapp.Inbox, func(), error) {
+	js, stop, err := f.connect(ctx, "expediter inbox")
+	if err != nil {
+		return nil, nil, err
+	}
+	limit, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	inbox, err := inapp.Open(limit, js, inapp.Config{})
+	if err != nil {
+		stop()
+		if errors.Is(err, jetstream.ErrBucketNotFound) {
+			return nil, nil, fmt.Errorf("%w: the server has no inboxes: %w (make them with \"expediter apply\")", errUnavailable, err)
+		}
+		return nil, nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return inbox, stop, nil
+}
+
+func (f *inboxFlags) show(ctx context.Context, userID string) error {
+	if err := f.check(userID); err != nil {
+		return err
+	}
+	inbox, stop, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if f.follow {
+		return f.watch(ctx, inbox, userID)
+	}
+	limit, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	page, err := inbox.Page(limit, contracts.RecipientType(f.kind), userID, inapp.ListOptions{Limit: f.limit, States: f.wanted()})
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return f.writeLine(page)
+	}
+	return f.list(userID, page)
+}
+
+func (f *inboxFlags) wanted() []inapp.State {
+	states := make([]inapp.State, len(f.states))
+	for i, state := range f.states {
+		states[i] = inapp.State(state)
+	}
+	return states
+}
+
+// list writes a page for a person.
+func (f *inboxFlags) list(userID string, page inapp.Page) (err error) {
+	counts := page.Counts
+	if counts == (inapp.Counts{}) {
+		f.notef("The inbox of %s is empty%s.\n", table.Printable(userID), f.asKind())
+		return nil
+	}
+	out := f.table()
+	for _, item := range page.Items {
+		if err := out.Write(itemCells(item)...); err != nil {
+			return err
+		}
+	}
+	if len(page.Items) > 0 {
+		if err := out.Close(); err != nil {
+			return err
+		}
+	}
+	f.notef("%d unread, %d read, %d archived.\n", counts.Unread, counts.Read, counts.Archived)
+	if page.More {
+		f.notef("Only %d are shown: see --limit.\n", len(page.Items))
+	}
+	return nil
+}
+
+// asKind is how to say that only one kind of recipient was looked at.
+func (f *inboxFlags) asKind() string {
+	if f.kind == "" {
+		return ""
+	}
+	return " as " + f.kind
+}
+
+// stateColors are those of the states of items and of rows.
+var stateColors = map[string]string{
+	"unread": "\x1b[1m", "archived": "\x1b[2m", "failed": "\x1b[31m", "bounced": "\x1b[31m", "sent": "\x1b[32m", "delivered": "\x1b[32m",
+}
+
+// colored are the colours of a column, where there are any.
+func (g *globals) colored(colors map[string]string) map[string]string {
+	if g.config.stdout().Color {
+		return colors
+	}
+	return nil
+}
+
+func (f *inboxFlags) table() *table.Writer {
+	return table.New(f.config.Stdout,
+		table.Column{Name: "STATE", Colors: f.colored(stateColors)}, table.Column{Name: "TIME"}, table.Column{Name: "AS"},
+		table.Column{Name: "EVENT", Width: cells}, table.Column{Name: "WHAT", Width: cells}, table.Column{Name: "PRIORITY", Optional: true},
+		table.Column{Name: "CATEGORY", Optional: true}, table.Column{Name: "PAYLOAD", Width: cells},
+	)
+}
+
+func itemCells(item inapp.Item) []string {
+	priority := string(item.Priority)
+	if item.Priority == contracts.UrgencyNormal {
+		priority = ""
+	}
+	return []string{
+		string(item.State), stamp(item.CreatedAt), string(item.RecipientType), item.EventID, item.EventType, priority, item.Category,
+		string(item.Payload),
+	}
+}
+
+// watch writes what is there and what comes, until it is interrupted.
+func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID string) error {
+	feed, err := inbox.Follow(ctx, contracts.RecipientType(f.kind), userID, 0)
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
+	if !f.json {
+		f.notef("Following the inbox of %s%s. Stop with Ctrl-C.\n", table.Printable(userID), f.asKind())
+	}
+	wanted := f.wanted()
+	for {
+		item, err := feed.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case !slices.Contains(wanted, item.State):
+			continue
+		case f.json:
+			err = f.writeLine(item)
+		default:
+			cells := itemCells(item)
+			_, err = fmt.Fprintf(f.config.Stdout, "%-8s  %s  %s\n", cells[0], cells[1], table.Printable(strings.Join(notEmpty(cells[2:]), "  ")))
+			err = wrapWrite(err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func notEmpty(texts []string) []string {
+	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
+}
+
+// marking is a command that puts items into a state.
+func (f *inboxFlags) marking(name string, state inapp.State, short string) *cobra.Command {
+	long := short + `: those of the events that are named, or with --all everything that is unread. What is so already stays. An
+item that is not there is an error, and the others are marked nevertheless.`
+	if state == inapp.Unread {
+		long = short + ": those of the events that are named."
+	}
+	cmd := &cobra.Command{
+		Use:     name + " USER EVENT...",
+		Short:   short,
+		Long:    long,
+		Example: fmt.Sprintf("  expediter inbox %s ada evt-001 evt-002", name),
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.mark(cmd.Context(), args[0], args[1:], state)
+		},
+	}
+	if state != inapp.Unread {
+		cmd.Flags().BoolVar(&f.all, "all", false, "everything that is unread")
+	}
+	return cmd
+}
+
+func (f *inboxFlags) checkMark(userID string, events []string) error {
+	errs := []error{checkKind(f.kind), checkID("user", userID)}
+	for _, id := range events {
+		errs = append(errs, checkID("event", id))
+	}
+	switch {
+	case f.all && len(events) > 0:
+		errs = append(errs, errors.New("--all and events exclude each other"))
+	case !f.all && len(events) == 0:
+		errs = append(errs, errors.New("name the events, or say --all"))
+	case len(events) > maxItems:
+		errs = append(errs, fmt.Errorf("%d events: want at most %d", len(events), maxItems))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+func (f *inboxFlags) mark(ctx context.Context, userID string, events []string, state inapp.State) error {
+	if err := f.checkMark(userID, events); err != nil {
+		return err
+	}
+	inbox, stop, err := f.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	limit, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	kind := contracts.RecipientType(f.kind)
+	var missing []error
+	for _, id := range events {
+		if _, err := inbox.MarkAny(limit, kind, userID, id, state); errors.Is(err, inapp.ErrNotFound) {
+			missing = append(missing, fmt.Errorf("event %q is %w in the inbox of %q%s", id, ErrNotFound, userID, f.asKind()))
+		} else if err != nil {
+			return err
+		}
+	}
+	// The others of a user who is told as several kinds, or all that are unread.
+	if _, err := inbox.MarkAll(limit, kind, userID, events, state); err != nil {
+		return err
+	}
+	counts, err := inbox.Counts(limit, kind, userID)
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = f.writeLine(map[string]inapp.Counts{"counts": counts})
+	} else {
+		f.notef("%d unread, %d read, %d archived.\n", counts.Unread, counts.Read, counts.Archived)
+	}
+	return errors.Join(append(missing, err)...)
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+// listTimeout bounds reading a whole inbox.
+const listTimeout = time.Minute
+
+var rowStates = []string{"pending", "deferred", "sending", "sent", "delivered", "bounced", "suppressed", "failed"}
+
+// notificationsFlags are the flags of the commands about notifications.
+type notificationsFlags struct {
+	natsFlags
+
+	attempts bool
+	channel  string
+	event    string
+	json     bool
+	kind     string
+	limit    int
+	state    string
+	user     string
+}
+
+func newNotifications(g *globals) *cobra.Command {
+	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "notifications",
+		Short: "Show who was told about an event, by which channel, and how that went",
+		Long: `Notifications asks a notifier for its rows: one event, one user, one channel, with the state, and why it is that.
+
+  pending     it is to be sent, for the first time or again
+  deferred    it waits, such as for the end of the user's quiet hours
+  sending     the far side is being called
+  sent        the far side has taken it
+  delivered   the user has it
+  bounced     there is nobody at the address
+  suppressed  the user is not told on this channel, on purpose
+  failed      it was given up
+
+With --attempts each try is a line. With --json each row is a line of JSON, with all of its tries.`,
+		Example: `  expediter notifications --event evt-001
+  expediter notifications --user ada --attempts
+  expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	f.register(flags)
+	flags.BoolVar(&f.attempts, "attempts", false, "a line for each try")
+	flags.StringVar(&f.channel, "channel", "", "rows of this channel, such as inapp or email")
+	flags.StringVar(&f.event, "event", "", "rows of this event")
+	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each row")
+	flags.StringVar(&f.kind, "type", "", "rows of this kind of recipient, such as CUSTOMER")
+	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
+	flags.StringVar(&f.state, "state", "", "rows in this state")
+	flags.StringVar(&f.user, "user", "", "rows of this user")
+	completeWith(cmd, "state", rowStates...)
+	completeWith(cmd, "type", recipientKinds...)
+	return cmd
+}
+
+// check returns every mistake that can be seen before anything is opened.
+func (f *notificationsFlags) check() error {
+	var errs []error
+	if f.state != "" {
+		errs = append(errs, oneOf("--state", f.state, rowStates...))
+	}
+	if f.limit < 0 {
+		errs = append(errs, fmt.Errorf("--limit %d: want 0 or more", f.limit))
+	}
+	if f.attempts && f.json {
+		errs = append(errs, errors.New("--attempts and --json exclude each other: the JSON has them"))
+	}
+	for _, id := range [][2]string{{"--event", f.event}, {"--user", f.user}, {"--channel", f.channel}} {
+		if id[1] != "" {
+			errs = append(errs, checkID(id[0], id[1]))
+		}
+	}
+	errs = append(errs, checkKind(f.kind))
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+func (f *notificationsFlags) run(ctx context.Context) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	js, stop, err := f.connect(ctx, "expediter notifications")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
+	if f.event != "" {
+		if err := f.describe(ctx, client); err != nil {
+			return adviseNotifier(err)
+		}
+	}
+	return adviseNotifier(f.list(ctx, client))
+}
+
+// describe notes what is known of the event.
+func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
+	e, err := client.Event(ctx, f.event)
+	if errors.Is(err, notify.ErrNotFound) {
+		return fmt.Errorf("event %q is %w: nobody has told it, or no rule is for it (tell it with \"expediter emit --wait\", which says so)",
+			f.event, notify.ErrNotFound)
+	}
+	if err != nil || f.json {
+		return err
+	}
+	switch e.State {
+	case "seen":
+		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
+	default:
+		f.notef("%s, seen %s: %s for %s.\n",
+			table.Printable(e.EventType), stamp(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))
+	}
+	return nil
+}
+
+func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
+	q := notifier.Query{
+		Channel: f.channel, EventID: f.event, RecipientType: contracts.RecipientType(f.kind), State: notifier.State(f.state), UserID: f.user,
+	}
+	if f.limit > 0 {
+		q.Limit = f.limit + 1 // one more tells whether there are more
+	}
+	out, n := f.table(), 0
+	for row, err := range client.Rows(ctx, q) {
+		if err != nil {
+			return errors.Join(out.Close(), err)
+		}
+		n++
+		if f.limit > 0 && n > f.limit {
+			break
+		}
+		if err := f.write(out, row); err != nil {
+			return err
+		}
+	}
+	switch {
+	case n > 0 && !f.json:
+		err = out.Close()
+	case n == 0 && !f.json:
+		f.notef("There are no such notifications.\n")
+	}
+	if f.limit > 0 && n > f.limit {
+		f.notef("Only %d are shown: see --limit.\n", f.limit)
+	}
+	return err
+}
+
+func (f *notificationsFlags) table() *table.Writer {
+	columns := []table.Column{
+		{Name: "EVENT", Width: cells}, {Name: "TYPE"}, {Name: "USER", Width: cells}, {Name: "CHANNEL"},
+	}
+	if f.attempts {
+		columns = append(columns,
+			table.Column{Name: "TRY"}, table.Column{Name: "TIME"}, table.Column{Name: "TOOK"},
+			table.Column{Name: "OUTCOME", Colors: f.colored(stateColors)}, table.Column{Name: "WORKER"}, table.Column{Name: "DETAIL"})
+	} else {
+		columns = append(columns,
+			table.Column{Name: "STATE", Colors: f.colored(stateColors)}, table.Column{Name: "REASON", Optional: true},
+			table.Column{Name: "TRIES"}, table.Column{Name: "TIME"}, table.Column{Name: "UNTIL", Optional: true})
+	}
+	return table.New(f.config.Stdout, columns...)
+}
+
+// write writes a row, or its tries.
+func (f *notificationsFlags) write(out *table.Writer, row notifier.Notification) error {
+	if f.json {
+		return f.writeLine(row)
+	}
+	whose := []string{row.EventID, string(row.RecipientType), row.UserID, row.Channel}
+	if !f.attempts {
+		return out.Write(append(whose, string(row.State), row.Reason, strconv.Itoa(len(row.Attempts)), stampOf(row.UpdatedAt, row.CreatedAt),
+			stampOf(row.Until))...)
+	}
+	for i, a := range row.Attempts {
+		outcome, took := a.Outcome, (time.Duration(a.TookMS) * time.Millisecond).String()
+		if outcome == "" {
+			outcome, took = "under way", ""
+		}
+		if err := out.Write(append(whose, strconv.Itoa(i+1), stamp(a.At), took, outcome, a.Worker, firstLine(a.Detail))...); err != nil {
+			return err
+		}
+	}
+	if len(row.Attempts) == 0 {
+		return out.Write(append(whose, "", stampOf(row.UpdatedAt, row.CreatedAt), "", string(row.State), "", row.Reason)...)
+	}
+	return nil
+}
+
+// stampOf is the first of the times that there is.
+func stampOf(times ...time.Time) string {
+	for _, at := range times {
+		if !at.IsZero() {
+			return stamp(at)
+		}
+	}
+	return ""
+}

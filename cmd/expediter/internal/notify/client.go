@@ -1,0 +1,155 @@
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+// Where the notifier answers.
+const (
+	subjectGet     = "notifier.v1.get"
+	subjectList    = "notifier.v1.list"
+	subjectPublish = "notifier.v1.publish"
+)
+
+// pageLimit is how many rows are asked for at a time: each may bring its attempts, and all of them travel in one message.
+const pageLimit = 100
+
+// Client asks a notifier. Its methods may be called from several goroutines.
+type Client struct {
+	// Conn is the connection to its server. Required.
+	Conn *nats.Conn
+
+	// Timeout bounds one question. Required.
+	Timeout time.Duration
+}
+
+// Event returns what is known of an event. The error wraps ErrNotFound when that is nothing.
+func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
+	err = c.ask(ctx, subjectGet, map[string]string{"event_id": id}, &e)
+	return e, err
+}
+
+// query is a notifier.Query as it travels.
+type query struct {
+	Channel       string                  `json:"channel,omitempty"`
+	Cursor        string                  `json:"cursor,omitempty"`
+	EventID       string                  `json:"event_id,omitempty"`
+	Limit         int                     `json:"limit,omitempty"`
+	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
+	State         notifier.State          `json:"state,omitempty"`
+	UserID        string                  `json:"user_id,omitempty"`
+}
+
+// page returns a part of the rows that a query selects.
+func (c *Client) page(ctx context.Context, q notifier.Query) (p notifier.Page, err error) {
+	q.Limit = min(q.Limit, pageLimit)
+	err = c.ask(ctx, subjectList, query(q), &p)
+	return p, err
+}
+
+// Rows yields the rows that a query selects, at most Limit of them when that is not 0. It holds a page at a time.
+func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.Notification, error] {
+	return func(yield func(notifier.Notification, error) bool) {
+		left := q.Limit
+		for {
+			if q.Limit = pageLimit; left > 0 {
+				q.Limit = min(left, pageLimit)
+			}
+			p, err := c.page(ctx, q)
+			if err != nil {
+				yield(notifier.Notification{}, err)
+				return
+			}
+			for _, row := range p.Notifications {
+				if !yield(row, nil) {
+					return
+				}
+				left--
+				if left == 0 {
+					return
+				}
+			}
+			if q.Cursor = p.Next; q.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// ask asks one question.
+func (c *Client) ask(ctx context.Context, subject string, question, into any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return fmt.Errorf("notify: encode a question: %w", err)
+	}
+	limit, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	answer, err := c.Conn.RequestMsgWithContext(limit, &nats.Msg{
+		Subject: subject, Data: body, Header: nats.Header{"Content-Type": {"application/json"}},
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: no notifier is there to answer", ErrUnavailable)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no notifier answered within %s", ErrUnavailable, c.Timeout)
+	default:
+		return fmt.Errorf("%w: ask the notifier: %w", ErrUnavailable, err)
+	}
+	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "" {
+		return refused(code, answer)
+	}
+	if err := json.Unmarshal(answer.Data, into); err != nil {
+		return fmt.Errorf("%w: what answers is no notifier: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// refused reads why a question has no answer.
+func refused(code string, answer *nats.Msg) error {
+	text := table.Printable(answer.Header.Get(micro.ErrorHeader))
+	switch code {
+	case "404":
+		return fmt.Errorf("%w: %s", ErrNotFound, text)
+	case "409":
+		return ErrMismatch
+	case "503":
+		return fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, text)
+	}
+	var more struct {
+		Errors []contracts.FieldError `json:"errors"`
+	}
+	if json.Unmarshal(answer.Data, &more) == nil && len(more.Errors) > 0 {
+		text = Fields(more.Errors)
+	}
+	return &RefusedError{Code: code, Text: text}
+}
+
+// Fields says what is wrong with the fields of a message.
+func Fields(errs []contracts.FieldError) string {
+	const most = 10
+	texts := make([]string, 0, most+1)
+	for i, f := range errs {
+		if i == most {
+			texts = append(texts, fmt.Sprintf("and %d more", len(errs)-i))
+			break
+		}
+		texts = append(texts, strings.TrimSpace(strings.TrimLeft(f.Path, "/?")+" "+f.Problem))
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,38 @@
+package notify
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+func TestWhyAQuestionHasNoAnswer(t *testing.T) {
+	t.Parallel()
+	answer := func(code, text, body string) error {
+		return refused(code, &nats.Msg{Header: nats.Header{"Nats-Service-Error": {text}}, Data: []byte(body)})
+	}
+	for code, want := range map[string]error{"404": ErrNotFound, "409": ErrMismatch, "503": ErrUnavailable} {
+		if err := answer(code, "no \x1b[31m", ""); !errors.Is(err, want) {
+			t.Errorf("%s is %v", code, err)
+		}
+	}
+	err := answer("400", "contracts: invalid query", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`)
+	if err == nil || err.Error() != "the notifier refuses: state must be sent; a/b is required (400)" {
+		t.Error(err)
+	}
+	if err := answer("500", "see the service's log\x1b", "no JSON"); err == nil || err.Error() != "the notifier refuses: see the service's log\ufffd (500)" {
+		t.Error(err)
+	}
+}
+
+func TestTally(t *testing.T) {
+	t.Parallel()
+	tally := Tally{"sent": 2, "deferred": 1}
+	tally.add(Tally{notifier.State("sent"): 3, "pending": 1})
+	if tally.Rows() != 7 || tally.Open() != 2 || tally["sent"] != 5 {
+		t.Errorf("%v: %d rows, %d open", tally, tally.Rows(), tally.Open())
+	}
+}

@@ -1,0 +1,207 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"sync"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Outcome is what became of an event that was told.
+type Outcome string
+
+// The outcomes.
+const (
+	// Accepted means: it is new, and kept.
+	Accepted Outcome = "accepted"
+	// Duplicate means: it had been told before.
+	Duplicate Outcome = "duplicate"
+	// Ignored means: it is new, and no rule is for it. Only a notifier knows that.
+	Ignored Outcome = "ignored"
+	// Mismatch means: another event had been told under its id. That one stands.
+	Mismatch Outcome = "mismatch"
+)
+
+// Target takes events. It tries again by itself where that may help, with the same event.
+type Target interface {
+	// Tell returns when the event is kept, or why it is not.
+	Tell(ctx context.Context, e contracts.Event) (Outcome, error)
+}
+
+// Stream is the Target that writes events into the stream. It needs no notifier, and knows ids for as long as the stream
+// does: two minutes. One round trip for each event.
+type Stream struct{ *contracts.Publisher }
+
+// Tell implements Target.
+func (s Stream) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
+	done, err := s.Publish(ctx, e)
+	switch {
+	case errors.Is(err, contracts.ErrEventMismatch):
+		return Mismatch, nil
+	case silent(err):
+		return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case err != nil:
+		return "", err
+	case done.Duplicate:
+		return Duplicate, nil
+	}
+	return Accepted, nil
+}
+
+// silent reports whether the stream did not answer, rather than refuse.
+func silent(err error) bool {
+	failed, ok := errors.AsType[*contracts.PublishError](err)
+	return ok && (failed.Unsure || errors.Is(err, context.DeadlineExceeded))
+}
+
+// Tell implements Target: the notifier takes the event in, which knows ids for ever.
+func (c *Client) Tell(ctx context.Context, e contracts.Event) (Outcome, error) {
+	done, err := c.publish(ctx, e)
+	switch {
+	case errors.Is(err, ErrMismatch):
+		return Mismatch, nil
+	case err != nil:
+		return "", fmt.Errorf("event %.80q: %w", e.EventID, err)
+	case done.Ignored:
+		return Ignored, nil
+	case done.Duplicate:
+		return Duplicate, nil
+	}
+	return Accepted, nil
+}
+
+// tries is how often a notifier is asked that is there and does not answer.
+const tries = 3
+
+func (c *Client) publish(ctx context.Context, e contracts.Event) (done struct {
+	Duplicate bool `json:"duplicate"`
+	Ignored   bool `json:"ignored"`
+}, err error,
+) {
+	for range tries {
+		if err = c.ask(ctx, subjectPublish, e, &done); !errors.Is(err, ErrUnavailable) {
+			break
+		}
+	}
+	return done, err
+}
+
+// Message is an event, and where it was found.
+type Message struct {
+	Document input.Document
+	Event    contracts.Event
+}
+
+// Result is what became of one.
+type Result struct {
+	Message
+
+	Err     error // of one that may not have been taken
+	Outcome Outcome
+}
+
+// lanes is how many events are under way at a time. Those of one aggregate go through one lane, one after the other, so that
+// they are stored in the order in which they came.
+const lanes = 32
+
+// ahead is how many events may wait for those before them to be told of.
+const ahead = 256
+
+// Send tells events, and calls told for each, in their order. It ends when one could not be told, or when there is a mistake
+// in what is read, after it has told of all that it tried; told is called for those that failed as well. Memory is bounded.
+func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], told func(Result) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &sending{target: target, queue: make(chan *pending, ahead)}
+	s.over.Go(func() { s.read(ctx, messages) })
+	err := s.tell(told, cancel)
+	s.over.Wait()
+	return errors.Join(err, s.readErr)
+}
+
+// pending is an event that is under way.
+type pending struct {
+	Result
+
+	done chan struct{}
+}
+
+type sending struct {
+	over    sync.WaitGroup
+	queue   chan *pending // in the order of the input
+	readErr error         // written before queue is closed
+	target  Target
+}
+
+// read hands each event to its lane.
+func (s *sending) read(ctx context.Context, messages iter.Seq2[Message, error]) {
+	defer close(s.queue)
+	ways := make([]chan *pending, lanes)
+	for i := range ways {
+		ways[i] = make(chan *pending, ahead)
+		s.over.Go(func() { s.lane(ctx, ways[i]) })
+	}
+	defer func() {
+		for _, way := range ways {
+			close(way)
+		}
+	}()
+	for message, err := range messages {
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.readErr = err
+			return
+		}
+		p := &pending{Result: Result{Message: message}, done: make(chan struct{})}
+		s.queue <- p // first, so that no lane is ever full for longer than the events before are under way
+		ways[laneOf(message.Event)] <- p
+	}
+}
+
+// laneOf goes by what the event is about.
+func laneOf(e contracts.Event) int {
+	h := fnv.New32a()
+	for _, part := range []string{e.AggregateType, e.AggregateID, string(e.RestaurantID)} {
+		_, _ = h.Write([]byte(part + "\x00"))
+	}
+	return int(h.Sum32() % lanes)
+}
+
+func (s *sending) lane(ctx context.Context, way <-chan *pending) {
+	for p := range way {
+		if p.Err = context.Cause(ctx); p.Err == nil {
+			p.Outcome, p.Err = s.target.Tell(ctx, p.Event)
+		}
+		close(p.done)
+	}
+}
+
+// errGivenUp is why events are not told behind one that could not be.
+var errGivenUp = errors.New("one before could not be told")
+
+// tell tells what became of each, and ends everything when one failed.
+func (s *sending) tell(told func(Result) error, cancel context.CancelCauseFunc) error {
+	var failed error
+	for p := range s.queue {
+		<-p.done
+		switch {
+		case errors.Is(p.Err, errGivenUp):
+			continue
+		case p.Err != nil && failed == nil:
+			failed = fmt.Errorf("%s: %w", p.Document.Where(), p.Err)
+			cancel(errGivenUp)
+		}
+		if err := told(p.Result); err != nil && failed == nil {
+			failed = err
+			cancel(errGivenUp)
+		}
+	}
+	return failed
+}

@@ -1,0 +1,151 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// box is a target that keeps what it is told, and lets others go first now and then.
+type box struct {
+	mu     sync.Mutex
+	events []contracts.Event
+	fail   map[string]error
+	rand   *rand.Rand
+}
+
+func (b *box) Tell(_ context.Context, e contracts.Event) (Outcome, error) {
+	b.mu.Lock()
+	n := b.rand.IntN(4)
+	b.mu.Unlock()
+	for range n {
+		runtime.Gosched()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.fail[e.EventID]; err != nil {
+		return "", err
+	}
+	b.events = append(b.events, e)
+	return Accepted, nil
+}
+
+// numbered yields n events of a few aggregates, and then an error if there is one.
+func numbered(n int, last error) iter.Seq2[Message, error] {
+	return func(yield func(Message, error) bool) {
+		for i := range n {
+			m := Message{
+				Document: input.Document{Position: input.Position{File: "f", Line: i + 1}},
+				Event:    contracts.Event{EventID: strconv.Itoa(i), AggregateType: "T", AggregateID: strconv.Itoa(i % 7)},
+			}
+			if !yield(m, nil) {
+				return
+			}
+		}
+		if last != nil {
+			yield(Message{}, last)
+		}
+	}
+}
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	return &box{rand: rand.New(rand.NewPCG(seed, 0)), fail: map[string]error{}}
+}
+
+// Every event is told once and reported in its order; those of one aggregate are told in their order.
+func TestSendKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	b := newBox(t)
+	next := 0
+	err := Send(t.Context(), b, numbered(n, nil), func(r Result) error {
+		if r.Event.EventID != strconv.Itoa(next) || r.Outcome != Accepted || r.Err != nil {
+			return fmt.Errorf("%d: %+v", next, r)
+		}
+		next++
+		return nil
+	})
+	if err != nil || next != n || len(b.events) != n {
+		t.Fatalf("%v; %d reported, %d told", err, next, len(b.events))
+	}
+	last := map[string]int{}
+	for _, e := range b.events {
+		i, err := strconv.Atoi(e.EventID)
+		if before, ok := last[e.AggregateID]; err != nil || ok && before >= i {
+			t.Fatalf("of aggregate %s, %d came behind %d", e.AggregateID, i, before)
+		}
+		last[e.AggregateID] = i
+	}
+}
+
+// The first that cannot be told ends all, and what was told nevertheless is reported.
+func TestSendEndsWithTheFirstFailure(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("gone")
+	b := newBox(t)
+	b.fail["100"] = gone
+	told, failed := map[string]bool{}, 0
+	err := Send(t.Context(), b, numbered(1_000_000, nil), func(r Result) error {
+		if r.Err != nil {
+			failed++
+		} else {
+			told[r.Event.EventID] = true
+		}
+		return nil
+	})
+	if !errors.Is(err, gone) || failed != 1 || err.Error() != "f:101: gone" {
+		t.Errorf("%v, %d failed", err, failed)
+	}
+	if len(b.events) > 10_000 {
+		t.Errorf("%d were told behind the one that failed", len(b.events))
+	}
+	for _, e := range b.events {
+		if !told[e.EventID] {
+			t.Errorf("%s was told, and nobody hears of it", e.EventID)
+		}
+	}
+}
+
+// A mistake in the input is the end, and what comes before it is told.
+func TestSendEndsWithTheInput(t *testing.T) {
+	t.Parallel()
+	wrong := errors.New("wrong")
+	b := newBox(t)
+	reported := 0
+	err := Send(t.Context(), b, numbered(50, wrong), func(Result) error { reported++; return nil })
+	if !errors.Is(err, wrong) || reported != 50 || len(b.events) != 50 {
+		t.Errorf("%v, %d reported, %d told", err, reported, len(b.events))
+	}
+}
+
+// Who cannot be reported to is told no more.
+func TestSendEndsWithItsReader(t *testing.T) {
+	t.Parallel()
+	closed := errors.New("closed pipe")
+	b := newBox(t)
+	if err := Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }); !errors.Is(err, closed) {
+		t.Error(err)
+	}
+	if len(b.events) > 10_000 {
+		t.Errorf("%d were told", len(b.events))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Send(ctx, b, numbered(1_000_000, nil), func(Result) error { return nil })
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

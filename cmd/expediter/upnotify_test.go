@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What up says works as it stands: the event reaches its people, and whoever asks is told so.
+func TestUpTellsPeople(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := up(t, "--dir", dir)
+	url := strings.Fields(r.find(t, `notifier   http://127\.0\.0\.1:\d+`))[1]
+	server := strings.Fields(r.find(t, `NATS       nats://127\.0\.0\.1:\d+`))[1]
+	lines := r.lines()
+	emit, inbox := lines[len(lines)-2], lines[len(lines)-1]
+	if out := shell(t, emit); out != "accepted   evt-001  RESERVATION_REQUESTED\n" {
+		t.Errorf("%s: %s", emit, out)
+	}
+	if out := shell(t, inbox); !strings.Contains(out, "unread") || !strings.Contains(out, `{"guests":4}`) {
+		t.Errorf("%s: %s", inbox, out)
+	}
+	rows := shell(t, "expediter notifications --server "+server+" --event evt-001")
+	for _, want := range []string{"RESTAURANT_USER  ada    inapp    delivered", "RESTAURANT_USER  ben ", "CUSTOMER         carla"} {
+		if !strings.Contains(rows, want) {
+			t.Errorf("no %q in:\n%s", want, rows)
+		}
+	}
+	for name, event := range map[string]string{"dov": `"event_type":"MENU_CHANGED"`, "eva": `"event_type":"OUTAGE"`} {
+		shell(t, `echo '{"event_id":"`+name+`",`+event+`,"aggregate_type":"RESTAURANT","restaurant_id":"5"}' | expediter emit --wait --server `+server+" -")
+		if out := shell(t, "expediter inbox --server "+server+" "+name); !strings.Contains(out, "unread") {
+			t.Errorf("%s is not told: %s", name, out)
+		}
+	}
+	if out := shell(t, "curl -s "+url+"/readyz"); !strings.Contains(out, "ok") {
+		t.Errorf("the notifier is not ready: %s", out)
+	}
+	shell(t, strings.Replace(inbox, "expediter inbox", "expediter inbox archive --all", 1))
+	if code := r.interrupt(t); code != 0 || r.stderr.String() != "Stopping. Interrupt again to end at once.\n" {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+
+	// What was told stays told.
+	r = up(t, "--dir", dir)
+	lines = r.lines()
+	if out := shell(t, lines[len(lines)-2]); out != "duplicate  evt-001  RESERVATION_REQUESTED\n" {
+		t.Errorf("again: %s", out)
+	}
+	if out := shell(t, lines[len(lines)-1]); !strings.Contains(out, "archived") || strings.Contains(out, "unread") {
+		t.Errorf("again: %s", out)
+	}
+	if code := r.interrupt(t); code != 0 {
+		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
+	}
+}
+
+// Rules that have mistakes are no rules, and all of the mistakes are told.
+func TestUpWithRules(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		rules string
+		code  int
+		want  []string
+	}{
+		{"version: 2\nevents: {}\n", 1, []string{"rules.yaml: line 1: version is \"2\": want 1"}},
+		{"version: 1\nevents:\n  A:\n    CUSTOMER: {channels: [email]}\n    GUEST: {channels: [inapp], scope: near}\n", 1, []string{"line 4: ", "line 5: "}},
+		{"", 3, []string{"rules.yaml: no such file"}},
+	} {
+		path := t.TempDir() + "/rules.yaml"
+		if tc.rules != "" {
+			writeFile(t, path, tc.rules)
+		}
+		cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0",
+			"--notifier-port", "0", "--rules", path)
+		out, err := cmd.CombinedOutput()
+		if code := exitCode(t, err); code != tc.code {
+			t.Errorf("exits with %d, want %d", code, tc.code)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("no %q in %s", want, out)
+			}
+		}
+	}
+}
