@@ -31,6 +31,8 @@
 //	recipe.<recipe>                                     RecipeKey           bucket recipes
 //	owner.<owner>.<recipe>                              RecipeOwnerKey      bucket recipes
 //	<event>.<channel>.<type>.<user>                     DeliveryKey         bucket deliveries
+//	/cancelled.<event>.all                              CancelledKey        bucket deliveries
+//	/cancelled.<event>.one.<type>.<user>                CancelledUserKey    bucket deliveries
 //	<type>.<user>.<event>                               InboxKey            bucket inbox
 //	<type>.<user>                                       DirectoryKey        bucket directory
 //

@@ -115,6 +115,20 @@ func EventRecordKey(eventID string) (string, error) {
 	return join("", id("event_id", eventID))
 }
 
+// CancelledKeys selects the keys, in bucket deliveries, of all cancellations. They begin with what no id becomes.
+const CancelledKeys = "/cancelled.>"
+
+// CancelledKey is the key, in bucket deliveries, that says that an event is not to be told any more.
+func CancelledKey(eventID string) (string, error) {
+	key, err := join("/cancelled", id("event_id", eventID))
+	return key + ".all", err
+}
+
+// CancelledUserKey is the key, in bucket deliveries, that says that one user is not to be told about an event any more.
+func CancelledUserKey(eventID string, recipient RecipientType, userID string) (string, error) {
+	return join("/cancelled", id("event_id", eventID), name("one", "one"), name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
 // InboxKey is the key, in bucket inbox, of one in-app notification of one user.
 func InboxKey(recipient RecipientType, userID, eventID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID), id("event_id", eventID))

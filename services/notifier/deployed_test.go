@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -67,6 +68,18 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, answer)
 		}
 	}
+	later := strings.Replace(strings.ReplaceAll(reservation, "evt-001", "evt-003"), `"payload"`, `"not_before":"`+tomorrow()+`","payload"`, 1)
+	if status, answer := w.call(http.MethodPost, "/v1/events", later); status != http.StatusAccepted {
+		t.Errorf("%d %s", status, answer)
+	}
+	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
+	if c := w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER"); c.Suppressed != 2 {
+		t.Errorf("%+v", c)
+	}
+	if msg, err := adminConn.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
+		!strings.Contains(string(msg.Data), `"suppressed":4`) {
+		t.Errorf("%s: %v", msg.Data, err)
+	}
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
 	next()
 	end()
@@ -79,3 +92,5 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	default:
 	}
 }
+
+func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
@@ -41,17 +42,18 @@ type Notifier struct {
 	// Inbox holds what users are told in the application.
 	Inbox *inapp.Inbox
 
-	book     *book
-	closers  []closer // channels
-	cfg      Config
-	counters counters
-	expander *fanout.Expander
-	ledger   *ledger.Ledger
-	payloads payloads
-	planner  *plan.Planner
-	reader   *plan.Reader
-	senders  []*deliver.Sender
-	workers  []*hired
+	book      *book
+	cancelled *cancel.Set
+	closers   []closer // channels
+	cfg       Config
+	counters  counters
+	expander  *fanout.Expander
+	ledger    *ledger.Ledger
+	payloads  payloads
+	planner   *plan.Planner
+	reader    *plan.Reader
+	senders   []*deliver.Sender
+	workers   []*hired
 
 	api       *httpapi.API
 	desk      *desk.Desk
@@ -157,7 +159,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	if n.desk, err = desk.Open(ctx, js, desk.Config{
-		Ledger: n.ledger, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Cancelled: n.cancelled, Ledger: n.ledger, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 	}); err != nil {
 		return err
 	}
@@ -170,6 +172,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 	}); err != nil {
 		return err
 	}
+	n.parts.Go(n.cancelled.Run)
 	for _, w := range n.workers {
 		n.parts.Go(w.Run)
 	}
@@ -214,6 +217,9 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 		return err
 	}
 	if n.ledger, err = ledger.Open(ctx, js); err != nil {
+		return err
+	}
+	if n.cancelled, err = cancel.Open(ctx, js); err != nil {
 		return err
 	}
 	if n.reader, err = plan.NewReader(ctx, js); err != nil {
@@ -276,7 +282,7 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		sender, err := deliver.New(deliver.Config{
-			AtMostOnce: c.AtMostOnce, Channel: c.Channel, Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed,
+			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed,
 			Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
 		})
 		if err != nil {

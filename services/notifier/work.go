@@ -196,6 +196,12 @@ type Accepted = desk.Accepted
 // Event is what is known of one.
 type Event = desk.Event
 
+// Cancellation is what is not to be told any more.
+type Cancellation = desk.Cancellation
+
+// Cancelled is what became of the rows of a cancellation.
+type Cancelled = desk.Cancelled
+
 // Notification is one row: one event, one user, one channel, and what became of it.
 type Notification = desk.Notification
 
@@ -214,6 +220,11 @@ func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, er
 // Event returns what is known of an event.
 func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
 	return n.desk.Event(ctx, eventID)
+}
+
+// Cancel has an event not be told any more, to anybody or to one user. What has been sent stays so.
+func (n *Notifier) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
+	return n.desk.Cancel(ctx, c)
 }
 
 // Notifications returns rows by event, by user, or by state, in pages.

@@ -29,6 +29,10 @@ type Config struct {
 	// again, under the same message id.
 	AtMostOnce bool
 
+	// Cancelled reports whether a row is not to be sent any more. sure asks for what holds now, and not for what this
+	// process has heard. Defaults to none being cancelled.
+	Cancelled func(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
+
 	// Channel sends. Required.
 	Channel channel.Channel
 
@@ -68,6 +72,9 @@ func DefaultRetries() []time.Duration {
 }
 
 func (cfg Config) withDefaults() Config {
+	if cfg.Cancelled == nil {
+		cfg.Cancelled = func(context.Context, *contracts.Notification, bool) (bool, error) { return false, nil }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

@@ -80,6 +80,7 @@ type row struct {
 	contracts.Notification
 
 	key     string
+	late    bool // it has been waiting: what this process has heard of cancellations is not enough
 	profile contracts.Recipient
 }
 
@@ -91,7 +92,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	r := &row{Notification: n, key: key}
+	r := &row{Notification: n, key: key, late: job.Deliveries > 1}
 	d := &ledger.Delivery{State: ledger.Pending}
 	if job.Deliveries > 1 {
 		if d, err = s.cfg.Ledger.Get(ctx, key); err != nil {
@@ -126,6 +127,13 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 		if len(d.Attempts) > len(s.cfg.Retries) {
 			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
+	}
+	cancelled, err := s.cfg.Cancelled(ctx, &r.Notification, r.late)
+	if err != nil {
+		return s.later(ctx, r, err)
+	}
+	if cancelled {
+		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
 	}
 	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
 		return s.wait(ctx, r, d, r.NotBefore, ledger.ReasonNotBefore)

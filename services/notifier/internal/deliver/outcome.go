@@ -126,7 +126,7 @@ func (s *Sender) Settled(settled worker.Settlement) {
 	if settled.Outcome != worker.OutcomeDead {
 		return
 	}
-	key, ok := keyOf(settled.Subject)
+	key, ok := KeyOf(settled.Subject)
 	if !ok {
 		return
 	}
@@ -151,8 +151,8 @@ func (s *Sender) buried(ctx context.Context, key string) error {
 	return err
 }
 
-// keyOf returns the ledger's key for the subject of a row: notify.send.<channel>.<type>.<user>.<event>.
-func keyOf(subject string) (key string, ok bool) {
+// KeyOf returns the ledger's key for the subject of a row: notify.send.<channel>.<type>.<user>.<event>.
+func KeyOf(subject string) (key string, ok bool) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 {
 		return "", false

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
@@ -22,6 +23,7 @@ var ErrUnknownEvent = errors.New("there is no such event")
 
 // Config says what the desk works on. All of it is required.
 type Config struct {
+	Cancelled *cancel.Set
 	Ledger    *ledger.Ledger
 	Planner   *plan.Planner
 	Publisher *contracts.Publisher

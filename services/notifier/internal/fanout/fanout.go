@@ -76,9 +76,16 @@ type Stored struct {
 
 // Expand stores the rows of a plan that are not there yet, and returns when all are. It may be called again after any
 // error and any crash: a row is taken by the stream once, for as long as it keeps it. It holds a page of the plan and
-// some hundred rows at a time.
+// some hundred rows at a time. Of an event that has been cancelled it stores nothing.
 func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	var stored Stored
+	kept, err := e.reader.Event(ctx, p.EventID)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return stored, err
+	}
+	if err == nil && kept.State == plan.StateCancelled {
+		return stored, nil
+	}
 	header, err := rowHeader(p)
 	if err != nil {
 		return stored, err

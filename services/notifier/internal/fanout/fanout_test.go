@@ -163,3 +163,25 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 		t.Errorf("%d rows: %v", len(rows), err)
 	}
 }
+
+// An event that is cancelled while its rows are being stored stays cancelled, and its plan is not expanded again.
+func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p := b.planned(t, 3)
+	b.expander.Passing(func(point string) {
+		if point == fanout.PointRows {
+			if _, err := b.reader.Cancel(t.Context(), "e"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, want := range []fanout.Stored{{New: 6}, {}} {
+		if stored, err := b.expander.Expand(t.Context(), p); err != nil || stored != want {
+			t.Errorf("%+v, want %+v: %v", stored, want, err)
+		}
+		if kept, err := b.reader.Event(t.Context(), "e"); err != nil || kept.State != plan.StateCancelled {
+			t.Errorf("%+v: %v", kept, err)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func Add(cfg Config) *API {
 	a := &API{Config: cfg}
 	cfg.Router.Handle("POST /v1/events", a.publish)
 	cfg.Router.Handle("GET /v1/events/{event}", a.event)
+	cfg.Router.Handle("DELETE /v1/events/{event}", a.cancel)
 	cfg.Router.Handle("GET /v1/notifications", a.notifications)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", a.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)

@@ -55,6 +55,7 @@ func (s State) Known() bool {
 
 // Reasons of states, beside the kinds of channel errors.
 const (
+	ReasonCancelled      = "cancelled"       // suppressed: it is not to be told any more
 	ReasonExhausted      = "exhausted"       // failed: no attempts are left
 	ReasonNotBefore      = "not_before"      // deferred: the event is to be told later
 	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it

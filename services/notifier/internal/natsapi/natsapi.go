@@ -17,6 +17,7 @@ import (
 
 // The endpoints' subjects. Services of one name share the requests.
 const (
+	SubjectCancel  = "notifier.v1.cancel"  // {"event_id"}, and perhaps one user; answers what came of it
 	SubjectGet     = "notifier.v1.get"     // {"event_id"}; answers what is known of the event
 	SubjectList    = "notifier.v1.list"    // a query; answers a page of rows
 	SubjectPublish = "notifier.v1.publish" // an Event, or a CloudEvent in binary or structured mode
@@ -27,6 +28,7 @@ func Endpoints(d *desk.Desk) []service.Endpoint {
 	a := api{d}
 	return []service.Endpoint{
 		{Answer: a.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
+		{Answer: a.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
 		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
 		{Answer: a.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
 	}
@@ -42,6 +44,19 @@ func (a api) publish(ctx context.Context, r service.Request) ([]byte, error) {
 		return nil, err
 	}
 	return answer(a.desk.Publish(ctx, e))
+}
+
+func (a api) cancel(ctx context.Context, r service.Request) ([]byte, error) {
+	var request struct {
+		Cursor        string                  `json:"cursor"`
+		EventID       string                  `json:"event_id"`
+		RecipientType contracts.RecipientType `json:"recipient_type"`
+		UserID        string                  `json:"user_id"`
+	}
+	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
+		return nil, invalid("/event_id", "is required")
+	}
+	return answer(a.desk.Cancel(ctx, desk.Cancellation(request)))
 }
 
 func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {

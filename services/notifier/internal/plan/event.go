@@ -22,6 +22,8 @@ const (
 	StatePlanned State = "planned"
 	// StateExpanded means: all rows of its plan are stored.
 	StateExpanded State = "expanded"
+	// StateCancelled means: it is not to be told any more, however far it had come.
+	StateCancelled State = "cancelled"
 )
 
 // Event is what is kept of an event for ever.
@@ -111,6 +113,27 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 		return nil, fmt.Errorf("record %s: %w", key, err)
 	}
 	return &e, nil
+}
+
+// cancel notes that the event is not to be told any more, over whatever else is noted meanwhile.
+func (s events) cancel(ctx context.Context, eventID string) (*Event, error) {
+	e, err := s.get(ctx, eventID)
+	for err == nil && e.State != StateCancelled {
+		e.State = StateCancelled
+		var data []byte
+		if data, err = json.Marshal(e); err != nil {
+			return nil, fmt.Errorf("encode the record of the event: %w", err)
+		}
+		e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
+		if taken, ok := errors.AsType[*record.TakenError](err); ok {
+			there := Event{key: e.key, revision: taken.Revision}
+			if err = json.Unmarshal(taken.Data, &there); err != nil {
+				return nil, fmt.Errorf("record %s: %w", e.key, err)
+			}
+			e = &there
+		}
+	}
+	return e, err
 }
 
 func eventSubject(eventID string) (string, error) {

@@ -62,10 +62,16 @@ func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.get(ctx, eventID)
 }
 
+// Cancel notes that an event is not to be told any more. From then on it is not planned, its plan is not expanded, and
+// telling it again changes nothing. The error matches record.ErrNotFound when it was never seen. Two round trips.
+func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
+	return r.events.cancel(ctx, eventID)
+}
+
 // Expanded notes that all rows of a plan are stored. Two round trips.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	e, err := r.events.get(ctx, p.EventID)
-	if err != nil || e.State == StateExpanded {
+	if err != nil || e.State == StateExpanded || e.State == StateCancelled {
 		return err
 	}
 	e.State, e.Recipients, e.Rows = StateExpanded, p.Recipients, p.Rows

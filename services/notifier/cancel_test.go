@@ -1,0 +1,124 @@
+package notifier
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+)
+
+// cancel has the service cancel, and returns its answer.
+func (w *web) cancel(path string) (c Cancelled) {
+	w.Helper()
+	status, body := w.call(http.MethodDelete, path, "")
+	if err := json.Unmarshal([]byte(body), &c); err != nil || status != http.StatusOK {
+		w.Fatalf("%d %s", status, body)
+	}
+	return c
+}
+
+// An event that waits is cancelled for one user, then for all. What was sent stays so, the rest is suppressed, and telling
+// the event again sends nothing.
+func TestAnEventIsCancelled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	birds := &pigeon{}
+	n := p.start(birds, listening)
+	w := newWeb(t, n)
+	later := event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) {
+		e.NotBefore, e.RecipientType = time.Now().Add(time.Hour), contracts.RecipientRestaurantUser
+	})
+	now := event("evt-002", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser })
+	for _, e := range []contracts.Event{later, now} {
+		if _, err := n.Publish(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.settled(6)
+	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
+	for path, want := range map[string]Cancelled{
+		"/v1/events/evt-001?user=u1&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded, Suppressed: 2},
+		"/v1/events/evt-001?user=xx&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded},
+		"/v1/events/evt-002": {EventID: "evt-002", State: plan.StateCancelled, Sent: 6},
+	} {
+		if diff := cmp.Diff(want, w.cancel(path)); diff != "" {
+			t.Errorf("%s: -want +got\n%s", path, diff)
+		}
+	}
+	for _, again := range []bool{false, true} {
+		want := Cancelled{Again: again, EventID: "evt-001", State: plan.StateCancelled, Suppressed: 6}
+		if diff := cmp.Diff(want, w.cancel("/v1/events/evt-001")); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+	}
+	for key, d := range p.deliveries() {
+		if key[:7] == "evt-001" && (d.State != ledger.Suppressed || d.Reason != ledger.ReasonCancelled) {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+	if again, err := n.Publish(t.Context(), later); err != nil || !again.Duplicate || again.State != plan.StateCancelled {
+		t.Errorf("%+v: %v", again, err)
+	}
+	if messages, calls := birds.counts(); messages != 3 || calls != 3 {
+		t.Errorf("%d messages in %d calls", messages, calls)
+	}
+}
+
+// An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
+func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	first := p.start(&pigeon{})
+	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
+	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
+	if err := first.Stop(); err != nil { // nobody works, and what it answers with goes on
+		t.Fatal(err)
+	}
+	if _, _, err := first.planner.Accept(t.Context(), seen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.planner.Plan(t.Context(), planned); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"seen", "planned"} {
+		if c, err := first.Cancel(t.Context(), Cancellation{EventID: id}); err != nil || c.State != plan.StateCancelled || c.Suppressed != 0 {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	n := p.start(&pigeon{})
+	p.publish(seen)
+	p.publish(planned)
+	p.publish(event("other", "RESERVATION_REQUESTED", staff))
+	p.settled(6)
+	if rows := p.rows(); len(rows) != 6 {
+		t.Errorf("%d rows: %v", len(rows), rows)
+	}
+	for _, id := range []string{"seen", "planned"} {
+		if e, err := n.Event(t.Context(), id); err != nil || e.State != plan.StateCancelled {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+}
+
+func TestCancellationsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	w := newWeb(t, p.start(&pigeon{}, listening))
+	for path, want := range map[string]int{
+		"/v1/events/none": 404, "/v1/events/..%2F%3E*%00": 404, "/v1/events/none?user=a": 400, "/v1/events/none?type=CUSTOMER": 400,
+		"/v1/events/none?user=a&type=*": 400, "/v1/events/none?cursor=%21": 400,
+	} {
+		if status, body := w.call(http.MethodDelete, path, ""); status != want {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package cancel
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// Trust is for how long a process goes by what it has heard without asking whether that is all. A row that nobody has
+// touched may go out as long after its cancellation, and no longer.
+const Trust = 5 * time.Second
+
+const (
+	// keep is for how long a cancellation stays in memory: longer than any row that it is about can be sent. A row is
+	// kept for 30 days, and so is each that follows it.
+	keep = 100 * 24 * time.Hour
+
+	// page is how many records are read at a time, backlog how many news may wait to be heard.
+	page, backlog = 1000, 1024
+
+	// recheck is how often what was not heard is asked for, at least; at most it is twice that.
+	recheck = time.Second
+)
+
+// Set is the cancellations. It may be used by many at once.
+type Set struct {
+	js    jetstream.JetStream
+	store *record.Store
+
+	asking sync.Mutex // one asks at a time
+	next   uint64     // from which revision on to ask; guarded by asking
+
+	mu    sync.Mutex
+	asked time.Time // when the last question that was answered began
+	known map[id]time.Time
+}
+
+// id is a part of the SHA-256 of a key, so that memory does not depend on the length of ids.
+type id [16]byte
+
+func idOf(key string) id {
+	sum := sha256.Sum256([]byte(key))
+	return id(sum[:16])
+}
+
+// Open reads the cancellations that there are: one round trip, and another for every thousand.
+func Open(ctx context.Context, js jetstream.JetStream) (*Set, error) {
+	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	s := &Set{js: js, store: store, next: 1, known: map[id]time.Time{}}
+	if err := s.Sync(ctx); err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return s, nil
+}
+
+// Sync asks for the cancellations that have not been heard of. Those that had been acknowledged when it was called are
+// known when it returns, as far as the server that answers has them. One round trip; several who call at the same time
+// share one.
+func (s *Set) Sync(ctx context.Context) error {
+	called := time.Now()
+	s.asking.Lock()
+	defer s.asking.Unlock()
+	if s.since().After(called) {
+		return nil // somebody else asked meanwhile
+	}
+	begun := time.Now()
+	for from := s.next; from > 0; {
+		found, next, err := s.store.Scan(ctx, "$KV."+contracts.BucketDeliveries+"."+contracts.CancelledKeys, from, page)
+		if err != nil {
+			return fmt.Errorf("cancellations: %w", err)
+		}
+		for _, m := range found {
+			s.learn(m.Subject, m.Time)
+			s.next = m.Revision + 1
+		}
+		from = next
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = begun
+	return nil
+}
+
+func (s *Set) since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// learn takes up the cancellation whose record has a subject.
+func (s *Set) learn(subject string, at time.Time) {
+	key, ok := strings.CutPrefix(subject, "$KV."+contracts.BucketDeliveries+".")
+	if !ok || time.Since(at) > keep {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[idOf(key)] = at
+}
+
+// forget drops what no row can be about any more.
+func (s *Set) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, at := range s.known {
+		if time.Since(at) > keep {
+			delete(s.known, key)
+		}
+	}
+}
+
+// Covers reports whether a row is cancelled. sure asks for what holds now: one round trip. Otherwise what this process
+// has heard is what counts, if it has asked within [Trust].
+func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
+	event, err := contracts.CancelledKey(n.EventID)
+	if err != nil {
+		return false, err
+	}
+	user, err := contracts.CancelledUserKey(n.EventID, n.RecipientType, n.UserID)
+	if err != nil {
+		return false, err
+	}
+	if sure || time.Since(s.since()) > Trust {
+		if err := s.Sync(ctx); err != nil {
+			return false, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, all := s.known[idOf(event)]
+	_, one := s.known[idOf(user)]
+	return all || one, nil
+}
+
+// Run hears of cancellations until ctx ends.
+func (s *Set) Run(ctx context.Context) error {
+	news := make(chan *nats.Msg, backlog)
+	sub, err := s.js.Conn().ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
+	if err != nil {
+		return fmt.Errorf("notifier: cancellations: %w", err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
+	ask := time.NewTimer(0)
+	defer ask.Stop()
+	tidied := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case msg := <-news:
+			s.learn(msg.Header.Get(jetstream.SubjectHeader), time.Now())
+		case <-ask.C:
+			_ = s.Sync(ctx) //nolint:errcheck // whoever needs to know asks, and is told why there is no answer
+			if time.Since(tidied) > time.Hour {
+				tidied = time.Now()
+				s.forget()
+			}
+			ask.Reset(recheck + rand.N(recheck)) //nolint:gosec // spreads requests, guards nothing
+		}
+	}
+}
+
+// Cancel writes down that an event is not to be told any more: to nobody when no user is named. again says that this had
+// been done before. One round trip.
+func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
+	key, err := contracts.CancelledKey(eventID)
+	if userID != "" {
+		key, err = contracts.CancelledUserKey(eventID, kind, userID)
+	}
+	if err != nil {
+		return false, err
+	}
+	data, err := json.Marshal(map[string]time.Time{"at": time.Now().UTC()})
+	if err != nil {
+		return false, fmt.Errorf("encode a cancellation: %w", err)
+	}
+	subject := "$KV." + contracts.BucketDeliveries + "." + key
+	_, err = s.store.Put(ctx, subject, nil, data, 0)
+	if again = errors.Is(err, record.ErrTaken); again {
+		err = nil
+	}
+	if err == nil {
+		s.learn(subject, time.Now())
+	}
+	return again, err
+}

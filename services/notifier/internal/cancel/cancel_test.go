@@ -1,0 +1,139 @@
+package cancel_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+)
+
+func prepare(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
+	t.Helper()
+	s, err := cancel.Open(t.Context(), js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
+	t.Helper()
+	covered, err := s.Covers(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: user}, sure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return covered
+}
+
+// A cancellation is of one event, or of one user of it, whatever their ids are.
+func TestWhatIsCancelled(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	prepare(t, js)
+	s, later := open(t, js), open(t, js)
+	for _, c := range []struct{ event, user string }{{"a", ""}, {"b", "u"}, {"b", "u"}, {"/cancelled", ""}, {"c.d", "*"}} {
+		kind := contracts.RecipientType("")
+		if c.user != "" {
+			kind = "CUSTOMER"
+		}
+		if _, err := s.Cancel(t.Context(), c.event, kind, c.user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again, err := s.Cancel(t.Context(), "a", "", ""); err != nil || !again {
+		t.Errorf("%t: %v", again, err)
+	}
+	for _, s := range []*cancel.Set{s, later, open(t, js)} {
+		for _, want := range []struct {
+			event, user string
+			covered     bool
+		}{
+			{"a", "u", true}, {"a", "v", true}, {"b", "u", true}, {"b", "v", false}, {"/cancelled", "u", true},
+			{"cancelled", "u", false}, {"c.d", "*", true}, {"c.d", "v", false}, {"one", "u", false}, {"all", "u", false},
+		} {
+			if got := covers(t, s, want.event, want.user, true); got != want.covered {
+				t.Errorf("event %s to %s: cancelled is %t", want.event, want.user, got)
+			}
+		}
+	}
+}
+
+// A process hears of a cancellation at once; one that heard nothing asks within two seconds, and one that could not ask
+// does not go by what it knows.
+func TestACancellationIsHeardOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		deaf bool // the server repeats nothing
+		run  bool
+		wait time.Duration
+		want bool
+	}{
+		"repeated":            {false, true, 0, true},
+		"asked for":           {true, true, 2 * time.Second, true},
+		"too soon":            {true, true, 0, false},
+		"nobody listens":      {true, false, cancel.Trust, false},
+		"nobody listens long": {true, false, cancel.Trust + 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				_, js := natstest.Connect(t, srv)
+				prepare(t, js)
+				if test.deaf {
+					stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
+					if err != nil {
+						t.Fatal(err)
+					}
+					config := stream.CachedInfo().Config
+					config.RePublish = nil
+					if _, err := js.UpdateStream(t.Context(), config); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s, other := open(t, js), open(t, js)
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				if test.run {
+					go func() { done <- s.Run(ctx) }()
+				} else {
+					done <- nil
+				}
+				elapse(10 * time.Millisecond)
+				if !test.run {
+					if err := s.Sync(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := other.Cancel(t.Context(), "a", "", ""); err != nil {
+					t.Fatal(err)
+				}
+				elapse(test.wait)
+				if test.wait == 0 {
+					elapse(time.Millisecond)
+				}
+				if got := covers(t, s, "a", "u", false); got != test.want {
+					t.Errorf("cancelled is %t", got)
+				}
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

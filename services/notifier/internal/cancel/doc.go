@@ -1,0 +1,9 @@
+// Package cancel keeps which events are not to be told any more, to all whom they concern or to one of them.
+//
+// A cancellation is a record in the bucket of deliveries that is created once and stays: an event that is told again
+// after it is not sent. Its key begins with a token that no id can have, so it is never taken for that of a row.
+//
+// Each process has the cancellations in memory, so that a row that is sent at once pays nothing for them. The server
+// repeats each new one to every process, which takes some tens of microseconds. That may fail, so every process also asks
+// for what it has not heard of every one to two seconds; and one that could not ask for [Trust] asks before each row.
+package cancel
