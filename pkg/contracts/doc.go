@@ -23,6 +23,7 @@
 //	events.<aggregate>.<type>                           EventSubject        stream EVENTS
 //	notify.plan.<event>                                 NotifyPlanSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>         NotifySendSubject   stream NOTIFICATIONS
+//	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
 //	<provider>.<place>                                  EnrichSlotKey       bucket enrich
 //	<request>                                           RequestKey          bucket requests

@@ -58,6 +58,16 @@ func NotifySendSubject(channel string, recipient RecipientType, userID, eventID 
 		id("user_id", userID), id("event_id", eventID))
 }
 
+// NotifyReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. All that selects rows by
+// [NotifySendSubject] leaves it out, but for filters that end in ">".
+func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventID string, n int) (string, error) {
+	if n < 1 {
+		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", n, ErrTokenMalformed)
+	}
+	subject, err := NotifySendSubject(channel, recipient, userID, eventID)
+	return subject + "." + strconv.Itoa(n), err
+}
+
 // DeadSubject is the subject of a dead letter: the stream that the message came from, then the message's own
 // subject, whose tokens are kept as they are because the server already accepted them.
 func DeadSubject(stream, subject string) (string, error) {

@@ -47,7 +47,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 	for path, want := range map[string]Cancelled{
 		"/v1/events/evt-001?user=u1&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded, Suppressed: 2},
 		"/v1/events/evt-001?user=xx&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded},
-		"/v1/events/evt-002": {EventID: "evt-002", State: plan.StateCancelled, Sent: 6},
+		"/v1/events/evt-002":                              {EventID: "evt-002", State: plan.StateCancelled, Sent: 6},
 	} {
 		if diff := cmp.Diff(want, w.cancel(path)); diff != "" {
 			t.Errorf("%s: -want +got\n%s", path, diff)

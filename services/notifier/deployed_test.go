@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
 // The notifier does with what deploy/nats permits it, when an administrator has made what it needs.
@@ -22,8 +24,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
 	rules := writeRules(t, testRules)
 	logger := slog.New(slog.DiscardHandler)
+	var mood atomic.Value
 	ours := func(c *Config) {
-		c.Channels, c.Logger, c.Rules = []Channel{{Channel: &pigeon{}}}, logger, rules
+		c.Channels, c.Logger, c.Rules = []Channel{{Channel: moody(&mood)}}, logger, rules
 	}
 	// Once as the administrator, who may make everything.
 	cfg := Config{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}
@@ -80,6 +83,16 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
 	}
+	mood.Store(channel.KindRejected)
+	p.publish(event("evt-004", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
+	p.settled(16)
+	mood.Store(channel.Kind(""))
+	if done := w.replay("reason=rejected"); done.Replayed != 2 {
+		t.Errorf("%+v", done)
+	}
+	p.until("they are sent", func() bool {
+		return p.deliveries()["evt-004.pigeon.RESTAURANT_USER.a"].State == "sent" && p.deliveries()["evt-004.pigeon.RESTAURANT_USER.b"].State == "sent"
+	})
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
 	next()
 	end()

@@ -187,8 +187,8 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 
 // ready runs the checks of readiness.
 func (n *Notifier) ready(ctx context.Context) map[string]error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, readyTimeout)
+	defer stop()
 	checks := map[string]error{"nats": nil, "rules": n.book.ready(), "store": n.ledger.Ping(ctx)}
 	if !n.nc.IsConnected() {
 		checks["nats"] = fmt.Errorf("connection is %s", n.nc.Status())
@@ -282,8 +282,8 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		sender, err := deliver.New(deliver.Config{
-			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed,
-			Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
+			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Ledger: n.ledger, Logger: n.cfg.Logger,
+			Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
 		})
 		if err != nil {
 			return err

@@ -202,6 +202,9 @@ type Cancellation = desk.Cancellation
 // Cancelled is what became of the rows of a cancellation.
 type Cancelled = desk.Cancelled
 
+// Replayed is what a replay has done.
+type Replayed = desk.Replayed
+
 // Notification is one row: one event, one user, one channel, and what became of it.
 type Notification = desk.Notification
 
@@ -243,4 +246,9 @@ func ReadEvent(data []byte) (contracts.Event, error) {
 		header["content-type"] = []string{"application/cloudevents+json"}
 	}
 	return desk.Read(desk.Direct, header, data)
+}
+
+// Replay has rows that have failed, or bounced, sent again.
+func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
+	return n.desk.Replay(ctx, q)
 }

@@ -41,6 +41,9 @@ const (
 // ErrUnknownOutcome is returned for a row that may have been sent and must not be sent twice.
 var ErrUnknownOutcome = errors.New("it is not known whether the channel has taken the message, and it must not get it twice")
 
+// errStale is why a row is put off whose record does not say yet that it is sent again.
+var errStale = errors.New("the server that answered has not heard of the replay yet")
+
 // Sender sends the rows of one channel. It may be used by many at once, in any number of processes.
 type Sender struct {
 	cfg        Config
@@ -92,12 +95,16 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	r := &row{Notification: n, key: key, late: job.Deliveries > 1}
+	replay := replayOf(job.Subject)
+	r := &row{Notification: n, key: key, late: job.Deliveries > 1 || replay > 0}
 	d := &ledger.Delivery{State: ledger.Pending}
-	if job.Deliveries > 1 {
+	if r.late {
 		if d, err = s.cfg.Ledger.Get(ctx, key); err != nil {
 			return s.later(ctx, r, err)
 		}
+	}
+	if d.Replays < replay { // the record says so before there is the message: this is one that has been replaced
+		return s.later(ctx, r, errStale)
 	}
 	for {
 		err := s.advance(ctx, r, d)
@@ -124,7 +131,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 		if s.cfg.AtMostOnce {
 			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
 		}
-		if len(d.Attempts) > len(s.cfg.Retries) {
+		if d.Tries() > len(s.cfg.Retries) {
 			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}

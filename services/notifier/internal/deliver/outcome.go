@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ func (s *Sender) judge(d *ledger.Delivery, receipt channel.Receipt, failure *cha
 	case !failure.Temporary():
 		d.State = ledger.Failed
 		return worker.Cancel(failure)
-	case len(d.Attempts) > len(s.cfg.Retries):
+	case d.Tries() > len(s.cfg.Retries):
 		d.State, d.Reason = ledger.Failed, ledger.ReasonExhausted
 		return worker.Cancel(failure)
 	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another goes on at once
@@ -50,7 +51,7 @@ func (s *Sender) judge(d *ledger.Delivery, receipt channel.Receipt, failure *cha
 		return failure
 	}
 	d.State = ledger.Pending
-	wait := s.cfg.Retries[len(d.Attempts)-1]
+	wait := s.cfg.Retries[d.Tries()-1]
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
 	return worker.Retry(max(wait, failure.RetryAfter), failure)
 }
@@ -151,13 +152,30 @@ func (s *Sender) buried(ctx context.Context, key string) error {
 	return err
 }
 
-// KeyOf returns the ledger's key for the subject of a row: notify.send.<channel>.<type>.<user>.<event>.
+// rowTokens is how many tokens the subject of a row has: notify.send.<channel>.<type>.<user>.<event>. One that is sent again
+// on request has its number behind them.
+const rowTokens = 6
+
+// KeyOf returns the ledger's key for the subject of a row.
 func KeyOf(subject string) (key string, ok bool) {
 	tokens := strings.Split(subject, ".")
-	if len(tokens) != 6 {
+	if len(tokens) != rowTokens && len(tokens) != rowTokens+1 {
 		return "", false
 	}
 	return strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, "."), true
+}
+
+// replayOf is the how manieth replay of its row a subject is, 0 for the row itself.
+func replayOf(subject string) int {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) != rowTokens+1 {
+		return 0
+	}
+	n, err := strconv.Atoi(tokens[rowTokens])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func clip(text string) string {

@@ -85,7 +85,8 @@ func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 		return Cancelled{}, err
 	}
 	answer.Next = cursor(next)
-	return answer, d.suppress(ctx, keysOf(found), &answer)
+	err = d.suppress(ctx, keysOf(found), &answer)
+	return answer, err
 }
 
 // filter selects the rows that a cancellation is about.

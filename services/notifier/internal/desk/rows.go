@@ -33,7 +33,8 @@ type Query struct {
 	Channel       string
 	Cursor        string // where the page before has ended
 	EventID       string
-	Limit         int // at most MaxLimit; defaults to 100
+	Limit         int    // at most MaxLimit; defaults to 100
+	Reason        string // why rows are in their state, such as a channel.Kind
 	RecipientType contracts.RecipientType
 	State         ledger.State
 	UserID        string
@@ -53,11 +54,14 @@ type Notification struct {
 	ProviderID    string                  `json:"provider_id,omitempty"`
 	Reason        string                  `json:"reason,omitempty"`
 	RecipientType contracts.RecipientType `json:"recipient_type"`
+	Replays       int                     `json:"replays,omitempty"`
 	State         ledger.State            `json:"state"`
 	Template      string                  `json:"template,omitempty"`
 	Until         time.Time               `json:"until,omitzero"`
 	UpdatedAt     time.Time               `json:"updated_at,omitzero"`
 	UserID        string                  `json:"user_id"`
+
+	kept *ledger.Delivery
 }
 
 // Page is a part of what a query selects.
@@ -114,7 +118,7 @@ func (q Query) from() (uint64, error) {
 	return from, nil
 }
 
-// Notifications returns rows: by event, by user, or by state. One that is selected by nothing but its state has to have
+// Notifications returns rows: by event, by user, by state, or by reason. One that is selected by nothing but its state has to have
 // been tried, or put off, at least once: a row that nobody has touched has a record in no state. A question looks at 2,000
 // rows at most and goes on with the cursor; memory is bounded by the page.
 func (d *Desk) Notifications(ctx context.Context, q Query) (Page, error) {
@@ -127,14 +131,17 @@ func (d *Desk) Notifications(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
-	if q.EventID == "" && q.UserID == "" && q.State != "" {
-		return d.byState(ctx, q, key, from)
+	wanted := func(k *ledger.Delivery) bool {
+		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason)
 	}
-	return d.byRow(ctx, q, send, from)
+	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
+		return d.byState(ctx, q, key, from, wanted)
+	}
+	return d.byRow(ctx, q, send, from, wanted)
 }
 
 // byRow looks through the rows.
-func (d *Desk) byRow(ctx context.Context, q Query, filter string, from uint64) (Page, error) {
+func (d *Desk) byRow(ctx context.Context, q Query, filter string, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked := 0; looked < scanned && from > 0; {
 		ask := min(q.Limit-len(page.Notifications), scanned-looked)
@@ -158,7 +165,7 @@ func (d *Desk) byRow(ctx context.Context, q Query, filter string, from uint64) (
 			return Page{}, err
 		}
 		for _, n := range told {
-			if q.State == "" || q.State == n.State {
+			if wanted(n.kept) {
 				page.Notifications = append(page.Notifications, n)
 			}
 		}
@@ -209,13 +216,13 @@ func (d *Desk) one(ctx context.Context, row contracts.Notification) (Notificatio
 // became is what the record of a row says.
 func became(key string, d *ledger.Delivery) Notification {
 	return Notification{
-		Attempts: d.Attempts, MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, State: d.State,
-		Until: d.Until, UpdatedAt: d.UpdatedAt,
+		Attempts: d.Attempts, MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
+		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
 	}
 }
 
 // byState looks through the records.
-func (d *Desk) byState(ctx context.Context, q Query, filter string, from uint64) (Page, error) {
+func (d *Desk) byState(ctx context.Context, q Query, filter string, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked := 0; looked < scanned && from > 0 && len(page.Notifications) < q.Limit; {
 		entries, next, err := d.cfg.Ledger.Scan(ctx, filter, from, min(q.Limit, scanned-looked))
@@ -225,7 +232,7 @@ func (d *Desk) byState(ctx context.Context, q Query, filter string, from uint64)
 		looked += max(len(entries), 1)
 		from = next
 		for _, e := range entries {
-			if e.State != q.State {
+			if !wanted(e.Delivery) {
 				continue
 			}
 			if len(page.Notifications) == q.Limit {

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 // The points that an expander passes, in order: between any two of them its process may die.
@@ -86,7 +86,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err == nil && kept.State == plan.StateCancelled {
 		return stored, nil
 	}
-	header, err := rowHeader(p)
+	header, err := row.Header(p.CreatedAt)
 	if err != nil {
 		return stored, err
 	}
@@ -100,7 +100,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 		flight = append(flight[:0], flight[n:]...)
 		return nil
 	}
-	for row, err := range e.reader.Rows(ctx, p) {
+	for n, err := range e.reader.Rows(ctx, p) {
 		if err != nil {
 			return stored, err
 		}
@@ -109,7 +109,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 				return stored, err
 			}
 		}
-		s, err := e.send(row, header)
+		s, err := e.send(n, header)
 		if err != nil {
 			return stored, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
 		}
@@ -135,32 +135,12 @@ type sent struct {
 	subject string
 }
 
-// rowHeader returns what the headers of all rows of a plan have in common.
-func rowHeader(p *plan.Plan) (nats.Header, error) {
-	header, err := contracts.CloudEvent{
-		ID: "row", Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: p.CreatedAt,
-		DataContentType: "application/json",
-	}.Header()
+func (e *Expander) send(n contracts.Notification, header nats.Header) (sent, error) {
+	first, err := row.Message(n, header)
 	if err != nil {
-		return nil, fmt.Errorf("headers of rows: %w", err)
+		return sent{}, err
 	}
-	header.Del(nats.MsgIdHdr) // the subject says that a row is one
-	return header, nil
-}
-
-func (e *Expander) send(row contracts.Notification, header nats.Header) (sent, error) {
-	s := sent{header: maps.Clone(header)}
-	id, err := contracts.DeliveryKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
-	if err != nil {
-		return s, err
-	}
-	if s.subject, err = contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID); err != nil {
-		return s, err
-	}
-	if s.data, err = contracts.Encode(row); err != nil {
-		return s, err
-	}
-	s.header["ce-id"], s.header[worker.HeaderID] = []string{id}, []string{id}
+	s := sent{data: first.Data, header: first.Header, subject: first.Subject}
 	// The options write into the headers, and a second try has to have them as they are here.
 	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: maps.Clone(s.header)}
 	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))

@@ -51,6 +51,7 @@ func Add(cfg Config) *API {
 	cfg.Router.Handle("GET /v1/events/{event}", a.event)
 	cfg.Router.Handle("DELETE /v1/events/{event}", a.cancel)
 	cfg.Router.Handle("GET /v1/notifications", a.notifications)
+	cfg.Router.Handle("POST /v1/notifications/replay", a.replay)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", a.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)
 	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", a.markOne)
@@ -115,7 +116,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&limit=...&cursor=...
+// notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&reason=...&limit=...&cursor=...
 func (a *API) notifications(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
@@ -129,11 +130,25 @@ func (a *API) notifications(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// replay answers POST /v1/notifications/replay, with the same query, with how many rows are sent again.
+func (a *API) replay(w http.ResponseWriter, r *http.Request) error {
+	q, err := query(r)
+	if err != nil {
+		return err
+	}
+	done, err := a.Desk.Replay(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, done)
+	return nil
+}
+
 func query(r *http.Request) (desk.Query, error) {
 	v := r.URL.Query()
 	q := desk.Query{
 		Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), RecipientType: contracts.RecipientType(v.Get("type")),
-		State: ledger.State(v.Get("state")), UserID: v.Get("user"),
+		Reason: v.Get("reason"), State: ledger.State(v.Get("state")), UserID: v.Get("user"),
 	}
 	var err error
 	q.Limit, err = limit(r, desk.MaxLimit)

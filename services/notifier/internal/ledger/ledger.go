@@ -77,8 +77,14 @@ type Delivery struct {
 	// ProviderID is what the far side calls the message.
 	ProviderID string `json:"provider_id,omitempty"`
 
+	// AttemptsBefore is how many of the attempts were made before the last replay: they do not count as tries.
+	AttemptsBefore int `json:"attempts_before,omitempty"`
+
 	// Reason is why the row is in its state.
 	Reason string `json:"reason,omitempty"`
+
+	// Replays is how often the row was sent again on request, after it had ended.
+	Replays int `json:"replays,omitempty"`
 
 	// State is where the row stands.
 	State State `json:"state"`
@@ -95,6 +101,19 @@ type Delivery struct {
 	// Revision is that of this record, 0 for a row of which there is none.
 	Revision uint64 `json:"-"`
 }
+
+// Tries is how many attempts count: those since the last replay.
+func (d *Delivery) Tries() int { return len(d.Attempts) - d.AttemptsBefore }
+
+// Replay makes a row that has ended one that is to be sent again, with all the tries that a row has.
+func (d *Delivery) Replay() {
+	d.State, d.Reason, d.Until = Pending, "", time.Time{}
+	d.AttemptsBefore = len(d.Attempts)
+	d.Replays++
+}
+
+// Replaying reports whether the row is to be sent again on request, and nobody has begun to.
+func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
 
 // Attempt is one try to send a row.
 type Attempt struct {

@@ -20,6 +20,7 @@ const (
 	SubjectCancel  = "notifier.v1.cancel"  // {"event_id"}, and perhaps one user; answers what came of it
 	SubjectGet     = "notifier.v1.get"     // {"event_id"}; answers what is known of the event
 	SubjectList    = "notifier.v1.list"    // a query; answers a page of rows
+	SubjectReplay  = "notifier.v1.replay"  // a query; answers how many rows are sent again
 	SubjectPublish = "notifier.v1.publish" // an Event, or a CloudEvent in binary or structured mode
 )
 
@@ -30,6 +31,7 @@ func Endpoints(d *desk.Desk) []service.Endpoint {
 		{Answer: a.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
 		{Answer: a.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
 		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
+		{Answer: a.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
 		{Answer: a.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
 	}
 }
@@ -70,19 +72,36 @@ func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
 }
 
 func (a api) list(ctx context.Context, r service.Request) ([]byte, error) {
+	q, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	return answer(a.desk.Notifications(ctx, q))
+}
+
+func (a api) replay(ctx context.Context, r service.Request) ([]byte, error) {
+	q, err := query(r)
+	if err != nil {
+		return nil, err
+	}
+	return answer(a.desk.Replay(ctx, q))
+}
+
+func query(r service.Request) (desk.Query, error) {
 	var request struct {
 		Channel       string                  `json:"channel"`
 		Cursor        string                  `json:"cursor"`
 		EventID       string                  `json:"event_id"`
 		Limit         int                     `json:"limit"`
+		Reason        string                  `json:"reason"`
 		RecipientType contracts.RecipientType `json:"recipient_type"`
 		State         ledger.State            `json:"state"`
 		UserID        string                  `json:"user_id"`
 	}
 	if err := json.Unmarshal(r.Data, &request); err != nil {
-		return nil, invalid("", `must be JSON such as {"event_id":"e1"}`)
+		return desk.Query{}, invalid("", `must be JSON such as {"event_id":"e1"}`)
 	}
-	return answer(a.desk.Notifications(ctx, desk.Query(request)))
+	return desk.Query(request), nil
 }
 
 func answer[T any](body T, err error) ([]byte, error) {

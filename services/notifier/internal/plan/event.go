@@ -120,17 +120,17 @@ func (s events) cancel(ctx context.Context, eventID string) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && e.State != StateCancelled {
 		e.State = StateCancelled
-		var data []byte
-		if data, err = json.Marshal(e); err != nil {
-			return nil, fmt.Errorf("encode the record of the event: %w", err)
+		data, encodeErr := json.Marshal(e)
+		if encodeErr != nil {
+			return nil, fmt.Errorf("encode the record of the event: %w", encodeErr)
 		}
 		e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
 		if taken, ok := errors.AsType[*record.TakenError](err); ok {
 			there := Event{key: e.key, revision: taken.Revision}
-			if err = json.Unmarshal(taken.Data, &there); err != nil {
+			if err := json.Unmarshal(taken.Data, &there); err != nil {
 				return nil, fmt.Errorf("record %s: %w", e.key, err)
 			}
-			e = &there
+			e, err = &there, nil
 		}
 	}
 	return e, err

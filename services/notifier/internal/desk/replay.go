@@ -1,0 +1,172 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/row"
+)
+
+// Replayed is what a replay has done.
+type Replayed struct {
+	// Gone is how many rows cannot be sent again because their stream, which keeps them for 30 days, has them no more.
+	Gone int `json:"gone"`
+
+	// Next is the cursor of the rows behind, "" when there are none. A call may find nothing and have a next one.
+	Next string `json:"next,omitempty"`
+
+	// Replayed is how many rows are sent again.
+	Replayed int `json:"replayed"`
+}
+
+// Replay has rows that have ended without being sent be sent again, under their message ids and with all their tries: those that a
+// query selects and that are failed, or bounced where its state says so. One call takes 1,000 rows at most, and goes on
+// with the cursor; a row that fails again is not taken twice by the calls of one cursor.
+//
+// A row is written down as pending before there is the message that has it sent. A call that dies in between has lost
+// nothing: another one that selects the row, by whatever state, finishes that. Four round trips for each row.
+func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
+	q.State = cmp.Or(q.State, ledger.Failed)
+	if q.State != ledger.Failed && q.State != ledger.Bounced {
+		return Replayed{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+			{Path: "?state", Problem: "must be failed or bounced: nothing else is sent again"},
+		}}
+	}
+	cursor, begun, err := replayCursor(q.Cursor)
+	if err != nil {
+		return Replayed{}, err
+	}
+	q.Cursor, q.Limit = cursor, cmp.Or(q.Limit, MaxLimit)
+	send, key, err := q.filter()
+	if err != nil {
+		return Replayed{}, err
+	}
+	from, err := q.from()
+	if err != nil {
+		return Replayed{}, err
+	}
+	wanted := func(k *ledger.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
+	var page Page
+	if q.EventID == "" && q.UserID == "" {
+		page, err = d.byState(ctx, q, key, from, wanted)
+	} else {
+		page, err = d.byRow(ctx, q, send, from, wanted)
+	}
+	if err != nil {
+		return Replayed{}, err
+	}
+	var answer Replayed
+	if page.Next != "" {
+		answer.Next = page.Next + "." + strconv.FormatInt(begun.UnixNano(), 36)
+	}
+	err = d.replayAll(ctx, page.Notifications, q, &answer)
+	return answer, err
+}
+
+// replayable reports whether a query selects a row: by its state and its reason, or because somebody began to have it sent
+// again.
+func replayable(k *ledger.Delivery, q Query) bool {
+	return k.State == q.State && (q.Reason == "" || q.Reason == k.Reason) || k.Replaying()
+}
+
+// replayCursor splits the cursor of a replay into that of the rows and the time at which its first call began.
+func replayCursor(text string) (rows string, begun time.Time, err error) {
+	if text == "" {
+		return "", time.Now(), nil
+	}
+	rows, at, _ := strings.Cut(text, ".")
+	nanoseconds, err := strconv.ParseInt(at, 36, 64)
+	if err != nil {
+		return "", begun, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+			{Path: "?cursor", Problem: "is none that was given out"},
+		}}
+	}
+	return rows, time.Unix(0, nanoseconds), nil
+}
+
+// replayAll has rows sent again, some at a time.
+func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
+	var (
+		mu        sync.Mutex
+		errs      []error
+		replaying sync.WaitGroup
+	)
+	room := make(chan struct{}, lookups)
+	for _, n := range rows {
+		room <- struct{}{}
+		replaying.Go(func() {
+			defer func() { <-room }()
+			done, err := d.replay(ctx, n, q)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case errors.Is(err, record.ErrNotFound):
+				answer.Gone++
+			case err != nil:
+				errs = append(errs, err)
+			case done:
+				answer.Replayed++
+			}
+		})
+	}
+	replaying.Wait()
+	return errors.Join(errs...)
+}
+
+// replay has one row sent again, and reports whether this call did. record.ErrNotFound says that the row is kept no more.
+func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error) {
+	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+	if err != nil {
+		return false, err
+	}
+	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	if err != nil {
+		return false, err
+	}
+	data, _, err := d.rows.Get(ctx, subject)
+	if err != nil {
+		return false, err
+	}
+	read, err := contracts.Decode[contracts.Notification](data)
+	if err != nil { // it cannot be read now either
+		return false, nil //nolint:nilerr // its dead letter says so
+	}
+	kept, mine := n.kept, false
+	for replayable(kept, q) && !kept.Replaying() {
+		kept.Replay()
+		err := d.cfg.Ledger.Put(ctx, key, kept)
+		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+			kept = taken.There
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		mine = true
+	}
+	if !kept.Replaying() { // somebody sends it
+		return false, nil
+	}
+	msg, err := row.Replay(read, data, kept.Replays)
+	if err != nil {
+		return false, err
+	}
+	if !mine { // somebody died here, or did not
+		if _, _, err := d.rows.Get(ctx, msg.Subject); !errors.Is(err, record.ErrNotFound) {
+			return false, err
+		}
+	}
+	_, err = d.rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0)
+	if errors.Is(err, record.ErrTaken) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,186 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// moody is a channel that fails in a way which the test sets, "" for not at all.
+func moody(kind *atomic.Value) *pigeon {
+	return &pigeon{send: func(context.Context, channel.Message) (channel.Receipt, error) {
+		if kind, ok := kind.Load().(channel.Kind); ok && kind != "" {
+			return channel.Receipt{}, &channel.Error{Channel: "pigeon", Kind: kind}
+		}
+		return channel.Receipt{ID: "p"}, nil
+	}}
+}
+
+// replay has the service send rows again.
+func (w *web) replay(query string) (r Replayed) {
+	w.Helper()
+	status, body := w.call(http.MethodPost, "/v1/notifications/replay?"+query, "")
+	if err := json.Unmarshal([]byte(body), &r); err != nil || status != http.StatusOK {
+		w.Fatalf("%s: %d %s", query, status, body)
+	}
+	return r
+}
+
+// Rows that failed are sent again when somebody asks for it, under their ids and with all their tries, and no others are.
+func TestRowsThatFailedAreSentAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 4)...)
+	var mood atomic.Value
+	mood.Store(channel.KindRejected)
+	birds := moody(&mood)
+	n := p.start(birds, listening)
+	w := newWeb(t, n)
+	tell := func(id string) {
+		p.publish(event(id, "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	}
+	tell("evt-001")
+	p.settled(8)
+	mood.Store(channel.KindBounced)
+	tell("evt-002")
+	p.settled(16)
+	mood.Store(channel.Kind(""))
+	for _, query := range []string{"event=evt-002", "state=bounced&event=evt-001", "reason=timeout", "channel=inapp", "user=u9"} {
+		if done := w.replay(query); done != (Replayed{}) {
+			t.Errorf("%s: %+v", query, done)
+		}
+	}
+	for _, query := range []string{"event=evt-001&user=u0&type=RESTAURANT_USER", "user=u1&reason=rejected"} {
+		if done := w.replay(query); done.Replayed != 1 {
+			t.Errorf("%s: %+v", query, done)
+		}
+	}
+	sent := func(event, state string) int {
+		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: ledger.State(state)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(page.Notifications)
+	}
+	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
+	if done := w.replay("reason=rejected"); done.Replayed != 2 {
+		t.Errorf("%+v", done)
+	}
+	if done := w.replay("state=bounced"); done.Replayed != 4 {
+		t.Errorf("%+v", done)
+	}
+	p.until("all are sent", func() bool { return sent("evt-001", "sent") == 4 && sent("evt-002", "sent") == 4 })
+	if messages, calls := birds.counts(); messages != 8 || calls != 16 {
+		t.Errorf("%d messages in %d calls", messages, calls)
+	}
+	page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
+	if err != nil || len(page.Notifications) != 8 {
+		t.Errorf("%d rows are listed: %v", len(page.Notifications), err)
+	}
+	for _, row := range page.Notifications {
+		if row.Channel == "pigeon" && (row.Replays != 1 || len(row.Attempts) != 2) {
+			t.Errorf("%+v", row)
+		}
+	}
+	if done := w.replay(""); done.Replayed != 0 {
+		t.Errorf("%+v", done)
+	}
+	for _, state := range []string{"sent", "delivered", "pending", "suppressed", "lost"} {
+		if status, body := w.call(http.MethodPost, "/v1/notifications/replay?state="+state, ""); status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", state, status, body)
+		}
+	}
+}
+
+// A replay that died after it had written that a row is to be sent again, and before there was the message that has it
+// sent, is finished by another, once.
+func TestAReplayThatDiedIsFinished(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
+	var mood atomic.Value
+	mood.Store(channel.KindRejected)
+	birds := moody(&mood)
+	n := p.start(birds)
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.settled(2)
+	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
+	d, err := n.ledger.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Replay()
+	if err := n.ledger.Put(t.Context(), key, d); err != nil {
+		t.Fatal(err)
+	}
+	mood.Store(channel.Kind(""))
+	done, err := n.Replay(t.Context(), Query{EventID: "evt-001"})
+	if err != nil || done.Replayed != 1 {
+		t.Errorf("%+v: %v", done, err)
+	}
+	p.until("it is sent", func() bool { return p.deliveries()[key].State == ledger.Sent })
+	if done, err := n.Replay(t.Context(), Query{}); err != nil || done.Replayed != 0 {
+		t.Errorf("%+v: %v", done, err)
+	}
+	if d := p.deliveries()[key]; d.Replays != 1 || len(d.Attempts) != 2 {
+		t.Errorf("%+v", d)
+	}
+	if messages, calls := birds.counts(); messages != 1 || calls != 2 || birds.sent[deliver.MessageID(key)] == nil {
+		t.Errorf("%d messages in %d calls", messages, calls)
+	}
+}
+
+// Rows that fail again at once are not taken again by the calls of the same cursor, which therefore come to an end.
+func TestAReplayComesToAnEnd(t *testing.T) {
+	t.Parallel()
+	const people = 7
+	p := newPlace(t, natstest.Server(t))
+	p.directory(users(contracts.RecipientRestaurantUser, people)...)
+	var mood atomic.Value
+	mood.Store(channel.KindRejected)
+	n := p.start(moody(&mood))
+	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
+	p.settled(2 * people)
+	for round, q := range []Query{{Limit: 2}, {Limit: 2, EventID: "evt-001"}} {
+		replayed := 0
+		for calls := 0; ; calls++ {
+			done, err := n.Replay(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			replayed += done.Replayed
+			p.until("they have failed again", func() bool {
+				again := 0
+				for _, d := range p.deliveries() {
+					if d.State == ledger.Failed && d.Replays == round+1 {
+						again++
+					}
+				}
+				return again == replayed
+			})
+			if q.Cursor = done.Next; q.Cursor == "" {
+				break
+			}
+			if calls > 3*people {
+				t.Fatalf("%d calls", calls)
+			}
+		}
+		if replayed != people {
+			t.Errorf("%+v: %d were sent again, want %d", q, replayed, people)
+		}
+	}
+	if _, err := n.Replay(t.Context(), Query{Cursor: "12"}); err == nil {
+		t.Error("a cursor that is none is taken")
+	}
+	if letters := p.letters(); len(letters) != 3*people {
+		t.Errorf("%d dead letters", len(letters))
+	}
+}
