@@ -1,15 +1,19 @@
 package notifier
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/gateway"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
+	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
@@ -30,8 +34,20 @@ type Ways struct {
 	// EmailUser is who sends, to the server. Defaults to nobody.
 	EmailUser string `env:"NOTIFIER_EMAIL_USER"`
 
+	// LinkSecrets sign the links by which users switch mail and SMS off, the newest first; the others for as long as links are out
+	// there that they have signed. Each has 32 bytes or more. They belong to PublicURL. Defaults to none: there are no such links.
+	LinkSecrets []string `env:"NOTIFIER_LINK_SECRETS"`
+
 	// LinkHosts are the hosts that links out of payloads may lead to, see the package template. Defaults to none.
 	LinkHosts []string `env:"NOTIFIER_LINK_HOSTS"`
+
+	// PublicURL is where users reach /v1/unsubscribe of the API: an https URL. Nothing else of the API is for them. Defaults to
+	// none.
+	PublicURL string `env:"NOTIFIER_PUBLIC_URL"`
+
+	// RootCAs is a file with the certificates, as PEM, of authorities that are trusted beside the system's: by webhook, email,
+	// sms, webpush, and the service at Config.ResolverURL. Defaults to none.
+	RootCAs string `env:"NOTIFIER_ROOT_CAS"`
 
 	// SMSBody is what a message to SMSURL looks like, see the package gateway. Defaults to gateway.DefaultBody.
 	SMSBody string `env:"NOTIFIER_SMS_BODY"`
@@ -104,8 +120,62 @@ func (w Ways) texts() (*template.Set, error) {
 	return texts, nil
 }
 
+// links makes the links by which users switch channels off, or returns nil when there are to be none.
+func (w Ways) links() (*optout.Links, error) {
+	if w.PublicURL == "" && len(w.LinkSecrets) == 0 {
+		return nil, nil //nolint:nilnil // there are none, and need not be
+	}
+	links, err := optout.New(w.PublicURL, w.LinkSecrets)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return links, nil
+}
+
+// maxRootCAs bounds the file of authorities, in bytes.
+const maxRootCAs = 4 << 20
+
+// roots are the authorities that are trusted, nil for the system's.
+func (w Ways) roots() (*x509.CertPool, error) {
+	if w.RootCAs == "" {
+		return nil, nil //nolint:nilnil // as crypto/tls has it
+	}
+	file, err := os.Open(w.RootCAs)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
+	}
+	defer file.Close() //nolint:errcheck // nothing was written
+	data, err := io.ReadAll(io.LimitReader(file, maxRootCAs))
+	if err != nil {
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): read %s: %w", w.RootCAs, err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): those of the system: %w", err)
+	}
+	if !roots.AppendCertsFromPEM(data) {
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %s has no certificate: want PEM", w.RootCAs)
+	}
+	return roots, nil
+}
+
+// tools are what channels are set up with.
+type tools struct {
+	links *optout.Links // nil when there are to be none
+	roots *x509.CertPool
+	texts *template.Set // nil when there are none
+}
+
+// off returns where a channel can be switched off.
+func (t tools) off(name string) func(channel.Message) string {
+	if t.links == nil {
+		return nil
+	}
+	return t.links.Of(name)
+}
+
 // open sets the channels up, and reports everything that is wrong at once.
-func (w Ways) open(texts *template.Set) (channels []Channel, closers []closer, err error) {
+func (w Ways) open(with tools) (channels []Channel, closers []closer, err error) {
 	var errs []error
 	add := func(c closer, failed error, how Channel) {
 		if failed != nil {
@@ -115,26 +185,30 @@ func (w Ways) open(texts *template.Set) (channels []Channel, closers []closer, e
 		how.Channel = c
 		channels, closers = append(channels, how), append(closers, c)
 	}
-	if texts == nil {
-		texts = &template.Set{} // for the sake of all other mistakes
+	if with.texts == nil {
+		with.texts = &template.Set{} // for the sake of all other mistakes
 	}
 	if len(w.WebhookSecrets) > 0 {
-		c, err := webhook.New(webhook.Config{AllowNetworks: w.UserNetworks, Secrets: w.WebhookSecrets})
+		c, err := webhook.New(webhook.Config{AllowNetworks: w.UserNetworks, RootCAs: with.roots, Secrets: w.WebhookSecrets})
 		add(c, err, Channel{Retries: webhook.Retries()})
 	}
 	if w.EmailServer != "" {
 		c, err := email.New(email.Config{
-			Address: w.EmailServer, From: w.EmailFrom, Password: w.EmailPassword, Security: w.EmailSecurity, Templates: texts, User: w.EmailUser,
+			Address: w.EmailServer, From: w.EmailFrom, Password: w.EmailPassword, RootCAs: with.roots, Security: w.EmailSecurity,
+			Templates: with.texts, Unsubscribe: with.off(email.Name), User: w.EmailUser,
 		})
 		add(c, err, Channel{})
 	}
 	if w.SMSURL != "" {
-		c, err := gateway.New(gateway.Config{Body: w.SMSBody, Name: smsName, Templates: texts, Token: w.SMSToken, URL: w.SMSURL})
+		c, err := gateway.New(gateway.Config{
+			Body: w.SMSBody, Name: smsName, RootCAs: with.roots, Templates: with.texts, Token: w.SMSToken, Unsubscribe: with.off(smsName),
+			URL: w.SMSURL,
+		})
 		add(c, err, Channel{})
 	}
 	if w.WebPushKey != "" {
 		c, err := webpush.New(webpush.Config{
-			AllowNetworks: w.UserNetworks, PrivateKey: w.WebPushKey, Subject: w.WebPushSubject, Templates: texts,
+			AllowNetworks: w.UserNetworks, PrivateKey: w.WebPushKey, RootCAs: with.roots, Subject: w.WebPushSubject, Templates: with.texts,
 		})
 		add(c, err, Channel{})
 	}

@@ -38,7 +38,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	channels, closers, err := cfg.open(texts)
+	channels, closers, err := cfg.open(tools{texts: texts})
 	names := make([]string, len(channels))
 	for i, c := range channels {
 		names[i] = c.Name()
@@ -52,7 +52,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	for _, c := range closers {
 		c.Close()
 	}
-	if channels, _, err := (Ways{}).open(nil); err != nil || len(channels) != 0 {
+	if channels, _, err := (Ways{}).open(tools{}); err != nil || len(channels) != 0 {
 		t.Errorf("nothing is set up: %v %v", channels, err)
 	}
 }
@@ -61,7 +61,7 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, _, err := Ways{
 		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
-	}.open(nil)
+	}.open(tools{})
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)

@@ -2,6 +2,7 @@ package notifier
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
+	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -49,9 +51,12 @@ type Notifier struct {
 	counters  counters
 	expander  *fanout.Expander
 	ledger    *ledger.Ledger
+	links     *optout.Links // nil when there are to be none
 	payloads  payloads
 	planner   *plan.Planner
 	reader    *plan.Reader
+	roots     *x509.CertPool
+	source    *recipient.HTTP // nil when recipients are not asked for over HTTP
 	senders   []*deliver.Sender
 	workers   []*hired
 
@@ -112,9 +117,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 	cfg = cfg.withDefaults()
 	book, err := cfg.validate()
-	channels, closers, waysErr := cfg.open(book.texts)
+	roots, rootsErr := cfg.roots()
+	links, linksErr := cfg.links()
+	channels, closers, waysErr := cfg.open(tools{links: links, roots: roots, texts: book.texts})
 	cfg.Channels = append(slices.Clip(cfg.Channels), channels...)
-	if err := errors.Join(waysErr, err); err != nil {
+	if err := errors.Join(rootsErr, linksErr, waysErr, err); err != nil {
 		return nil, err
 	}
 	js, err := jetstream.New(nc)
@@ -127,7 +134,7 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 	}).Prepare(ctx, js); err != nil {
 		return nil, err
 	}
-	n := &Notifier{book: book, cfg: cfg, closers: closers, nc: nc, parts: service.NewParts(ctx)}
+	n := &Notifier{book: book, cfg: cfg, closers: closers, links: links, nc: nc, roots: roots, parts: service.NewParts(ctx)}
 	if err := n.start(ctx, js); err != nil {
 		return nil, errors.Join(err, n.Stop())
 	}
@@ -181,6 +188,11 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		Exports: n.cfg.Exports, Logger: n.cfg.Logger, Name: name, Ready: n.ready, Sort: desk.Problem, Version: n.cfg.Version,
 	})
 	n.api = httpapi.Add(httpapi.Config{Desk: n.desk, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: router})
+	if n.links != nil {
+		page := &optout.Page{Directory: n.Directory, Links: n.links}
+		router.Handle("GET "+optout.Path, page.Ask)
+		router.Handle("POST "+optout.Path, page.Do)
+	}
 	n.server.Serve(n.parts, service.ServerConfig{Exports: n.cfg.Exports, Handler: router, Name: name})
 	return nil
 }
@@ -229,10 +241,11 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 	if resolver == nil {
 		resolver = n.Directory
 		if n.cfg.ResolverURL != "" {
-			resolver, err = recipient.NewHTTP(recipient.HTTPConfig{URL: n.cfg.ResolverURL, Token: n.cfg.ResolverToken})
+			n.source, err = recipient.NewHTTP(recipient.HTTPConfig{RootCAs: n.roots, Token: n.cfg.ResolverToken, URL: n.cfg.ResolverURL})
 			if err != nil {
 				return err
 			}
+			resolver = n.source
 		}
 	}
 	n.planner, err = plan.New(ctx, js, plan.Config{
@@ -317,6 +330,9 @@ func (n *Notifier) Stop() error {
 		}
 		if n.expander != nil {
 			n.expander.Close()
+		}
+		if n.source != nil {
+			n.source.Close()
 		}
 		if n.unobserve != nil {
 			n.stopErr = errors.Join(n.stopErr, n.unobserve())

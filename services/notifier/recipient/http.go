@@ -3,6 +3,8 @@ package recipient
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +26,11 @@ const (
 	// pageTimeout bounds one request.
 	pageTimeout = 30 * time.Second
 
+	// maxIdle is how many connections are kept for the next requests, for idleTimeout.
+	maxIdle     = 8
+	idleTimeout = 90 * time.Second
+	tlsTimeout  = 10 * time.Second
+
 	// maxRetryAfter bounds how long a source can have itself left alone.
 	maxRetryAfter = 10 * time.Minute
 )
@@ -32,6 +39,10 @@ const (
 type HTTPConfig struct {
 	// Client makes the requests. Defaults to one with a timeout of 30 seconds that follows no redirects.
 	Client *http.Client
+
+	// RootCAs are the authorities that the service's certificate is checked against, unless Client is set. Defaults to the
+	// system's.
+	RootCAs *x509.CertPool
 
 	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
 	Token string
@@ -63,10 +74,17 @@ func NewHTTP(cfg HTTPConfig) (*HTTP, error) {
 		cfg.Client = &http.Client{
 			Timeout:       pageTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: &http.Transport{
+				ForceAttemptHTTP2: true, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: maxIdle, Proxy: http.ProxyFromEnvironment,
+				TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.RootCAs}, TLSHandshakeTimeout: tlsTimeout,
+			},
 		}
 	}
 	return &HTTP{cfg: cfg}, nil
 }
+
+// Close closes the connections that no request is using.
+func (h *HTTP) Close() { h.cfg.Client.CloseIdleConnections() }
 
 type pageRequest struct {
 	EventID       string                  `json:"event_id"`

@@ -42,6 +42,9 @@ type Config struct {
 	// Token is sent as "Authorization: Bearer <token>". Defaults to none.
 	Token string
 
+	// Unsubscribe returns where a user switches a category off, for templates, or "". Defaults to nowhere.
+	Unsubscribe func(m channel.Message) string
+
 	// URL is where messages are sent. It may lead anywhere, also into networks that are not public. Required.
 	URL string
 }
@@ -58,6 +61,9 @@ var _ channel.Channel = (*Gateway)(nil)
 // New returns the channel. Close it after its last use.
 func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, client: post.New(post.Config{AllowHTTP: cfg.AllowHTTP, Channel: cfg.Name, RootCAs: cfg.RootCAs})}
+	if g.cfg.Unsubscribe == nil {
+		g.cfg.Unsubscribe = func(channel.Message) string { return "" }
+	}
 	var errs []error
 	if cfg.Name == "" {
 		errs = append(errs, errors.New("gateway: Name is missing"))
@@ -92,7 +98,7 @@ func (g *Gateway) Send(ctx context.Context, m channel.Message) (channel.Receipt,
 	if m.Address == "" {
 		return channel.Receipt{}, g.fail(channel.KindNoAddress, "", nil)
 	}
-	text, err := g.cfg.Templates.Render(m, "")
+	text, err := g.cfg.Templates.Render(m, g.cfg.Unsubscribe(m))
 	if err != nil {
 		kind := channel.KindRejected
 		if errors.Is(err, template.ErrNotFound) {

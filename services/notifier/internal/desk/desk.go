@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
@@ -130,6 +131,9 @@ func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 // Problem says what an error of the notifier means to a client. It is a [service.Sort].
 func Problem(err error) service.Problem {
 	_, silent := errors.AsType[*contracts.PublishError](err)
+	if directory, ok := errors.AsType[*recipient.Error](err); ok && !directory.Permanent {
+		silent = true
+	}
 	switch {
 	case errors.Is(err, plan.ErrMismatch), errors.Is(err, contracts.ErrEventMismatch):
 		return service.Problem{Status: http.StatusConflict, Code: "EVENT_MISMATCH"}

@@ -1,0 +1,122 @@
+package optout
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+)
+
+// Path is where links lead, behind the public URL.
+const Path = "/v1/unsubscribe"
+
+const (
+	// minSecret and maxSecrets bound the secrets: bytes of each, and how many there are.
+	minSecret  = 32
+	maxSecrets = 4
+
+	// maxToken bounds what is read of a link.
+	maxToken = 4096
+
+	// purpose keeps a signature made for something else from being one of a link.
+	purpose = "expediter unsubscribe v1\x00"
+)
+
+// ErrLink is returned for a link that was not made here, or by a secret that is no longer known. It does not say which.
+var ErrLink = errors.New("this link is not valid")
+
+var b64 = base64.RawURLEncoding.Strict()
+
+// Subject is what a link switches off.
+type Subject struct {
+	Kind     contracts.RecipientType `json:"t"`
+	UserID   string                  `json:"u"`
+	Category string                  `json:"c"` // contracts.Anything is every one
+	Channel  string                  `json:"h"`
+}
+
+// Links makes links and reads them. It may be used by many at once.
+type Links struct {
+	base string
+	keys [][]byte
+}
+
+// New returns links to a public URL, signed by the first secret, and read by any. Errors do not repeat secrets.
+func New(publicURL string, secrets []string) (*Links, error) {
+	var errs []error
+	u, err := url.Parse(publicURL)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		errs = append(errs, errors.New("PublicURL (NOTIFIER_PUBLIC_URL): want an https URL such as https://notify.example.com, without a query"))
+	}
+	l := &Links{base: strings.TrimSuffix(publicURL, "/") + Path + "?token="}
+	if len(secrets) == 0 || len(secrets) > maxSecrets {
+		errs = append(errs, fmt.Errorf("LinkSecrets (NOTIFIER_LINK_SECRETS): there are %d: want 1 to %d", len(secrets), maxSecrets))
+	}
+	for i, secret := range secrets {
+		if len(secret) < minSecret {
+			errs = append(errs, fmt.Errorf("LinkSecrets (NOTIFIER_LINK_SECRETS): number %d has %d bytes: want at least %d, by chance",
+				i+1, len(secret), minSecret))
+		}
+		l.keys = append(l.keys, []byte(secret))
+	}
+	return l, errors.Join(errs...)
+}
+
+// Of returns the link for a message on a channel: what switches its category off, or everything when it has none. What is
+// critical is told all the same, so it has no link: it would promise what is not kept.
+func (l *Links) Of(name string) func(m channel.Message) string {
+	return func(m channel.Message) string {
+		if m.Priority == contracts.UrgencyCritical {
+			return ""
+		}
+		s := Subject{Kind: m.RecipientType, UserID: m.UserID, Category: m.Category, Channel: name}
+		if s.Category == "" {
+			s.Category = contracts.Anything
+		}
+		return l.base + l.Token(s)
+	}
+}
+
+// Token is what a link carries: the subject, readable to whoever has the link, and a signature.
+func (l *Links) Token(s Subject) string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return "" // texts have no error
+	}
+	return b64.EncodeToString(data) + "." + b64.EncodeToString(sign(l.keys[0], data))
+}
+
+// Read returns what a token says when it was made by one of the secrets, or ErrLink.
+func (l *Links) Read(token string) (s Subject, err error) {
+	head, tail, found := strings.Cut(token, ".")
+	if !found || len(token) > maxToken {
+		return s, ErrLink
+	}
+	data, dataErr := b64.DecodeString(head)
+	given, givenErr := b64.DecodeString(tail)
+	if dataErr != nil || givenErr != nil {
+		return s, ErrLink
+	}
+	signed := false
+	for _, key := range l.keys {
+		signed = hmac.Equal(given, sign(key, data)) || signed
+	}
+	if !signed || json.Unmarshal(data, &s) != nil {
+		return Subject{}, ErrLink
+	}
+	return s, nil
+}
+
+func sign(key, data []byte) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(purpose))
+	mac.Write(data)
+	return mac.Sum(nil)
+}

@@ -1,0 +1,159 @@
+package optout_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/optout"
+)
+
+var (
+	older = strings.Repeat("old ", 8)
+	newer = strings.Repeat("new ", 8)
+)
+
+func links(t *testing.T, secrets ...string) *optout.Links {
+	t.Helper()
+	l, err := optout.New("https://n.example/told/", secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+var ada = optout.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
+
+func TestLinksAreReadByAnySecret(t *testing.T) {
+	t.Parallel()
+	before, now := links(t, older), links(t, newer, older)
+	for name, l := range map[string]*optout.Links{"before": before, "now": now} {
+		if s, err := now.Read(l.Token(ada)); err != nil || s != ada {
+			t.Errorf("%s: %+v %v", name, s, err)
+		}
+	}
+	if _, err := before.Read(now.Token(ada)); !errors.Is(err, optout.ErrLink) {
+		t.Errorf("by a secret that is not known: %v", err)
+	}
+	if before.Token(ada) == now.Token(ada) {
+		t.Error("it is not the newest secret that signs")
+	}
+	m := channel.Message{RecipientType: ada.Kind, UserID: ada.UserID, Category: "news"}
+	if got, want := now.Of("email")(m), "https://n.example/told/v1/unsubscribe?token="+now.Token(ada); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	m.Category = ""
+	_, token, _ := strings.Cut(now.Of("email")(m), "=")
+	if s, err := now.Read(token); err != nil || s.Category != contracts.Anything {
+		t.Errorf("no category: %+v %v", s, err)
+	}
+	m.Priority = contracts.UrgencyCritical
+	if got := now.Of("email")(m); got != "" {
+		t.Errorf("what is critical has a link: %s", got)
+	}
+}
+
+// No byte of a link can be another one.
+func TestLinksCannotBeMade(t *testing.T) {
+	t.Parallel()
+	l := links(t, newer)
+	token := l.Token(ada)
+	for i := range token {
+		for _, c := range "Ab.-" {
+			if changed := token[:i] + string(c) + token[i+1:]; changed != token {
+				if _, err := l.Read(changed); !errors.Is(err, optout.ErrLink) {
+					t.Fatalf("byte %d as %q: %v", i, c, err)
+				}
+			}
+		}
+	}
+	head, tail, _ := strings.Cut(token, ".")
+	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
+		if _, err := l.Read(bad); !errors.Is(err, optout.ErrLink) {
+			t.Errorf("%.80q: %v", bad, err)
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := optout.New("http://n.example", []string{"sesame", newer})
+	for _, want := range []string{"NOTIFIER_PUBLIC_URL", "NOTIFIER_LINK_SECRETS", "number 1 has 6 bytes"} {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
+			t.Errorf("%v does not say %s", err, want)
+		}
+	}
+	if _, err := optout.New("https://n.example", nil); err == nil {
+		t.Error("no secret")
+	}
+}
+
+// book keeps what it is told.
+type book struct {
+	err  error
+	told []optout.Subject
+}
+
+func (b *book) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
+	b.told = append(b.told, optout.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
+	return b.err
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	b := &book{}
+	l := links(t, newer)
+	p := &optout.Page{Directory: b, Links: l}
+	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
+		w := httptest.NewRecorder()
+		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, optout.Path+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
+		if err == nil && (w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'")) {
+			t.Errorf("%v", w.Header())
+		}
+		return w.Code, w.Body.String(), err
+	}
+	status, body, err := call(p.Ask, http.MethodGet, l.Token(ada))
+	if err != nil || status != http.StatusOK || len(b.told) > 0 || !strings.Contains(body, `<form method="post"><button type="submit">`) {
+		t.Errorf("%d %s %v, %v", status, body, err, b.told)
+	}
+	for _, secret := range []string{"ada", "news", "<script", "http"} {
+		if strings.Contains(body, secret) {
+			t.Errorf("the page has %s: %s", secret, body)
+		}
+	}
+	for range 2 {
+		if status, body, err = call(p.Do, http.MethodPost, l.Token(ada)); err != nil || status != http.StatusOK || !strings.Contains(body, "You are unsubscribed") {
+			t.Errorf("%d %s %v", status, body, err)
+		}
+	}
+	if len(b.told) != 2 || b.told[0] != ada || b.told[1] != ada {
+		t.Errorf("%+v", b.told)
+	}
+	var bodies []string
+	for _, token := range []string{"", "x.y", l.Token(ada) + "A", links(t, older).Token(ada)} {
+		for method, answer := range map[string]func(http.ResponseWriter, *http.Request) error{http.MethodGet: p.Ask, http.MethodPost: p.Do} {
+			status, body, err := call(answer, method, token)
+			if err != nil || status != http.StatusForbidden {
+				t.Errorf("%s %q: %d %v", method, token, status, err)
+			}
+			bodies = append(bodies, body)
+		}
+	}
+	for _, body := range bodies {
+		if body != bodies[0] {
+			t.Errorf("the answers tell what is wrong: %s and %s", body, bodies[0])
+		}
+	}
+	if len(b.told) != 2 {
+		t.Errorf("a bad link has switched something off: %+v", b.told)
+	}
+	b.err = errors.New("the store does not answer")
+	if _, _, err := call(p.Do, http.MethodPost, l.Token(ada)); !errors.Is(err, b.err) {
+		t.Errorf("a failure was taken for a success: %v", err)
+	}
+}

@@ -1,0 +1,230 @@
+package notifier
+
+import (
+	"bytes"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/mail"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/emersion/go-smtp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/optout"
+)
+
+// letterbox is a mail server that takes everything.
+type letterbox struct {
+	address string
+	mails   chan *mail.Message
+}
+
+type mailSession struct {
+	smtp.Session
+
+	box *letterbox
+}
+
+func newLetterbox(t *testing.T) *letterbox {
+	t.Helper()
+	box := &letterbox{mails: make(chan *mail.Message, 10)}
+	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return mailSession{box: box}, nil }))
+	srv.Domain = "localhost"
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	box.address = listener.Addr().String()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		srv.Serve(listener) //nolint:errcheck // it is closed
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		srv.Close()
+		<-done
+	})
+	return box
+}
+
+func (mailSession) Mail(string, *smtp.MailOptions) error { return nil }
+func (mailSession) Rcpt(string, *smtp.RcptOptions) error { return nil }
+func (mailSession) Reset()                               {}
+func (mailSession) Logout() error                        { return nil }
+
+func (s mailSession) Data(r io.Reader) error {
+	m, err := mail.ReadMessage(r)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(m.Body)
+	m.Body = bytes.NewReader(body)
+	s.box.mails <- m
+	return err
+}
+
+const mailRules = `
+version: 1
+events:
+  NEWS: {CUSTOMER: {scope: user, channels: [email], category: news, template: X}}
+  ALARM: {CUSTOMER: {scope: user, channels: [email], category: news, priority: critical, template: X}}
+  OTHER: {CUSTOMER: {scope: user, channels: [email], category: other, template: X}}
+`
+
+// A user who follows the link of a mail gets no other one of its category; what is critical comes all the same, and has no link.
+// The notifier does it with what deploy/nats permits it.
+func TestALinkSwitchesACategoryOff(t *testing.T) {
+	t.Parallel()
+	box := newLetterbox(t)
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "X"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for part, text := range map[string]string{"subject": "hello", "txt": "stop: {{.Unsubscribe}}"} {
+		if err := os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	users := natstest.NewUsers(t)
+	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
+	adminConn, admin := natstest.Connect(t, server, users.As("admin"))
+	cfg := Config{
+		CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30, Rules: writeRules(t, mailRules),
+		Ways: Ways{
+			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: box.address, LinkSecrets: []string{strings.Repeat("x", 32)},
+			PublicURL: "https://n.example", Templates: folder,
+		},
+	}
+	made, err := Start(t.Context(), adminConn, cfg) // makes everything, which the notifier may not
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &place{T: t, js: admin, nc: adminConn, srv: server}
+	p.until("the consumer", func() bool {
+		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-email")
+		return err == nil
+	})
+	if err := made.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	directory := p.directory(contracts.Recipient{
+		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
+	})
+	nc, _ := natstest.Connect(t, server, users.As("notifier"))
+	cfg.CreateAssets, cfg.Listen = false, "127.0.0.1:0"
+	n, err := Start(t.Context(), nc, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
+	received := func() (link, body string, h mail.Header) {
+		m := <-box.mails
+		data, err := io.ReadAll(m.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Trim(m.Header.Get("List-Unsubscribe"), "<>"), string(data), m.Header
+	}
+	told("evt-001", "NEWS")
+	link, body, header := received()
+	path, found := strings.CutPrefix(link, "https://n.example")
+	if !found || !strings.HasPrefix(path, optout.Path) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
+		!strings.Contains(body, "https://n.example") {
+		t.Fatalf("%q in %v: %s", link, header, body)
+	}
+	w := newWeb(t, n)
+	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
+		t.Errorf("%d %s", status, page)
+	}
+	if r, _, err := directory.Get(t.Context(), contracts.RecipientCustomer, "ada"); err != nil || len(r.OptOut) > 0 {
+		t.Errorf("whoever looks at the page has switched off: %v %v", r.OptOut, err)
+	}
+	if status, _ := w.call(http.MethodPost, path+"x", ""); status != http.StatusForbidden {
+		t.Errorf("a link that is not ours: %d", status)
+	}
+	for range 2 {
+		form := []string{"Content-Type", "application/x-www-form-urlencoded"}
+		if status, page := w.call(http.MethodPost, path, "List-Unsubscribe=One-Click", form...); status != http.StatusOK {
+			t.Errorf("%d %s", status, page)
+		}
+	}
+	told("evt-002", "NEWS")
+	told("evt-003", "ALARM")
+	link, body, header = received()
+	if link != "" || header.Get("List-Unsubscribe-Post") != "" || strings.Contains(body, "n.example/v1") {
+		t.Errorf("what is critical has a link: %q in %v: %s", link, header, body)
+	}
+	told("evt-004", "OTHER")
+	if link, _, _ = received(); link == "" {
+		t.Error("no link")
+	}
+	all := p.settled(4)
+	for id, want := range map[string]string{"evt-001": "sent ", "evt-002": "suppressed opt_out", "evt-003": "sent ", "evt-004": "sent "} {
+		if d := all[id+".email.CUSTOMER.ada"]; string(d.State)+" "+d.Reason != want {
+			t.Errorf("%s is %s %s, want %s", id, d.State, d.Reason, want)
+		}
+	}
+}
+
+// Certificates of an authority of the operator's own are trusted by webhooks, and by whoever asks for recipients.
+func TestAuthoritiesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	var base string
+	called := make(chan struct{}, 10)
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/who" {
+			_, _ = io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
+			return
+		}
+		called <- struct{}{}
+	}))
+	t.Cleanup(srv.Close)
+	base = srv.URL
+	authority := filepath.Join(t.TempDir(), "ca.pem")
+	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	if err := os.WriteFile(authority, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, natstest.Server(t))
+	p.start(&pigeon{}, func(c *Config) {
+		c.ResolverURL = srv.URL + "/who"
+		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {channels: [webhook]}}}")
+		c.RootCAs, c.UserNetworks = authority, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		c.WebhookSecrets = []string{"whsec_" + strings.Repeat("A", 40)}
+	})
+	p.publish(event("evt-001", "X"))
+	<-called
+	if all := p.settled(1); all["evt-001.webhook.CUSTOMER.ada"].State != "delivered" {
+		t.Errorf("%+v", all["evt-001.webhook.CUSTOMER.ada"])
+	}
+}
+
+func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{filepath.Join(t.TempDir(), "none"), writeRules(t, "no certificate")} {
+		if _, err := (Ways{RootCAs: file}).roots(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_ROOT_CAS") || !strings.Contains(err.Error(), file) {
+			t.Error(err)
+		}
+	}
+	for _, ways := range []Ways{{PublicURL: "https://n.example"}, {LinkSecrets: []string{strings.Repeat("x", 32)}}} {
+		if _, err := ways.links(); err == nil || !strings.Contains(err.Error(), "notifier: ") {
+			t.Errorf("%+v: %v", ways, err)
+		}
+	}
+}
