@@ -48,6 +48,7 @@ type query struct {
 	Cursor        string                  `json:"cursor,omitempty"`
 	EventID       string                  `json:"event_id,omitempty"`
 	Limit         int                     `json:"limit,omitempty"`
+	Reason        string                  `json:"reason,omitempty"`
 	RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
 	State         notifier.State          `json:"state,omitempty"`
 	UserID        string                  `json:"user_id,omitempty"`
