@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/workertest/internal/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // task is what a service in a process of its own is told.

@@ -2,68 +2,35 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
-	"os"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// childEnv holds the duty of a process that the test starts to kill.
-const childEnv = "OUTBOX_TEST_CHILD"
+const relayRole = "relay"
 
-// duty says what a child does, and where it dies.
+// duty says what a relay process does, and where it dies.
 type duty struct {
-	After    int    `json:"after"` // it dies at the how manieth time
-	Database string `json:"database"`
-	Point    string `json:"point"` // at which point
-	Sync     int    `json:"sync"`  // seconds
-	URL      string `json:"url"`
+	After    int // it dies at the how manieth time
+	Database string
+	Point    string // at which point
+	Sync     int    // seconds
+	URL      string
 }
 
-// child runs a relay until it kills itself. What it returns is that it did not.
-func child(text string) int {
-	if err := relayAndDie(text); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	fmt.Fprintln(os.Stderr, "it did not die")
-	return 1
-}
-
-func relayAndDie(text string) error {
-	var d duty
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+// relayAndDie is the life of a relay process.
+func relayAndDie(ctx context.Context, d duty) error {
 	pool, err := pgxpool.New(ctx, d.Database)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	var mu sync.Mutex
-	left := d.After
 	r, err := New(ctx, Config{
 		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
-		SyncInterval: time.Duration(d.Sync) * time.Second,
-		passed: func(point string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if point != d.Point {
-				return
-			}
-			left--
-			if left == 0 {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {}
-			}
-		},
+		SyncInterval: time.Duration(d.Sync) * time.Second, passed: child.DieAt(d.Point, d.After),
 	})
 	if err != nil {
 		return err

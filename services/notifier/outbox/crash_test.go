@@ -1,19 +1,16 @@
 package outbox
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // A real relay is killed at each point of its work, between an acknowledgement and the mark among them, and another goes on.
@@ -61,27 +58,17 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 	}
 }
 
-// kill runs a child until it has killed itself.
+// kill runs a relay until it has killed itself.
 func kill(t *testing.T, d duty) {
 	t.Helper()
-	text, err := json.Marshal(d)
+	p, err := child.Start(relayRole, d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.Executable()
-	if err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := p.Killed(ctx); err != nil {
 		t.Fatal(err)
-	}
-	var said strings.Builder
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	cmd.Stderr = &said
-	ended, ok := errors.AsType[*exec.ExitError](cmd.Run())
-	if !ok {
-		t.Fatalf("the child ended by itself: %s", said.String())
-	}
-	if status, ok := ended.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("the child ended with %v, not by its own hand: %s", ended, said.String())
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(childEnv); text != "" {
-		os.Exit(child(text))
-	}
+	child.Main(relayRole, relayAndDie)
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		stopPostgres()
 		os.Exit(code)

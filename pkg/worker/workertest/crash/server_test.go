@@ -12,7 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/worker/workertest/internal/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 const (

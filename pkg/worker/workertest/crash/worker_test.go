@@ -14,7 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
-	"github.com/expediter-io/expediter/pkg/worker/workertest/internal/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // point is a point of a job's life at which its worker's process is killed.

@@ -1,4 +1,5 @@
 // Package child runs this executable once more, as a process that can be killed.
+// A test binary calls [Main] for each of its roles first thing in TestMain.
 package child
 
 import (
@@ -13,12 +14,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 const (
 	// env holds, in a child, what it is to do.
-	env = "WORKERTEST_CHILD"
+	env = "NATSTEST_CHILD"
 
 	// stopGrace is how long a child may take to end by itself.
 	stopGrace = 30 * time.Second
@@ -152,6 +154,27 @@ func (p *Process) Stop() error {
 	return nil
 }
 
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Killed waits for its end, and returns an error that says what it wrote unless it was
+// killed, by itself or by another. It is killed when ctx ends.
+func (p *Process) Killed(ctx context.Context) error {
+	select {
+	case <-p.Gone:
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("it did not die: %w: %s", context.Cause(ctx), p.said), p.Kill())
+	}
+
+	p.end()
+
+	if !killed(p.err) {
+		return fmt.Errorf("it ended with %s, not by a kill: %s", p.cmd.ProcessState, p.said)
+	}
+
+	return nil
+}
+
 // Pause stops its clock (SIGSTOP), or lets it go on (SIGCONT).
 func (p *Process) Pause(on bool) error { return pause(p.cmd.Process, on) }
 
@@ -170,6 +193,18 @@ func Die() {
 	}
 
 	select {}
+}
+
+// DieAt returns a function that ends this process as a crash does when it is called with a
+// point for the n-th time.
+func DieAt(point string, n int) func(string) {
+	var passed atomic.Int64
+
+	return func(at string) {
+		if at == point && passed.Add(1) == int64(n) {
+			Die()
+		}
+	}
 }
 
 // Task reads, in a child, what Start handed over, and returns a context that ends when the
