@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -98,7 +97,7 @@ func (d *Directory) Leave(ctx context.Context, kind contracts.RecipientType, use
 }
 
 // Resolve implements [Resolver]. It yields ids only: what else is known of a recipient is read when they are told.
-// A list costs one consumer, for as long as it is read; it is linear in the audience.
+// A list costs one consumer, for as long as it is read, and a round trip for each 100,000; it is linear in the audience.
 func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	switch q.Scope {
 	case rules.ScopeUser:
@@ -124,42 +123,5 @@ func (d *Directory) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Re
 		return d.list(ctx, keys, q.Type)
 	default:
 		return failed(permanent(fmt.Errorf("there is no scope %q", q.Scope)))
-	}
-}
-
-// list yields a recipient for each key. The end of the list is marked: one that stops without the mark is not all.
-func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
-	return func(yield func(contracts.Recipient, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		watcher, err := d.kv.WatchFiltered(ctx, []string{keys}, jetstream.MetaOnly(), jetstream.IgnoreDeletes())
-		if err != nil {
-			yield(contracts.Recipient{}, temporary(fmt.Errorf("list %s of the directory: %w", keys, err)))
-			return
-		}
-		defer watcher.Stop() //nolint:errcheck // it ends with ctx in any case
-		for {
-			var entry jetstream.KeyValueEntry
-			open := false
-			select {
-			case entry, open = <-watcher.Updates():
-			case <-ctx.Done():
-			}
-			switch {
-			case !open:
-				yield(contracts.Recipient{}, temporary(fmt.Errorf("list %s of the directory: %w", keys, errors.Join(ErrIncomplete, ctx.Err()))))
-				return
-			case entry == nil:
-				return
-			}
-			userID, err := contracts.DecodeToken(entry.Key()[strings.LastIndexByte(entry.Key(), '.')+1:])
-			if err != nil {
-				yield(contracts.Recipient{}, permanent(fmt.Errorf("key %s of the directory: %w", entry.Key(), err)))
-				return
-			}
-			if !yield(contracts.Recipient{RecipientType: kind, UserID: userID}, nil) {
-				return
-			}
-		}
 	}
 }

@@ -62,6 +62,39 @@ func (s *Store) Scan(ctx context.Context, filter string, from uint64, limit int)
 	}
 }
 
+// Subjects returns subjects that match a filter and hold a record, or the mark of one that was deleted, by the number of their
+// messages: 100,000 at most, from an offset on. next is where to go on, 0 when there is no more. It is what the leader of the
+// stream has at one point in time. One round trip.
+func (s *Store) Subjects(ctx context.Context, filter string, offset int) (subjects map[string]uint64, next int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*try)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"subjects_filter": filter, "offset": offset})
+	if err != nil {
+		return nil, 0, fmt.Errorf("subjects %s: %w", filter, err)
+	}
+	msg, err := s.js.Conn().RequestWithContext(ctx, s.api("STREAM.INFO."+s.stream.CachedInfo().Config.Name), body)
+	if err != nil {
+		return nil, 0, fmt.Errorf("subjects %s: %w", filter, err)
+	}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+		Total int `json:"total"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return nil, 0, fmt.Errorf("subjects %s: %w", filter, err)
+	}
+	if answer.Error != nil {
+		return nil, 0, fmt.Errorf("subjects %s: %w", filter, answer.Error)
+	}
+	if next = offset + len(answer.State.Subjects); next >= answer.Total || len(answer.State.Subjects) == 0 {
+		next = 0
+	}
+	return answer.State.Subjects, next, nil
+}
+
 // pending is how many more messages an answer says that there are.
 func pending(msg *nats.Msg) uint64 {
 	n, err := strconv.ParseUint(msg.Header.Get("Nats-Num-Pending"), 10, 64)
