@@ -103,6 +103,9 @@ type Config struct {
 	// Version is what /version and `nats micro info` tell: a semantic version. Defaults to "0.0.0-dev".
 	Version string `env:"-"`
 
+	// pageBytes is how large the pages of plans become, in tests. Defaults to what the planner says.
+	pageBytes int
+
 	// passed is called at each point, in tests.
 	passed func(point string)
 }

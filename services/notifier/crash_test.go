@@ -1,142 +1,330 @@
 package notifier
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
+	"flag"
+	"maps"
+	"math/rand/v2"
 	"os"
-	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// A real process is killed at each boundary, every event is published again, and another process goes on. Nobody is
-// forgotten. Nobody is told twice, but for at most one message, whose call the killed process had made and not written
-// down; it has the same id. A channel that is set to at-most-once tells nobody twice.
-func TestNobodyIsForgottenAndNobodyIsToldTwice(t *testing.T) {
+var (
+	long = flag.Bool("long", false, "120,000 rows on one server, and 30,000 on each other kind")
+	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random choices")
+)
+
+var (
+	planPoints   = []string{plan.PointSeen, plan.PointPage, plan.PointRecord, plan.PointPlanned}
+	fanoutPoints = []string{fanout.PointRow, fanout.PointRows, fanout.PointExpanded}
+	sendPoints   = []string{deliver.PointClaimed, deliver.PointSent, deliver.PointRecorded}
+	allPoints    = slices.Concat(planPoints, fanoutPoints, sendPoints)
+)
+
+// TestKilledNotifiers kills notifier processes at each point of their work and anywhere else, freezes them, has everything
+// delivered again, publishes events again and again, and kills the server, or one of three, while mail servers, users'
+// servers and a push service have a bad day. What they got is compared, row by row, with the ledger. Nobody is forgotten. A
+// message comes twice only where a process died, or a provider fell silent, between the call and its record, and has the same
+// id then; in a channel that is set to at-most-once none does, and what may have been lost is failed, with unknown_outcome.
+//
+//	go test . -run KilledNotifiers                   a few thousand rows
+//	go test . -run KilledNotifiers -args -long       120,000 rows on one server, and 30,000 on each other kind
+//	go test . -run KilledNotifiers -args -seed N     with the choices of another run
+func TestKilledNotifiers(t *testing.T) { //nolint:tparallel // the cells of the long form would only disturb each other
 	t.Parallel()
+	t.Logf("seed %d", *seed)
 	for _, test := range []struct {
-		point string
-		after int
-		once  bool
+		name        string
+		on          func(t *testing.T) *servers
+		once        bool
+		at          []string // in the small form
+		small, long int      // events
+		crew        int
 	}{
-		{plan.PointSeen, 2, false},
-		{plan.PointRecord, 2, false},
-		{plan.PointPlanned, 2, false},
-		{fanout.PointRow, 5, false},
-		{fanout.PointRows, 2, false},
-		{fanout.PointExpanded, 2, false},
-		{deliver.PointClaimed, 9, false},
-		{deliver.PointSent, 9, false},
-		{deliver.PointRecorded, 9, false},
-		{deliver.PointClaimed, 9, true},
-		{deliver.PointSent, 9, true},
+		{name: "one server", on: lone, at: allPoints, small: 10, long: 200},
+		{name: "one server, killed", on: mortal, at: []string{plan.PointRecord, fanout.PointRow, deliver.PointSent}, small: 6, long: 50},
+		{name: "three servers, the leader killed", on: three, at: []string{deliver.PointSent}, small: 4, long: 50},
+		{name: "at most once", on: lone, once: true, at: sendPoints, small: 6, long: 50},
 	} {
-		t.Run(fmt.Sprintf("%s, once %t", test.point, test.once), func(t *testing.T) {
-			t.Parallel()
-			const events, people = 4, 6
-			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-			p := newPlace(t, srv)
-			p.directory(users(contracts.RecipientRestaurantUser, people)...)
-			if _, err := p.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FAR", Subjects: []string{"far.>"}}); err != nil {
-				t.Fatal(err)
+		t.Run(test.name, func(t *testing.T) {
+			if !*long {
+				t.Parallel()
 			}
-			rules := writeRules(t, testRules)
-			publish := func() {
-				for i := range events {
-					p.publish(event(fmt.Sprint("evt-", i), "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
-				}
+			c := &cell{
+				T: t, on: test.on(t), once: test.once, users: 6, crew: 1, events: test.small, at: test.at, chaos: 1,
+				random: rand.New(rand.NewPCG(*seed, uint64(len(test.name)))), wants: map[string]want{},
 			}
-			publish()
-			kill(t, duty{After: test.after, Once: test.once, Point: test.point, Rules: rules, URL: srv.URL()})
-			publish()
-			cfg, err := crashConfig(p.nc, rules, test.once)
-			if err != nil {
-				t.Fatal(err)
+			if *long {
+				c.users, c.crew, c.events, c.at, c.chaos = 50, 2, test.long, slices.Repeat(allPoints, 3), 4
 			}
-			n, err := Start(t.Context(), p.nc, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := p.settled(2 * events * people)
-			if err := n.Stop(); err != nil {
-				t.Error(err)
-			}
-			if rows := p.rows(); len(rows) != 2*events*people {
-				t.Errorf("%d rows, want %d", len(rows), 2*events*people)
-			}
-			unknown := 0
-			for key, d := range all {
-				switch {
-				case d.State == ledger.Failed && d.Reason == ledger.ReasonUnknownOutcome && test.once:
-					unknown++
-				case d.State != ledger.Delivered && d.State != ledger.Sent:
-					t.Errorf("%s is %+v", key, d)
-				}
-			}
-			messages, calls := p.far()
-			twice := calls - messages
-			if messages < events*people-unknown || unknown+twice > 1 || test.once && twice > 0 {
-				t.Errorf("the far side got %d messages in %d calls, and %d are given up: want %d", messages, calls, unknown, events*people)
-			}
-			for i := range people {
-				items, err := n.Inbox.Counts(t.Context(), contracts.RecipientRestaurantUser, fmt.Sprint("u", i))
-				if err != nil || items.Unread != events {
-					t.Errorf("inbox of u%d: %+v, %v", i, items, err)
-				}
-			}
+			c.play()
 		})
 	}
 }
 
-// kill runs a child until it has killed itself.
-func kill(t *testing.T, d duty) {
-	t.Helper()
-	text, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
+// cell is some events whose notifiers are killed.
+type cell struct {
+	*testing.T
+
+	at     []string // where processes die by their own hand, one after the other
+	chaos  int      // how often each other misfortune happens
+	crew   int      // how many processes there are beside the one that dies
+	events int
+	on     *servers
+	once   bool
+	random *rand.Rand
+	users  int // of each kind
+
+	book      *ledger.Ledger
+	directory *recipient.Directory
+	duty      duty
+	far       *far
+	js        jetstream.JetStream
+	reader    *plan.Reader
+	view      view
+
+	published int
+	wants     map[string]want // by key
+
+	mu        sync.Mutex
+	hands     []*child.Process // the crew
+	accidents accidents
+}
+
+// accidents explain why it is not known what became of a call.
+type accidents struct {
+	frozen  int
+	kills   int
+	servers []span
+	workers map[string]string // by name: how it ended
+}
+
+// span is when a server was away.
+type span struct{ from, to time.Time }
+
+func (c *cell) play() {
+	c.Helper()
+	c.prepare()
+	begin := time.Now()
+	for range c.crew {
+		c.hands = append(c.hands, c.spawn("", 0))
 	}
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	var trouble sync.WaitGroup
+	c.trouble(&trouble)
+	portion := max(1, c.events/(len(c.at)+1))
+	for _, point := range c.at {
+		c.die(point, portion)
 	}
-	var said strings.Builder
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text))
-	cmd.Stderr = &said
-	ended, ok := errors.AsType[*exec.ExitError](cmd.Run())
-	if !ok {
-		t.Fatalf("the child ended by itself: %s", said.String())
+	c.publish(max(0, c.events-c.published))
+	c.settled()
+	trouble.Wait()
+	c.again(c.published)
+	c.drained()
+	c.settled()
+	for _, p := range c.hands {
+		if err := p.Stop(); err != nil {
+			c.Error(err)
+		}
 	}
-	if status, ok := ended.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("the child ended with %v, not by its own hand: %s", ended, said.String())
+	c.judge(time.Since(begin))
+}
+
+func (c *cell) prepare() {
+	c.Helper()
+	_, c.js = natstest.ConnectURL(c.T, c.on.url)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30, Replicas: c.on.replicas})
+	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
+		return err
+	}); err != nil {
+		c.Fatal(err)
+	}
+	c.far = newFar(c.T, *seed)
+	c.accidents.workers = map[string]string{}
+	c.duty = duty{
+		Mail: c.far.mail, Once: c.once, Pages: 512, PushKey: c.far.pushKey, Rules: writeRules(c.T, crashRules()), Secret: c.far.secret,
+		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), URL: c.on.url,
+	}
+	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
+		if c.book, err = ledger.Open(ctx, c.js); err == nil {
+			c.reader, err = plan.NewReader(ctx, c.js)
+		}
+		if err == nil {
+			c.directory, err = recipient.OpenDirectory(ctx, c.js)
+		}
+		return err
+	}); err != nil {
+		c.Fatal(err)
+	}
+	for _, kind := range kinds {
+		for n := range c.users {
+			if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.directory.Put(ctx, c.user(kind, n)) }); err != nil {
+				c.Fatal(err)
+			}
+		}
 	}
 }
 
-// far is how many messages the far side got, and how many calls.
-func (p *place) far() (messages, calls int) {
-	p.Helper()
-	stream, err := p.js.Stream(p.Context(), "FAR")
+// spawn starts a notifier that dies when it comes to a point for the n-th time.
+func (c *cell) spawn(point string, n int) *child.Process {
+	c.Helper()
+	d := c.duty
+	d.Point, d.After = point, n
+	p, err := child.Start(notifierRole, d)
 	if err != nil {
-		p.Fatal(err)
+		c.Fatal(err)
 	}
-	info, err := stream.Info(p.Context(), jetstream.WithSubjectFilter("far.>"))
+	c.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			c.Error(err)
+		}
+	})
+	return p
+}
+
+// nameOf is how a process is called in the ledger.
+func nameOf(p *child.Process) string {
+	host, err := os.Hostname()
 	if err != nil {
-		p.Fatal(err)
+		host = "unknown"
 	}
-	for _, n := range info.State.Subjects {
-		calls += int(n)
+	return host + "-" + strconv.Itoa(p.PID())
+}
+
+// note notes how a process ended, or what was done to it.
+func (c *cell) note(p *child.Process, what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.accidents.workers[nameOf(p)] = what
+	if what == freezing {
+		c.accidents.frozen++
+	} else {
+		c.accidents.kills++
 	}
-	return len(info.State.Subjects), calls
+}
+
+// die has a process die at a point, of new events and of what is left.
+func (c *cell) die(point string, events int) {
+	c.Helper()
+	after := 1
+	switch {
+	case slices.Contains(sendPoints, point):
+		after += c.random.IntN(4 * c.users)
+	case point == fanout.PointRow, point == plan.PointPage:
+		after += c.random.IntN(c.users)
+	}
+	p := c.spawn(point, after)
+	c.publish(events)
+	for done := false; !done; {
+		select {
+		case <-p.Gone:
+			done = true
+		case <-time.After(50 * time.Millisecond): // the others may have done all that there was
+			if c.look() || !slices.Contains(sendPoints, point) && c.expanded() {
+				c.publish(1)
+			}
+		}
+	}
+	if err := p.Killed(c.Context()); err != nil {
+		c.Fatalf("at %s: %v", point, err)
+	}
+	c.note(p, "died at "+point)
+}
+
+// expanded reports whether the last event has all its rows.
+func (c *cell) expanded() bool {
+	c.Helper()
+	kept, err := c.reader.Event(c.Context(), c.event(c.published-1).EventID)
+	return err == nil && kept.State == plan.StateExpanded
+}
+
+// publish publishes new events, some of them several times: under one id, and without any.
+func (c *cell) publish(events int) {
+	c.Helper()
+	for range events {
+		e := c.event(c.published)
+		maps.Copy(c.wants, c.rowsOf(e))
+		c.published++
+		for range 1 + c.random.IntN(3) {
+			c.tell(e, c.random.IntN(2) == 0)
+		}
+	}
+}
+
+// again publishes the events so far once more, as a source does that forgot, later than any window remembers.
+func (c *cell) again(events int) {
+	c.Helper()
+	for n := range events {
+		c.tell(c.event(n), false)
+	}
+}
+
+func (c *cell) tell(e contracts.Event, id bool) {
+	c.Helper()
+	data, err := contracts.Encode(e)
+	if err != nil {
+		c.Fatal(err)
+	}
+	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+		msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
+		if id {
+			msg.Header.Set(nats.MsgIdHdr, e.EventID)
+		}
+		_, err := c.js.PublishMsg(ctx, msg)
+		return err
+	}); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// consumers are those of a notifier, by stream.
+var consumers = map[string][]string{
+	contracts.StreamEvents:        {"notifier"},
+	contracts.StreamNotifications: {"notifier-expand", "notifier-send-inapp", "notifier-send-email", "notifier-send-webhook", "notifier-send-webpush"},
+}
+
+// drained waits until everything that there is has been delivered, and every event and every plan been dealt with.
+func (c *cell) drained() {
+	c.Helper()
+	for stream, names := range consumers {
+		for _, name := range names {
+			for left := 1; left > 0; <-time.After(20 * time.Millisecond) {
+				if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+					consumer, err := c.js.Consumer(ctx, stream, name)
+					if err != nil {
+						return err
+					}
+					left = int(consumer.CachedInfo().NumPending)
+					if !strings.Contains(name, "send") { // those wait for the end of quiet hours
+						left += consumer.CachedInfo().NumAckPending
+					}
+					return nil
+				}); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // it is being made again
+					c.Fatal(err)
+				}
+			}
+		}
+	}
 }

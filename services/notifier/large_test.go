@@ -2,14 +2,13 @@ package notifier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
-	"os/exec"
 	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -40,18 +40,16 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	}
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	p := newPlace(t, srv)
-	program, err := os.Executable()
+	process, err := child.Start(largeRole, srv.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), childEnv+"="+largeDuty+srv.URL())
-	said, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, said)
+	said, err := process.Line(t.Context())
+	if err := errors.Join(err, process.Stop()); err != nil {
+		t.Fatal(err)
 	}
 	t.Logf("R1, default sync: %s", said)
-	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(string(said))
+	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(said)
 	if found == nil {
 		t.Fatal("no measurement")
 	}
@@ -82,8 +80,7 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	}
 }
 
-// largeDuty begins the duty of the child that plans and expands the large event; the server's URL follows.
-const largeDuty = "large "
+const largeRole = "large"
 
 // multitude is a source of 100,000 recipients.
 type multitude struct{}
@@ -98,10 +95,9 @@ func (multitude) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contrac
 	}
 }
 
-// large plans and expands, and says what that took.
-func large(url string) error {
-	ctx := context.Background()
-	nc, err := nats.Connect(strings.TrimPrefix(url, largeDuty))
+// large is the life of the process that plans and expands the large event, and says what that took.
+func large(ctx context.Context, url string) error {
+	nc, err := nats.Connect(url)
 	if err != nil {
 		return err
 	}
@@ -146,10 +142,10 @@ func large(url string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "%d pages planned in %s; %d rows stored in %s, %.0f/s; found again, %d, in %s; heap %d bytes at most\n",
+	_, err = fmt.Fprintf(os.Stdout, "%d pages planned in %s; %d rows stored in %s, %.0f/s; found again, %d, in %s; heap %d bytes at most\n",
 		p.Pages, planned.Round(time.Millisecond), stored.New, expanded.Round(time.Millisecond), float64(stored.New)/expanded.Seconds(),
 		again.Old, time.Since(begin).Round(time.Millisecond), peak())
-	return nil
+	return err
 }
 
 // watchHeap watches how large the heap becomes. The function that it returns ends that, and tells.

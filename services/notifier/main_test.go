@@ -1,15 +1,19 @@
 package notifier
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		os.Exit(child(role))
-	}
+	child.Main(notifierRole, notify)
+	child.Main(largeRole, large)
+	child.Main(serverRole, serve)
+	natsrun.NodeMain()
 	goleak.VerifyTestMain(m)
 }

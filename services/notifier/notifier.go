@@ -249,7 +249,7 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 		}
 	}
 	n.planner, err = plan.New(ctx, js, plan.Config{
-		MaxRecipients: n.cfg.MaxRecipients, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
+		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
 		Rules: n.book.rules.Load,
 	})
 	if err != nil {

@@ -2,14 +2,11 @@ package webpush
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/ecdh"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"testing"
+
+	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
 )
 
 func unb64(t *testing.T, text string) []byte {
@@ -33,43 +30,11 @@ func private(t *testing.T, text string) *ecdh.PrivateKey {
 // decrypt does what a browser does.
 func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
 	t.Helper()
-	if len(body) < 21 || int(body[20]) != publicSize || binary.BigEndian.Uint32(body[16:]) < uint32(len(body)-21-publicSize) || len(body) > 4096 {
-		t.Fatalf("header %x of %d bytes", body[:min(21, len(body))], len(body))
-	}
-	salt, public, sealed := body[:16], body[21:21+publicSize], body[21+publicSize:]
-	sender, err := ecdh.P256().NewPublicKey(public)
+	plain, err := (&webpushtest.Browser{Auth: auth, Key: browser}).Open(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, err := browser.ECDH(sender)
-	if err != nil {
-		t.Fatal(err)
-	}
-	derive := func(secret, salt []byte, info string, size int) []byte {
-		key, err := hkdf.Key(sha256.New, secret, salt, info, size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return key
-	}
-	secret := derive(shared, auth, "WebPush: info\x00"+string(browser.PublicKey().Bytes())+string(public), 32)
-	block, err := aes.NewCipher(derive(secret, salt, "Content-Encoding: aes128gcm\x00", 16))
-	if err != nil {
-		t.Fatal(err)
-	}
-	opener, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := opener.Open(nil, derive(secret, salt, "Content-Encoding: nonce\x00", 12), sealed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain = bytes.TrimRight(plain, "\x00")
-	if len(plain) == 0 || plain[len(plain)-1] != 2 {
-		t.Fatalf("%q has no delimiter of the last record", plain)
-	}
-	return plain[:len(plain)-1]
+	return plain
 }
 
 // The example of RFC 8291, section 5 and appendix A: it holds for us, and for the browser that the other tests have.

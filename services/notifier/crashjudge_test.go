@@ -1,0 +1,338 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// view is what the ledger says, as far as it has been read.
+type view struct {
+	next  uint64
+	open  map[string]bool // rows that are there and go on
+	rows  map[string]*ledger.Delivery
+	moved time.Time // when it was last found changed
+}
+
+// look reads what was written since, and reports whether all rows of all events have come to where they stay.
+func (c *cell) look() bool {
+	c.Helper()
+	if c.view.rows == nil {
+		c.view = view{next: 1, open: map[string]bool{}, rows: map[string]*ledger.Delivery{}, moved: time.Now()}
+	}
+	const some = 1000
+	for {
+		var entries []ledger.Entry
+		var next uint64
+		if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
+			entries, next, err = c.book.Scan(ctx, "*.*.*.*", c.view.next, some)
+			return err
+		}); err != nil {
+			c.Fatal(err)
+		}
+		for _, entry := range entries {
+			c.view.rows[entry.Key] = entry.Delivery
+			c.view.next = entry.Revision + 1
+			c.view.moved = time.Now()
+			if stays := entry.State.Ended() || entry.State == ledger.Deferred; stays {
+				delete(c.view.open, entry.Key)
+			} else {
+				c.view.open[entry.Key] = true
+			}
+		}
+		if next == 0 {
+			break
+		}
+	}
+	if time.Since(c.view.moved) > patience {
+		c.Fatalf("nothing has changed for %s: %d of %d rows are there, and %d are open\n%s",
+			patience, len(c.view.rows), len(c.wants), len(c.view.open), c.some(c.view.open))
+	}
+	return len(c.view.open) == 0 && len(c.view.rows) >= len(c.wants)
+}
+
+// some tells what the crew said, and the histories of the first rows that are not there, or are open.
+func (c *cell) some(open map[string]bool) string {
+	var b strings.Builder
+	c.mu.Lock()
+	for _, p := range c.hands {
+		fmt.Fprintf(&b, "  %s said: %s\n", nameOf(p), p.Said())
+	}
+	c.mu.Unlock()
+	told := 0
+	for key := range c.wants {
+		if _, there := c.view.rows[key]; (!there || open[key]) && told < 5 {
+			told++
+			b.WriteString(c.history(key))
+		}
+	}
+	return b.String()
+}
+
+// settled waits until all rows of all events have come to where they stay, for as long as some still move.
+func (c *cell) settled() {
+	c.Helper()
+	for !c.look() {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-c.Context().Done():
+			c.Fatal("the test ends")
+		}
+	}
+	c.view.moved = time.Now()
+}
+
+// tally is what the rows came to.
+type tally struct {
+	calls, deaths, late, dark, duplicates, unknown int
+	endings                                        map[ending]int
+	refused, unique                                int
+}
+
+// judge compares what the providers got, what the ledger says, and what is in the stream.
+func (c *cell) judge(took time.Duration) {
+	c.Helper()
+	c.look()
+	c.far.mu.Lock()
+	defer c.far.mu.Unlock()
+	if len(c.far.foreign) > 0 {
+		c.Errorf("%d calls are nobody's: %.2000q", len(c.far.foreign), c.far.foreign)
+	}
+	for key := range c.far.calls {
+		if _, wanted := c.wants[key]; !wanted {
+			c.Errorf("nobody was to be told %s", key)
+		}
+	}
+	for key := range c.view.rows {
+		if _, wanted := c.wants[key]; !wanted {
+			c.Errorf("there is a row that nobody wanted: %s", c.history(key))
+		}
+	}
+	count := tally{endings: map[ending]int{}}
+	bad := 0
+	for key, w := range c.wants {
+		if wrong := c.wrong(key, w, &count); wrong != "" {
+			bad++
+			if bad <= 20 {
+				c.Errorf("%s\n%s", wrong, c.history(key))
+			}
+		}
+	}
+	c.judgeStream()
+	c.judgeInbox()
+	most := (c.accidents.kills+c.accidents.frozen+len(c.accidents.servers)*(c.crew+3))*3*inFlight + count.dark + count.late
+	if count.duplicates > most {
+		c.Errorf("%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
+	}
+	if c.once && count.duplicates > 0 {
+		c.Errorf("%d duplicates in at-most-once", count.duplicates)
+	}
+	c.Logf("%d events, %d rows, %d wrong; %d calls brought %d messages and %d duplicates; %d processes killed, %d frozen, servers killed %d times; "+
+		"%d attempts whose caller died, %d calls without a clear answer, %d overtaken; %d rows refused, %d given up as unknown; %v; in %s",
+		c.published, len(c.wants), bad, count.calls, count.unique, count.duplicates, c.accidents.kills, c.accidents.frozen,
+		len(c.accidents.servers), count.deaths, count.dark, count.late, count.refused, count.unknown, count.endings, took.Round(time.Millisecond))
+}
+
+// wrong says what is wrong with a row, "" when nothing is.
+func (c *cell) wrong(key string, w want, count *tally) string {
+	d, calls := c.view.rows[key], c.far.calls[key]
+	if d == nil {
+		return "lost: the ledger has no such row"
+	}
+	ending := w.ending()
+	count.endings[ending]++
+	count.calls += len(calls)
+	if w.channel != inapp.Name && len(calls) > len(d.Attempts) {
+		return fmt.Sprintf("the provider was called %d times, and %d attempts are kept", len(calls), len(d.Attempts))
+	}
+	if wrong := c.unexplained(d, w, calls, count); wrong != "" {
+		return wrong
+	}
+	state := string(d.State) + ": " + d.Reason
+	given := d.State == ledger.Failed && d.Reason == ledger.ReasonUnknownOutcome && c.once
+	if given {
+		count.unknown++
+	}
+	switch ending {
+	case told:
+		return c.wrongTold(d, w, calls, count, given)
+	case vanished:
+		if given || state == "bounced: gone" || state == string(nowhere) {
+			return ""
+		}
+	case nowhere:
+		if given && len(calls) == 0 {
+			return ""
+		}
+	case suppressed, deferred:
+	}
+	if state != string(ending) || len(calls) > 0 {
+		return fmt.Sprintf("it is %s after %d calls, and not %s", state, len(calls), ending)
+	}
+	return ""
+}
+
+// wrongTold is wrong for a row of which nothing kept the provider but itself.
+func (c *cell) wrongTold(d *ledger.Delivery, w want, calls []call, count *tally, given bool) string {
+	taken, refused := 0, false
+	for _, call := range calls {
+		if call.how.took() {
+			taken++
+		}
+		refused = refused || call.how == refuses
+	}
+	count.unique += min(1, taken)
+	if w.channel == inapp.Name {
+		taken = 1 // judgeInbox looks
+	}
+	count.duplicates += max(0, taken-1)
+	end := ledger.Sent
+	if w.channel == webhook.Name || w.channel == inapp.Name {
+		end = ledger.Delivered
+	}
+	switch {
+	case given:
+		if taken > 1 {
+			return fmt.Sprintf("at most once, and it was taken %d times", taken)
+		}
+	case refused:
+		count.refused++
+		if d.State != ledger.Failed || d.Reason != string(channel.KindRejected) || taken > 0 {
+			return fmt.Sprintf("it was refused for good, and is %s: %s", d.State, d.Reason)
+		}
+	case d.State != end || d.Reason != "":
+		return fmt.Sprintf("lost: it is %s: %s, and was taken %d times", d.State, d.Reason, taken)
+	case taken == 0:
+		return "lost: nobody got it"
+	case c.once && taken > 1:
+		return fmt.Sprintf("at most once, and it was taken %d times", taken)
+	}
+	return ""
+}
+
+// unexplained says which attempt was followed by another although its outcome was clear, or has no outcome, or an unknown one
+// for no reason.
+func (c *cell) unexplained(d *ledger.Delivery, w want, calls []call, count *tally) string {
+	dark := 0
+	for _, call := range calls {
+		if call.how.dark(w.channel) {
+			dark++
+		}
+	}
+	count.dark += dark
+	for i, a := range d.Attempts {
+		last := i == len(d.Attempts)-1
+		overtaken := !last && d.Attempts[i+1].At.Sub(a.At) >= callTimeout
+		switch kind := channel.Kind(a.Outcome); {
+		case a.Outcome == "":
+			return fmt.Sprintf("attempt %d has no outcome", i+1)
+		case a.Outcome == ledger.OutcomeUnknown && a.Detail == "": // nobody was there to write down what the provider said
+			count.deaths++
+			if c.accidents.workers[a.Worker] == "" && !c.away(a.At) {
+				return fmt.Sprintf("attempt %d: nothing happened to %s", i+1, a.Worker)
+			}
+		case kind == channel.KindTimeout && a.TookMS >= callTimeout.Milliseconds()*9/10: // it hung, or this machine did
+		case kind == channel.KindTimeout, kind == channel.KindUnknown, kind == channel.KindInterrupted:
+			dark--
+			if dark < 0 {
+				return fmt.Sprintf("attempt %d: the provider gave it a clear answer", i+1)
+			}
+		case a.Outcome == ledger.OutcomeSent && !last:
+			if !overtaken {
+				return fmt.Sprintf("attempt %d was sent, and another followed", i+1)
+			}
+			count.late++
+		}
+	}
+	return ""
+}
+
+// away reports whether a server was away in the life of an attempt, so that its outcome could not be written down.
+func (c *cell) away(begun time.Time) bool {
+	for _, s := range c.accidents.servers {
+		if begun.Before(s.to) && begun.Add(time.Minute).After(s.from) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeStream compares the rows that are stored, and what is kept of events, with what was published.
+func (c *cell) judgeStream() {
+	c.Helper()
+	stream, err := c.js.Stream(c.Context(), contracts.StreamNotifications)
+	if err != nil {
+		c.Fatal(err)
+	}
+	info, err := stream.Info(c.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+	if err != nil {
+		c.Fatal(err)
+	}
+	if len(info.State.Subjects) != len(c.wants) {
+		c.Errorf("%d rows are in the stream, want %d", len(info.State.Subjects), len(c.wants))
+	}
+	for subject, n := range info.State.Subjects {
+		if n != 1 {
+			c.Errorf("%s is there %d times", subject, n)
+		}
+	}
+	for n := range c.published {
+		e := c.event(n)
+		kept, err := c.reader.Event(c.Context(), e.EventID)
+		if err != nil || kept.State != plan.StateExpanded || kept.Recipients != len(kinds)*c.users || kept.Rows != len(c.rowsOf(e)) {
+			c.Errorf("%s is %+v: %v", e.EventID, kept, err)
+		}
+	}
+}
+
+// judgeInbox counts what customers find in the application.
+func (c *cell) judgeInbox() {
+	c.Helper()
+	store, err := record.Open(c.Context(), c.js, "KV_"+contracts.BucketInbox)
+	if err != nil {
+		c.Fatal(err)
+	}
+	items := 0
+	for from := uint64(1); from > 0; {
+		found, next, err := store.Scan(c.Context(), "$KV."+contracts.BucketInbox+"."+string(contracts.RecipientCustomer)+".*.*", from, 1000)
+		if err != nil {
+			c.Fatal(err)
+		}
+		items, from = items+len(found), next
+	}
+	if want := c.users * c.published; items != want {
+		c.Errorf("customers have %d items in their inboxes, want %d", items, want)
+	}
+}
+
+// history tells all that is known of a row.
+func (c *cell) history(key string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s (%+v):\n", key, c.wants[key])
+	d, _ := json.Marshal(c.view.rows[key]) //nolint:errcheck,errchkjson // it is shown as far as it can be
+	fmt.Fprintf(&b, "    ledger: %s\n", d)
+	for _, call := range c.far.calls[key] {
+		fmt.Fprintf(&b, "    called at %s as %s: %s\n", call.at.Format(time.RFC3339Nano), call.id, call.how)
+	}
+	if row := c.view.rows[key]; row != nil {
+		for _, a := range row.Attempts {
+			if what := c.accidents.workers[a.Worker]; what != "" {
+				fmt.Fprintf(&b, "    %s %s\n", a.Worker, what)
+			}
+		}
+	}
+	return b.String()
+}
