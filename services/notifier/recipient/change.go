@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,6 +18,9 @@ import (
 var conflicts = []jetstream.ErrorCode{
 	jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant,
 }
+
+// tryTimeout bounds one try of a write, so that one lost answer leaves time for another.
+const tryTimeout = 2 * time.Second
 
 // SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is
 // known of the recipient stays; one who is not known comes to be. Two round trips, also for what is so already; more when others
@@ -69,8 +73,9 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 }
 
 // change changes addresses and opt-outs of a record, over exactly the record that was read, and reports whether there was
-// something to change. It tries until nobody else writes in between. The first read is answered by any replica, which may not
-// have heard of what was written a moment ago: that there is nothing to do, and what a write has lost to, the leader says.
+// something to change; what was done but not answered is found done. It tries until nobody else writes in between. The first
+// read is answered by any replica, which may not have heard of what was written a moment ago: that there is nothing to do, and
+// what a write has lost to, the leader says.
 func (d *Directory) change(
 	ctx context.Context, kind contracts.RecipientType, userID string, f func(r *contracts.Recipient) bool,
 ) (changed bool, err error) {
@@ -108,17 +113,22 @@ func (d *Directory) change(
 	}
 }
 
-// write writes a record over the revision that was read, 0 for none, and reports false when somebody else wrote.
+// write writes a record over the revision that was read, 0 for none, and reports false when somebody else wrote, or no answer
+// came: a leader that dies takes it along.
 func (d *Directory) write(ctx context.Context, key string, data []byte, revision uint64) (written bool, err error) {
+	once, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	if revision == 0 {
-		_, err = d.kv.Create(ctx, key, data)
+		_, err = d.kv.Create(once, key, data)
 	} else {
-		_, err = d.kv.Update(ctx, key, data, revision)
+		_, err = d.kv.Update(once, key, data, revision)
 	}
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case err == nil:
 		return true, nil
+	case once.Err() != nil && ctx.Err() == nil:
+		return false, nil
 	case errors.Is(err, jetstream.ErrKeyExists), api != nil && slices.Contains(conflicts, api.ErrorCode):
 		return false, nil
 	}

@@ -1,11 +1,14 @@
 package recipient_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -47,5 +50,32 @@ func TestAListHasThoseWhoseRecordsAreWritten(t *testing.T) {
 		if len(listed) != people {
 			t.Fatalf("list %d: %v", i, listed)
 		}
+	}
+}
+
+// The answer to a write is lost, as when a leader dies: the write is tried again, and is there once.
+func TestAChangeSurvivesALostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			srv, d := serve(t)
+			put(t, d, contracts.RecipientAdmin, "ada")
+			proxy := natstest.NewProxy(t, srv)
+			_, js := natstest.Connect(t, srv, proxy.Through())
+			through, err := recipient.OpenDirectory(t.Context(), js)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := through.SetAddress(ctx, contracts.RecipientAdmin, "ada", "email", "ada@example.org"); err != nil {
+				t.Fatal(err)
+			}
+			if r, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "ada"); err != nil || r.Addresses["email"] != "ada@example.org" {
+				t.Errorf("%+v: %v", r, err)
+			}
+		})
 	}
 }

@@ -34,6 +34,9 @@ const (
 	// recordTimeout bounds how long the outcome of a call is tried to be written down.
 	recordTimeout = 30 * time.Second
 
+	// dropTimeout bounds how long an address that is gone is tried to be dropped. The next message to it tries again.
+	dropTimeout = 5 * time.Second
+
 	// crashes is how many attempts a job has beside those that the ledger counts: for the deaths of workers.
 	crashes = 10
 )

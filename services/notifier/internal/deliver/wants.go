@@ -74,7 +74,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 
 // drop removes an address that asked never to be used again. When that fails, the next message to it tries again.
 func (s *Sender) drop(ctx context.Context, r *row) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
 	dropped, err := s.cfg.Profiles.Drop(ctx, r.RecipientType, r.UserID, r.Channel, r.profile.Addresses[r.Channel])
 	switch {
