@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -17,7 +19,7 @@ import (
 var channelNames = []string{"inapp", "email", "sms", "webhook", "webpush"}
 
 // errMistakes is returned for rules and templates that a notifier would not start with.
-var errMistakes = errors.New("a notifier would not start with this")
+var errMistakes = errors.New("a notifier would not take this into force")
 
 // rulesFlags are the flags of the command that checks rules.
 type rulesFlags struct {
@@ -44,73 +46,86 @@ func newRulesCheck(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Tell every mistake in a file of rules, and in a folder of templates",
-		Long: `Check reads rules, and templates, as a notifier does that starts, and tells every mistake with its file and line. It
-needs no server.
+		Long: `Check reads rules as a notifier does that starts, or that sees them change, and tells every mistake with its file and
+line. With --templates it reads the texts, too, and a rule that tells by email, sms or webpush has to have one. It needs no
+server.
 
-Exit codes: 0 there is none, 1 there are mistakes, 3 there is no such file.`,
+Exit codes: 0 there is no mistake, 1 there are some, 3 there is no such file.`,
 		Example: `  expediter rules check rules.yaml
   expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
 		Args: usageArgs(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error { return f.check(args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return f.run(args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.channels, "channels", channelNames, "channels that the notifier has, with commas")
-	flags.StringVar(&f.templates, "templates", "", "folder of the texts to check, too")
+	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, sms and webpush")
 	return cmd
 }
 
-func (f *rulesFlags) check(path string) error {
-	loaded, err := rules.Load(path, f.channels)
+func (f *rulesFlags) run(path string) error {
 	var missing []error
-	n := 0
-	if broken, ok := errors.AsType[*rules.Error](err); ok {
-		n += len(broken.Mistakes)
-		for _, m := range broken.Mistakes {
-			where, line := path, m.Line
-			if line > 0 {
-				where = fmt.Sprintf("%s:%d", path, line)
-			}
-			m.Line = 0
-			f.notef("%s: %s\n", where, table.Printable(m.String()))
+	for _, name := range []string{path, f.templates} {
+		if _, err := os.Stat(name); name != "" && err != nil {
+			missing = append(missing, err)
 		}
-	} else if err != nil {
-		missing = append(missing, err)
-	}
-	if f.templates != "" {
-		found, err := f.texts()
-		n += found
-		missing = append(missing, err)
-	}
-	if n > 0 {
-		missing = append(missing, fmt.Errorf("%s: %w", counted(n, "mistake"), errMistakes))
 	}
 	if err := errors.Join(missing...); err != nil {
 		return err
 	}
-	f.notef("No mistakes. Version %s of the rules; channels:", loaded.Version())
-	for _, name := range loaded.Channels() {
-		f.notef(" %s", table.Printable(name))
+	ways, others := f.ways()
+	err := notifier.CheckRules(path, ways, others...)
+	n := f.tell(path, err)
+	switch {
+	case err == nil:
+		f.notef("No mistakes.\n")
+		return nil
+	case n == 0:
+		return err
 	}
-	f.notef("\n")
-	return nil
+	return fmt.Errorf("%s: %w", counted(n, "mistake"), errMistakes)
 }
 
-// texts tells the mistakes in the templates, and counts them.
-func (f *rulesFlags) texts() (int, error) {
-	if _, err := os.Stat(f.templates); err != nil {
-		return 0, err //nolint:wrapcheck // it names the folder
-	}
-	_, err := template.Load(f.templates, template.Config{})
-	broken, ok := errors.AsType[*template.Error](err)
-	if !ok {
-		return 0, err
-	}
-	for _, m := range broken.Mistakes {
-		where := filepath.Join(f.templates, m.File)
-		if m.Line > 0 {
-			where = fmt.Sprintf("%s:%d", where, m.Line)
+// ways are the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
+// them. The others have no such setting.
+func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
+	const something = "-" // what sets a channel up is not looked at
+	ways.Templates = f.templates
+	for _, name := range f.channels {
+		switch {
+		case name == "inapp":
+		case f.templates != "" && name == "email":
+			ways.EmailServer = something
+		case f.templates != "" && name == "sms":
+			ways.SMSURL = something
+		case f.templates != "" && name == "webpush":
+			ways.WebPushKey = something
+		case !slices.Contains(others, name):
+			others = append(others, name)
 		}
-		f.notef("%s: %s\n", table.Printable(where), table.Printable(m.Text))
 	}
-	return len(broken.Mistakes), nil
+	return ways, others
+}
+
+// tell tells the mistakes, and counts them.
+func (f *rulesFlags) tell(path string, err error) (n int) {
+	at := func(file string, line int, text string) {
+		n++
+		if line > 0 {
+			file = fmt.Sprintf("%s:%d", file, line)
+		}
+		f.notef("%s: %s\n", table.Printable(file), table.Printable(text))
+	}
+	if broken, ok := errors.AsType[*rules.Error](err); ok {
+		for _, m := range broken.Mistakes {
+			line := m.Line
+			m.Line = 0
+			at(path, line, m.String())
+		}
+	}
+	if broken, ok := errors.AsType[*template.Error](err); ok {
+		for _, m := range broken.Mistakes {
+			at(filepath.Join(f.templates, m.File), m.Line, m.Text)
+		}
+	}
+	return n
 }
