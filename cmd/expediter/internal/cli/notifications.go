@@ -143,8 +143,11 @@ func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (e
 	}
 	out, n := f.table(), 0
 	for row, err := range client.Rows(ctx, q) {
+		if err != nil && n > 0 && !f.json {
+			err = errors.Join(out.Close(), err) // what was found so far
+		}
 		if err != nil {
-			return errors.Join(out.Close(), err)
+			return err
 		}
 		n++
 		if f.limit > 0 && n > f.limit {
