@@ -3,6 +3,7 @@ package natsotel
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
@@ -21,6 +22,8 @@ type jobMetrics struct {
 	running             metric.Int64UpDownCounter
 	stuck               metric.Int64Counter
 	waiting             metric.Int64UpDownCounter
+
+	made *sync.Map // of labels, by kind
 }
 
 func newJobMetrics(m *maker) jobMetrics {
@@ -33,15 +36,35 @@ func newJobMetrics(m *maker) jobMetrics {
 		running:  m.upDown("worker.jobs.running", "{job}", "Handlers that run."),
 		stuck:    m.counter("worker.jobs.stuck", "{job}", "Handlers that ignored their ended context."),
 		waiting:  m.upDown("worker.jobs.waiting", "{job}", "Jobs that wait in a worker for a limit."),
+		made:     &sync.Map{},
 	}
 }
 
-// kindOf are the labels of a job.
-func kindOf(info worker.Info) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		attribute.String("stream", info.Stream), attribute.String("consumer", info.Consumer),
-		attribute.String("pattern", info.Pattern),
+// kind is what the metrics of a job are told apart by. There are few of them: as many as handlers, times the outcomes.
+type kind struct {
+	stream, consumer, pattern string
+	outcome                   worker.Outcome // "" where it is none
+}
+
+// kindOf is the kind of a job.
+func kindOf(info worker.Info) kind {
+	return kind{stream: info.Stream, consumer: info.Consumer, pattern: info.Pattern}
+}
+
+// labels are those of a kind. They are made once: to sort and to hash them costs more than to count.
+func (m *jobMetrics) labels(k kind) metric.MeasurementOption {
+	if made, ok := m.made.Load(k); ok {
+		return made.(metric.MeasurementOption) //nolint:forcetypeassert // what is stored below
 	}
+	all := []attribute.KeyValue{
+		attribute.String("stream", k.stream), attribute.String("consumer", k.consumer), attribute.String("pattern", k.pattern),
+	}
+	if k.outcome != "" {
+		all = append(all, attribute.String("outcome", string(k.outcome)))
+	}
+	labels := metric.WithAttributeSet(attribute.NewSet(all...))
+	m.made.Store(k, labels)
+	return labels
 }
 
 // Hooks are for Config.Hooks of a worker: they count, and then call those of next that are set.
@@ -66,7 +89,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 		},
 		Started: next.Started,
 		Stuck: func(h worker.StuckHandler) {
-			t.jobs.stuck.Add(ctx, 1, metric.WithAttributes(kindOf(h.Info)...))
+			t.jobs.stuck.Add(ctx, 1, t.jobs.labels(kindOf(h.Info)))
 			if next.Stuck != nil {
 				next.Stuck(h)
 			}
@@ -76,7 +99,7 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 			if waits {
 				change = 1
 			}
-			t.jobs.waiting.Add(ctx, change, metric.WithAttributes(kindOf(info)...))
+			t.jobs.waiting.Add(ctx, change, t.jobs.labels(kindOf(info)))
 			if next.Waiting != nil {
 				next.Waiting(info, waits)
 			}
@@ -85,15 +108,17 @@ func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 }
 
 func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
-	kind := kindOf(s.Info)
-	ended := metric.WithAttributes(append(kind, attribute.String("outcome", string(s.Outcome)))...)
+	of := kindOf(s.Info)
+	all := t.jobs.labels(of)
+	of.outcome = s.Outcome
+	ended := t.jobs.labels(of)
 	t.jobs.attempts.Add(ctx, 1, ended)
 	if s.Ran == 0 {
 		return // it never began
 	}
 	t.jobs.duration.Record(ctx, s.Ran.Seconds(), ended)
 	if s.Deliveries == 1 {
-		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), metric.WithAttributes(kind...))
+		t.jobs.wait.Record(ctx, max(s.Waited, 0).Seconds(), all)
 	}
 	if s.Outcome == worker.OutcomeCompleted || s.Outcome == worker.OutcomeDead {
 		t.jobs.age.Record(ctx, max(s.Waited+s.Ran, 0).Seconds(), ended)
@@ -102,9 +127,9 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 
 // Middleware is for Config.Middleware of a worker: it makes each attempt a span, and counts it as running meanwhile.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
-	kind := metric.WithAttributes(kindOf(info)...)
-	t.jobs.running.Add(ctx, 1, kind)
-	defer t.jobs.running.Add(ctx, -1, kind)
+	all := t.jobs.labels(kindOf(info))
+	t.jobs.running.Add(ctx, 1, all)
+	defer t.jobs.running.Add(ctx, -1, all)
 
 	ctx, options := t.about(ctx, info, header)
 	ctx, span := t.tracer.Start(ctx, "process "+info.Pattern, options...)

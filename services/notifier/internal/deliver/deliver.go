@@ -227,6 +227,9 @@ func (s *Sender) later(ctx context.Context, r *row, err error) error {
 }
 
 func (s *Sender) log(ctx context.Context, level slog.Level, r *row, text string, attrs ...any) {
+	if !s.cfg.Logger.Enabled(ctx, level) {
+		return // before anything is put together
+	}
 	s.cfg.Logger.Log(ctx, level, "notifier: "+text, append([]any{ //nolint:sloglint // begins with the service's name
 		"event_id", r.EventID, "channel", r.Channel, "recipient_type", r.RecipientType, "user_id", r.UserID,
 	}, attrs...)...)

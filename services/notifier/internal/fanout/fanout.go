@@ -90,6 +90,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	if err != nil {
 		return stored, err
 	}
+	var encoder row.Encoder
 	flight := make([]sent, 0, window)
 	settle := func(n int) error {
 		for _, s := range flight[:n] {
@@ -109,7 +110,7 @@ func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 				return stored, err
 			}
 		}
-		s, err := e.send(n, header)
+		s, err := e.send(n, &encoder, header)
 		if err != nil {
 			return stored, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
 		}
@@ -135,8 +136,8 @@ type sent struct {
 	subject string
 }
 
-func (e *Expander) send(n contracts.Notification, header nats.Header) (sent, error) {
-	first, err := row.Message(n, header)
+func (e *Expander) send(n contracts.Notification, encoder *row.Encoder, header nats.Header) (sent, error) {
+	first, err := encoder.Message(n, header)
 	if err != nil {
 		return sent{}, err
 	}

@@ -26,8 +26,8 @@ func Header(created time.Time) (nats.Header, error) {
 	return header, nil
 }
 
-// Message returns the message of a row. Its id is the row's key.
-func Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
+// Message returns the message of a row of the encoder's plan. Its id is the row's key.
+func (e *Encoder) Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
 	id, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func Message(n contracts.Notification, common nats.Header) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := contracts.Encode(n)
+	data, err := e.encode(n)
 	if err != nil {
 		return nil, err
 	}
