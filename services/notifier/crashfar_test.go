@@ -65,8 +65,9 @@ type far struct {
 	http    *httptest.Server
 	mail    string
 	pushKey string
-	public  string // of pushKey
-	secret  string // of webhooks
+	public  string                      // of pushKey
+	read    func(to string, raw []byte) // takes the place of all checks of mail; nil is none
+	secret  string                      // of webhooks
 	seed    uint64
 
 	mu      sync.Mutex
@@ -291,6 +292,10 @@ func (s *session) Data(r io.Reader) error {
 	raw, err := io.ReadAll(r)
 	if err != nil { // its caller died in the middle of it
 		return err
+	}
+	if s.read != nil {
+		s.read(s.to, raw)
+		return nil
 	}
 	msg, err := mail.ReadMessage(strings.NewReader(string(raw)))
 	if err != nil {

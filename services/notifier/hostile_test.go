@@ -1,0 +1,130 @@
+package notifier
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
+	"mime/quotedprintable"
+	"net/mail"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel/email"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// What strangers write into payloads and addresses comes out of a mail server as text: no header, no recipient, no markup and no
+// link is made of it.
+func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, natstest.Server(t))
+	directory := p.directory(
+		contracts.Recipient{RecipientType: "ADMIN", UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"}},
+		contracts.Recipient{RecipientType: "ADMIN", UserID: "two", Addresses: map[string]string{"email": "two@example.org, mallory@example.org"}},
+	)
+	eve := contracts.Recipient{RecipientType: "ADMIN", UserID: "eve", Addresses: map[string]string{"email": "eve@example.org>\r\nRCPT TO:<mallory@example.org"}}
+	if err := directory.Put(t.Context(), eve); err == nil || !strings.Contains(err.Error(), "/addresses/email") {
+		t.Errorf("an address with line breaks: %v", err)
+	}
+	type letter struct {
+		to  string
+		raw []byte
+	}
+	letters := make(chan letter, 10)
+	far := newFar(t, 0)
+	far.read = func(to string, raw []byte) { letters <- letter{to, raw} }
+	n := p.start(&pigeon{}, func(c *Config) {
+		c.Rules = writeRules(t, "{version: 1, events: {X: {ADMIN: {scope: all, channels: [email]}}}}")
+		c.Ways = Ways{
+			EmailFrom: "Expediter <notify@example.com>", EmailSecurity: email.Plain, EmailServer: far.mail,
+			Templates: writeTexts(t, "X", "Table for {{.Payload.name}}", "{{.Payload.name}} {{.Payload.url}} {{link .Payload.url}}",
+				`<p title="{{.Payload.name}}">{{.Payload.name}}</p><a href="{{.Payload.url}}">more</a>{{link .Payload.url}}`),
+		}
+	})
+	payload, err := json.Marshal(map[string]string{
+		"name": "Bob\r\nBcc: mallory@example.org\r\n\r\n.\r\nMAIL FROM:<x@example.org>\" onload=\"alert(1)<script>alert(2)</script>\u2028X-Evil: 1",
+		"url":  "javascript:alert(3)//https://evil.example/x",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.publish(event("evil", "X", func(e *contracts.Event) { e.Payload = payload }))
+	for key, d := range p.settled(2) {
+		want := ledger.Bounced
+		if strings.HasSuffix(key, ".ada") {
+			want = ledger.Sent
+		}
+		if d.State != want {
+			t.Errorf("%s is %+v, want %s", key, d, want)
+		}
+	}
+	if err := n.Stop(); err != nil {
+		t.Error(err)
+	}
+	if len(letters) != 1 {
+		t.Fatalf("%d letters, want 1", len(letters))
+	}
+	got := <-letters
+	if got.to != "ada@example.org" {
+		t.Errorf("it went to %q", got.to)
+	}
+	msg, err := mail.ReadMessage(bytes.NewReader(got.raw))
+	if err != nil {
+		t.Fatalf("%q: %v", got.raw, err)
+	}
+	want := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Message-Id", "Mime-Version", "Subject", "To"}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(msg.Header))); diff != "" {
+		t.Errorf("-headers that a mail has +headers that there are\n%s", diff)
+	}
+	for kind, part := range parts(t, msg) {
+		for _, bad := range []string{"<script", `" onload=`, `href="javascript`, "https://evil.example", `href="https://evil`} {
+			if strings.Contains(part, bad) && (kind == "text/html" || strings.HasPrefix(bad, "https")) {
+				t.Errorf("%s has %s: %s", kind, bad, part)
+			}
+		}
+		if !strings.Contains(part, "Bob") || !strings.Contains(part, "alert(2)") {
+			t.Errorf("%s does not say what it was to say: %s", kind, part)
+		}
+	}
+}
+
+// parts are those of a mail, by their type.
+func parts(t *testing.T, msg *mail.Message) map[string]string {
+	t.Helper()
+	_, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	reader := multipart.NewReader(msg.Body, params["boundary"])
+	for {
+		part, err := reader.NextRawPart()
+		if err == io.EOF { //nolint:errorlint // as it is documented
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(quotedprintable.NewReader(part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[kind] = string(body)
+	}
+	if len(found) != 2 {
+		t.Fatalf("the mail has the parts %v, want text and HTML", found)
+	}
+	return found
+}
