@@ -150,7 +150,7 @@ func (c *cell) play() {
 func (c *cell) prepare() {
 	c.Helper()
 	_, c.js = natstest.ConnectURL(c.T, c.on.url)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30, Replicas: c.on.replicas})
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.replicas}) // 120,000 rows have to fit
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
 		return err

@@ -27,6 +27,14 @@ type view struct {
 	moved time.Time // when it was last found changed
 }
 
+// ask asks until there is an answer: servers are killed.
+func (c *cell) ask(question func(ctx context.Context) error) {
+	c.Helper()
+	if err := natstest.UntilAnswered(c.T, question); err != nil {
+		c.Fatal(err)
+	}
+}
+
 // look reads what was written since, and reports whether all rows of all events have come to where they stay.
 func (c *cell) look() bool {
 	c.Helper()
@@ -37,12 +45,10 @@ func (c *cell) look() bool {
 	for {
 		var entries []ledger.Entry
 		var next uint64
-		if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
+		c.ask(func(ctx context.Context) (err error) {
 			entries, next, err = c.book.Scan(ctx, "*.*.*.*", c.view.next, some)
 			return err
-		}); err != nil {
-			c.Fatal(err)
-		}
+		})
 		for _, entry := range entries {
 			c.view.rows[entry.Key] = entry.Delivery
 			c.view.next = entry.Revision + 1
@@ -273,14 +279,14 @@ func (c *cell) away(begun time.Time) bool {
 // judgeStream compares the rows that are stored, and what is kept of events, with what was published.
 func (c *cell) judgeStream() {
 	c.Helper()
-	stream, err := c.js.Stream(c.Context(), contracts.StreamNotifications)
-	if err != nil {
-		c.Fatal(err)
-	}
-	info, err := stream.Info(c.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
-	if err != nil {
-		c.Fatal(err)
-	}
+	var info *jetstream.StreamInfo
+	c.ask(func(ctx context.Context) error {
+		stream, err := c.js.Stream(ctx, contracts.StreamNotifications)
+		if err == nil {
+			info, err = stream.Info(ctx, jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
+		}
+		return err
+	})
 	if len(info.State.Subjects) != len(c.wants) {
 		c.Errorf("%d rows are in the stream, want %d", len(info.State.Subjects), len(c.wants))
 	}
@@ -291,9 +297,13 @@ func (c *cell) judgeStream() {
 	}
 	for n := range c.published {
 		e := c.event(n)
-		kept, err := c.reader.Event(c.Context(), e.EventID)
-		if err != nil || kept.State != plan.StateExpanded || kept.Recipients != len(kinds)*c.users || kept.Rows != len(c.rowsOf(e)) {
-			c.Errorf("%s is %+v: %v", e.EventID, kept, err)
+		var kept *plan.Event
+		c.ask(func(ctx context.Context) (err error) {
+			kept, err = c.reader.Event(ctx, e.EventID)
+			return err
+		})
+		if kept.State != plan.StateExpanded || kept.Recipients != len(kinds)*c.users || kept.Rows != len(c.rowsOf(e)) {
+			c.Errorf("%s is %+v", e.EventID, kept)
 		}
 	}
 }
@@ -301,18 +311,17 @@ func (c *cell) judgeStream() {
 // judgeInbox counts what customers find in the application.
 func (c *cell) judgeInbox() {
 	c.Helper()
-	store, err := record.Open(c.Context(), c.js, "KV_"+contracts.BucketInbox)
-	if err != nil {
-		c.Fatal(err)
-	}
 	items := 0
-	for from := uint64(1); from > 0; {
-		found, next, err := store.Scan(c.Context(), "$KV."+contracts.BucketInbox+"."+string(contracts.RecipientCustomer)+".*.*", from, 1000)
-		if err != nil {
-			c.Fatal(err)
+	c.ask(func(ctx context.Context) error {
+		items = 0
+		store, err := record.Open(ctx, c.js, "KV_"+contracts.BucketInbox)
+		for from := uint64(1); from > 0 && err == nil; {
+			var found []record.Message
+			found, from, err = store.Scan(ctx, "$KV."+contracts.BucketInbox+"."+string(contracts.RecipientCustomer)+".*.*", from, 1000)
+			items += len(found)
 		}
-		items, from = items+len(found), next
-	}
+		return err
+	})
 	if want := c.users * c.published; items != want {
 		c.Errorf("customers have %d items in their inboxes, want %d", items, want)
 	}

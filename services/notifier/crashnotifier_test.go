@@ -100,7 +100,7 @@ func (d duty) config() (cfg Config, done func(), err error) {
 		return cfg, nil, err
 	}
 	cfg = Config{
-		AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 2 << 30, Rules: d.Rules, pageBytes: d.Pages,
+		AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 16 << 30, Rules: d.Rules, pageBytes: d.Pages,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	for _, c := range []channel.Channel{mail, hooks, push} {
