@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -225,7 +226,7 @@ func (o *ours) ledger(ctx context.Context) (sent, again int, err error) {
 			again += max(0, len(d.Attempts)-1)
 			left--
 		}
-		if err := batch.Error(); err != nil {
+		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrNoResponders) { // of a consumer that is a moment old
 			return 0, 0, fmt.Errorf("the ledger: %w", err)
 		}
 	}

@@ -40,22 +40,7 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	}
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	p := newPlace(t, srv)
-	process, err := child.Start(largeRole, srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, err := process.Line(t.Context())
-	if err := errors.Join(err, process.Stop()); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("R1, default sync: %s", said)
-	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(said)
-	if found == nil {
-		t.Fatal("no measurement")
-	}
-	if heap, err := strconv.Atoi(found[1]); err != nil || heap > maxHeap {
-		t.Errorf("the heap had %d bytes, at most %d: %v", heap, maxHeap, err)
-	}
+	inItsOwnProcess(t, largeRole, srv.URL(), maxHeap)
 	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +62,27 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	}
 	if kept, err := reader.Event(t.Context(), "large"); err != nil || kept.State != plan.StateExpanded {
 		t.Errorf("%+v: %v", kept, err)
+	}
+}
+
+// inItsOwnProcess runs a process, which says how large its heap became: no larger than most bytes.
+func inItsOwnProcess(t *testing.T, role, argument string, most int) {
+	t.Helper()
+	process, err := child.Start(role, argument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := process.Line(t.Context())
+	if err := errors.Join(err, process.Stop()); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("R1, default sync: %s", said)
+	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(said)
+	if found == nil {
+		t.Fatal("no measurement")
+	}
+	if heap, err := strconv.Atoi(found[1]); err != nil || heap > most {
+		t.Errorf("the heap had %d bytes, at most %d: %v", heap, most, err)
 	}
 }
 

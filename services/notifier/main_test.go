@@ -13,6 +13,7 @@ import (
 func TestMain(m *testing.M) {
 	child.Main(notifierRole, notify)
 	child.Main(largeRole, large)
+	child.Main(sourceRole, source)
 	child.Main(serverRole, serve)
 	natsrun.NodeMain()
 	goleak.VerifyTestMain(m)

@@ -15,6 +15,7 @@ import (
 
 // Directory is the bucket of recipients: one key for each, and one for each aggregate whose events concern them.
 type Directory struct {
+	js    jetstream.JetStream
 	kv    jetstream.KeyValue
 	store *record.Store // the stream under it
 }
@@ -38,7 +39,7 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream) (*Directory, err
 	if err != nil {
 		return nil, fmt.Errorf("recipients: %w", err)
 	}
-	return &Directory{kv: kv, store: store}, nil
+	return &Directory{js: js, kv: kv, store: store}, nil
 }
 
 // Get returns what the directory knows of a recipient; found is false when that is nothing. One round trip.

@@ -138,6 +138,37 @@ func TestDirectoryDoesNotEndEarly(t *testing.T) {
 	}
 }
 
+// A list is a consumer, of which a bucket may have a limited number: none is left behind, whether it was read to its end
+// or not.
+func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	d, js := open(t)
+	for i := range 3 {
+		put(t, d, contracts.RecipientCustomer, fmt.Sprint("u", i))
+	}
+	q := recipient.Query{Event: contracts.Event{EventID: "e", EventType: "X", AggregateType: "Y"}, Scope: rules.ScopeAll, Type: contracts.RecipientCustomer}
+	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 3 {
+		t.Fatal(users, err)
+	}
+	for _, err := range d.Resolve(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	q.Type = contracts.RecipientAdmin
+	if users, err := ids(d.Resolve(t.Context(), q)); err != nil || len(users) != 0 {
+		t.Fatal(users, err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDirectory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := stream.CachedInfo().State.Consumers; left != 0 {
+		t.Errorf("%d consumers are left", left)
+	}
+}
+
 func TestDirectoryGet(t *testing.T) {
 	t.Parallel()
 	d, js := open(t)

@@ -7,21 +7,40 @@ import (
 	"hash/maphash"
 	"iter"
 	"strings"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
+// prefix is what the subjects of the directory begin with, before the key.
+const prefix = "$KV." + contracts.BucketDirectory + "."
+
+const (
+	// ahead is how many keys of a list are on their way at a time.
+	ahead = 500
+
+	// listIdle is after how long the server forgets a list that nobody reads any more.
+	listIdle = 30 * time.Second
+
+	// listResets is how often a list that breaks off goes on where it was.
+	listResets = 3
+
+	// listEnd bounds the wait for the server to forget a list that has ended.
+	listEnd = 2 * time.Second
+)
+
 // list yields a recipient for each key.
 //
-// A watcher alone does not find all: it says that it has seen everything when no message is pending, and a record that is
+// A consumer alone does not find all: it says that it has seen everything when no message is pending, and a record that is
 // written while it reads is neither pending at its old place nor yet at its new one for a moment. What the bucket has keys of
-// is known at one point in time, so those that the watcher did not show are looked for afterwards.
+// is known at one point in time, so those that the consumer did not show are looked for afterwards.
 func (d *Directory) list(ctx context.Context, keys string, kind contracts.RecipientType) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
 		l := listing{Directory: d, keys: keys, kind: kind, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, yield: yield}
-		more, err := l.watched(ctx)
+		more, err := l.shown(ctx)
 		if more && err == nil {
 			more, err = l.missed(ctx)
 		}
@@ -32,7 +51,7 @@ func (d *Directory) list(ctx context.Context, keys string, kind contracts.Recipi
 }
 
 // listing is a list that is being read. It holds eight bytes of each key that it has seen. That of two keys of a million which
-// are the same in them the watcher shows only one has no chance worth a name.
+// are the same in them the consumer shows only one has no chance worth a name.
 type listing struct {
 	*Directory
 
@@ -43,42 +62,65 @@ type listing struct {
 	yield func(contracts.Recipient, error) bool
 }
 
-// watched yields those whom the watcher shows. more is false when nobody wants more. The end is marked: a list that stops
-// without the mark is not all.
-func (l *listing) watched(ctx context.Context) (more bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watcher, err := l.kv.WatchFiltered(ctx, []string{l.keys}, jetstream.MetaOnly())
-	if err != nil {
-		return true, temporary(fmt.Errorf("list %s of the directory: %w", l.keys, err))
+// shown yields those whom a consumer shows. more is false when nobody wants more. Whoever takes them is given no more than they
+// ask for: a watch would hold all that the server can send meanwhile. Two round trips, and one for some hundred keys.
+func (l *listing) shown(ctx context.Context) (more bool, err error) {
+	broken := func(errs ...error) error {
+		return temporary(fmt.Errorf("list %s of the directory: %w", l.keys, errors.Join(errs...)))
 	}
-	defer watcher.Stop() //nolint:errcheck // it ends with ctx in any case
+	consumer, err := l.js.OrderedConsumer(ctx, "KV_"+contracts.BucketDirectory, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{prefix + l.keys}, HeadersOnly: true,
+		InactiveThreshold: listIdle, MaxResetAttempts: listResets,
+	})
+	if err != nil {
+		return true, broken(err)
+	}
+	defer l.forget(ctx, consumer)
+	if consumer.CachedInfo().NumPending == 0 {
+		return true, nil
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(ahead))
+	if err != nil {
+		return true, broken(err)
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)() // Next looks at ctx only while it waits for a message
 	for {
-		var entry jetstream.KeyValueEntry
-		open := false
-		select {
-		case entry, open = <-watcher.Updates():
-		case <-ctx.Done():
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return true, broken(ErrIncomplete, err)
 		}
-		switch {
-		case !open:
-			return true, temporary(fmt.Errorf("list %s of the directory: %w", l.keys, errors.Join(ErrIncomplete, ctx.Err())))
-		case entry == nil:
+		meta, err := msg.Metadata()
+		if err != nil {
+			return true, broken(ErrIncomplete, err)
+		}
+		key := strings.TrimPrefix(msg.Subject(), prefix)
+		l.seen[maphash.String(l.seed, key)] = struct{}{}
+		if !removed(msg.Headers()) {
+			if more, err := l.one(key); !more || err != nil {
+				return more, err
+			}
+		}
+		if meta.NumPending == 0 {
 			return true, nil
-		}
-		l.seen[maphash.String(l.seed, entry.Key())] = struct{}{}
-		if entry.Operation() != jetstream.KeyValuePut {
-			continue
-		}
-		if more, err := l.one(entry.Key()); !more || err != nil {
-			return more, err
 		}
 	}
 }
 
-// missed yields those whom the watcher did not show. One round trip for each 100,000 keys, and one for each of them.
+// forget has the server forget a consumer. When it cannot be told, it does so by itself a little later.
+func (l *listing) forget(ctx context.Context, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listEnd)
+	defer cancel()
+	_ = l.js.DeleteConsumer(ctx, "KV_"+contracts.BucketDirectory, consumer.CachedInfo().Name) //nolint:errcheck // see above
+}
+
+// removed reports whether a message says that its key is no more.
+func removed(header nats.Header) bool {
+	return header.Get("KV-Operation") != "" || header.Get(jetstream.MarkerReasonHeader) != ""
+}
+
+// missed yields those whom the consumer did not show. One round trip for each 100,000 keys, and one for each of them.
 func (l *listing) missed(ctx context.Context) (more bool, err error) {
-	prefix := "$KV." + contracts.BucketDirectory + "."
 	for offset := 0; ; {
 		subjects, next, err := l.store.Subjects(ctx, prefix+l.keys, offset)
 		if err != nil {
