@@ -111,6 +111,12 @@ type Notification struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipient is what the plan knows of the user beside the directory; optional.
 	Recipient *Recipient `json:"recipient,omitempty"`
+	// Digest says that the row is told together with others; optional.
+	Digest *Digest `json:"digest,omitempty"`
+	// Collected says that the row is itself a digest: it tells rows that are found under its event_id.
+	Collected bool `json:"collected,omitempty"`
+	// Throttle bounds how often the user is told; optional.
+	Throttle *Throttle `json:"throttle,omitempty"`
 }
 
 // Validate checks all fields.
@@ -133,6 +139,12 @@ func (n Notification) Validate() error {
 	c.opaque("/payload", n.Payload)
 	if n.Recipient != nil {
 		c.nest("/recipient", n.Recipient.Validate())
+	}
+	if n.Digest != nil {
+		c.nest("/digest", n.Digest.Validate())
+	}
+	if n.Throttle != nil {
+		c.nest("/throttle", n.Throttle.Validate())
 	}
 	return c.err("Notification")
 }

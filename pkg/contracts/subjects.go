@@ -139,6 +139,20 @@ func CancelledUserKey(eventID string, recipient RecipientType, userID string) (s
 	return join("/cancelled", id("event_id", eventID), name("one", "one"), name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
+// DigestKey is the key, in bucket deliveries, of what a digest of one user on one channel tells. digestID is the event id of
+// the digest's row.
+func DigestKey(digestID, channel string, recipient RecipientType, userID string) (string, error) {
+	return join("digest", id("digest", digestID), name("channel", channel),
+		name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
+// ThrottleKey is the key, in bucket deliveries, of how often one user was told lately, on one channel, about one group of
+// notifications: a category, as a rule.
+func ThrottleKey(group, channel string, recipient RecipientType, userID string) (string, error) {
+	return join("throttle", id("group", group), name("channel", channel),
+		name("recipient_type", string(recipient)), id("user_id", userID))
+}
+
 // InboxKey is the key, in bucket inbox, of one in-app notification of one user.
 func InboxKey(recipient RecipientType, userID, eventID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID), id("event_id", eventID))

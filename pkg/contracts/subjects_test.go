@@ -32,6 +32,8 @@ var builders = map[string]struct {
 	"DeliveryKey":       {func(id string) (string, error) { return contracts.DeliveryKey(id, "email", "CUSTOMER", id) }, "", 4},
 	"InboxKey":          {func(id string) (string, error) { return contracts.InboxKey("CUSTOMER", id, id) }, "CUSTOMER.", 3},
 	"NotifyPageSubject": {func(id string) (string, error) { return contracts.NotifyPageSubject(id, "attempt", 7) }, "notify.plan.", 5},
+	"DigestKey":         {func(id string) (string, error) { return contracts.DigestKey(id, "email", "CUSTOMER", id) }, "digest.", 5},
+	"ThrottleKey":       {func(id string) (string, error) { return contracts.ThrottleKey(id, "email", "CUSTOMER", id) }, "throttle.", 5},
 	"EventRecordKey":    {contracts.EventRecordKey, "", 1},
 	"DirectoryMemberKey": {
 		func(id string) (string, error) { return contracts.DirectoryMemberKey("RESTAURANT", id, "CUSTOMER", id) }, "member.RESTAURANT.", 5,

@@ -21,6 +21,7 @@ const maxMistakes = 100
 type parser struct {
 	channels []string
 	checks   []Check
+	digests  map[string]string // the template of the digests of each kind and category
 	mistakes []Mistake
 }
 
@@ -103,6 +104,7 @@ func (p *parser) event(eventType string, n *yaml.Node, path string) map[contract
 					p.addf(key, path, "%s", problem)
 				}
 			}
+			p.agree(value, path, key.Value, routes[kind])
 		}
 	})
 	return routes
@@ -113,6 +115,7 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"category": func(n *yaml.Node, path string) { route.Category = p.name(n, path) },
 		"channels": func(n *yaml.Node, path string) { route.Channels = p.list(n, path) },
+		"digest":   func(n *yaml.Node, path string) { route.Digest = p.digest(n, path) },
 		"priority": func(n *yaml.Node, path string) {
 			route.Priority = oneOf(p, n, path,
 				contracts.UrgencyLow, contracts.UrgencyNormal, contracts.UrgencyHigh, contracts.UrgencyCritical)
@@ -120,12 +123,10 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 		"scope": func(n *yaml.Node, path string) {
 			route.Scope = oneOf(p, n, path, ScopeUser, ScopeAggregate, ScopeAll)
 		},
-		"template": func(n *yaml.Node, path string) {
-			if route.Template = p.text(n, path); len(route.Template) > contracts.MaxText {
-				p.addf(n, path, "has %d bytes, at most %d", len(route.Template), contracts.MaxText)
-			}
-		},
+		"template": func(n *yaml.Node, path string) { route.Template = p.short(n, path) },
+		"throttle": func(n *yaml.Node, path string) { route.Throttle = p.throttle(n, path) },
 	})
+	p.finish(n, path, &route)
 	if n.Kind == yaml.MappingNode && !seen["channels"] {
 		p.addf(n, path+".channels", "is missing: want a list of %s", strings.Join(p.channels, ", "))
 	}

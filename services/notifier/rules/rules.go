@@ -39,6 +39,9 @@ type Route struct {
 	// Category groups what users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
+	// Digest says that rows are told together, on some of the channels. nil is never.
+	Digest *Digest `json:"digest,omitempty"`
+
 	// Priority is how urgent it is.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
@@ -47,6 +50,9 @@ type Route struct {
 
 	// Template names the text. "" is the one of the type of event.
 	Template string `json:"template,omitempty"`
+
+	// Throttle bounds how often each user is told, on each channel. nil is no bound.
+	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
 // Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.

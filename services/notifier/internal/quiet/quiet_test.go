@@ -39,7 +39,10 @@ func TestUntil(t *testing.T) {
 		"between the two ends":         {&contracts.QuietHours{From: "22:00", To: "01:30"}, "Asia/Jerusalem", "2026-10-24T22:50:00Z", "2026-10-24T23:30:00Z"},
 		"after both ends":              {&contracts.QuietHours{From: "22:00", To: "01:30"}, "Asia/Jerusalem", "2026-10-24T23:30:00Z", none},
 		"a beginning that comes twice": {&contracts.QuietHours{From: "01:30", To: "06:00"}, "Asia/Jerusalem", "2026-10-24T22:30:00Z", "2026-10-25T04:00:00Z"},
-		"a beginning that is jumped":   {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-27T00:15:00Z", none},
+		"before one that is jumped":    {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-26T23:59:59Z", none},
+		"a beginning that is jumped":   {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-27T00:15:00Z", "2026-03-27T03:00:00Z"},
+		"hours that are jumped over":   {&contracts.QuietHours{From: "02:10", To: "02:50"}, "Asia/Jerusalem", "2026-03-27T00:20:00Z", "2026-03-27T00:50:00Z"},
+		"the night of a skipped day":   {night, "Pacific/Apia", "2011-12-30T11:00:00Z", "2011-12-30T17:00:00Z"}, // 31st, 01:00
 		"after one that was jumped":    {&contracts.QuietHours{From: "02:30", To: "06:00"}, "Asia/Jerusalem", "2026-03-27T00:30:00Z", "2026-03-27T03:00:00Z"},
 		"half an hour, on Lord Howe":   {night, "Australia/Lord_Howe", "2026-04-04T12:00:00Z", "2026-04-04T20:30:00Z"},
 		"an end at midnight":           {&contracts.QuietHours{From: "20:00", To: "00:00"}, "", "2026-01-10T23:59:00Z", "2026-01-11T00:00:00Z"},

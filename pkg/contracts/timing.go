@@ -1,0 +1,79 @@
+package contracts
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// EventTypeDigest is the type of event of a row that tells others together.
+const EventTypeDigest = "DIGEST"
+
+const (
+	// MaxDigestTimes is how many digests a day may be told at times of day.
+	MaxDigestTimes = 24
+	// MaxThrottle is how many messages a throttle may let through in its period.
+	MaxThrottle = 100
+	// MaxThrottlePeriod is the longest period of a throttle.
+	MaxThrottlePeriod = 7 * 24 * time.Hour
+)
+
+// Digest says that a row is not told by itself, but together with the others of its window. Windows end at the times of
+// day in At, or every so many minutes since midnight, by the clock on the user's wall.
+type Digest struct {
+	// At are times of day, such as 09:00; there is Every instead when there are none.
+	At []string `json:"at,omitempty" jsonschema:"maxItems=24" wire:"max=24"`
+	// Every is how many minutes a window has: a part of a day. 0 means that there are times of day.
+	Every int `json:"every,omitempty" jsonschema:"minimum=0,maximum=1440"`
+	// Template names the text of the digest. Defaults to that of the category, or else of the row, with .digest behind.
+	Template string `json:"template,omitempty" jsonschema:"maxLength=1024"`
+}
+
+// Validate checks all fields.
+func (d Digest) Validate() error {
+	var c checks
+	if (len(d.At) == 0) == (d.Every == 0) {
+		c.add("/every", "is wanted, or at, but not both")
+	}
+	if d.Every < 0 || d.Every > minutesOfDay || d.Every > 0 && minutesOfDay%d.Every != 0 {
+		c.add("/every", "must be minutes that divide a day")
+	}
+	if len(d.At) > MaxDigestTimes {
+		c.add("/at", fmt.Sprintf("has %d items, at most %d", len(d.At), MaxDigestTimes))
+	}
+	for i, clock := range d.At {
+		c.wallClock("/at", clock)
+		if slices.Contains(d.At[:i], clock) {
+			c.add("/at", "has a time twice")
+		}
+	}
+	c.text("/template", d.Template)
+	return c.err("Digest")
+}
+
+const minutesOfDay = 24 * 60
+
+// Throttle bounds how often a user is told, on a channel, about a category.
+type Throttle struct {
+	// Limit is how many rows are told in any stretch of time as long as the period.
+	Limit int `json:"limit" jsonschema:"minimum=1,maximum=100"`
+	// Per is the period, in seconds.
+	Per int64 `json:"per" jsonschema:"minimum=1,maximum=604800"`
+	// Suppress says that rows over the limit are not told, instead of later.
+	Suppress bool `json:"suppress,omitempty"`
+}
+
+// Period is the period.
+func (t Throttle) Period() time.Duration { return time.Duration(t.Per) * time.Second }
+
+// Validate checks all fields.
+func (t Throttle) Validate() error {
+	var c checks
+	if t.Limit < 1 || t.Limit > MaxThrottle {
+		c.add("/limit", fmt.Sprintf("must be 1 to %d", MaxThrottle))
+	}
+	if t.Per < 1 || t.Per > int64(MaxThrottlePeriod/time.Second) {
+		c.add("/per", fmt.Sprintf("must be 1 to %d seconds", int64(MaxThrottlePeriod/time.Second)))
+	}
+	return c.err("Throttle")
+}

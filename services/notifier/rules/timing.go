@@ -1,0 +1,202 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/wall"
+)
+
+// notInDigests is the channel that digests leave alone unless they name it: an inbox is a list already.
+const notInDigests = "inapp"
+
+// Digest says which channels of a route tell its rows in digests, and when.
+type Digest struct {
+	contracts.Digest
+
+	// Channels are the names of the channels, each once.
+	Channels []string `json:"channels"`
+}
+
+// DigestOn is the digest of a channel, nil when there is none.
+func (r Route) DigestOn(channel string) *contracts.Digest {
+	if r.Digest == nil || !slices.Contains(r.Digest.Channels, channel) {
+		return nil
+	}
+	return &r.Digest.Digest
+}
+
+// digest reads when a route's rows are told together. Its channels are checked when those of the route are known.
+func (p *parser) digest(n *yaml.Node, path string) *Digest {
+	var d Digest
+	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
+		"at":    func(n *yaml.Node, path string) { d.At = p.times(n, path) },
+		"every": func(n *yaml.Node, path string) { d.Every = p.partOfDay(n, path) },
+		"channels": func(n *yaml.Node, path string) {
+			d.Channels = p.list(n, path)
+		},
+		"template": func(n *yaml.Node, path string) { d.Template = p.short(n, path) },
+	})
+	switch {
+	case n.Kind != yaml.MappingNode:
+	case seen["at"] && seen["every"]:
+		p.addf(n, path, "has both at and every: want one of them")
+	case !seen["at"] && !seen["every"]:
+		p.addf(n, path, `is missing its times: want every, such as 30m, or at, such as "09:00"`)
+	}
+	return &d
+}
+
+// finish checks what parts of a route say of each other, and gives the digest its channels.
+func (p *parser) finish(n *yaml.Node, path string, route *Route) {
+	d := route.Digest
+	if route.Priority == contracts.UrgencyCritical {
+		if d != nil {
+			p.addf(member(n, "digest"), path+".digest", "is for what is critical, which is told at once: leave one of them out")
+		}
+		if route.Throttle != nil {
+			p.addf(member(n, "throttle"), path+".throttle", "is for what is critical, which is told at once: leave one of them out")
+		}
+	}
+	if d == nil {
+		return
+	}
+	at, path := member(n, "digest"), path+".digest"
+	for _, name := range d.Channels {
+		if len(route.Channels) > 0 && !slices.Contains(route.Channels, name) {
+			p.addf(at, path+".channels", "has %q, which is no channel of the route: want %s", clip(name), strings.Join(route.Channels, ", "))
+		}
+	}
+	if d.Channels == nil && member(at, "channels") == at {
+		for _, name := range route.Channels {
+			if name != notInDigests {
+				d.Channels = append(d.Channels, name)
+			}
+		}
+		if len(d.Channels) == 0 && len(route.Channels) > 0 {
+			p.addf(at, path+".channels", "is missing: %s is not told in digests unless it is named here", notInDigests)
+		}
+	}
+}
+
+// agree checks that the digests of one category have one text: their rows come together.
+func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
+	if route.Digest == nil || route.Category == "" {
+		return
+	}
+	name := route.Digest.Template
+	if name == "" {
+		name = route.Category + DigestSuffix
+	}
+	if p.digests == nil {
+		p.digests = map[string]string{}
+	}
+	of := kind + "." + route.Category
+	if first, ok := p.digests[of]; ok && first != name {
+		p.addf(member(n, "digest"), path+".digest.template", "is %q, and category %s has %q elsewhere: its rows are told together",
+			clip(name), route.Category, clip(first))
+		return
+	}
+	p.digests[of] = name
+}
+
+// DigestSuffix is what stands behind the category, or else the template, in the name of the template of its digests.
+const DigestSuffix = ".digest"
+
+// throttle reads how often a user is told.
+func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
+	var t contracts.Throttle
+	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
+		"limit": func(n *yaml.Node, path string) {
+			limit, err := strconv.Atoi(n.Value)
+			if t.Limit = limit; n.Kind != yaml.ScalarNode || err != nil || limit < 1 || limit > contracts.MaxThrottle {
+				p.addf(n, path, "is %q: want 1 to %d", clip(n.Value), contracts.MaxThrottle)
+			}
+		},
+		"per": func(n *yaml.Node, path string) {
+			per, err := time.ParseDuration(n.Value)
+			t.Per = int64(per / time.Second)
+			if n.Kind != yaml.ScalarNode || err != nil || per%time.Second != 0 || per < time.Second || per > contracts.MaxThrottlePeriod {
+				p.addf(n, path, "is %q: want whole seconds up to %s, such as 1h", clip(n.Value), hours(contracts.MaxThrottlePeriod))
+			}
+		},
+		"over": func(n *yaml.Node, path string) {
+			t.Suppress = oneOf(p, n, path, "defer", "suppress") == "suppress"
+		},
+	})
+	for _, name := range []string{"limit", "per"} {
+		if n.Kind == yaml.MappingNode && !seen[name] {
+			p.addf(n, path+"."+name, "is missing")
+		}
+	}
+	return &t
+}
+
+// times reads one time of day, or a list of them.
+func (p *parser) times(n *yaml.Node, path string) []string {
+	items := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		items = n.Content
+	}
+	if len(items) == 0 || len(items) > contracts.MaxDigestTimes {
+		p.addf(n, path, "has %d times of day: want 1 to %d", len(items), contracts.MaxDigestTimes)
+		return nil
+	}
+	var times []string
+	for _, item := range items {
+		text := p.text(item, path)
+		_, err := wall.Clock(text)
+		switch {
+		case text == "":
+		case err != nil || len(text) != len("15:04"):
+			p.addf(item, path, `is %q: want a time of day such as "09:00"`, clip(text))
+		case slices.Contains(times, text):
+			p.addf(item, path, "has %q twice", text)
+		default:
+			times = append(times, text)
+		}
+	}
+	return times
+}
+
+const day = 24 * time.Hour
+
+// partOfDay reads a number of minutes that divides a day.
+func (p *parser) partOfDay(n *yaml.Node, path string) int {
+	every, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || every < time.Minute || every%time.Minute != 0 || day%every != 0 {
+		p.addf(n, path, "is %q: want whole minutes that divide a day, such as 15m, 30m, 1h, 4h or 24h", clip(n.Value))
+		return 0
+	}
+	return int(every / time.Minute)
+}
+
+// short reads a text of one line.
+func (p *parser) short(n *yaml.Node, path string) string {
+	text := p.text(n, path)
+	if len(text) > contracts.MaxText {
+		p.addf(n, path, "has %d bytes, at most %d", len(text), contracts.MaxText)
+	}
+	return text
+}
+
+func hours(d time.Duration) string { return fmt.Sprintf("%.0fh", d.Hours()) }
+
+// member returns a value of a mapping, or the mapping when it has none of that name.
+func member(n *yaml.Node, name string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return n
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return n.Content[i+1]
+		}
+	}
+	return n
+}
