@@ -24,6 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
@@ -49,6 +50,7 @@ type Notifier struct {
 	closers   []closer // channels
 	cfg       Config
 	counters  counters
+	digests   *digest.Book
 	expander  *fanout.Expander
 	ledger    *ledger.Ledger
 	links     *optout.Links // nil when there are to be none
@@ -234,6 +236,9 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 	if n.cancelled, err = cancel.Open(ctx, js); err != nil {
 		return err
 	}
+	if n.digests, err = digest.Open(ctx, js); err != nil {
+		return err
+	}
 	if n.reader, err = plan.NewReader(ctx, js); err != nil {
 		return err
 	}
@@ -295,8 +300,8 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		sender, err := deliver.New(deliver.Config{
-			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Ledger: n.ledger, Logger: n.cfg.Logger,
-			Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
+			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Ledger: n.ledger,
+			Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
 		})
 		if err != nil {
 			return err

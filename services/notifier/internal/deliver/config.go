@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
@@ -35,6 +36,9 @@ type Config struct {
 
 	// Channel sends. Required.
 	Channel channel.Channel
+
+	// Digests keep what is told together. Required.
+	Digests *digest.Book
 
 	// Ledger keeps what became of rows. Required.
 	Ledger *ledger.Ledger
@@ -89,8 +93,8 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg Config) validate() error {
-	if cfg.Channel == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, a Ledger, a Payload, Profiles, and the name of its Worker")
+	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Worker == "" {
+		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, and the name of its Worker")
 	}
 	var errs []error
 	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -25,6 +26,13 @@ const (
 	PointClaimed  = "deliver.claimed"  // the attempt is written down
 	PointSent     = "deliver.sent"     // the channel has answered
 	PointRecorded = "deliver.recorded" // so is what it answered
+)
+
+// The points that a sender passes with a row that goes into a digest, and with a digest.
+const (
+	PointNoted  = "deliver.noted"  // which digest is written down
+	PointJoined = "deliver.joined" // the row is in the digest
+	PointSealed = "deliver.sealed" // nothing more comes into the digest
 )
 
 const (
@@ -88,6 +96,7 @@ type row struct {
 	key     string
 	late    bool // it has been waiting: what this process has heard of cancellations is not enough
 	profile contracts.Recipient
+	single  *digest.Item // the event of a digest of one
 }
 
 // Work sends one row, unless it has been dealt with, or is to wait. It never acts on what it read alone: the channel is
@@ -148,16 +157,27 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
 		return s.wait(ctx, r, d, r.NotBefore, ledger.ReasonNotBefore)
 	}
+	if r.Collected {
+		if err = s.recall(ctx, r); err != nil {
+			return s.later(ctx, r, err)
+		}
+	}
 	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
 		return s.later(ctx, r, err)
 	}
 	if r.Priority != contracts.UrgencyCritical {
 		if optedOut(r.profile.OptOut, r.Category, r.Channel) {
-			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
+			return s.optOut(ctx, r, d)
+		}
+		if r.Digest != nil {
+			return s.gather(ctx, r, d)
 		}
 		if until := s.quietUntil(ctx, r); !until.IsZero() {
 			return s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
 		}
+	}
+	if r.Collected {
+		return s.tell(ctx, r, d)
 	}
 	if r.Payload == nil {
 		if r.Payload, err = s.cfg.Payload(ctx, r.EventID); err != nil {
@@ -207,11 +227,15 @@ func message(r *row, attempt int) channel.Message {
 	if locale == "" {
 		locale = r.profile.Locale
 	}
-	return channel.Message{
+	m := channel.Message{
 		Address: r.profile.Addresses[r.Channel], Attempt: attempt, Category: r.Category, CreatedAt: r.CreatedAt,
 		EventID: r.EventID, EventType: r.EventType, ID: MessageID(r.key), Locale: locale, Payload: r.Payload,
 		Priority: r.Priority, RecipientType: r.RecipientType, Template: r.Template, UserID: r.UserID,
 	}
+	if r.single != nil {
+		m.CreatedAt, m.EventID, m.EventType, m.Template = r.single.CreatedAt, r.single.EventID, r.single.EventType, r.single.Template
+	}
+	return m
 }
 
 // later puts a row off when the store, or the directory, did not answer. What cannot get better is buried.

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
@@ -65,6 +66,7 @@ type nest struct {
 	*testing.T
 
 	book *ledger.Ledger
+	digs *digest.Book
 	js   jetstream.JetStream
 	srv  *natsrun.Server
 }
@@ -84,7 +86,11 @@ func inNest(t *testing.T, f func(n *nest)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(&nest{T: t, book: book, js: js, srv: srv})
+		digs, err := digest.Open(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&nest{T: t, book: book, digs: digs, js: js, srv: srv})
 	})
 }
 
@@ -109,7 +115,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Channel: b, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Worker: name,
+		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {

@@ -47,6 +47,7 @@ type Notification struct {
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
 	CreatedAt     time.Time               `json:"created_at,omitzero"`
+	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that tells it
 	EventID       string                  `json:"event_id"`
 	EventType     string                  `json:"event_type,omitempty"`
 	MessageID     string                  `json:"message_id"`
@@ -216,7 +217,7 @@ func (d *Desk) one(ctx context.Context, row contracts.Notification) (Notificatio
 // became is what the record of a row says.
 func became(key string, d *ledger.Delivery) Notification {
 	return Notification{
-		Attempts: d.Attempts, MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
+		Attempts: d.Attempts, Digest: d.Digest, MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
 		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
 	}
 }

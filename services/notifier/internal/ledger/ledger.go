@@ -56,6 +56,8 @@ func (s State) Known() bool {
 // Reasons of states, beside the kinds of channel errors.
 const (
 	ReasonCancelled      = "cancelled"       // suppressed: it is not to be told any more
+	ReasonDigest         = "digest"          // suppressed: it is told in a digest; deferred: it is on its way into one
+	ReasonEmpty          = "empty"           // suppressed: a digest without events
 	ReasonExhausted      = "exhausted"       // failed: no attempts are left
 	ReasonNotBefore      = "not_before"      // deferred: the event is to be told later
 	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it
@@ -73,6 +75,9 @@ const (
 type Delivery struct {
 	// Attempts are all that were made, in order. The outcome of the last is empty while it is under way.
 	Attempts []Attempt `json:"attempts,omitempty"`
+
+	// Digest is the event id of the digest that tells the row.
+	Digest string `json:"digest,omitempty"`
 
 	// ProviderID is what the far side calls the message.
 	ProviderID string `json:"provider_id,omitempty"`

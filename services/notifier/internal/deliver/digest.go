@@ -1,0 +1,127 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// gather puts a row into the digest of its window, or of the next that is open. Which one is written down first, so that
+// whoever works the row again asks the same digest whether it has it. Four round trips; the first of a window has one more.
+func (s *Sender) gather(ctx context.Context, r *row, d *ledger.Delivery) error {
+	if d.State != ledger.Deferred || d.Reason != ledger.ReasonDigest {
+		if err := s.note(ctx, r, d, time.Now()); err != nil {
+			return err
+		}
+	}
+	for {
+		joined, err := s.join(ctx, digest.Row(&r.Notification, d.Until), r)
+		if err != nil {
+			return s.later(ctx, r, err)
+		}
+		if joined {
+			s.cfg.Passed(PointJoined)
+			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonDigest, nil)
+		}
+		from := time.Now()
+		if from.Before(d.Until) { // it is full
+			from = d.Until
+		}
+		if err := s.note(ctx, r, d, from); err != nil {
+			return err
+		}
+	}
+}
+
+// note writes down which digest a row goes into: that of the window that a moment is in.
+func (s *Sender) note(ctx context.Context, r *row, d *ledger.Delivery, from time.Time) error {
+	end, err := digest.End(from, r.Digest, r.profile.TimeZone)
+	if err != nil { // a zone that this machine does not know: telling is better than not telling
+		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
+	}
+	d.State, d.Reason, d.Until, d.Digest = ledger.Deferred, ledger.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
+	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+		return err
+	}
+	s.cfg.Passed(PointNoted)
+	return nil
+}
+
+// join puts a row into a digest, and reports whether it is in there.
+func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row) (bool, error) {
+	if !time.Now().Before(into.NotBefore) {
+		// The row is late. A digest that has ended without being told, because its workers died again and again, is not
+		// open any more.
+		key, err := contracts.DeliveryKey(into.EventID, into.Channel, into.RecipientType, into.UserID)
+		if err != nil {
+			return false, err
+		}
+		kept, err := s.cfg.Ledger.Get(ctx, key)
+		if err == nil && kept.State.Ended() {
+			_, err = s.cfg.Digests.Seal(ctx, into)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	joined, err := s.cfg.Digests.Join(ctx, into, &r.Notification)
+	if errors.Is(err, digest.ErrForeign) {
+		s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
+		return false, nil
+	}
+	return joined, err
+}
+
+// recall reads what a digest knows of its user beside the directory. One round trip.
+func (s *Sender) recall(ctx context.Context, r *row) error {
+	collected, err := s.cfg.Digests.Get(ctx, &r.Notification)
+	if err != nil {
+		return err
+	}
+	r.Locale, r.Recipient = collected.Locale, collected.Recipient
+	if collected.Template != "" {
+		r.Template = collected.Template
+	}
+	return nil
+}
+
+// optOut ends a row that the user does not want. A digest is sealed first: what comes later is not lost in it.
+func (s *Sender) optOut(ctx context.Context, r *row, d *ledger.Delivery) error {
+	if r.Collected {
+		if _, err := s.cfg.Digests.Seal(ctx, &r.Notification); err != nil {
+			return s.later(ctx, r, err)
+		}
+		s.cfg.Passed(PointSealed)
+	}
+	return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
+}
+
+// tell seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
+// itself. Two round trips before those of sending.
+func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
+	collected, err := s.cfg.Digests.Seal(ctx, &r.Notification)
+	if err != nil {
+		return s.later(ctx, r, err)
+	}
+	s.cfg.Passed(PointSealed)
+	switch collected.Count() {
+	case 0:
+		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEmpty, nil)
+	case 1:
+		r.single = &collected.Items[0]
+		if r.Payload = r.single.Payload; string(r.Payload) == "null" {
+			r.Payload, err = s.cfg.Payload(ctx, r.single.EventID)
+		}
+	default:
+		r.Payload, err = collected.Payload()
+	}
+	if err != nil {
+		return s.later(ctx, r, err)
+	}
+	return s.send(ctx, r, d)
+}

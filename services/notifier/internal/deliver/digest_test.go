@@ -1,0 +1,321 @@
+package deliver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// hourly is a row whose digest is told each hour.
+func hourly(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 60} }
+
+// often is a row whose digest is told every two minutes.
+func often(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 2} }
+
+// told stores a row of an event.
+func (n *nest) told(event string, mutate ...func(*contracts.Notification)) {
+	n.Helper()
+	row := contracts.Notification{
+		EventID: event, UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Category: "c", CreatedAt: time.Now().UTC(),
+		Payload: json.RawMessage(fmt.Sprintf("{%q:%q}", "of", event)), Template: "x",
+	}
+	for _, m := range mutate {
+		m(&row)
+	}
+	data, err := contracts.Encode(row)
+	if err != nil {
+		n.Fatal(err)
+	}
+	subject, err := contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID)
+	if err != nil {
+		n.Fatal(err)
+	}
+	if _, err := n.js.Publish(n.Context(), subject, data); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// events are those that a message tells.
+func events(m channel.Message) []string {
+	if m.EventType != contracts.EventTypeDigest {
+		return []string{m.EventID}
+	}
+	var payload struct {
+		Count int
+		Items []struct {
+			EventID string `json:"event_id"`
+		}
+		More int
+	}
+	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.Count != len(payload.Items)+payload.More {
+		return []string{"not a digest: " + string(m.Payload)}
+	}
+	var ids []string
+	for _, item := range payload.Items {
+		ids = append(ids, item.EventID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestADigestTellsItsWindow(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}}))
+		n.told("e1", hourly)
+		elapse(10 * time.Minute)
+		n.told("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
+		n.told("now", hourly, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		elapse(10 * time.Minute)
+		if len(b.sent) != 1 || b.sent[0].EventID != "now" {
+			t.Fatalf("before the end of the window: %+v", b.sent)
+		}
+		elapse(time.Hour)
+		n.told("e3", hourly) // 01:20
+		elapse(2 * time.Hour)
+		if len(b.sent) != 3 {
+			t.Fatalf("%+v", b.sent)
+		}
+		many, one := b.sent[1], b.sent[2]
+		if diff := strings.Join(events(many), ","); diff != "e1,e2" || many.Template != "c.digest" || many.Locale != "he" ||
+			many.EventID != "digest:c:2000-01-01T01:00:00Z" || many.Address != "nest 7" || many.Category != "c" {
+			t.Errorf("%+v %s", many, many.Payload)
+		}
+		if !b.at[1].Equal(start.Add(time.Hour)) || !b.at[2].Equal(start.Add(2*time.Hour)) {
+			t.Errorf("told at %s", b.at)
+		}
+		if one.EventID != "e3" || one.EventType != "X" || one.Template != "x" || string(one.Payload) != `{"of":"e3"}` {
+			t.Errorf("a digest of one: %+v", one)
+		}
+		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
+			d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
+			if err != nil || d.State != ledger.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
+				t.Errorf("%s: %+v, %v", event, d, err)
+			}
+		}
+	})
+}
+
+// start is when fake time begins.
+var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// What the user wants of the digest as of everything.
+func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
+	for name, test := range map[string]struct {
+		profile profile
+		digest  contracts.Digest
+		at      []time.Duration // since midnight UTC
+	}{
+		"in the user's zone": {profile{TimeZone: "Asia/Kathmandu"}, contracts.Digest{Every: 60}, []time.Duration{15 * time.Minute}}, // UTC+05:45
+		"at a time there":    {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "12:30"}}, []time.Duration{3*time.Hour + 30*time.Minute}},
+		"a zone that is none": {
+			profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"03:00"}},
+			[]time.Duration{3 * time.Hour},
+		},
+		"at night": {
+			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "06:00"}}, contracts.Digest{Every: 60},
+			[]time.Duration{6 * time.Hour},
+		},
+		"not wanted": {profile{OptOut: map[string][]string{"c": {"bird"}}}, contracts.Digest{Every: 60}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{}
+				n.work(n.sender("a", b, test.profile))
+				for _, event := range []string{"e1", "e2"} {
+					n.told(event, func(row *contracts.Notification) { row.Digest = &test.digest })
+				}
+				elapse(24 * time.Hour)
+				var at []time.Duration
+				for i, m := range b.sent {
+					at = append(at, b.at[i].Sub(start))
+					if len(events(m)) != 2 {
+						t.Errorf("%v", events(m))
+					}
+				}
+				if !slices.Equal(at, test.at) {
+					t.Errorf("told at %s, want %s", at, test.at)
+				}
+			})
+		})
+	}
+}
+
+// More than a digest tells is counted, each once; a payload that is too large is read where it is.
+func TestALargeDigest(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}))
+		for i := range 130 {
+			n.told(fmt.Sprint("e", i), hourly)
+		}
+		n.told("large", hourly, func(row *contracts.Notification) { row.Payload, row.Category = nil, "other" })
+		elapse(2 * time.Hour)
+		if len(b.sent) != 2 {
+			t.Fatalf("%d messages", len(b.sent))
+		}
+		for _, m := range b.sent {
+			if m.Category == "other" {
+				if string(m.Payload) != `{"from":"plan"}` {
+					t.Errorf("%s", m.Payload)
+				}
+			} else if len(events(m)) != 100 || !strings.Contains(string(m.Payload), `"count":130`) || !strings.Contains(string(m.Payload), `"more":30`) {
+				t.Errorf("%.300s", m.Payload)
+			}
+		}
+	})
+}
+
+// An event whose id is that of a digest is told, and keeps nobody from being told.
+func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}))
+		n.told("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = contracts.EventTypeDigest })
+		n.told("e1", hourly)
+		n.told("e2", hourly)
+		elapse(3 * time.Hour)
+		if len(b.sent) != 2 || !b.at[1].Equal(start.Add(2*time.Hour)) || len(events(b.sent[1])) != 2 {
+			t.Errorf("%s: %+v", b.at, b.sent)
+		}
+	})
+}
+
+// audit checks that each event was told in one digest, which is the one that its row names, and that each message was the
+// same each time.
+func (n *nest) audit(b *bird, want []string) {
+	n.Helper()
+	messages := map[string]channel.Message{}
+	in := map[string][]string{}
+	for _, m := range b.sent {
+		if first, again := messages[m.ID]; again {
+			if string(first.Payload) != string(m.Payload) || first.EventID != m.EventID {
+				n.Errorf("message %s changed from %s to %s", m.ID, first.Payload, m.Payload)
+			}
+			continue
+		}
+		messages[m.ID] = m
+		for _, event := range events(m) {
+			in[event] = append(in[event], m.ID)
+		}
+	}
+	for _, event := range want {
+		d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
+		if err != nil || d.State != ledger.Suppressed || d.Reason != ledger.ReasonDigest {
+			n.Errorf("%s is %+v, %v", event, d, err)
+			continue
+		}
+		key, err := contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u")
+		if err != nil {
+			n.Fatal(err)
+		}
+		if !slices.Equal(in[event], []string{deliver.MessageID(key)}) {
+			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliver.MessageID(key), d.Digest)
+		}
+	}
+	if len(in) != len(want) {
+		n.Errorf("%d events are told, of %d", len(in), len(want))
+	}
+}
+
+// points are all that a row and a digest pass.
+var points = []string{
+	deliver.PointNoted, deliver.PointJoined, deliver.PointSealed, deliver.PointClaimed, deliver.PointSent, deliver.PointRecorded,
+}
+
+// Whatever dies, at which point and how late in the window: each event is in one digest.
+func TestADigestSurvivesEveryCrash(t *testing.T) {
+	for _, point := range points {
+		for nth := 1; nth <= 3; nth++ {
+			t.Run(fmt.Sprint(point, " ", nth), func(t *testing.T) {
+				inNest(t, func(n *nest) {
+					var mu sync.Mutex
+					left := nth
+					b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
+						elapse(3 * time.Second) // who dies on the way into a digest comes back while it is being told
+						return channel.Receipt{}, nil
+					}}
+					n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+						c.Passed = func(at string) {
+							mu.Lock()
+							defer mu.Unlock()
+							if at == point {
+								if left--; left == 0 {
+									panic("the process died")
+								}
+							}
+						}
+					}))
+					want := []string{"e1", "e2", "e3", "e4", "e5", "e6", "e7"}
+					n.told("e1", often)
+					elapse(time.Minute)
+					n.told("e2", often)
+					elapse(time.Minute - 500*time.Millisecond) // who dies now comes back in the next window
+					n.told("e3", often)
+					n.told("e4", often)
+					elapse(2 * time.Minute)
+					n.told("e5", often)
+					n.told("e6", often)
+					elapse(2 * time.Minute)
+					n.told("e7", often)
+					elapse(10 * time.Minute)
+					n.audit(b, want)
+					if left > 0 {
+						t.Errorf("nobody died: the point was passed %d times", nth-left)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Rows at any time, two processes that die at any point, and a channel that fails at times: each event is in one digest.
+func TestDigestsUnderChaos(t *testing.T) {
+	for range 3 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				var mu sync.Mutex
+				random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // chooses who dies
+				chance := func(n int) int {
+					mu.Lock()
+					defer mu.Unlock()
+					return random.IntN(n)
+				}
+				calm := false
+				b := &bird{}
+				for _, name := range []string{"a", "b"} {
+					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
+						c.Retries = slices.Repeat([]time.Duration{5 * time.Second}, 20)
+						c.Passed = func(string) {
+							if chance(8) == 0 && !calm {
+								panic("the process died")
+							}
+						}
+					}))
+				}
+				var want []string
+				for i := range 40 {
+					event := fmt.Sprint("e", i)
+					want = append(want, event)
+					n.told(event, often)
+					elapse(time.Duration(chance(20_000)) * time.Millisecond)
+				}
+				calm = true
+				elapse(40 * time.Minute)
+				n.audit(b, want)
+			})
+		})
+	}
+}

@@ -1,0 +1,272 @@
+package digest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+const (
+	// MaxItems is how many events a digest tells.
+	MaxItems = 100
+
+	// MaxMore is how many it counts behind them. What comes then goes into the next one.
+	MaxMore = 5000
+
+	// maxPayload is up to which size, in bytes, the payload of an event is told.
+	maxPayload = 2 << 10
+
+	// keep is how long a record stays after it was last written: longer than the stream keeps any row that could ask for it.
+	keep = 35 * 24 * time.Hour
+
+	// memberText is how many characters of Members an event takes.
+	memberText = 16
+)
+
+// ErrForeign is returned when the row of a digest cannot be stored since another event has its id.
+var ErrForeign = errors.New("another event has the id of the digest")
+
+// Item is one event that a digest tells.
+type Item struct {
+	// CreatedAt is when it was decided that the user is told.
+	CreatedAt time.Time `json:"created_at"`
+
+	// EventID is the event.
+	EventID string `json:"event_id"`
+
+	// EventType is what happened.
+	EventType string `json:"event_type"`
+
+	// Payload is the event's, or null when it is too large.
+	Payload json.RawMessage `json:"payload"`
+
+	// Template names the text that the event would have by itself.
+	Template string `json:"template,omitempty"`
+}
+
+// Digest is the record of one.
+type Digest struct {
+	// Items are the first events, in the order in which they came.
+	Items []Item `json:"items"`
+
+	// Members are the marks of all events, one behind the other.
+	Members string `json:"members"`
+
+	// Sealed is since when nothing is added. It is zero before.
+	Sealed time.Time `json:"sealed,omitzero"`
+
+	// Locale, Recipient and Template are what the last row said.
+	Locale    string               `json:"locale,omitempty"`
+	Recipient *contracts.Recipient `json:"recipient,omitempty"`
+	Template  string               `json:"template,omitempty"`
+
+	// Write is another for each write, by which a writer knows its own.
+	Write string `json:"write"`
+
+	revision uint64
+}
+
+// Count is how many events the digest has.
+func (d *Digest) Count() int { return len(d.Members) / memberText }
+
+// payload is what the template of a digest is given.
+type payload struct {
+	Count int    `json:"count"`
+	Items []Item `json:"items"`
+	More  int    `json:"more"`
+}
+
+// Payload is what a digest tells: how many events there are, those that it has, and how many more.
+func (d *Digest) Payload() (json.RawMessage, error) {
+	data, err := json.Marshal(payload{Count: d.Count(), Items: d.Items, More: d.Count() - len(d.Items)})
+	if err != nil {
+		return nil, fmt.Errorf("digest: encode: %w", err)
+	}
+	return data, nil
+}
+
+func (d *Digest) has(mark string) bool {
+	for i := 0; i+memberText <= len(d.Members); i += memberText {
+		if d.Members[i:i+memberText] == mark {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Digest) add(n *contracts.Notification, mark string) {
+	if len(d.Items) < MaxItems {
+		item := Item{CreatedAt: n.CreatedAt, EventID: n.EventID, EventType: n.EventType, Template: n.Template}
+		if len(n.Payload) <= maxPayload {
+			item.Payload = n.Payload
+		}
+		d.Items = append(d.Items, item)
+	}
+	d.Members += mark
+	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
+}
+
+// markOf tells events apart.
+func markOf(eventID string) string {
+	sum := sha256.Sum256([]byte(eventID))
+	return base64.RawURLEncoding.EncodeToString(sum[:memberText*3/4])
+}
+
+// Book is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
+type Book struct{ records, rows *record.Store }
+
+// Open binds bucket and stream. Two round trips.
+func Open(ctx context.Context, js jetstream.JetStream) (*Book, error) {
+	records, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	rows, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Book{records: records, rows: rows}, nil
+}
+
+// Get reads the record of a digest. One that nobody has written is empty. One round trip.
+func (b *Book) Get(ctx context.Context, row *contracts.Notification) (*Digest, error) {
+	subject, err := subjectOf(row)
+	if err != nil {
+		return nil, err
+	}
+	return b.get(ctx, subject)
+}
+
+func (b *Book) get(ctx context.Context, subject string) (*Digest, error) {
+	data, revision, err := b.records.Get(ctx, subject)
+	if errors.Is(err, record.ErrNotFound) {
+		return &Digest{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("digest: %w", err)
+	}
+	return decode(data, revision)
+}
+
+// Join puts an event into the record of a digest, unless it is there, and reports whether it is there then. It is not when
+// the digest has been sealed without it, or is full. The row of the digest is stored before its record. Two round trips, as
+// a rule; the first event has one more.
+func (b *Book) Join(ctx context.Context, row, event *contracts.Notification) (joined bool, err error) {
+	subject, err := subjectOf(row)
+	if err != nil {
+		return false, err
+	}
+	d, err := b.get(ctx, subject)
+	if err == nil && d.revision == 0 {
+		err = b.store(ctx, row)
+	}
+	mark := markOf(event.EventID)
+	for err == nil {
+		if d.has(mark) {
+			return true, nil
+		}
+		if !d.Sealed.IsZero() || d.Count() >= MaxItems+MaxMore {
+			return false, nil
+		}
+		d.add(event, mark)
+		d, err = b.put(ctx, subject, d)
+	}
+	return false, err
+}
+
+// Seal lets nothing more into the record of a digest, and returns it: from then on it stays as it is. Two round trips.
+func (b *Book) Seal(ctx context.Context, row *contracts.Notification) (*Digest, error) {
+	subject, err := subjectOf(row)
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.get(ctx, subject)
+	for err == nil && d.Sealed.IsZero() {
+		d.Sealed = time.Now().UTC()
+		d, err = b.put(ctx, subject, d)
+	}
+	return d, err
+}
+
+// put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
+func (b *Book) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
+	d.Write = nuid.Next()
+	data, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("digest: encode: %w", err)
+	}
+	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(int64(keep/time.Second), 10) + "s"}}
+	d.revision, err = b.records.Put(ctx, subject, header, data, d.revision)
+	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+		return decode(taken.Data, taken.Revision)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("digest: %w", err)
+	}
+	return d, nil
+}
+
+// store stores the row of a digest, unless it is there.
+func (b *Book) store(ctx context.Context, row *contracts.Notification) error {
+	subject, err := contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID)
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	id, err := contracts.DeliveryKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	header, err := contracts.CloudEvent{
+		ID: id, Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: row.CreatedAt, DataContentType: "application/json",
+	}.Header()
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	header.Del(nats.MsgIdHdr) // the subject says that a row is one
+	header.Set(worker.HeaderID, id)
+	data, err := contracts.Encode(*row)
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	_, err = b.rows.Put(ctx, subject, header, data, 0)
+	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+		// Ids come from outside: the one that is there is a digest, or the event that is called like one.
+		if there, err := contracts.Decode[contracts.Notification](taken.Data); err != nil || !there.Collected {
+			return fmt.Errorf("digest: %s: %w", subject, ErrForeign)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	return nil
+}
+
+func decode(data []byte, revision uint64) (*Digest, error) {
+	d := Digest{revision: revision}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return nil, fmt.Errorf("digest: record at %d: %w", revision, err)
+	}
+	return &d, nil
+}
+
+func subjectOf(row *contracts.Notification) (string, error) {
+	key, err := contracts.DigestKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
+	if err != nil {
+		return "", fmt.Errorf("digest: %w", err)
+	}
+	return "$KV." + contracts.BucketDeliveries + "." + key, nil
+}
