@@ -144,7 +144,13 @@ func (w Ways) hasText(texts *template.Set) rules.Check {
 				need = append(need, c)
 			}
 		}
-		if texts == nil || len(need) == 0 || name == "*" || texts.Has(name) {
+		if texts == nil || len(need) == 0 {
+			return ""
+		}
+		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template) {
+			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s", d.Template, w.Templates)
+		}
+		if name == "*" || texts.Has(name) {
 			return ""
 		}
 		return fmt.Sprintf("is told by %s, and has no text: there is no %s/default.subject, and no %[2]s/default.txt, in %s",

@@ -94,14 +94,18 @@ func (s *Set) Has(name string) bool { return (*s.byName.Load())[name] != nil }
 // Become makes a set what another one is, for everybody who uses it: from the next text on.
 func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
-// Render makes the text of a message, by its template or, when it names none, by the one of its type of event. unsubscribe is
-// where the user can switch the category off, or "". The error tells the template and the line.
+// Render makes the text of a message, by its template or, when it names none, by the one of its type of event. A
+// digest that has no template is a plain list. unsubscribe is where the user can switch the category off, or "". The error
+// tells the template and the line.
 func (s *Set) Render(m channel.Message, unsubscribe string) (Text, error) {
 	name := m.Template
 	if name == "" {
 		name = m.EventType
 	}
 	locales := (*s.byName.Load())[name]
+	if locales == nil {
+		locales = fallback(m)
+	}
 	if locales == nil {
 		return Text{}, fmt.Errorf("template %q: %w", name, ErrNotFound)
 	}

@@ -52,11 +52,11 @@ func events(m channel.Message) []string {
 		return []string{m.EventID}
 	}
 	var payload struct {
-		Count int
+		Count int `json:"count"`
 		Items []struct {
 			EventID string `json:"event_id"`
-		}
-		More int
+		} `json:"items"`
+		More int `json:"more"`
 	}
 	if err := json.Unmarshal(m.Payload, &payload); err != nil || payload.Count != len(payload.Items)+payload.More {
 		return []string{"not a digest: " + string(m.Payload)}
@@ -117,14 +117,12 @@ func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 		digest  contracts.Digest
 		at      []time.Duration // since midnight UTC
 	}{
-		"in the user's zone": {profile{TimeZone: "Asia/Kathmandu"}, contracts.Digest{Every: 60}, []time.Duration{15 * time.Minute}}, // UTC+05:45
-		"at a time there":    {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "12:30"}}, []time.Duration{3*time.Hour + 30*time.Minute}},
-		"a zone that is none": {
-			profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"03:00"}},
-			[]time.Duration{3 * time.Hour},
-		},
+		"in the user's zone":  {profile{TimeZone: "Asia/Kathmandu"}, contracts.Digest{Every: 60}, []time.Duration{15 * time.Minute}}, // UTC+05:45
+		"at a time there":     {profile{TimeZone: "Asia/Tokyo"}, contracts.Digest{At: []string{"08:00", "12:30"}}, []time.Duration{3*time.Hour + 30*time.Minute}},
+		"a zone that is none": {profile{TimeZone: "Mars/Olympus"}, contracts.Digest{At: []string{"03:00"}}, []time.Duration{3 * time.Hour}},
 		"at night": {
-			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "06:00"}}, contracts.Digest{Every: 60},
+			profile{QuietHours: &contracts.QuietHours{From: "00:30", To: "06:00"}},
+			contracts.Digest{Every: 60},
 			[]time.Duration{6 * time.Hour},
 		},
 		"not wanted": {profile{OptOut: map[string][]string{"c": {"bird"}}}, contracts.Digest{Every: 60}, nil},
@@ -251,7 +249,8 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 							mu.Lock()
 							defer mu.Unlock()
 							if at == point {
-								if left--; left == 0 {
+								left--
+								if left == 0 {
 									panic("the process died")
 								}
 							}
@@ -287,7 +286,7 @@ func TestDigestsUnderChaos(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			inNest(t, func(n *nest) {
 				var mu sync.Mutex
-				random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // chooses who dies
+				random := rand.New(rand.NewPCG(seed, 0))
 				chance := func(n int) int {
 					mu.Lock()
 					defer mu.Unlock()

@@ -80,7 +80,7 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 		EventID: p.EventID, UserID: entry.UserID, RecipientType: entry.RecipientType, Channel: channel, EventType: p.EventType,
 		Category: route.Category, Priority: route.Priority, Template: route.Template, Locale: entry.Locale, CreatedAt: p.CreatedAt,
 		NotBefore: p.NotBefore,
-		Digest: route.DigestOn(channel), Throttle: route.Throttle,
+		Digest:    route.DigestOn(channel), Throttle: route.Throttle,
 	}
 	if len(p.Payload) <= rowPayload {
 		row.Payload = p.Payload

@@ -1,0 +1,39 @@
+package template_test
+
+import (
+	"encoding/json"
+	"testing"
+	"testing/fstest"
+
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/template"
+)
+
+// A digest has a text also where nobody wrote one, and its own where somebody did.
+func TestADigestWithoutATemplate(t *testing.T) {
+	t.Parallel()
+	set, err := template.Parse(fstest.MapFS{
+		"c.digest/default.subject": {Data: []byte("news")}, "c.digest/default.txt": {Data: []byte("{{range .Payload.items}}{{with .payload}}{{.a}}{{end}};{{end}}")},
+	}, template.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := channel.Message{
+		EventType: "DIGEST", Template: "d.digest",
+		Payload: json.RawMessage(`{"count":7,"items":[
+			{"event_type":"X","created_at":"2000-01-01T00:00:00Z","payload":{"a":1}},{"event_type":"Y","created_at":"2000-01-01T01:00:00Z","payload":null}],"more":5}`),
+	}
+	text, err := set.Render(m, "")
+	want := "- X, 2000-01-01T00:00:00Z\n- Y, 2000-01-01T01:00:00Z\nand 5 more\n"
+	if err != nil || text.Subject != "7 notifications" || text.Text != want {
+		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
+	}
+	m.Template = "c.digest"
+	if text, err = set.Render(m, ""); err != nil || text.Subject != "news" || text.Text != "1;;" {
+		t.Errorf("%q %q, %v", text.Subject, text.Text, err)
+	}
+	m.EventType, m.Template = "X", "x"
+	if _, err = set.Render(m, ""); err == nil {
+		t.Error("what is no digest has a text")
+	}
+}
