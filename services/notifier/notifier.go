@@ -31,6 +31,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -60,6 +61,7 @@ type Notifier struct {
 	roots     *x509.CertPool
 	source    *recipient.HTTP // nil when recipients are not asked for over HTTP
 	senders   []*deliver.Sender
+	throttle  *throttle.Book
 	workers   []*hired
 
 	api       *httpapi.API
@@ -239,6 +241,9 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 	if n.digests, err = digest.Open(ctx, js); err != nil {
 		return err
 	}
+	if n.throttle, err = throttle.Open(ctx, js); err != nil {
+		return err
+	}
 	if n.reader, err = plan.NewReader(ctx, js); err != nil {
 		return err
 	}
@@ -301,7 +306,8 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		sender, err := deliver.New(deliver.Config{
 			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Ledger: n.ledger,
-			Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent, Timeout: c.Timeout, Worker: id,
+			Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent,
+			Throttles: n.throttle, Timeout: c.Timeout, Worker: id,
 		})
 		if err != nil {
 			return err

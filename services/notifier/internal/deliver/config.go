@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
 // Profiles know users.
@@ -62,6 +63,9 @@ type Config struct {
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool
 
+	// Throttles count how often users are told. Required.
+	Throttles *throttle.Book
+
 	// Timeout bounds one call of the channel. As much later another worker may take over a row whose caller died.
 	// Defaults to 15 seconds.
 	Timeout time.Duration
@@ -93,8 +97,9 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg Config) validate() error {
-	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, and the name of its Worker")
+	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil ||
+		cfg.Throttles == nil || cfg.Worker == "" {
+		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Throttles, and the name of its Worker")
 	}
 	var errs []error
 	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {

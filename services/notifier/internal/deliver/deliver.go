@@ -35,6 +35,9 @@ const (
 	PointSealed = "deliver.sealed" // nothing more comes into the digest
 )
 
+// PointGranted is passed when a throttle has let a row through.
+const PointGranted = "deliver.granted"
+
 const (
 	// storeSnooze is when to try again after the store did not answer. That is not the row's fault.
 	storeSnooze = time.Second
@@ -174,6 +177,11 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 		}
 		if until := s.quietUntil(ctx, r); !until.IsZero() {
 			return s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
+		}
+		if r.Throttle != nil && !s.cfg.Silent {
+			if over, err := s.throttle(ctx, r, d); over {
+				return err
+			}
 		}
 	}
 	if r.Collected {

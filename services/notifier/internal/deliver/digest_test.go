@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,13 +293,13 @@ func TestDigestsUnderChaos(t *testing.T) {
 					defer mu.Unlock()
 					return random.IntN(n)
 				}
-				calm := false
+				var calm atomic.Bool
 				b := &bird{}
 				for _, name := range []string{"a", "b"} {
 					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
 						c.Retries = slices.Repeat([]time.Duration{5 * time.Second}, 20)
 						c.Passed = func(string) {
-							if chance(8) == 0 && !calm {
+							if chance(8) == 0 && !calm.Load() {
 								panic("the process died")
 							}
 						}
@@ -311,7 +312,7 @@ func TestDigestsUnderChaos(t *testing.T) {
 					n.told(event, often)
 					elapse(time.Duration(chance(20_000)) * time.Millisecond)
 				}
-				calm = true
+				calm.Store(true)
 				elapse(40 * time.Minute)
 				n.audit(b, want)
 			})

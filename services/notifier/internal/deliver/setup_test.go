@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
 // bird is a channel that does as the test says, by the number of the call, from 1.
@@ -69,6 +70,7 @@ type nest struct {
 	digs *digest.Book
 	js   jetstream.JetStream
 	srv  *natsrun.Server
+	thro *throttle.Book
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -90,7 +92,11 @@ func inNest(t *testing.T, f func(n *nest)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(&nest{T: t, book: book, digs: digs, js: js, srv: srv})
+		thro, err := throttle.Open(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&nest{T: t, book: book, digs: digs, js: js, srv: srv, thro: thro})
 	})
 }
 
@@ -115,7 +121,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Worker: name,
+		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {

@@ -62,6 +62,7 @@ const (
 	ReasonNotBefore      = "not_before"      // deferred: the event is to be told later
 	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it
 	ReasonQuietHours     = "quiet_hours"     // deferred
+	ReasonThrottled      = "throttled"       // deferred, or suppressed: the user is told no more for now
 	ReasonUnknownOutcome = "unknown_outcome" // failed: it may have been sent, and must not be sent twice
 )
 

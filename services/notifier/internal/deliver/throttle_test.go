@@ -1,0 +1,152 @@
+package deliver_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// few is a row of which a user is told three in ten minutes.
+func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 600} }
+
+// most is how many different messages were sent in the fullest stretch of time.
+func (b *bird) most(per time.Duration) int {
+	most := 0
+	for _, begin := range b.at {
+		in := map[string]bool{}
+		for i, at := range b.at {
+			if !at.Before(begin) && at.Before(begin.Add(per)) {
+				in[b.sent[i].ID] = true
+			}
+		}
+		most = max(most, len(in))
+	}
+	return most
+}
+
+func TestAThrottlePutsOff(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}))
+		for i := range 8 {
+			n.told(fmt.Sprint("e", i), few)
+			elapse(time.Second)
+		}
+		n.told("urgent", few, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		n.told("other", few, func(row *contracts.Notification) { row.Category = "d" })
+		elapse(time.Second)
+		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
+		if want := start.Add(10*time.Minute + time.Second); err != nil || d.State != ledger.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
+			t.Errorf("%+v, want until %s: %v", d, want, err)
+		}
+		elapse(30 * time.Minute)
+		var order []string
+		for i, m := range b.sent {
+			order = append(order, fmt.Sprintf("%s %s", m.EventID, b.at[i].Sub(start)))
+		}
+		want := []string{
+			"e0 0s", "e1 1s", "e2 2s", "urgent 8s", "other 8s",
+			"e3 10m0s", "e4 10m1s", "e5 10m2s", "e6 20m0s", "e7 20m1s",
+		}
+		slices.Sort(order[3:5])
+		slices.Sort(want[3:5])
+		if !slices.Equal(order, want) {
+			t.Errorf("got  %q\nwant %q", order, want)
+		}
+	})
+}
+
+func TestAThrottleSuppresses(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		n.work(n.sender("a", b, profile{}))
+		for i := range 5 {
+			n.told(fmt.Sprint("e", i), func(row *contracts.Notification) {
+				row.Throttle = &contracts.Throttle{Limit: 3, Per: 600, Suppress: true}
+			})
+			elapse(time.Second)
+		}
+		elapse(time.Hour)
+		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
+		if err != nil || d.State != ledger.Suppressed || d.Reason != "throttled" || len(b.sent) != 3 {
+			t.Errorf("%d messages, %+v: %v", len(b.sent), d, err)
+		}
+	})
+}
+
+// A row that is told again takes no second grant.
+func TestARetryIsCountedOnce(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+			if call <= 5 {
+				return channel.Receipt{}, &channel.Error{Kind: channel.KindUnavailable}
+			}
+			return channel.Receipt{}, nil
+		}}
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = slices.Repeat([]time.Duration{time.Second}, 9) }))
+		n.told("e0", few)
+		elapse(20 * time.Second)
+		n.told("e1", few)
+		n.told("e2", few)
+		elapse(20 * time.Second)
+		if len(b.sent) != 8 {
+			t.Errorf("%d calls in less than a minute", len(b.sent))
+		}
+	})
+}
+
+// Many rows at once and later, two processes that die at any point: none is lost, and no stretch of time has more than the
+// limit.
+func TestAThrottleHoldsUnderChaos(t *testing.T) {
+	for range 3 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				var mu sync.Mutex
+				random := rand.New(rand.NewPCG(seed, 0))
+				chance := func(n int) int {
+					mu.Lock()
+					defer mu.Unlock()
+					return random.IntN(n)
+				}
+				var calm atomic.Bool
+				b := &bird{}
+				for _, name := range []string{"a", "b"} {
+					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
+						c.Retries = slices.Repeat([]time.Duration{time.Second}, 20)
+						c.Passed = func(string) {
+							if chance(10) == 0 && !calm.Load() {
+								panic("the process died")
+							}
+						}
+					}))
+				}
+				for i := range 40 {
+					n.told(fmt.Sprint("e", i), few)
+					if i >= 20 {
+						elapse(time.Duration(chance(300_000)) * time.Millisecond)
+					}
+				}
+				calm.Store(true)
+				elapse(3 * time.Hour)
+				told := map[string]bool{}
+				for _, m := range b.sent {
+					told[m.EventID] = true
+				}
+				if most := b.most(10 * time.Minute); len(told) != 40 || most > 3 {
+					t.Errorf("seed %d: %d of 40 are told, up to %d in ten minutes", seed, len(told), most)
+				}
+			})
+		})
+	}
+}

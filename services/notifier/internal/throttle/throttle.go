@@ -1,0 +1,168 @@
+package throttle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+)
+
+// Turn is a row and when it was told, or is to ask again.
+type Turn struct {
+	// At is when.
+	At time.Time `json:"at"`
+
+	// Row is the mark of the row.
+	Row string `json:"row"`
+}
+
+// state is the record: at most a limit's worth of each.
+type state struct {
+	// Granted are the rows that were told in the last period, in the order of their times.
+	Granted []Turn `json:"granted,omitempty"`
+
+	// Promised are the last turns that were promised and have not come, in the order of their times.
+	Promised []Turn `json:"promised,omitempty"`
+
+	// Write is another for each write, by which a writer knows its own.
+	Write string `json:"write"`
+}
+
+// Book is the records. It may be used by many at once, in any number of processes.
+type Book struct{ store *record.Store }
+
+// Open binds the bucket. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream) (*Book, error) {
+	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		return nil, fmt.Errorf("notifier: %w", err)
+	}
+	return &Book{store}, nil
+}
+
+// Key names what is counted together.
+type Key struct {
+	Channel, Group, UserID string
+
+	RecipientType contracts.RecipientType
+}
+
+// Ask lets a row be told now, and returns the zero time, or returns when it is to ask again,
+// or when there will be room if it is to be suppressed. A row that was granted and is
+// told again, because it failed or who told it died, takes no second grant. promised says that it asks again at the time
+// that it was given. Two round trips.
+func (b *Book) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
+	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("throttle: %w", err)
+	}
+	subject := "$KV." + contracts.BucketDeliveries + "." + name
+	data, revision, err := b.store.Get(ctx, subject)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return time.Time{}, fmt.Errorf("throttle: %w", err)
+	}
+	for {
+		s := state{}
+		if len(data) > 0 {
+			if err := json.Unmarshal(data, &s); err != nil {
+				return time.Time{}, fmt.Errorf("throttle: record at %d: %w", revision, err)
+			}
+		}
+		until, changed := s.ask(time.Now().UTC(), mark(row), t, promised)
+		if !changed {
+			return until, nil
+		}
+		err := b.put(ctx, subject, &s, revision, t.Period())
+		taken, ok := errors.AsType[*record.TakenError](err)
+		if !ok {
+			return until, err
+		}
+		data, revision = taken.Data, taken.Revision
+	}
+}
+
+func (b *Book) put(ctx context.Context, subject string, s *state, revision uint64, period time.Duration) error {
+	s.Write = nuid.Next()
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("throttle: encode: %w", err)
+	}
+	last := time.Now() // nothing is counted a period after the last turn
+	if n := len(s.Promised); n > 0 && s.Promised[n-1].At.After(last) {
+		last = s.Promised[n-1].At
+	}
+	seconds := int64((time.Until(last) + period + time.Minute) / time.Second)
+	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(seconds, 10) + "s"}}
+	if _, err := b.store.Put(ctx, subject, header, data, revision); err != nil {
+		return fmt.Errorf("throttle: %w", err)
+	}
+	return nil
+}
+
+// ask grants a turn now, or promises one. changed says that the record is another then.
+func (s *state) ask(now time.Time, row string, t contracts.Throttle, promised bool) (until time.Time, changed bool) {
+	mine := func(turn Turn) bool { return turn.Row == row }
+	s.Granted = slices.DeleteFunc(s.Granted, func(turn Turn) bool { return !turn.At.After(now.Add(-t.Period())) })
+	if !slices.ContainsFunc(s.Granted, mine) {
+		waiting := slices.IndexFunc(s.Promised, mine)
+		if waiting >= 0 && s.Promised[waiting].At.After(now) {
+			return s.Promised[waiting].At, false
+		}
+		promised = promised || waiting >= 0
+		s.Promised = slices.DeleteFunc(s.Promised, func(turn Turn) bool { return mine(turn) || !turn.At.After(now) })
+		until := s.next(now, t, promised)
+		if until.After(now) {
+			if t.Suppress {
+				return until, false
+			}
+			s.Promised = last(sorted(append(s.Promised, Turn{At: until, Row: row})), t.Limit)
+			return until, true
+		}
+	}
+	// One that is granted already moves to now: it counts once, for a period from when it is told last.
+	s.Granted = slices.DeleteFunc(s.Granted, mine)
+	s.Granted = last(append(s.Granted, Turn{At: now, Row: row}), t.Limit)
+	return time.Time{}, true
+}
+
+// next is the first moment at which there is room: behind all that was promised, but for a row whose turn has come.
+func (s *state) next(now time.Time, t contracts.Throttle, promised bool) time.Time {
+	turns := slices.Clone(s.Granted)
+	if !promised {
+		turns = append(turns, s.Promised...)
+	}
+	sorted(turns)
+	if len(turns) < t.Limit {
+		return now
+	}
+	next := turns[len(turns)-t.Limit].At.Add(t.Period())
+	if next.Before(now) {
+		return now
+	}
+	return next
+}
+
+func sorted(turns []Turn) []Turn {
+	slices.SortStableFunc(turns, func(a, b Turn) int { return a.At.Compare(b.At) })
+	return turns
+}
+
+func last(turns []Turn, n int) []Turn { return turns[max(0, len(turns)-n):] }
+
+// mark tells rows apart.
+func mark(row string) string {
+	sum := sha256.Sum256([]byte(row))
+	return base64.RawURLEncoding.EncodeToString(sum[:12])
+}
