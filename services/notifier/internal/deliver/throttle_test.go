@@ -16,8 +16,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
-// few is a row of which a user is told three in ten minutes.
-func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 600} }
+// few is a row of which a user is told three a minute.
+func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 60} }
 
 // most is how many different messages were sent in the fullest stretch of time.
 func (b *bird) most(per time.Duration) int {
@@ -46,17 +46,17 @@ func TestAThrottlePutsOff(t *testing.T) {
 		n.told("other", few, func(row *contracts.Notification) { row.Category = "d" })
 		elapse(time.Second)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
-		if want := start.Add(10*time.Minute + time.Second); err != nil || d.State != ledger.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
+		if want := start.Add(time.Minute + time.Second); err != nil || d.State != ledger.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
 			t.Errorf("%+v, want until %s: %v", d, want, err)
 		}
-		elapse(30 * time.Minute)
+		elapse(3 * time.Minute)
 		var order []string
 		for i, m := range b.sent {
 			order = append(order, fmt.Sprintf("%s %s", m.EventID, b.at[i].Sub(start)))
 		}
 		want := []string{
 			"e0 0s", "e1 1s", "e2 2s", "urgent 8s", "other 8s",
-			"e3 10m0s", "e4 10m1s", "e5 10m2s", "e6 20m0s", "e7 20m1s",
+			"e3 1m0s", "e4 1m1s", "e5 1m2s", "e6 2m0s", "e7 2m1s",
 		}
 		slices.Sort(order[3:5])
 		slices.Sort(want[3:5])
@@ -72,11 +72,11 @@ func TestAThrottleSuppresses(t *testing.T) {
 		n.work(n.sender("a", b, profile{}))
 		for i := range 5 {
 			n.told(fmt.Sprint("e", i), func(row *contracts.Notification) {
-				row.Throttle = &contracts.Throttle{Limit: 3, Per: 600, Suppress: true}
+				row.Throttle = &contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
 			})
 			elapse(time.Second)
 		}
-		elapse(time.Hour)
+		elapse(5 * time.Minute)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
 		if err != nil || d.State != ledger.Suppressed || d.Reason != "throttled" || len(b.sent) != 3 {
 			t.Errorf("%d messages, %+v: %v", len(b.sent), d, err)
@@ -134,17 +134,17 @@ func TestAThrottleHoldsUnderChaos(t *testing.T) {
 				for i := range 40 {
 					n.told(fmt.Sprint("e", i), few)
 					if i >= 20 {
-						elapse(time.Duration(chance(300_000)) * time.Millisecond)
+						elapse(time.Duration(chance(30_000)) * time.Millisecond)
 					}
 				}
 				calm.Store(true)
-				elapse(3 * time.Hour)
+				elapse(20 * time.Minute)
 				told := map[string]bool{}
 				for _, m := range b.sent {
 					told[m.EventID] = true
 				}
-				if most := b.most(10 * time.Minute); len(told) != 40 || most > 3 {
-					t.Errorf("seed %d: %d of 40 are told, up to %d in ten minutes", seed, len(told), most)
+				if most := b.most(time.Minute); len(told) != 40 || most > 3 {
+					t.Errorf("seed %d: %d of 40 are told, up to %d a minute", seed, len(told), most)
 				}
 			})
 		})
