@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
 const (
@@ -142,8 +142,8 @@ func Open(ctx context.Context, js jetstream.JetStream) (*Book, error) {
 }
 
 // Get reads the record of a digest. One that nobody has written is empty. One round trip.
-func (b *Book) Get(ctx context.Context, row *contracts.Notification) (*Digest, error) {
-	subject, err := subjectOf(row)
+func (b *Book) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
+	subject, err := subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +164,14 @@ func (b *Book) get(ctx context.Context, subject string) (*Digest, error) {
 // Join puts an event into the record of a digest, unless it is there, and reports whether it is there then. It is not when
 // the digest has been sealed without it, or is full. The row of the digest is stored before its record. Two round trips, as
 // a rule; the first event has one more.
-func (b *Book) Join(ctx context.Context, row, event *contracts.Notification) (joined bool, err error) {
-	subject, err := subjectOf(row)
+func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
+	subject, err := subjectOf(n)
 	if err != nil {
 		return false, err
 	}
 	d, err := b.get(ctx, subject)
 	if err == nil && d.revision == 0 {
-		err = b.store(ctx, row)
+		err = b.store(ctx, n)
 	}
 	mark := markOf(event.EventID)
 	for err == nil {
@@ -188,8 +188,8 @@ func (b *Book) Join(ctx context.Context, row, event *contracts.Notification) (jo
 }
 
 // Seal lets nothing more into the record of a digest, and returns it: from then on it stays as it is. Two round trips.
-func (b *Book) Seal(ctx context.Context, row *contracts.Notification) (*Digest, error) {
-	subject, err := subjectOf(row)
+func (b *Book) Seal(ctx context.Context, n *contracts.Notification) (*Digest, error) {
+	subject, err := subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
@@ -220,32 +220,20 @@ func (b *Book) put(ctx context.Context, subject string, d *Digest) (*Digest, err
 }
 
 // store stores the row of a digest, unless it is there.
-func (b *Book) store(ctx context.Context, row *contracts.Notification) error {
-	subject, err := contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID)
+func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
+	header, err := row.Header(n.CreatedAt)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	id, err := contracts.DeliveryKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
+	msg, err := row.Message(*n, header)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	header, err := contracts.CloudEvent{
-		ID: id, Source: "/notifier", Type: contracts.CloudEventNotificationRequested, Time: row.CreatedAt, DataContentType: "application/json",
-	}.Header()
-	if err != nil {
-		return fmt.Errorf("digest: %w", err)
-	}
-	header.Del(nats.MsgIdHdr) // the subject says that a row is one
-	header.Set(worker.HeaderID, id)
-	data, err := contracts.Encode(*row)
-	if err != nil {
-		return fmt.Errorf("digest: %w", err)
-	}
-	_, err = b.rows.Put(ctx, subject, header, data, 0)
+	_, err = b.rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0)
 	if taken, ok := errors.AsType[*record.TakenError](err); ok {
 		// Ids come from outside: the one that is there is a digest, or the event that is called like one.
 		if there, err := contracts.Decode[contracts.Notification](taken.Data); err != nil || !there.Collected {
-			return fmt.Errorf("digest: %s: %w", subject, ErrForeign)
+			return fmt.Errorf("digest: %s: %w", msg.Subject, ErrForeign)
 		}
 		return nil
 	}
@@ -263,8 +251,8 @@ func decode(data []byte, revision uint64) (*Digest, error) {
 	return &d, nil
 }
 
-func subjectOf(row *contracts.Notification) (string, error) {
-	key, err := contracts.DigestKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
+func subjectOf(n *contracts.Notification) (string, error) {
+	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return "", fmt.Errorf("digest: %w", err)
 	}
