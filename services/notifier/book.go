@@ -148,7 +148,8 @@ func (w Ways) hasText(texts *template.Set) rules.Check {
 			return ""
 		}
 		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template) {
-			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s", d.Template, w.Templates)
+			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s",
+				d.Template, w.Templates)
 		}
 		if name == "*" || texts.Has(name) {
 			return ""

@@ -168,21 +168,8 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
 		return s.later(ctx, r, err)
 	}
-	if r.Priority != contracts.UrgencyCritical {
-		if optedOut(r.profile.OptOut, r.Category, r.Channel) {
-			return s.optOut(ctx, r, d)
-		}
-		if r.Digest != nil {
-			return s.gather(ctx, r, d)
-		}
-		if until := s.quietUntil(ctx, r); !until.IsZero() {
-			return s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
-		}
-		if r.Throttle != nil && !s.cfg.Silent {
-			if over, err := s.throttle(ctx, r, d); over {
-				return err
-			}
-		}
+	if held, err := s.hold(ctx, r, d); held {
+		return err
 	}
 	if r.Collected {
 		return s.tell(ctx, r, d)

@@ -60,6 +60,27 @@ func optedOut(optOut map[string][]string, category, channel string) bool {
 	return false
 }
 
+// hold does with a row what its user or its rule wants instead of telling it now, and reports whether that is anything: err is
+// what the worker is told then. What is critical is told.
+func (s *Sender) hold(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
+	if r.Priority == contracts.UrgencyCritical {
+		return false, nil
+	}
+	if optedOut(r.profile.OptOut, r.Category, r.Channel) {
+		return true, s.optOut(ctx, r, d)
+	}
+	if r.Digest != nil {
+		return true, s.gather(ctx, r, d)
+	}
+	if until := s.quietUntil(ctx, r); !until.IsZero() {
+		return true, s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
+	}
+	if r.Throttle != nil && !s.cfg.Silent {
+		return s.throttle(ctx, r, d)
+	}
+	return false, nil
+}
+
 // quietUntil returns the end of the user's quiet hours, the zero time outside them.
 func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 	if s.cfg.Silent {
