@@ -225,7 +225,8 @@ func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	msg, err := row.Message(*n, header)
+	var encoder row.Encoder
+	msg, err := encoder.Message(*n, header)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}

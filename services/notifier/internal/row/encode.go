@@ -13,7 +13,7 @@ type Encoder struct {
 	frames map[frameOf]frame
 }
 
-// frameOf is what tells one row of a plan from another, beside the user.
+// frameOf is what tells one row of a plan from another, beside the user. Digest and throttle are those of kind and channel.
 type frameOf struct {
 	category  string
 	channel   string

@@ -26,7 +26,9 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 		p := &plan.Plan{
 			CreatedAt: time.Unix(rapid.Int64Range(0, 1<<32).Draw(r, "at"), 0).UTC(), EventID: id.Draw(r, "event"), EventType: "X",
 			Payload: json.RawMessage(rapid.SampledFrom([]string{"", `{"user_id":"u1"}`, `[1,"u2"]`}).Draw(r, "payload")),
-			Routes:  map[contracts.RecipientType]rules.Route{"CUSTOMER": {Category: "c", Template: `"t`}, "ADMIN": {}},
+			Routes:  map[contracts.RecipientType]rules.Route{"CUSTOMER": {Category: "c", Template: `"t`}, "ADMIN": {
+				Digest: &rules.Digest{Digest: contracts.Digest{Every: 30}, Channels: []string{"email"}}, Throttle: &contracts.Throttle{Limit: 1, Per: 60},
+			}},
 		}
 		var e Encoder
 		for range rapid.IntRange(1, 20).Draw(r, "rows") {
@@ -50,7 +52,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 // Who adds a field to rows has to say whether it is the same in all rows of a plan, like the event, or tells frames apart.
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
-	const known = 13
+	const known = 16
 	if n := reflect.TypeFor[contracts.Notification]().NumField(); n != known {
 		t.Errorf("rows have %d fields, frames know of %d", n, known)
 	}
