@@ -26,7 +26,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 		p := &plan.Plan{
 			CreatedAt: time.Unix(rapid.Int64Range(0, 1<<32).Draw(r, "at"), 0).UTC(), EventID: id.Draw(r, "event"), EventType: "X",
 			Payload: json.RawMessage(rapid.SampledFrom([]string{"", `{"user_id":"u1"}`, `[1,"u2"]`}).Draw(r, "payload")),
-			Routes:  map[contracts.RecipientType]rules.Route{"CUSTOMER": {Category: "c", Template: `"t`}, "ADMIN": {
+			Routes: map[contracts.RecipientType]rules.Route{"CUSTOMER": {Category: "c", Template: `"t`}, "ADMIN": {
 				Digest: &rules.Digest{Digest: contracts.Digest{Every: 30}, Channels: []string{"email"}}, Throttle: &contracts.Throttle{Limit: 1, Per: 60},
 			}},
 		}
