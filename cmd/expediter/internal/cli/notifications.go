@@ -30,6 +30,7 @@ type notificationsFlags struct {
 	json     bool
 	kind     string
 	limit    int
+	reason   string
 	state    string
 	user     string
 }
@@ -53,23 +54,42 @@ func newNotifications(g *globals) *cobra.Command {
 With --attempts each try is a line. With --json each row is a line of JSON, with all of its tries.`,
 		Example: `  expediter notifications --event evt-001
   expediter notifications --user ada --attempts
-  expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u`,
+  expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u
+  expediter notifications cancel evt-001
+  expediter notifications replay --event evt-001`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context()) },
 	}
+	shared := cmd.PersistentFlags()
+	f.register(shared)
+	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for what was done")
+	f.selecting(cmd)
 	flags := cmd.Flags()
-	f.register(flags)
 	flags.BoolVar(&f.attempts, "attempts", false, "a line for each try")
+	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
+	cmd.AddCommand(newNotificationsCancel(f), newNotificationsReplay(f))
+	return cmd
+}
+
+// selecting adds the flags that select rows.
+func (f *notificationsFlags) selecting(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringVar(&f.channel, "channel", "", "rows of this channel, such as inapp or email")
 	flags.StringVar(&f.event, "event", "", "rows of this event")
-	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each row")
 	flags.StringVar(&f.kind, "type", "", "rows of this kind of recipient, such as CUSTOMER")
-	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
+	flags.StringVar(&f.reason, "reason", "", "rows that are in their state for this reason, such as exhausted or opt_out")
 	flags.StringVar(&f.state, "state", "", "rows in this state")
 	flags.StringVar(&f.user, "user", "", "rows of this user")
 	completeWith(cmd, "state", rowStates...)
 	completeWith(cmd, "type", recipientKinds...)
-	return cmd
+}
+
+// query selects the rows.
+func (f *notificationsFlags) query() notifier.Query {
+	return notifier.Query{
+		Channel: f.channel, EventID: f.event, Reason: f.reason, RecipientType: contracts.RecipientType(f.kind), State: notifier.State(f.state),
+		UserID: f.user,
+	}
 }
 
 // check returns every mistake that can be seen before anything is opened.
@@ -114,12 +134,16 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 	return adviseNotifier(f.list(ctx, client))
 }
 
+func unknownEvent(id string) error {
+	return fmt.Errorf("event %q is %w: nobody has told it, or no rule is for it (tell it with \"expediter emit --wait\", which says so)",
+		id, notify.ErrNotFound)
+}
+
 // describe notes what is known of the event.
 func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
 	e, err := client.Event(ctx, f.event)
 	if errors.Is(err, notify.ErrNotFound) {
-		return fmt.Errorf("event %q is %w: nobody has told it, or no rule is for it (tell it with \"expediter emit --wait\", which says so)",
-			f.event, notify.ErrNotFound)
+		return unknownEvent(f.event)
 	}
 	if err != nil || f.json {
 		return err
@@ -135,9 +159,7 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 }
 
 func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
-	q := notifier.Query{
-		Channel: f.channel, EventID: f.event, RecipientType: contracts.RecipientType(f.kind), State: notifier.State(f.state), UserID: f.user,
-	}
+	q := f.query()
 	if f.limit > 0 {
 		q.Limit = f.limit + 1 // one more tells whether there are more
 	}

@@ -58,7 +58,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if err == nil && e.State == stateExpanded {
+		if err == nil && (e.State == stateExpanded || e.State == stateCancelled) {
 			break
 		}
 		if again() != nil {
@@ -85,8 +85,10 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	}
 }
 
-// stateExpanded is the state of an event all of whose rows are there.
-const stateExpanded = "expanded"
+const (
+	stateCancelled = "cancelled" // no more rows of the event are sent
+	stateExpanded  = "expanded"  // all rows of the event are there
+)
 
 // tallied returns a page and its tally.
 func (c *Client) tallied(ctx context.Context, q notifier.Query) (notifier.Page, Tally, error) {

@@ -19,9 +19,11 @@ import (
 
 // Where the notifier answers.
 const (
+	subjectCancel  = "notifier.v1.cancel"
 	subjectGet     = "notifier.v1.get"
 	subjectList    = "notifier.v1.list"
 	subjectPublish = "notifier.v1.publish"
+	subjectReplay  = "notifier.v1.replay"
 )
 
 // pageLimit is how many rows are asked for at a time: each may bring its attempts, and all of them travel in one message.
@@ -86,6 +88,48 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 			if q.Cursor = p.Next; q.Cursor == "" {
 				return
 			}
+		}
+	}
+}
+
+// Cancel has an event not be told any more, to anybody or to one user, and returns what became of its rows, over all calls
+// that this takes. The error wraps ErrNotFound when there is no such event.
+func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all notifier.Cancelled, err error) {
+	for first := true; ; first = false {
+		var done notifier.Cancelled
+		err := c.ask(ctx, subjectCancel, struct {
+			Cursor        string                  `json:"cursor,omitempty"`
+			EventID       string                  `json:"event_id"`
+			RecipientType contracts.RecipientType `json:"recipient_type,omitempty"`
+			UserID        string                  `json:"user_id,omitempty"`
+		}(what), &done)
+		if err != nil {
+			return all, err
+		}
+		done.Ended, done.Sending = done.Ended+all.Ended, done.Sending+all.Sending
+		done.Sent, done.Suppressed = done.Sent+all.Sent, done.Suppressed+all.Suppressed
+		if !first { // the calls before are those that have cancelled it
+			done.Again = all.Again
+		}
+		if all = done; all.Next == "" {
+			return all, nil
+		}
+		what.Cursor = all.Next
+	}
+}
+
+// Replay has the rows that a query selects be sent again, and returns how many that are, over all calls that this takes. What
+// was counted before an error is sent again.
+func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Replayed, err error) {
+	for {
+		q.Limit = pageLimit
+		var done notifier.Replayed
+		if err := c.ask(ctx, subjectReplay, query(q), &done); err != nil {
+			return all, err
+		}
+		all.Gone, all.Replayed = all.Gone+done.Gone, all.Replayed+done.Replayed
+		if q.Cursor = done.Next; q.Cursor == "" {
+			return all, nil
 		}
 	}
 }

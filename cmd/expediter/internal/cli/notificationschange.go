@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/notify"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier"
+)
+
+func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
+	var kind, user string
+	cmd := &cobra.Command{
+		Use:   "cancel EVENT",
+		Short: "Have an event not be told any more",
+		Long: `Cancel has an event not be told any more: to anybody, or with --type and --user to one user. Rows that wait are suppressed.
+What was sent stays so, and what is being sent at this moment is only not tried again. It may be said again.`,
+		Example: `  expediter notifications cancel evt-001
+  expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			errs := []error{checkID("event", args[0]), checkKind(kind)}
+			if (kind == "") != (user == "") {
+				errs = append(errs, errors.New("--type and --user go together"))
+			}
+			if err := errors.Join(errs...); err != nil {
+				return &UsageError{Err: err}
+			}
+			return shared.cancel(cmd.Context(), notifier.Cancellation{
+				EventID: args[0], RecipientType: contracts.RecipientType(kind), UserID: user,
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
+	flags.StringVar(&user, "user", "", "user who is not to be told")
+	completeWith(cmd, "type", recipientKinds...)
+	return cmd
+}
+
+func (f *notificationsFlags) cancel(ctx context.Context, what notifier.Cancellation) error {
+	js, stop, err := f.connect(ctx, "expediter notifications")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
+	done, err := client.Cancel(ctx, what)
+	switch {
+	case errors.Is(err, notify.ErrNotFound):
+		return unknownEvent(what.EventID)
+	case err != nil:
+		return adviseNotifier(err)
+	case f.json:
+		return f.writeLine(done)
+	}
+	again := ""
+	if done.Again {
+		again = " already"
+	}
+	_, err = fmt.Fprintf(f.config.Stdout, "%s is cancelled%s: %d suppressed, %d had been sent, %d had ended otherwise, %d being sent\n",
+		table.Printable(done.EventID), again, done.Suppressed, done.Sent, done.Ended, done.Sending)
+	return wrapWrite(err)
+}
+
+func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
+	f := &notificationsFlags{natsFlags: natsFlags{globals: shared.globals}}
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Send rows again that have failed",
+		Long: `Replay has rows sent again that have failed, or with --state bounced those that have bounced, under their message ids: who
+has one of them already can tell. It counts them, and does it with --yes; the rows of one event are replayed without.`,
+		Example: `  expediter notifications replay --event evt-001
+  expediter notifications replay --channel email --reason exhausted --yes`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.natsFlags, f.json = shared.natsFlags, shared.json
+			return f.replay(cmd.Context(), yes || f.event != "")
+		},
+	}
+	f.selecting(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	cmd.Flags().Lookup("state").DefValue = "failed"
+	return cmd
+}
+
+func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
+	if f.state == "" {
+		f.state = "failed"
+	}
+	errs := []error{oneOf("--state", f.state, "failed", "bounced")}
+	if err := errors.Join(append(errs, f.check())...); err != nil {
+		return &UsageError{Err: err}
+	}
+	js, stop, err := f.connect(ctx, "expediter notifications")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := &notify.Client{Conn: js.Conn(), Timeout: f.timeout}
+	if !do {
+		return f.wouldReplay(ctx, client)
+	}
+	done, err := client.Replay(ctx, f.query())
+	if f.json {
+		err = errors.Join(err, f.writeLine(done))
+	} else {
+		f.notef("%s sent again.\n", counted(done.Replayed, "row"))
+	}
+	if done.Gone > 0 {
+		err = errors.Join(err, fmt.Errorf("%s cannot be sent again: the stream keeps them no more", counted(done.Gone, "row")))
+	}
+	return adviseNotifier(err)
+}
+
+// wouldReplay counts what would be sent again.
+func (f *notificationsFlags) wouldReplay(ctx context.Context, client *notify.Client) error {
+	n := 0
+	for _, err := range client.Rows(ctx, f.query()) {
+		if err != nil {
+			return adviseNotifier(err)
+		}
+		n++
+	}
+	f.notef("%s would be sent again. Do it with --yes.\n", counted(n, "row"))
+	return nil
+}
