@@ -190,7 +190,7 @@ func (w Ways) open(with tools) (channels []Channel, closers []closer, err error)
 	}
 	if len(w.WebhookSecrets) > 0 {
 		c, err := webhook.New(webhook.Config{AllowNetworks: w.UserNetworks, RootCAs: with.roots, Secrets: w.WebhookSecrets})
-		add(c, err, Channel{Retries: webhook.Retries()})
+		add(c, err, Channel{Endpoints: true, Retries: webhook.Retries()})
 	}
 	if w.EmailServer != "" {
 		c, err := email.New(email.Config{
@@ -210,7 +210,7 @@ func (w Ways) open(with tools) (channels []Channel, closers []closer, err error)
 		c, err := webpush.New(webpush.Config{
 			AllowNetworks: w.UserNetworks, PrivateKey: w.WebPushKey, RootCAs: with.roots, Subject: w.WebPushSubject, Templates: with.texts,
 		})
-		add(c, err, Channel{})
+		add(c, err, Channel{Endpoints: true})
 	}
 	return channels, closers, errors.Join(errs...)
 }

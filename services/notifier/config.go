@@ -41,6 +41,10 @@ type Config struct {
 	// Elsewhere an administrator does, and the service only checks. Defaults to false.
 	CreateAssets bool `env:"NOTIFIER_CREATE_ASSETS"`
 
+	// DisableAfter is for how long a webhook or a Web Push subscription has to have failed, without a success, to be called no
+	// more. Defaults to 5 days.
+	DisableAfter time.Duration `env:"NOTIFIER_DISABLE_AFTER"`
+
 	// Exports take metrics, which /metrics shows, and traces. Who brings them stops them. Defaults to what the
 	// environment says for [Run], see the package export, and to none for [Start].
 	Exports *export.Exports `env:"-"`
@@ -118,6 +122,10 @@ type Channel struct {
 	// sent again, under the same message id.
 	AtMostOnce bool
 
+	// Endpoints says that addresses are endpoints of users' own: one that does not answer is left alone for a while, and for
+	// good after Config.DisableAfter. Defaults to false.
+	Endpoints bool
+
 	// Retries are the waits before the second, third, ... try of a message, ±20 %. Defaults to 5 s, 1 min, 5 min, 30 min,
 	// 2 h.
 	Retries []time.Duration
@@ -143,6 +151,7 @@ func fromEnvironment(environment map[string]string) (cfg Config, err error) {
 func (cfg Config) withDefaults() Config {
 	cfg.AckWait = cmp.Or(cfg.AckWait, 5*time.Second)
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, 32)
+	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
 	cfg.NATSURL = cmp.Or(cfg.NATSURL, service.DefaultURL)
 	cfg.Listen = cmp.Or(cfg.Listen, ":8006")
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
@@ -169,6 +178,9 @@ func (cfg Config) validate() (*book, error) {
 	}
 	if cfg.Concurrency < 1 {
 		bad("Concurrency (NOTIFIER_CONCURRENCY) is %d: want a positive number", cfg.Concurrency)
+	}
+	if cfg.DisableAfter < 0 {
+		bad("DisableAfter (NOTIFIER_DISABLE_AFTER) is %s: want a positive duration", cfg.DisableAfter)
 	}
 	if cfg.InboxKeep < 0 || cfg.InboxKeep%time.Second != 0 {
 		bad("InboxKeep (NOTIFIER_INBOX_KEEP) is %s: want whole seconds", cfg.InboxKeep)

@@ -26,6 +26,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
@@ -53,6 +54,7 @@ type Notifier struct {
 	counters  counters
 	digests   *digest.Book
 	expander  *fanout.Expander
+	health    *health.Book
 	ledger    *ledger.Ledger
 	links     *optout.Links // nil when there are to be none
 	payloads  payloads
@@ -170,7 +172,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	if n.desk, err = desk.Open(ctx, js, desk.Config{
-		Cancelled: n.cancelled, Ledger: n.ledger, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Cancelled: n.cancelled, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 	}); err != nil {
 		return err
 	}
@@ -188,6 +190,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		n.parts.Go(w.Run)
 	}
 	n.parts.Go(n.book.run)
+	n.parts.Go(n.health.Run)
 	router := service.NewRouter(service.RouterConfig{
 		Exports: n.cfg.Exports, Logger: n.cfg.Logger, Name: name, Ready: n.ready, Sort: desk.Problem, Version: n.cfg.Version,
 	})
@@ -233,6 +236,9 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 		return err
 	}
 	if n.ledger, err = ledger.Open(ctx, js); err != nil {
+		return err
+	}
+	if n.health, err = health.Open(ctx, js, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
 		return err
 	}
 	if n.cancelled, err = cancel.Open(ctx, js); err != nil {
@@ -304,8 +310,13 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	}
 	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
+		var known deliver.Health
+		if c.Endpoints {
+			known = n.health
+		}
 		sender, err := deliver.New(deliver.Config{
-			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Ledger: n.ledger,
+			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Health: known,
+			Ledger: n.ledger,
 			Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent,
 			Throttles: n.throttle, Timeout: c.Timeout, Worker: id,
 		})

@@ -41,6 +41,9 @@ type Config struct {
 	// Digests keep what is told together. Required.
 	Digests *digest.Book
 
+	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
+	Health Health
+
 	// Ledger keeps what became of rows. Required.
 	Ledger *ledger.Ledger
 

@@ -171,6 +171,9 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if held, err := s.hold(ctx, r, d); held {
 		return err
 	}
+	if held, err := s.held(ctx, r, d); held {
+		return err
+	}
 	if r.Collected {
 		return s.tell(ctx, r, d)
 	}
@@ -192,7 +195,8 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 	}
 	s.cfg.Passed(PointClaimed)
 	call, cancel := context.WithDeadline(ctx, d.Until)
-	receipt, err := s.cfg.Channel.Send(call, message(r, len(d.Attempts)))
+	sent := message(r, len(d.Attempts))
+	receipt, err := s.cfg.Channel.Send(call, sent)
 	interrupted := context.Cause(ctx)
 	cancel()
 	s.cfg.Passed(PointSent)
@@ -206,7 +210,9 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 	}
 	verdict := s.judge(d, receipt, failure)
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
-	if err := s.settle(ctx, r, d); err != nil {
+	err = s.settle(ctx, r, d)
+	s.called(ctx, sent, failure)
+	if err != nil {
 		return fmt.Errorf("notifier: the outcome of a call could not be written down: %w", errors.Join(err, verdict))
 	}
 	s.cfg.Passed(PointRecorded)

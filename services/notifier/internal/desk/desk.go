@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
@@ -25,6 +26,7 @@ var ErrUnknownEvent = errors.New("there is no such event")
 // Config says what the desk works on. All of it is required.
 type Config struct {
 	Cancelled *cancel.Set
+	Health    *health.Book
 	Ledger    *ledger.Ledger
 	Planner   *plan.Planner
 	Publisher *contracts.Publisher
@@ -141,7 +143,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusUnprocessableEntity, Code: "NOT_BEFORE_TOO_FAR"}
 	case errors.Is(err, plan.ErrTooLarge):
 		return service.Problem{Status: http.StatusRequestEntityTooLarge}
-	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound):
+	case errors.Is(err, ErrUnknownEvent), errors.Is(err, inapp.ErrNotFound), errors.Is(err, health.ErrUnknown):
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}

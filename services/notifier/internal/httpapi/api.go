@@ -52,6 +52,8 @@ func Add(cfg Config) *API {
 	cfg.Router.Handle("DELETE /v1/events/{event}", a.cancel)
 	cfg.Router.Handle("GET /v1/notifications", a.notifications)
 	cfg.Router.Handle("POST /v1/notifications/replay", a.replay)
+	cfg.Router.Handle("GET /v1/endpoints", a.endpoints)
+	cfg.Router.Handle("POST /v1/endpoints/enable", a.enable)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", a.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)
 	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", a.markOne)

@@ -55,15 +55,17 @@ func (s State) Known() bool {
 
 // Reasons of states, beside the kinds of channel errors.
 const (
-	ReasonCancelled      = "cancelled"       // suppressed: it is not to be told any more
-	ReasonDigest         = "digest"          // suppressed: it is told in a digest; deferred: it is on its way into one
-	ReasonEmpty          = "empty"           // suppressed: a digest without events
-	ReasonExhausted      = "exhausted"       // failed: no attempts are left
-	ReasonNotBefore      = "not_before"      // deferred: the event is to be told later
-	ReasonOptOut         = "opt_out"         // suppressed: the user does not want it
-	ReasonQuietHours     = "quiet_hours"     // deferred
-	ReasonThrottled      = "throttled"       // deferred, or suppressed: the user is told no more for now
-	ReasonUnknownOutcome = "unknown_outcome" // failed: it may have been sent, and must not be sent twice
+	ReasonCancelled        = "cancelled"         // suppressed: it is not to be told any more
+	ReasonDigest           = "digest"            // suppressed: it is told in a digest; deferred: it is on its way into one
+	ReasonEndpointDisabled = "endpoint_disabled" // suppressed: the address has failed for days
+	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
+	ReasonEmpty            = "empty"             // suppressed: a digest without events
+	ReasonExhausted        = "exhausted"         // failed: no attempts are left
+	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
+	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
+	ReasonQuietHours       = "quiet_hours"       // deferred
+	ReasonThrottled        = "throttled"         // deferred, or suppressed: the user is told no more for now
+	ReasonUnknownOutcome   = "unknown_outcome"   // failed: it may have been sent, and must not be sent twice
 )
 
 // Outcomes of attempts, beside the kinds of channel errors.

@@ -17,11 +17,13 @@ import (
 
 // The endpoints' subjects. Services of one name share the requests.
 const (
-	SubjectCancel  = "notifier.v1.cancel"  // {"event_id"}, and perhaps one user; answers what came of it
-	SubjectGet     = "notifier.v1.get"     // {"event_id"}; answers what is known of the event
-	SubjectList    = "notifier.v1.list"    // a query; answers a page of rows
-	SubjectReplay  = "notifier.v1.replay"  // a query; answers how many rows are sent again
-	SubjectPublish = "notifier.v1.publish" // an Event, or a CloudEvent in binary or structured mode
+	SubjectCancel    = "notifier.v1.cancel"           // {"event_id"}, and perhaps one user; answers what came of it
+	SubjectEnable    = "notifier.v1.endpoints.enable" // {"channel","id"}; answers how the endpoint was
+	SubjectEndpoints = "notifier.v1.endpoints.list"   // a query; answers a page of those that do not work
+	SubjectGet       = "notifier.v1.get"              // {"event_id"}; answers what is known of the event
+	SubjectList      = "notifier.v1.list"             // a query; answers a page of rows
+	SubjectReplay    = "notifier.v1.replay"           // a query; answers how many rows are sent again
+	SubjectPublish   = "notifier.v1.publish"          // an Event, or a CloudEvent in binary or structured mode
 )
 
 // Endpoints are what the notifier answers.
@@ -33,6 +35,11 @@ func Endpoints(d *desk.Desk) []service.Endpoint {
 		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
 		{Answer: a.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
 		{Answer: a.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
+		{
+			Answer: a.endpoints, Name: "endpoints", Subject: SubjectEndpoints,
+			Takes: `{"channel":"webhook","state":"disabled"}`, Gives: "EndpointPage",
+		},
+		{Answer: a.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
 	}
 }
 
@@ -102,6 +109,18 @@ func query(r service.Request) (desk.Query, error) {
 		return desk.Query{}, invalid("", `must be JSON such as {"event_id":"e1"}`)
 	}
 	return desk.Query(request), nil
+}
+
+func (a api) endpoints(ctx context.Context, r service.Request) ([]byte, error) {
+	var q desk.EndpointQuery
+	if err := json.Unmarshal(r.Data, &q); err != nil {
+		return nil, invalid("", `must be JSON such as {"state":"disabled"}`)
+	}
+	return answer(a.desk.Endpoints(ctx, q))
+}
+
+func (a api) enable(ctx context.Context, r service.Request) ([]byte, error) {
+	return answer(a.desk.Enable(ctx, r.Data))
 }
 
 func answer[T any](body T, err error) ([]byte, error) {

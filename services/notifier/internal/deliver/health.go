@@ -1,0 +1,53 @@
+package deliver
+
+import (
+	"context"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// Health knows which endpoints do not answer. A [health.Book] is one.
+type Health interface {
+	// Gate says whether an endpoint may be called, and for how long that is to wait.
+	Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration)
+
+	// Called tells what came of a call that Gate let through, nil for a success.
+	Called(ctx context.Context, m channel.Message, name string, failure *channel.Error)
+}
+
+var _ Health = (*health.Book)(nil)
+
+// held ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
+// written once for that. It reports false when the endpoint is to be called.
+func (s *Sender) held(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
+	address := r.profile.Addresses[r.Channel]
+	if s.cfg.Health == nil || address == "" {
+		return false, nil
+	}
+	disabled, wait := s.cfg.Health.Gate(r.Channel, address, s.cfg.Timeout)
+	switch {
+	case disabled:
+		return true, s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEndpointDisabled, nil)
+	case wait <= 0:
+		return false, nil
+	}
+	if d.State != ledger.Pending || d.Reason != ledger.ReasonEndpointDown {
+		d.State, d.Reason, d.Until = ledger.Pending, ledger.ReasonEndpointDown, time.Time{}
+		if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+			return true, err
+		}
+		s.report(ctx, r, d, nil)
+	}
+	return true, worker.Snooze(wait)
+}
+
+// called tells the health of the endpoint what came of a call.
+func (s *Sender) called(ctx context.Context, m channel.Message, failure *channel.Error) {
+	if s.cfg.Health != nil && m.Address != "" {
+		s.cfg.Health.Called(ctx, m, s.cfg.Channel.Name(), failure)
+	}
+}

@@ -1,0 +1,243 @@
+package deliver_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// dovecote is a channel whose addresses can be out of reach.
+type dovecote struct {
+	mu    sync.Mutex
+	calls map[string][]time.Time // by address
+	fails map[string]channel.Kind
+	now   map[string]int // calls under way
+	most  map[string]int
+}
+
+func (*dovecote) Name() string { return "bird" }
+
+func (d *dovecote) Send(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	d.mu.Lock()
+	if d.calls == nil {
+		d.calls, d.now, d.most = map[string][]time.Time{}, map[string]int{}, map[string]int{}
+	}
+	d.calls[m.Address] = append(d.calls[m.Address], time.Now())
+	d.now[m.Address]++
+	d.most[m.Address] = max(d.most[m.Address], d.now[m.Address])
+	kind := d.fails[m.Address]
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.now[m.Address]--
+	}()
+	if kind == "" {
+		return channel.Receipt{}, nil
+	}
+	time.Sleep(time.Second) //nolint:forbidigo // fake
+	return channel.Receipt{}, &channel.Error{Channel: "bird", Kind: kind, Detail: "nobody there"}
+}
+
+func (d *dovecote) set(address string, kind channel.Kind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fails = map[string]channel.Kind{address: kind}
+	d.most = map[string]int{}
+}
+
+func (d *dovecote) count(address string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.calls[address])
+}
+
+// street knows everybody: the user is the address.
+type street struct{ profile }
+
+func (street) Get(_ context.Context, _ contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+	return contracts.Recipient{Addresses: map[string]string{"bird": "at " + user}}, true, nil
+}
+
+// book is the health of endpoints as another process has it.
+func (n *nest) healthBook() *health.Book {
+	n.Helper()
+	_, js := natstest.Connect(n.T, n.srv)
+	b, err := health.Open(n.Context(), js, health.Config{
+		DisableAfter: 5 * time.Hour, Every: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	n.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.Error(err)
+		}
+	})
+	return b
+}
+
+func (n *nest) tell(user, event string) {
+	n.Helper()
+	data, err := contracts.Encode(contracts.Notification{
+		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
+	})
+	if err != nil {
+		n.Fatal(err)
+	}
+	if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER."+user+"."+event, data); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *nest) row(user, event string) *ledger.Delivery {
+	n.Helper()
+	d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER."+user)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return d
+}
+
+func (n *nest) lastSequence() uint64 {
+	n.Helper()
+	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		n.Fatal(err)
+	}
+	return stream.CachedInfo().State.LastSeq
+}
+
+// An endpoint that is not reached is called by one at a time, at growing intervals; its rows wait without losing attempts, and are
+// sent when it is back. Rows to others go on meanwhile.
+func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
+	inNest(t, func(n *nest) {
+		const rows = 12
+		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindTimeout}}
+		s := n.sender("a", nil, profile{}, func(c *deliver.Config) {
+			c.Channel, c.Health, c.Profiles = d, n.healthBook(), street{}
+			c.Retries = []time.Duration{10 * time.Minute, time.Hour, time.Hour}
+		})
+		n.work(s)
+		name := func(i int) string { return string(rune('a' + i)) }
+		for i := range rows {
+			n.tell("ada", "down-"+name(i))
+			elapse(2 * time.Second) // so that not all are called before one of them has failed
+		}
+		waiting := 0
+		for i := range rows {
+			if got := n.row("ada", "down-"+name(i)); got.State == ledger.Pending && got.Reason == ledger.ReasonEndpointDown {
+				waiting++
+			}
+		}
+		if calls := d.count("at ada"); waiting < rows/2 || calls+waiting != rows {
+			t.Errorf("%d rows wait, %d calls", waiting, calls)
+		}
+		n.tell("bob", "e")
+		elapse(time.Second)
+		if got := n.row("bob", "e"); got.State != ledger.Sent {
+			t.Errorf("a row to another endpoint is %s", got.State)
+		}
+		elapse(time.Hour)
+		calls := d.count("at ada")
+		if most := d.most["at ada"]; most != 1 || calls > rows+30 {
+			t.Errorf("%d calls, %d at a time", calls, most)
+		}
+		d.set("", "")
+		elapse(4 * time.Hour)
+		for i := range rows {
+			if got := n.row("ada", "down-"+name(i)); got.State != ledger.Sent && got.Reason != ledger.ReasonExhausted {
+				t.Errorf("row %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
+			}
+		}
+		before := n.lastSequence()
+		n.tell("ada", "well")
+		elapse(time.Minute)
+		if got := n.row("ada", "well"); got.State != ledger.Sent || n.lastSequence() != before+2 {
+			t.Errorf("%s, and %d writes: want those of the attempt and its outcome", got.State, n.lastSequence()-before)
+		}
+	})
+}
+
+// An endpoint that has failed for long is not called any more, by nobody, until it is put back to work; one that has taken
+// something in between is.
+func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
+	inNest(t, func(n *nest) {
+		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindRejected}}
+		mine, others := n.healthBook(), n.healthBook()
+		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street{} }))
+		told := 0
+		tell := func() *ledger.Delivery {
+			event := "e" + string(rune('a'+told))
+			told++
+			n.tell("ada", event)
+			elapse(time.Minute)
+			return n.row("ada", event)
+		}
+		state := func(b *health.Book) (list []health.State) {
+			found, _, err := b.List(n.Context(), "bird", "", 1, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range found {
+				list = append(list, e.State)
+			}
+			return list
+		}
+		const day = time.Hour // of this test: five of them are enough
+		tell()
+		if got := state(others); len(got) != 1 || got[0] != health.Failing {
+			t.Errorf("after a failure: %v", got)
+		}
+		elapse(4 * day)
+		d.set("", "")
+		if got := tell(); got.State != ledger.Sent || len(state(others)) != 0 {
+			t.Errorf("%s, %v", got.State, state(others))
+		}
+		d.set("at ada", channel.KindRejected)
+		elapse(2 * day)
+		tell() // long after the first failure, but that one is forgotten
+		elapse(5*day - 10*time.Minute)
+		tell()
+		if got := state(others); len(got) != 1 || got[0] != health.Failing {
+			t.Errorf("before the time is over: %v", got)
+		}
+		elapse(20 * time.Minute)
+		tell()
+		if got := state(others); len(got) != 1 || got[0] != health.Disabled {
+			t.Errorf("after that time: %v", got)
+		}
+		calls := d.count("at ada")
+		if got := tell(); got.State != ledger.Suppressed || got.Reason != ledger.ReasonEndpointDisabled || d.count("at ada") != calls {
+			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
+		}
+		if disabled, _ := others.Gate("bird", "at ada", time.Second); !disabled {
+			t.Error("another process calls it")
+		}
+		found, _, err := others.List(n.Context(), "", health.Disabled, 1, 10)
+		if err != nil || len(found) != 1 || found[0].UserID != "ada" || found[0].LastError == "" || found[0].Since.IsZero() {
+			t.Fatalf("%+v %v", found, err)
+		}
+		if was, err := others.Enable(n.Context(), "bird", found[0].ID); err != nil || was.State != health.Disabled {
+			t.Errorf("%+v %v", was, err)
+		}
+		d.set("", "")
+		elapse(2 * time.Minute)
+		if got := tell(); got.State != ledger.Sent || len(state(mine)) != 0 {
+			t.Errorf("put back to work: %s (%s)", got.State, got.Reason)
+		}
+	})
+}

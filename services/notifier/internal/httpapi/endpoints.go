@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
+)
+
+// maxName bounds the body of a request that names an endpoint.
+const maxName = 4 << 10
+
+// endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with those that do not work.
+func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
+	v := r.URL.Query()
+	q := desk.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
+	var err error
+	if q.Limit, err = limit(r, desk.MaxLimit); err != nil {
+		return err
+	}
+	page, err := a.Desk.Endpoints(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, page)
+	return nil
+}
+
+// enable answers POST /v1/endpoints/enable with how the endpoint was that is put back to work.
+func (a *API) enable(w http.ResponseWriter, r *http.Request) error {
+	body, err := service.Body(w, r, maxName)
+	if err != nil {
+		return err
+	}
+	was, err := a.Desk.Enable(r.Context(), body)
+	if err != nil {
+		return err
+	}
+	service.WriteJSON(w, http.StatusOK, was)
+	return nil
+}
