@@ -76,6 +76,15 @@ func (s Slot) abandoned() bool {
 	return !end.IsZero() && !time.Now().Before(end)
 }
 
+// survivor is what a claim that is over leaves that nobody ended: the value in it is the result again, as old as it is.
+func (s Slot) survivor() Slot {
+	k := *s.kept()
+	s.State, s.Claim, s.Owner, s.Job, s.Handoff = Done, k.Claim, k.Instance, k.Job, false
+	k.Claim, k.Instance, k.Job, k.Holds = "", "", "", 0
+	s.replace(func(in *inner) { in.kept, in.member, in.server = &k, "", "" })
+	return s
+}
+
 // carried is a value that a claim keeps for readers, as it is stored.
 type carried struct {
 	data  []byte

@@ -251,8 +251,9 @@ func (w *Watcher) knows(key string) bool {
 }
 
 // Wait waits until nobody computes key any more and returns what became of it: Done with the value, Failed with the
-// reason, or Absent when the claim expired or was given back, or the key is free. It is woken by a push, and polls
-// nothing. One round trip for the first look, which all waiters of a Flight share when they come together.
+// reason, or Absent when the claim expired or was given back, or the key is free. When whoever computed a value anew has
+// died, it is Done with the earlier value, which may be stale, a second after the claim's TTL. It is woken by a push, and
+// polls nothing. One round trip for the first look, which all waiters of a Flight share when they come together.
 func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 	w, err := f.Watch(key)
 	if err != nil {
@@ -276,7 +277,12 @@ func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 // waited is what remains of Wait when there is something to say.
 func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
 	defer w.Close()
-	return f.follow(ctx, w, cmp.Or(w.seen, &unseen), false, false)
+	slot, err := f.follow(ctx, w, cmp.Or(w.seen, &unseen), false, false)
+	if !errors.Is(err, errGone) {
+		return slot, err
+	}
+	opened, err := f.open(ctx, slot.survivor())
+	return &opened, err
 }
 
 // idle says that there is nothing but to wait: nothing is known, or that somebody computes. It takes what says so. The

@@ -330,6 +330,34 @@ func TestValueSurvivesItsRefresher(t *testing.T) {
 	})
 }
 
+// Who waits for a value that is computed anew gets the earlier one when the process that computes it has died, whether he
+// came before or long after that.
+func TestWaitForARefresherThatDied(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const claim = 10 * time.Second
+		f, die := b.mortal(t, kvlock.Config{ClaimTTL: claim, Instance: "dies"})
+		g := b.flight(t, kvlock.Config{Instance: "lives"})
+		var runs atomic.Int64
+		opts := kvlock.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+		wantDo(t, g, numbered(&runs, 0, nil), opts, "1", kvlock.Computed)
+		pass(2 * time.Minute)
+		wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", kvlock.Stale)
+		pass(time.Second)
+		die()
+		for _, most := range []time.Duration{claim + 2*time.Second, time.Millisecond} {
+			began := time.Now()
+			s, err := g.Wait(t.Context(), "k")
+			if err != nil || s.State != kvlock.Done || string(s.Value) != "1" || !s.Stale() || s.Owner != "lives" {
+				t.Errorf("got %s with %q of %s, stale %t, %v; want the earlier value", s.State, s.Value, s.Owner, s.Stale(), err)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("waited for %s, want at most %s", took, most)
+			}
+			pass(time.Minute)
+		}
+	})
+}
+
 // What is invalidated while it is computed anew is gone: neither the old value comes back, nor the one of before.
 func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 	for name, ends := range map[string]bool{"it fails": true, "it succeeds": false} {
