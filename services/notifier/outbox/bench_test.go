@@ -19,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/outbox/outboxtest"
 )
 
 // The benchmarks drain a backlog: rows/s, and the CPU time that one row costs here (with the NATS server, which is in this
@@ -155,7 +156,7 @@ func ownCPU(b *testing.B) time.Duration {
 // postgresCPU is what all processes of the server have used, as Linux has it: 0 elsewhere.
 func postgresCPU(b *testing.B) time.Duration {
 	b.Helper()
-	text, err := os.ReadFile(filepath.Join(postgres.dir, "data", "postmaster.pid"))
+	text, err := os.ReadFile(filepath.Join(outboxtest.Folder(), "postmaster.pid"))
 	if err != nil {
 		b.Fatal(err)
 	}

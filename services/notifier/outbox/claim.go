@@ -45,7 +45,7 @@ func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn //
 	tx, err := r.cfg.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, BeginQuery: fmt.Sprintf(
 		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; "+
 			"SET LOCAL enable_seqscan = off; SET LOCAL jit = off",
-		2*(batchTime+r.cfg.PublishTimeout).Milliseconds())})
+		r.cfg.lease().Milliseconds())})
 	if err != nil {
 		return nil, fmt.Errorf("outbox: begin: %w", err)
 	}

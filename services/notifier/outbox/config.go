@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -55,6 +56,9 @@ type Config struct {
 	// MaxAttempts is how often the server may refuse a row before it is set aside. Times at which the server did not answer
 	// anybody do not count. Defaults to 10.
 	MaxAttempts int
+
+	// Meters makes the metrics of the relay, see the package. Defaults to none.
+	Meters metric.MeterProvider
 
 	// NATSOptions are for the relay's connection, which is its own: one that is lost is not repaired but replaced, so that
 	// nothing that was sent over it can arrive after what is sent over the next. Defaults to none.
@@ -109,6 +113,9 @@ func (cfg Config) withDefaults() Config {
 
 // hold is how long a published row is kept before it is read back.
 func (cfg Config) hold() time.Duration { return cfg.SyncInterval + cfg.SyncInterval/8 }
+
+// lease is for how long a process that says nothing keeps its lanes.
+func (cfg Config) lease() time.Duration { return 2 * (batchTime + cfg.PublishTimeout) }
 
 // validate reports everything that is wrong at once.
 func (cfg Config) validate() error {

@@ -45,6 +45,13 @@
 // transactions that notify commit one at a time: an application with thousands of commits a second may drop the trigger
 // event_outbox_wake and have relays look more often.
 //
+// # Metrics
+//
+// With Config.Meters a relay shows what it did (outbox.published, .duplicates, .refused, .set_aside, .lost, .deleted), when
+// something went wrong last (outbox.last_error.time), and what waits in the table: outbox.backlog, outbox.backlog.age, which
+// is how late the events are, and outbox.backlog.set_aside. What waits is asked of the table each time that metrics are
+// collected, and is the same of each relay. [ReadBacklog] asks it once.
+//
 // # Privileges
 //
 // An application needs INSERT on event_outbox and USAGE on event_outbox_id_seq. A relay needs SELECT, UPDATE and DELETE on

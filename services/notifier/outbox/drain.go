@@ -64,6 +64,7 @@ type progress struct {
 // batch publishes rows in one transaction. When ctx ends, what it has begun is finished.
 func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, err error) {
 	did.next = from
+	until := time.Now().Add(r.cfg.lease() - r.cfg.PublishTimeout)
 	tx, err := r.begin(ctx)
 	if err != nil {
 		return did, err
@@ -92,7 +93,7 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 	if len(lost) > 0 { // what went before these rows has to come before them again
 		return did, r.revive(ctx, s, tx, lost)
 	}
-	results := r.publish(ctx, s, rows)
+	results := r.publish(ctx, s, rows, until)
 	r.cfg.passed(pointAcknowledged)
 	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
@@ -201,10 +202,13 @@ func (r *Relay) tell(ctx context.Context, results *outcome) int {
 		r.deleted(len(results.published))
 	}
 	for _, f := range results.refused {
+		r.counters.refused.Add(1)
+		r.counters.went(f.err)
 		r.cfg.Logger.WarnContext(ctx, EventRefused, "event_id", f.row.EventID, "attempt", f.row.Attempts+1, "delay", f.delay, "error", f.err)
 	}
 	for _, f := range results.setAside {
 		r.counters.setAside.Add(1)
+		r.counters.went(f.err)
 		r.cfg.Logger.ErrorContext(ctx, EventSetAside, "event_id", f.row.EventID, "reason", f.err)
 		if r.cfg.Hooks.SetAside != nil {
 			r.cfg.Hooks.SetAside(f.row.EventID, f.reason())

@@ -21,6 +21,7 @@ func (r *Relay) listen(ctx context.Context) {
 			return
 		}
 		delay := wait.next()
+		r.counters.went(err)
 		r.cfg.Logger.WarnContext(ctx, EventListenFailed, "error", err, "delay", delay)
 		sleep(ctx, delay)
 	}

@@ -1,40 +1,12 @@
 package outbox
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/expediter-io/expediter/services/notifier/outbox/outboxtest"
 )
-
-// requirePrograms makes a test fail that would be skipped because a program is missing.
-const requirePrograms = "EXPEDITER_REQUIRE_PROGRAMS"
-
-// postgres is the one server of this test binary. Each test has a database of its own on it.
-var postgres struct {
-	sync.Once
-
-	dir      string
-	err      error
-	missing  bool
-	process  *exec.Cmd
-	lifeline io.Closer // the server ends with it, however this process ends
-	next     atomic.Int64
-}
 
 // database returns a new database, with the outbox in it.
 func database(t testing.TB) *pgxpool.Pool {
@@ -49,136 +21,10 @@ func database(t testing.TB) *pgxpool.Pool {
 // emptyDatabase returns a new database.
 func emptyDatabase(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	postgres.Do(startPostgres)
-	switch {
-	case postgres.missing && os.Getenv(requirePrograms) == "":
-		t.Skip("Postgres is missing: what needs one is not tested; install postgresql to test that as well")
-	case postgres.err != nil:
-		t.Fatal(postgres.err)
-	}
-	name := fmt.Sprintf("test%d", postgres.next.Add(1))
-	conn, err := pgx.Connect(t.Context(), dsn("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), dsn(name)+" pool_max_conns=8")
+	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t)+" pool_max_conns=8")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func dsn(database string) string {
-	return fmt.Sprintf("host=%s user=test dbname=%s", postgres.dir, database)
-}
-
-// startPostgres makes a cluster in a folder of its own and runs it on a socket there. It does not run as root, so then it
-// runs as the user postgres of the package.
-func startPostgres() {
-	initdb, server := program("initdb"), program("postgres")
-	if initdb == "" || server == "" {
-		postgres.missing, postgres.err = true, errors.New("initdb or postgres is missing, and "+requirePrograms+" is set: install postgresql")
-		return
-	}
-	postgres.err = func() (err error) {
-		if postgres.dir, err = os.MkdirTemp("", "outbox"); err != nil { // short: it is part of the name of a socket
-			return err
-		}
-		attributes, err := servant(postgres.dir)
-		if err != nil {
-			return err
-		}
-		data := filepath.Join(postgres.dir, "data")
-		setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-		setup.Dir, setup.SysProcAttr = postgres.dir, attributes
-		if text, err := setup.CombinedOutput(); err != nil {
-			return fmt.Errorf("initdb: %w: %s", err, text)
-		}
-		// The shell ends the server when its input ends.
-		postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data,
-			"-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "deadlock_timeout=100ms",
-			"-c", "log_destination=stderr", "-c", "logging_collector=off")
-		postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
-		if postgres.lifeline, err = postgres.process.StdinPipe(); err != nil {
-			return err
-		}
-		log, err := os.Create(filepath.Join(postgres.dir, "log"))
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		postgres.process.Stderr = log
-		if err := postgres.process.Start(); err != nil {
-			return err
-		}
-		return awaitPostgres()
-	}()
-}
-
-// awaitPostgres returns when the server takes connections.
-func awaitPostgres() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for {
-		conn, err := pgx.Connect(ctx, dsn("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("the server does not start: %w", err)
-		}
-		sleep(ctx, 20*time.Millisecond)
-	}
-}
-
-// stopPostgres ends what was started.
-func stopPostgres() {
-	if postgres.lifeline != nil {
-		postgres.lifeline.Close()
-		postgres.process.Wait()
-	}
-	if postgres.dir != "" {
-		if err := os.RemoveAll(postgres.dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-}
-
-// servant returns the attributes of a process that is not root, and gives it the folder.
-func servant(dir string) (*syscall.SysProcAttr, error) {
-	attributes := &syscall.SysProcAttr{Setpgid: true}
-	if os.Geteuid() != 0 {
-		return attributes, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.Atoi(u.Gid)
-	if err != nil {
-		return nil, err
-	}
-	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return attributes, os.Chown(dir, uid, gid)
-}
-
-// program finds a program of Postgres, also where Debian keeps them: the newest version.
-func program(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if err != nil || len(found) == 0 {
-		return ""
-	}
-	return slices.Max(found)
 }

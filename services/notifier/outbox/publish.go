@@ -45,8 +45,11 @@ type failure struct {
 }
 
 // reason is what is kept of the error.
-func (f failure) reason() string {
-	text := strings.ReplaceAll(strings.ToValidUTF8(f.err.Error(), "�"), "\x00", "")
+func (f failure) reason() string { return brief(f.err) }
+
+// brief is the text of an error, not too long, as Postgres takes it.
+func brief(err error) string {
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", "")
 	if len(text) > maxReason {
 		text = strings.ToValidUTF8(text[:maxReason], "")
 	}
@@ -54,10 +57,14 @@ func (f failure) reason() string {
 }
 
 // publish publishes rows, each key one after the other, the keys side by side. Of a key there is never more than one under
-// way: a message that got lost between two others would come after the second.
-func (r *Relay) publish(ctx context.Context, s *session, rows []*row) *outcome {
+// way: a message that got lost between two others would come after the second. After until it publishes nothing: a process
+// that was frozen may no longer have the lanes.
+func (r *Relay) publish(ctx context.Context, s *session, rows []*row, until time.Time) *outcome {
 	ctx = context.WithoutCancel(ctx)
-	results := &outcome{deadline: time.Now().Add(batchTime)}
+	results := &outcome{deadline: until}
+	if soon := time.Now().Add(batchTime); soon.Before(until) {
+		results.deadline = soon
+	}
 	var silent []failure
 	queues := byKey(rows)
 	for len(queues) > 0 && results.inTime() && s.alive() {

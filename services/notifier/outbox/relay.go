@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ const (
 type Relay struct {
 	cfg      Config
 	counters counters
+	forget   func()        // ends the measuring
 	wake     chan struct{} // there may be rows
 }
 
@@ -29,13 +31,31 @@ type Stats struct {
 	Duplicates int64
 	// Lost is how many rows the stream had lost.
 	Lost int64
+	// LastError is what went wrong last, "" for nothing, and LastErrorAt is when. It may be over by now.
+	LastError   string
+	LastErrorAt time.Time
 	// Published is how many rows were acknowledged by the stream and marked.
 	Published int64
+	// Refused is how often the server refused a row that is tried again.
+	Refused int64
 	// SetAside is how many rows were set aside.
 	SetAside int64
 }
 
-type counters struct{ deleted, duplicates, lost, published, setAside atomic.Int64 }
+type counters struct {
+	deleted, duplicates, lost, published, refused, setAside atomic.Int64
+
+	last atomic.Pointer[trouble]
+}
+
+// trouble is what went wrong, and when.
+type trouble struct {
+	text string
+	at   time.Time
+}
+
+// went notes what went wrong.
+func (c *counters) went(err error) { c.last.Store(&trouble{text: brief(err), at: time.Now()}) }
 
 // New returns a relay. It looks at the table, which is one round trip; NATS is looked for by Run.
 func New(ctx context.Context, cfg Config) (*Relay, error) {
@@ -46,21 +66,30 @@ func New(ctx context.Context, cfg Config) (*Relay, error) {
 	if err := checkSchema(ctx, cfg.Pool); err != nil {
 		return nil, err
 	}
-	return &Relay{cfg: cfg, wake: make(chan struct{}, 1)}, nil
+	r := &Relay{cfg: cfg, wake: make(chan struct{}, 1)}
+	if err := r.measure(); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Stats returns what the relay did so far.
 func (r *Relay) Stats() Stats {
 	c := &r.counters
-	return Stats{
+	s := Stats{
 		Deleted: c.deleted.Load(), Duplicates: c.duplicates.Load(), Lost: c.lost.Load(),
-		Published: c.published.Load(), SetAside: c.setAside.Load(),
+		Published: c.published.Load(), Refused: c.refused.Load(), SetAside: c.setAside.Load(),
 	}
+	if last := c.last.Load(); last != nil {
+		s.LastError, s.LastErrorAt = last.text, last.at
+	}
+	return s
 }
 
-// Run publishes until ctx ends. What is under way then is finished and marked, which takes at most batchTime, 10 seconds,
-// and PublishTimeout. Neither a database nor a server that is away ends it.
+// Run publishes until ctx ends. It is called once. What is under way then is finished and marked, which takes at most
+// batchTime, 10 seconds, and PublishTimeout. Neither a database nor a server that is away ends it.
 func (r *Relay) Run(ctx context.Context) {
+	defer r.forget()
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { r.listen(ctx) })
@@ -91,6 +120,7 @@ func (r *Relay) notReady(ctx context.Context, err error, delay time.Duration) {
 	if ctx.Err() != nil {
 		return
 	}
+	r.counters.went(err)
 	r.cfg.Logger.WarnContext(ctx, EventDisconnected, "error", err, "delay", delay)
 	if r.cfg.Hooks.Ready != nil {
 		r.cfg.Hooks.Ready(false, err)
@@ -132,6 +162,7 @@ func (r *Relay) failed(ctx context.Context, doing string, err error, wait *backo
 		return
 	}
 	delay := wait.next()
+	r.counters.went(fmt.Errorf("%s: %w", doing, err))
 	r.cfg.Logger.WarnContext(ctx, EventFailed, "doing", doing, "error", err, "delay", delay)
 	sleep(ctx, delay)
 }

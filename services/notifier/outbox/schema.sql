@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS event_outbox (
 CREATE INDEX IF NOT EXISTS event_outbox_pending ON event_outbox (lane, id) WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS event_outbox_retry ON event_outbox (lane, retry_at) WHERE state = 'pending' AND retry_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS event_outbox_published ON event_outbox (lane, published_at, stream_seq) WHERE state = 'published';
+CREATE INDEX IF NOT EXISTS event_outbox_set_aside ON event_outbox (lane, id) WHERE state = 'set_aside';
 CREATE INDEX IF NOT EXISTS event_outbox_kept ON event_outbox (published_at) WHERE state = 'kept';
 
 -- Rows come and go: what they leave must not wait for a fifth of the table.

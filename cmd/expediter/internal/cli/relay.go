@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/outbox"
 )
 
@@ -22,9 +23,11 @@ type relayFlags struct {
 	database     string
 	inbox        string
 	keep         time.Duration
+	listen       string
 	migrate      bool
 	printSchema  bool
 	requeue      bool
+	status       bool
 	stream       string
 	syncInterval time.Duration
 }
@@ -39,7 +42,8 @@ of relays may run on one table. Those of one aggregate are published in the orde
 
 A row is deleted once it was read back from the stream, later than the servers' sync_interval: say with --sync-interval
 how long that is, or that they sync always. Rows that cannot be published are set aside, with the reason; --requeue takes
-them back.`,
+them back, and --status tells how many there are and what waits. With --listen there are metrics at /metrics, for Prometheus:
+what was published, refused and set aside, how many rows wait and since when.`,
 		Example: `  expediter relay --print-schema | psql
   expediter relay --database postgres://app@db/app --server nats://nats.internal:4222 --sync-interval always
   expediter relay --requeue`,
@@ -52,9 +56,11 @@ them back.`,
 	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
 	flags.StringVar(&f.inbox, "inbox-prefix", "", "prefix of inboxes, where users have their own (default $NATS_INBOX_PREFIX)")
 	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
+	flags.StringVar(&f.listen, "listen", service.None, "address for /metrics, /livez and /readyz, such as :9090")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
 	flags.BoolVar(&f.printSchema, "print-schema", false, "write the SQL that makes the table, and do nothing else")
 	flags.BoolVar(&f.requeue, "requeue", false, "take back the rows that were set aside, and do nothing else")
+	flags.BoolVar(&f.status, "status", false, "tell what waits, and do nothing else")
 	flags.StringVar(&f.stream, "stream", "", "stream of the events (default EVENTS)")
 	flags.Var((*syncInterval)(&f.syncInterval), "sync-interval", "sync_interval of the servers, or always (default 2m0s)")
 	return cmd
@@ -102,7 +108,22 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 		}
 		return err
 	}
+	if f.status {
+		return f.tellBacklog(ctx, pool)
+	}
 	return f.relay(ctx, pool)
+}
+
+// tellBacklog says what waits.
+func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	b, err := outbox.ReadBacklog(ctx, pool)
+	if err != nil {
+		return err
+	}
+	f.notef("Waiting: %d, the oldest for %s; set aside: %d.\n", b.Rows, b.Oldest.Round(time.Second), b.SetAside)
+	return nil
 }
 
 func (f *relayFlags) check() error {
@@ -156,9 +177,14 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 	if inbox := cmp.Or(f.inbox, f.config.Getenv("NATS_INBOX_PREFIX")); inbox != "" {
 		opts = append(opts, nats.CustomInboxPrefix(inbox))
 	}
+	about, err := f.watched(ctx)
+	if err != nil {
+		return err
+	}
+	defer about.stop()
 	r, err := outbox.New(ctx, outbox.Config{
-		Concurrency: f.concurrency, Keep: f.keep, Logger: f.logger, NATSOptions: opts, NATSURL: server, Pool: pool,
-		PublishTimeout: f.timeout, Stream: f.stream, SyncInterval: f.syncInterval,
+		Concurrency: f.concurrency, Hooks: outbox.Hooks{Ready: about.ready}, Keep: f.keep, Logger: f.logger, Meters: about.meters(),
+		NATSOptions: opts, NATSURL: server, Pool: pool, PublishTimeout: f.timeout, Stream: f.stream, SyncInterval: f.syncInterval,
 	})
 	if errors.Is(err, outbox.ErrNoSchema) {
 		return fmt.Errorf("%w (or run with --migrate)", err)
@@ -166,9 +192,23 @@ func (f *relayFlags) relay(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
+	if err := f.tellBacklog(ctx, pool); err != nil {
+		return err
+	}
 	f.notef("Publishing event_outbox of %s to NATS at %s.\n", pool.Config().ConnConfig.Database, server)
+	about.serve()
+	if url := about.server.URL(); url != "" {
+		f.notef("Metrics are at %s/metrics.\n", url)
+	}
 	r.Run(ctx)
 	s := r.Stats()
-	f.notef("Published %d (%d of them again), deleted %d, set aside %d.\n", s.Published, s.Duplicates, s.Deleted, s.SetAside)
+	f.notef("Published %d (%d of them again), deleted %d, refused %d times, set aside %d.\n",
+		s.Published, s.Duplicates, s.Deleted, s.Refused, s.SetAside)
+	if s.LastError != "" {
+		f.notef("The last error, at %s: %s\n", s.LastErrorAt.Format(time.RFC3339), s.LastError)
+	}
+	if err := f.tellBacklog(context.WithoutCancel(ctx), pool); err != nil {
+		f.logger.WarnContext(ctx, "outbox.failed", "error", err)
+	}
 	return nil
 }

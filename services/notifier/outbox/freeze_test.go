@@ -1,0 +1,152 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+)
+
+const frozenRole = "frozen relay"
+
+// frozenTimeout is the PublishTimeout of a child: it keeps its lanes for twice as long and 20 seconds when it is frozen.
+const frozenTimeout = time.Second
+
+// A relay is frozen by a signal while it has lanes. Others go on with the other lanes meanwhile. When it thaws in time it
+// publishes its rows; when it does not, Postgres gives its lanes to the others, and it publishes nothing of them after that,
+// not even where the stream would take a second copy. Each event is in the stream once, and those of each key in their order.
+func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"thaws in time": false, "thaws late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had slept for days
+			all := events("held", 5, 12)
+			p.insert(all...)
+			c := freeze(t, duty{Database: p.pool.Config().ConnString(), Point: pointClaimed, URL: p.srv.URL()})
+			all = append(all, events("later", 60, 3)...) // of more aggregates, and so of more lanes
+			p.insert(all[60:]...)
+			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")
+			r, _ := p.relay(func(c *Config) { c.Poll = 100 * time.Millisecond })
+			await(t, "the other lanes are published", func() bool { return p.count("published") == free })
+			if n := len(p.messages()); n != free || free == 0 {
+				t.Errorf("%d events are in the stream, want the %d of the other lanes", n, free)
+			}
+			if !late {
+				c.thaw(t)
+			}
+			await(t, "all are published", func() bool { return p.count("published") == len(all) })
+			if late {
+				if n := int(r.Stats().Published); n != len(all) {
+					t.Errorf("it published %d, want all %d: the frozen one has lost its lanes", n, len(all))
+				}
+				p.forgets()
+				c.thaw(t)
+				c.passes(t, pointAcknowledged) // what it would publish
+			} else if r.Stats().Published == int64(len(all)) {
+				t.Error("the frozen one has published nothing: it was not in time")
+			}
+			checkOrder(t, slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" }), all)
+		})
+	}
+}
+
+// forgets waits until the stream takes a second copy of what it has by now.
+func (p *place) forgets() {
+	p.Helper()
+	again := func() bool {
+		ack, err := p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe"))
+		if err != nil {
+			p.Fatal(err)
+		}
+		return !ack.Duplicate
+	}
+	again()
+	await(p, "it has forgotten", again)
+}
+
+// relayAndFreeze is the life of a relay process that waits at a point until it has been frozen and has thawed. It says what
+// it passes from then on.
+func relayAndFreeze(ctx context.Context, d duty) error {
+	pool, err := pgxpool.New(ctx, d.Database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	thawed := make(chan os.Signal, 1)
+	signal.Notify(thawed, syscall.SIGCONT)
+	waiting := true
+	r, err := New(ctx, Config{
+		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
+		PublishTimeout: frozenTimeout, SyncInterval: time.Hour,
+		passed: func(point string) {
+			fmt.Fprintln(os.Stdout, point)
+			if waiting && point == d.Point { // there is one batch at a time
+				waiting = false
+				<-thawed
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	r.Run(ctx)
+	return nil
+}
+
+// frozen is such a process.
+type frozen struct{ *child.Process }
+
+// freeze runs one and stops it at its point.
+func freeze(t *testing.T, d duty) frozen {
+	t.Helper()
+	process, err := child.Start(frozenRole, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := frozen{process}
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.passes(t, d.Point)
+	p.signal(t, syscall.SIGSTOP)
+	return p
+}
+
+func (p frozen) thaw(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
+func (p frozen) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// passes waits until it has passed a point.
+func (p frozen) passes(t *testing.T, point string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for passed := ""; passed != point; {
+		var err error
+		if passed, err = p.Line(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
