@@ -28,7 +28,8 @@ type Feed struct {
 	status  chan nats.Status
 	sub     *nats.Subscription
 
-	dropped int // by the subscription, as far as has been caught up with
+	behind  bool // the inbox has to be read: something may have been missed
+	dropped int  // by the subscription, as far as has been caught up with
 	seen    uint64
 	waiting []Item // to be told, in the order of their revisions
 }
@@ -85,8 +86,17 @@ func (f *Feed) read(ctx context.Context) error {
 			changed = append(changed, item)
 		}
 	}
+	for _, item := range f.waiting { // a replica that lags behind may not know of it yet
+		at := slices.IndexFunc(changed, func(c Item) bool { return c.RecipientType == item.RecipientType && c.EventID == item.EventID })
+		switch {
+		case at < 0:
+			changed = append(changed, item)
+		case changed[at].Revision < item.Revision:
+			changed[at] = item
+		}
+	}
 	slices.SortFunc(changed, func(a, b Item) int { return int(a.Revision) - int(b.Revision) }) //nolint:gosec // far below 2^63
-	f.waiting = changed
+	f.waiting, f.behind = changed, false
 	return nil
 }
 
@@ -96,9 +106,15 @@ func (f *Feed) Close() {
 	f.inbox.js.Conn().RemoveStatusListener(f.status)
 }
 
-// Next returns the next item that has changed, as it is then. It waits until ctx ends.
+// Next returns the next item that has changed, as it is then. It waits until ctx ends. When that is in the middle of reading
+// the inbox again, the next call reads it.
 func (f *Feed) Next(ctx context.Context) (Item, error) {
 	for {
+		if f.behind {
+			if err := f.read(ctx); err != nil {
+				return Item{}, err
+			}
+		}
 		if len(f.waiting) > 0 {
 			item := f.waiting[0]
 			f.waiting = f.waiting[1:]
@@ -110,15 +126,9 @@ func (f *Feed) Next(ctx context.Context) (Item, error) {
 			if item, ok := f.changed(msg); ok {
 				f.waiting = append(f.waiting, item)
 			}
-			if f.missed() {
-				if err := f.read(ctx); err != nil {
-					return Item{}, err
-				}
-			}
+			f.behind = f.missed()
 		case <-f.status: // what happened while there was no connection nobody repeats
-			if err := f.read(ctx); err != nil {
-				return Item{}, err
-			}
+			f.behind = true
 		case <-ctx.Done():
 			return Item{}, fmt.Errorf("inapp: follow: %w", context.Cause(ctx))
 		}
