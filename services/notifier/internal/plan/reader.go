@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
+
+// pageTimeout is for how long one page of a plan is tried to be read: a server restarts in less.
+const pageTimeout = time.Minute
 
 // Reader reads plans.
 type Reader struct {
@@ -107,7 +111,9 @@ func (r *Reader) page(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := r.notifications.Get(ctx, subject)
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	data, _, err := r.notifications.Read(ctx, subject)
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,20 @@ func (s *Store) Get(ctx context.Context, subject string) (data []byte, revision 
 	return msg.Data, msg.Sequence, nil
 }
 
+// Read reads a record as Get does, and tries until the store answers or ctx ends: for whoever is in the midst of long work
+// that a server may restart beneath.
+func (s *Store) Read(ctx context.Context, subject string) (data []byte, revision uint64, err error) {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		data, revision, err = s.Get(ctx, subject)
+		if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, nats.ErrConnectionClosed) {
+			return data, revision, err
+		}
+		if !pause(ctx, wait) {
+			return nil, 0, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
 // Latest reads a record at the stream's leader, in one round trip, where Get asks any replica. A leader that has been deposed
 // and does not know it yet may still answer with what has been replaced: only a write decides, here too.
 func (s *Store) Latest(ctx context.Context, subject string) (data []byte, revision uint64, err error) {

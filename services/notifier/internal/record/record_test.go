@@ -163,3 +163,48 @@ func TestExists(t *testing.T) {
 		t.Error("a refusal that names nothing was taken for one that does")
 	}
 }
+
+// Read goes on asking while the stream is away, as it is when its server restarts.
+func TestReadWaitsForTheStore(t *testing.T) {
+	t.Parallel()
+	nc, js := natstest.Connect(t, natstest.Server(t))
+	s := open(t, js)
+	if err := js.DeleteStream(t.Context(), "R"); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1)
+	sub, err := nc.Subscribe("$JS.API.DIRECT.GET.R.r.a", func(m *nats.Msg) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		m.RespondMsg(&nats.Msg{Header: nats.Header{"Status": {"503"}}}) //nolint:errcheck // asked again
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		data, _, err := s.Read(t.Context(), "r.a")
+		if err == nil && string(data) != "late" {
+			err = fmt.Errorf("got %q", data)
+		}
+		read <- err
+	}()
+	<-asked
+	// It is back, and answers only when it has the record.
+	config := jetstream.StreamConfig{Name: "R", Subjects: []string{"r.>"}, MaxMsgsPerSubject: 1, Storage: jetstream.MemoryStorage}
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "r.a", []byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	open(t, js)
+	if err := sub.Unsubscribe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
