@@ -107,6 +107,13 @@ type Notification struct {
 	CreatedAt time.Time `json:"created_at"`
 	// NotBefore defers the row; optional.
 	NotBefore time.Time `json:"not_before,omitzero"`
+	// Fallback are the channels that are tried in order when this one has not told the user; optional.
+	Fallback []string `json:"fallback,omitempty"`
+	// FallbackAfter is for how many seconds the row is tried before it is given up for the next channel. Defaults to
+	// 0: as often as its channel is tried.
+	FallbackAfter int64 `json:"fallback_after,omitempty" jsonschema:"minimum=0"`
+	// FallbackOf is the channel that has not told the user, for a row that has taken its place; optional.
+	FallbackOf string `json:"fallback_of,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Payload is the event's payload; a large one is in the plan only.
 	Payload json.RawMessage `json:"payload,omitempty"`
 	// Recipient is what the plan knows of the user beside the directory; optional.
@@ -136,6 +143,13 @@ func (n Notification) Validate() error {
 	c.optionalName("/locale", n.Locale)
 	c.requiredTime("/created_at", n.CreatedAt)
 	c.timestamp("/not_before", n.NotBefore)
+	for _, channel := range n.Fallback {
+		c.name("/fallback", channel)
+	}
+	if n.FallbackAfter < 0 {
+		c.add("/fallback_after", "must not be negative")
+	}
+	c.optionalName("/fallback_of", n.FallbackOf)
 	c.opaque("/payload", n.Payload)
 	if n.Recipient != nil {
 		c.nest("/recipient", n.Recipient.Validate())

@@ -140,7 +140,7 @@ func (w Ways) hasText(texts *template.Set) rules.Check {
 		}
 		var need []string
 		for _, c := range w.textNames() {
-			if slices.Contains(route.Channels, c) {
+			if slices.Contains(slices.Concat(route.Channels, route.Fallback), c) {
 				need = append(need, c)
 			}
 		}

@@ -32,6 +32,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -157,7 +158,7 @@ func (n *Notifier) start(ctx context.Context, js jetstream.JetStream) (err error
 	if err := n.open(ctx, n.nc, js); err != nil {
 		return err
 	}
-	if err := n.hire(js); err != nil {
+	if err := n.hire(ctx, js); err != nil {
 		return err
 	}
 	return n.serve(ctx, js)
@@ -276,7 +277,7 @@ func (n *Notifier) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStre
 }
 
 // hire makes the workers: one for events, one for plans, and one for each channel, so that none holds up another.
-func (n *Notifier) hire(js jetstream.JetStream) error {
+func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -308,6 +309,10 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
+	rows, err := record.Open(ctx, js, contracts.StreamNotifications)
+	if err != nil {
+		return fmt.Errorf("notifier: %w", err)
+	}
 	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		var known deliver.Health
@@ -316,8 +321,8 @@ func (n *Notifier) hire(js jetstream.JetStream) error {
 		}
 		sender, err := deliver.New(deliver.Config{
 			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Health: known,
-			Ledger: n.ledger,
-			Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory, Retries: c.Retries, Silent: c.Silent,
+			Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
+			Retries: c.Retries, Rows: rows, Silent: c.Silent,
 			Throttles: n.throttle, Timeout: c.Timeout, Worker: id,
 		})
 		if err != nil {

@@ -6,7 +6,9 @@
 //	  RESERVATION_REQUESTED:
 //	    RESTAURANT_USER:
 //	      scope: aggregate        # who: the aggregate's (default), the user of the event, or all
-//	      channels: [inapp, email]
+//	      channels: [inapp]
+//	      fallback: [webpush, email, sms] # one of these: the next when the one before has not told the user
+//	      fallback_after: 10m     # for how long each is tried; defaults to as often as it is
 //	      category: reservations  # what users switch off together
 //	      priority: normal        # low, normal, high, critical
 //	      template: reservation.requested

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -111,11 +112,19 @@ func (p *parser) event(eventType string, n *yaml.Node, path string) map[contract
 }
 
 func (p *parser) route(n *yaml.Node, path string) Route {
+	var order, after *yaml.Node // fallback, and a fallback_after that comes before it
 	route := Route{Priority: contracts.UrgencyNormal, Scope: ScopeAggregate}
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
 		"category": func(n *yaml.Node, path string) { route.Category = p.name(n, path) },
 		"channels": func(n *yaml.Node, path string) { route.Channels = p.list(n, path) },
 		"digest":   func(n *yaml.Node, path string) { route.Digest = p.digest(n, path) },
+		"fallback": func(n *yaml.Node, path string) { order, route.Fallback = n, p.list(n, path) },
+		"fallback_after": func(n *yaml.Node, path string) {
+			route.FallbackAfter = p.wait(n, path)
+			if order == nil {
+				after = n
+			}
+		},
 		"priority": func(n *yaml.Node, path string) {
 			route.Priority = oneOf(p, n, path,
 				contracts.UrgencyLow, contracts.UrgencyNormal, contracts.UrgencyHigh, contracts.UrgencyCritical)
@@ -127,10 +136,34 @@ func (p *parser) route(n *yaml.Node, path string) Route {
 		"throttle": func(n *yaml.Node, path string) { route.Throttle = p.throttle(n, path) },
 	})
 	p.finish(n, path, &route)
-	if n.Kind == yaml.MappingNode && !seen["channels"] {
+	if order != nil {
+		for _, name := range route.Fallback {
+			if slices.Contains(route.Channels, name) {
+				p.addf(order, path+".fallback", "has %q, which channels has too", clip(name))
+			}
+		}
+	} else if after != nil {
+		p.addf(after, path+".fallback_after", "needs a fallback: want one, a list of %s", strings.Join(p.channels, ", "))
+	}
+	if n.Kind == yaml.MappingNode && !seen["channels"] && !seen["fallback"] {
 		p.addf(n, path+".channels", "is missing: want a list of %s", strings.Join(p.channels, ", "))
 	}
 	return route
+}
+
+// maxWait bounds how long a channel is tried before the next one is.
+const maxWait = 7 * 24 * time.Hour
+
+func (p *parser) wait(n *yaml.Node, path string) time.Duration {
+	text := p.text(n, path)
+	if text == "" {
+		return 0
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < time.Second || wait > maxWait || wait%time.Second != 0 {
+		p.addf(n, path, "is %q: want whole seconds such as 10m, at most %s", clip(text), maxWait)
+	}
+	return wait
 }
 
 func (p *parser) list(n *yaml.Node, path string) []string {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
@@ -36,6 +37,13 @@ type Route struct {
 	// Channels are the names of the channels, each once.
 	Channels []string `json:"channels"`
 
+	// Fallback are the names of channels of which one is to tell the user: the first, and each next one when the one
+	// before it has not.
+	Fallback []string `json:"fallback,omitempty"`
+
+	// FallbackAfter is for how long a channel of Fallback is tried before the next one is. 0 is as often as it is tried.
+	FallbackAfter time.Duration `json:"fallback_after,omitempty"`
+
 	// Category groups what users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
@@ -53,6 +61,14 @@ type Route struct {
 
 	// Throttle bounds how often each user is told, on each channel. nil is no bound.
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
+}
+
+// Starts returns the channels on which a user is told at first: all of Channels, and the first of Fallback.
+func (r Route) Starts() []string {
+	if len(r.Fallback) == 0 {
+		return r.Channels
+	}
+	return append(slices.Clip(r.Channels), r.Fallback[0])
 }
 
 // Rules are a file of rules that has no mistakes. They do not change and may be read by many at once.
@@ -118,7 +134,7 @@ func (r *Rules) Channels() []string {
 	names := map[string]bool{}
 	for _, routes := range r.events {
 		for _, route := range routes {
-			for _, name := range route.Channels {
+			for _, name := range slices.Concat(route.Channels, route.Fallback) {
 				names[name] = true
 			}
 		}

@@ -116,7 +116,7 @@ line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "pigeon": want email, in
 line 8: events.RESERVATION_REQUESTED.ADMIN.channels has "inapp" twice
 line 9: events.RESERVATION_REQUESTED.ADMIN.priority is "urgent": want low, normal, high, critical
 line 10: events.RESERVATION_REQUESTED.ADMIN.scope is "everybody": want user, aggregate, all
-line 11: events.RESERVATION_REQUESTED.ADMIN.chanels is not known here: want category, channels, digest, priority, scope, template, throttle
+line 11: events.RESERVATION_REQUESTED.ADMIN.chanels is not known here: want category, channels, digest, fallback, fallback_after, priority, scope, template, throttle
 line 13: events.RESERVATION_REQUESTED.CUSTOMER.category is "a b": want 1 to 64 of A-Z, a-z, 0-9, '_' and '-'
 line 13: events.RESERVATION_REQUESTED.CUSTOMER.channels is missing: want a list of email, inapp
 line 14: events.RESERVATION_REQUESTED.CUSTOMER.template must be a text

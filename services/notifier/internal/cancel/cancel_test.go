@@ -62,8 +62,16 @@ func TestWhatIsCancelled(t *testing.T) {
 			event, user string
 			covered     bool
 		}{
-			{"a", "u", true}, {"a", "v", true}, {"b", "u", true}, {"b", "v", false}, {"/cancelled", "u", true},
-			{"cancelled", "u", false}, {"c.d", "*", true}, {"c.d", "v", false}, {"one", "u", false}, {"all", "u", false},
+			{"a", "u", true},
+			{"a", "v", true},
+			{"b", "u", true},
+			{"b", "v", false},
+			{"/cancelled", "u", true},
+			{"cancelled", "u", false},
+			{"c.d", "*", true},
+			{"c.d", "v", false},
+			{"one", "u", false},
+			{"all", "u", false},
 		} {
 			if got := covers(t, s, want.event, want.user, true); got != want.covered {
 				t.Errorf("event %s to %s: cancelled is %t", want.event, want.user, got)

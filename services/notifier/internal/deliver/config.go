@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -63,6 +64,9 @@ type Config struct {
 	// 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
+	// Rows is the stream of rows, in which a row is followed by that of the next channel. Required.
+	Rows *record.Store
+
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool
 
@@ -100,9 +104,9 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg Config) validate() error {
-	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil ||
+	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Rows == nil ||
 		cfg.Throttles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Throttles, and the name of its Worker")
+		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Rows, Throttles, and the name of its Worker")
 	}
 	var errs []error
 	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,8 @@ import (
 const (
 	PointClaimed  = "deliver.claimed"  // the attempt is written down
 	PointSent     = "deliver.sent"     // the channel has answered
+	PointEnded    = "deliver.ended"    // a row that is followed by another has ended, and that one is not stored yet
+	PointFollowed = "deliver.followed" // the row of the next channel is stored
 	PointRecorded = "deliver.recorded" // so is what it answered
 )
 
@@ -96,6 +99,7 @@ func MessageID(key string) string {
 type row struct {
 	contracts.Notification
 
+	carried json.RawMessage // the payload that the row brought along
 	key     string
 	late    bool // it has been waiting: what this process has heard of cancellations is not enough
 	profile contracts.Recipient
@@ -111,7 +115,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 		return worker.Cancel(err)
 	}
 	replay := replayOf(job.Subject)
-	r := &row{Notification: n, key: key, late: job.Deliveries > 1 || replay > 0}
+	r := &row{Notification: n, carried: n.Payload, key: key, late: job.Deliveries > 1 || replay > 0 || n.FallbackOf != ""}
 	d := &ledger.Delivery{State: ledger.Pending}
 	if r.late {
 		if d, err = s.cfg.Ledger.Get(ctx, key); err != nil {
@@ -134,7 +138,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 // advance does with a row what its record says is next.
 func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err error) {
 	if d.State.Ended() {
-		return nil
+		return s.follow(ctx, r, d, nil)
 	}
 	if d.State == ledger.Sending {
 		if wait := time.Until(d.Until); wait > 0 {
@@ -156,6 +160,9 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	}
 	if cancelled {
 		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
+	}
+	if !r.wait(d).After(time.Now()) {
+		return s.end(ctx, r, d, ledger.Failed, ledger.ReasonFallbackAfter, nil)
 	}
 	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
 		return s.wait(ctx, r, d, r.NotBefore, ledger.ReasonNotBefore)
@@ -208,7 +215,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 			failure = &channel.Error{Channel: r.Channel, Kind: channel.KindInterrupted, Cause: err}
 		}
 	}
-	verdict := s.judge(d, receipt, failure)
+	verdict := s.judge(r, d, receipt, failure)
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = s.settle(ctx, r, d)
 	s.called(ctx, sent, failure)
@@ -220,7 +227,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 	if failure != nil && failure.Kind == channel.KindGone {
 		s.drop(ctx, r)
 	}
-	return verdict
+	return s.follow(ctx, r, d, verdict)
 }
 
 func message(r *row, attempt int) channel.Message {

@@ -18,7 +18,8 @@ import (
 const maxDetail = 1024
 
 // judge writes the outcome of a call into the record, and returns what the worker is told.
-func (s *Sender) judge(d *ledger.Delivery, receipt channel.Receipt, failure *channel.Error) error {
+func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, failure *channel.Error) error {
+	defer func() { r.fallBack(d) }()
 	attempt := &d.Attempts[len(d.Attempts)-1]
 	d.Until = time.Time{}
 	if failure == nil {
@@ -53,7 +54,7 @@ func (s *Sender) judge(d *ledger.Delivery, receipt channel.Receipt, failure *cha
 	d.State = ledger.Pending
 	wait := s.cfg.Retries[d.Tries()-1]
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
-	return worker.Retry(max(wait, failure.RetryAfter), failure)
+	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.wait(d))), failure)
 }
 
 // settle writes down what became of a call. Nobody else knows, so it is written over whatever is there: somebody may
@@ -85,11 +86,12 @@ func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
 // end writes the state that a row stays in, and returns what the worker is told when that is written.
 func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
 	d.State, d.Reason, d.Until = state, reason, time.Time{}
+	r.fallBack(d)
 	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
 		return err
 	}
 	s.report(ctx, r, d, nil)
-	return verdict
+	return s.follow(ctx, r, d, verdict)
 }
 
 // wait defers a row, which uses none of its attempts. The record is written once for each reason and time.
@@ -115,6 +117,9 @@ func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure
 	if d.Reason != "" {
 		attrs = append(attrs, "reason", d.Reason)
 	}
+	if d.FellBackTo != "" {
+		attrs = append(attrs, "fell_back_to", d.FellBackTo)
+	}
 	if failure != nil {
 		attrs = append(attrs, "error", failure)
 	}
@@ -134,22 +139,27 @@ func (s *Sender) Settled(settled worker.Settlement) {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout) //nolint:forbidigo // waited for by Close
 		defer cancel()
-		if err := s.buried(ctx, key); err != nil {
+		if err := s.buried(ctx, settled.Subject, key); err != nil {
 			s.cfg.Logger.WarnContext(ctx, "notifier: the state of a buried row stays as it is", "key", key, "error", err)
 		}
 	})
 }
 
-func (s *Sender) buried(ctx context.Context, key string) error {
+func (s *Sender) buried(ctx context.Context, subject, key string) error {
+	r := s.readRow(ctx, subject, key)
 	d, err := s.cfg.Ledger.Get(ctx, key)
 	for err == nil && !d.State.Ended() {
 		d.State, d.Reason, d.Until = ledger.Failed, ledger.ReasonExhausted, time.Time{}
+		r.fallBack(d)
 		err = s.cfg.Ledger.Put(ctx, key, d)
 		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
 			d, err = taken.There, nil
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.follow(ctx, r, d, nil)
 }
 
 // rowTokens is how many tokens the subject of a row has: notify.send.<channel>.<type>.<user>.<event>. One that is sent again

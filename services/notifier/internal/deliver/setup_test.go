@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -66,11 +67,13 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 type nest struct {
 	*testing.T
 
-	book *ledger.Ledger
-	digs *digest.Book
-	js   jetstream.JetStream
-	srv  *natsrun.Server
-	thro *throttle.Book
+	book  *ledger.Ledger
+	digs  *digest.Book
+	js    jetstream.JetStream
+	srv   *natsrun.Server
+	thro  *throttle.Book
+	order []string // of the row, where it is worked by hand
+	rows  *record.Store
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -88,6 +91,10 @@ func inNest(t *testing.T, f func(n *nest)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		rows, err := record.Open(t.Context(), js, contracts.StreamNotifications)
+		if err != nil {
+			t.Fatal(err)
+		}
 		digs, err := digest.Open(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +103,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(&nest{T: t, book: book, digs: digs, js: js, srv: srv, thro: thro})
+		f(&nest{T: t, book: book, digs: digs, js: js, rows: rows, srv: srv, thro: thro})
 	})
 }
 
@@ -121,7 +128,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {
@@ -179,7 +186,9 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 				n.Fatal("it did not die")
 			}
 		}()
-		if err := s.Work(n.Context(), n.job(1)); err != nil {
+		job := n.job(1)
+		job.Args.Fallback = n.order
+		if err := s.Work(n.Context(), job); err != nil {
 			n.Fatal(err)
 		}
 	}()

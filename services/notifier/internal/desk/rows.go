@@ -50,6 +50,7 @@ type Notification struct {
 	Digest        string                  `json:"digest,omitempty"` // the event id of the digest that tells it
 	EventID       string                  `json:"event_id"`
 	EventType     string                  `json:"event_type,omitempty"`
+	FellBackTo    string                  `json:"fell_back_to,omitempty"`
 	MessageID     string                  `json:"message_id"`
 	Priority      contracts.Urgency       `json:"priority,omitempty"`
 	ProviderID    string                  `json:"provider_id,omitempty"`
@@ -217,7 +218,8 @@ func (d *Desk) one(ctx context.Context, row contracts.Notification) (Notificatio
 // became is what the record of a row says.
 func became(key string, d *ledger.Delivery) Notification {
 	return Notification{
-		Attempts: d.Attempts, Digest: d.Digest, MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
+		Attempts: d.Attempts, Digest: d.Digest, FellBackTo: d.FellBackTo,
+		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
 		State: d.State, Until: d.Until, UpdatedAt: d.UpdatedAt, kept: d,
 	}
 }

@@ -61,6 +61,7 @@ const (
 	ReasonEndpointDown     = "endpoint_down"     // pending: the address was not reached lately
 	ReasonEmpty            = "empty"             // suppressed: a digest without events
 	ReasonExhausted        = "exhausted"         // failed: no attempts are left
+	ReasonFallbackAfter    = "fallback_after"    // failed: it was tried for as long as it may, and another channel is next
 	ReasonNotBefore        = "not_before"        // deferred: the event is to be told later
 	ReasonOptOut           = "opt_out"           // suppressed: the user does not want it
 	ReasonQuietHours       = "quiet_hours"       // deferred
@@ -81,6 +82,8 @@ type Delivery struct {
 
 	// Digest is the event id of the digest that tells the row.
 	Digest string `json:"digest,omitempty"`
+	// FellBackTo is the channel whose row has taken the place of this one, which has ended without being sent.
+	FellBackTo string `json:"fell_back_to,omitempty"`
 
 	// ProviderID is what the far side calls the message.
 	ProviderID string `json:"provider_id,omitempty"`

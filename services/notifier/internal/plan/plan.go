@@ -82,6 +82,9 @@ func (p *Plan) Row(entry contracts.Recipient, channel string) contracts.Notifica
 		NotBefore: p.NotBefore,
 		Digest:    route.DigestOn(channel), Throttle: route.Throttle,
 	}
+	if len(route.Fallback) > 1 && channel == route.Fallback[0] {
+		row.Fallback, row.FallbackAfter = route.Fallback[1:], int64(route.FallbackAfter/time.Second)
+	}
 	if len(p.Payload) <= rowPayload {
 		row.Payload = p.Payload
 	}

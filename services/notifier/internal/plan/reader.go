@@ -132,7 +132,7 @@ func (r *Reader) Rows(ctx context.Context, p *Plan) iter.Seq2[contracts.Notifica
 				yield(contracts.Notification{}, err)
 				return
 			}
-			for _, channel := range p.Routes[entry.RecipientType].Channels {
+			for _, channel := range p.Routes[entry.RecipientType].Starts() {
 				if !yield(p.Row(entry, channel), nil) {
 					return
 				}

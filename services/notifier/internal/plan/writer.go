@@ -47,7 +47,7 @@ func (w *writer) add(ctx context.Context, r contracts.Recipient) error {
 	w.page.Write(data)
 	w.seen[id] = struct{}{}
 	w.plan.Recipients++
-	w.plan.Rows += len(w.plan.Routes[r.RecipientType].Channels)
+	w.plan.Rows += len(w.plan.Routes[r.RecipientType].Starts())
 	return nil
 }
 

@@ -14,6 +14,7 @@ type Encoder struct {
 }
 
 // frameOf is what tells one row of a plan from another, beside the user. Digest and throttle are those of kind and channel.
+// So are the channels that are tried in order; a row that follows another has an encoder of its own.
 type frameOf struct {
 	category  string
 	channel   string

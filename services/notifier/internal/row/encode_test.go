@@ -52,7 +52,7 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 // Who adds a field to rows has to say whether it is the same in all rows of a plan, like the event, or tells frames apart.
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
-	const known = 16
+	const known = 19
 	if n := reflect.TypeFor[contracts.Notification]().NumField(); n != known {
 		t.Errorf("rows have %d fields, frames know of %d", n, known)
 	}

@@ -1,0 +1,89 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
+)
+
+// never is when a row is given up that is tried as often as its channel is.
+const never = 10 * 365 * 24 * time.Hour
+
+// wait is when a row is given up in favour of the next channel: as long after its first try as it says.
+func (r *row) wait(d *ledger.Delivery) time.Time {
+	if len(r.Fallback) == 0 || r.FallbackAfter == 0 || d.Tries() == 0 {
+		return time.Now().Add(never)
+	}
+	return d.Attempts[d.AttemptsBefore].At.Add(time.Duration(r.FallbackAfter) * time.Second)
+}
+
+// fallBack notes in the record of a row that has ended which channel is next. One that the user does not want is followed too: the
+// next channel asks for itself. What is not to be told at all is not.
+func (r *row) fallBack(d *ledger.Delivery) {
+	if len(r.Fallback) > 0 && unheard(d) {
+		d.FellBackTo = r.Fallback[0]
+	}
+}
+
+// unheard reports whether a row has ended and the user is to be told on another channel.
+func unheard(d *ledger.Delivery) bool {
+	switch d.State {
+	case ledger.Failed, ledger.Bounced:
+		return true
+	case ledger.Suppressed:
+		return d.Reason == string(channel.KindNoAddress) || d.Reason == ledger.ReasonOptOut
+	case ledger.Pending, ledger.Deferred, ledger.Sending, ledger.Sent, ledger.Delivered:
+	}
+	return false
+}
+
+// follow stores the row of the next channel when a row has ended without being sent, and returns what the worker is told.
+// It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a crash
+// in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One round
+// trip.
+func (s *Sender) follow(ctx context.Context, r *row, d *ledger.Delivery, verdict error) error {
+	if len(r.Fallback) == 0 || d.FellBackTo != r.Fallback[0] || !unheard(d) {
+		return verdict
+	}
+	s.cfg.Passed(PointEnded)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	next := r.Notification
+	next.Channel, next.Fallback, next.FallbackOf, next.Payload = r.Fallback[0], r.Fallback[1:], r.Channel, r.carried
+	header, err := rows.Header(next.CreatedAt)
+	if err != nil {
+		return worker.Cancel(err)
+	}
+	msg, err := new(rows.Encoder).Message(next, header)
+	if err != nil {
+		return worker.Cancel(err)
+	}
+	if _, err := s.cfg.Rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0); err != nil && !errors.Is(err, record.ErrTaken) {
+		s.log(ctx, slog.LevelWarn, r, "the row of the next channel is not stored yet", "next", next.Channel, "error", err)
+		return worker.Snooze(storeSnooze) // delivered again, it has ended, and comes here
+	}
+	s.cfg.Passed(PointFollowed)
+	return nil
+}
+
+// readRow reads a row that the worker has buried. One that cannot be read, or is there no more, has no next channel.
+func (s *Sender) readRow(ctx context.Context, subject, key string) *row {
+	r := &row{key: key}
+	data, _, err := s.cfg.Rows.Get(ctx, subject)
+	if err != nil {
+		s.cfg.Logger.WarnContext(ctx, "notifier: a buried row cannot be read", "key", key, "error", err)
+		return r
+	}
+	if n, err := contracts.Decode[contracts.Notification](data); err == nil {
+		r.Notification, r.carried = n, n.Payload
+	}
+	return r
+}

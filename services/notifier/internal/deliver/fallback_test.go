@@ -1,0 +1,149 @@
+package deliver_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// followers are the rows that were stored for the next channel, however often.
+func (n *nest) followers() []contracts.Notification {
+	n.Helper()
+	stream, err := n.js.Stream(n.Context(), contracts.StreamNotifications)
+	if err != nil {
+		n.Fatal(err)
+	}
+	info, err := stream.Info(n.Context())
+	if err != nil {
+		n.Fatal(err)
+	}
+	var found []contracts.Notification
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+		msg, err := stream.GetMsg(n.Context(), sequence)
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Subject != "notify.send.fish.CUSTOMER.u.e" {
+			continue
+		}
+		row, err := contracts.Decode[contracts.Notification](msg.Data)
+		if err != nil {
+			n.Fatal(err)
+		}
+		found = append(found, row)
+	}
+	return found
+}
+
+func inOrder(row *contracts.Notification) { row.Fallback = []string{"fish", "sms"} }
+
+// A row that ends without the user being told is followed by one on the next channel, which has the rest of the order; no
+// other is.
+func TestARowIsFollowedByTheNextChannel(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind    channel.Kind
+		profile profile
+		mutate  func(*deliver.Config)
+		follows bool
+		letters uint64
+	}{
+		"sent":        {"", profile{}, nil, false, 0},
+		"rejected":    {channel.KindRejected, profile{}, nil, true, 0},
+		"exhausted":   {channel.KindUnavailable, profile{}, nil, true, 0},
+		"bounced":     {channel.KindBounced, profile{}, nil, true, 0},
+		"no address":  {channel.KindNoAddress, profile{}, nil, true, 0},
+		"not wanted":  {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
+		"not to tell": {"", profile{}, func(c *deliver.Config) { c.Cancelled = always }, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{}
+				if test.kind != "" {
+					b.fly = fails(test.kind)
+				}
+				n.work(n.sender("a", b, test.profile, func(c *deliver.Config) {
+					c.Retries = []time.Duration{time.Second}
+					if test.mutate != nil {
+						test.mutate(c)
+					}
+				}))
+				n.store(inOrder)
+				elapse(time.Minute)
+				rows := n.followers()
+				if !test.follows {
+					if len(rows) != 0 || n.record().FellBackTo != "" {
+						t.Errorf("%+v", rows)
+					}
+					return
+				}
+				if len(rows) != 1 || rows[0].Channel != "fish" || len(rows[0].Fallback) != 1 || rows[0].Fallback[0] != "sms" ||
+					rows[0].FallbackOf != "bird" || rows[0].Payload != nil || n.record().FellBackTo != "fish" || n.letters() != test.letters {
+					t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
+				}
+			})
+		})
+	}
+}
+
+func always(context.Context, *contracts.Notification, bool) (bool, error) { return true, nil }
+
+// A row that is tried for as long as it may is given up at that time, whatever its schedule says.
+func TestARowIsGivenUpInTime(t *testing.T) {
+	inNest(t, func(n *nest) {
+		n.work(n.sender("a", &bird{fly: fails(channel.KindUnavailable)}, profile{}))
+		n.store(inOrder, func(row *contracts.Notification) { row.FallbackAfter = 600 })
+		elapse(9 * time.Minute)
+		if rows := n.followers(); len(rows) != 0 {
+			t.Errorf("%+v", rows)
+		}
+		elapse(2 * time.Minute)
+		n.want(ledger.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
+		if rows := n.followers(); len(rows) != 1 || rows[0].FallbackAfter != 600 || n.letters() != 0 {
+			t.Errorf("%+v", rows)
+		}
+	})
+}
+
+// Whoever dies between the end of a row and its acknowledgement: the row of the next channel is there once.
+func TestADeathBetweenTheEndAndTheNextRow(t *testing.T) {
+	for _, point := range []string{deliver.PointRecorded, deliver.PointEnded, deliver.PointFollowed} {
+		t.Run(point, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{fly: fails(channel.KindRejected)}
+				n.order = []string{"fish", "sms"}
+				n.dead(b, point)
+				n.store(inOrder)
+				n.work(n.sender("b", b, profile{}))
+				elapse(time.Minute)
+				n.want(ledger.Failed, "rejected", "rejected")
+				if rows := n.followers(); len(rows) != 1 || len(b.sent) != 1 {
+					t.Errorf("%+v after %d calls", rows, len(b.sent))
+				}
+			})
+		})
+	}
+}
+
+// A row that the worker buries is followed too.
+func TestABuriedRowIsFollowed(t *testing.T) {
+	inNest(t, func(n *nest) {
+		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
+			c.Passed = func(point string) {
+				if point == deliver.PointClaimed {
+					panic("broken")
+				}
+			}
+			c.Retries = make([]time.Duration, 0)
+		}))
+		n.store(inOrder)
+		elapse(time.Hour)
+		if rows := n.followers(); len(rows) != 1 || n.record().State != ledger.Failed {
+			t.Errorf("%+v, %+v", rows, n.record())
+		}
+	})
+}
