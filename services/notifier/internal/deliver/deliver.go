@@ -161,7 +161,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if cancelled {
 		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
 	}
-	if !r.wait(d).After(time.Now()) {
+	if !r.giveUpAt(d).After(time.Now()) {
 		return s.end(ctx, r, d, ledger.Failed, ledger.ReasonFallbackAfter, nil)
 	}
 	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
@@ -178,7 +178,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if held, err := s.hold(ctx, r, d); held {
 		return err
 	}
-	if held, err := s.held(ctx, r, d); held {
+	if held, err := s.unreachable(ctx, r, d); held {
 		return err
 	}
 	if r.Collected {

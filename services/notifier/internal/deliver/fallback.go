@@ -17,8 +17,8 @@ import (
 // never is when a row is given up that is tried as often as its channel is.
 const never = 10 * 365 * 24 * time.Hour
 
-// wait is when a row is given up in favour of the next channel: as long after its first try as it says.
-func (r *row) wait(d *ledger.Delivery) time.Time {
+// giveUpAt is when a row is given up in favour of the next channel: as long after its first try as it says.
+func (r *row) giveUpAt(d *ledger.Delivery) time.Time {
 	if len(r.Fallback) == 0 || r.FallbackAfter == 0 || d.Tries() == 0 {
 		return time.Now().Add(never)
 	}
@@ -39,7 +39,7 @@ func unheard(d *ledger.Delivery) bool {
 	case ledger.Failed, ledger.Bounced:
 		return true
 	case ledger.Suppressed:
-		return d.Reason == string(channel.KindNoAddress) || d.Reason == ledger.ReasonOptOut
+		return d.Reason == string(channel.KindNoAddress) || d.Reason == ledger.ReasonOptOut || d.Reason == ledger.ReasonEndpointDisabled
 	case ledger.Pending, ledger.Deferred, ledger.Sending, ledger.Sent, ledger.Delivered:
 	}
 	return false

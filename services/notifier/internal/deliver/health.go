@@ -21,9 +21,9 @@ type Health interface {
 
 var _ Health = (*health.Book)(nil)
 
-// held ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
+// unreachable ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
 // written once for that. It reports false when the endpoint is to be called.
-func (s *Sender) held(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
+func (s *Sender) unreachable(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
 	address := r.profile.Addresses[r.Channel]
 	if s.cfg.Health == nil || address == "" {
 		return false, nil

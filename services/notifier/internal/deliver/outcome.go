@@ -54,7 +54,7 @@ func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, fail
 	d.State = ledger.Pending
 	wait := s.cfg.Retries[d.Tries()-1]
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
-	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.wait(d))), failure)
+	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
 }
 
 // settle writes down what became of a call. Nobody else knows, so it is written over whatever is there: somebody may
