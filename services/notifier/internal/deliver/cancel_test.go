@@ -2,6 +2,8 @@ package deliver_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,43 @@ func TestARowThatIsCancelled(t *testing.T) {
 				}
 				if name == "at once" && (len(late) != 1 || late[0]) || name != "at once" && (len(late) != 2 || late[0] || !late[1]) {
 					t.Errorf("asked with %v", late)
+				}
+			})
+		})
+	}
+}
+
+// An event that is cancelled after it went into a digest is not told by it.
+func TestACancelledEventIsNotInADigest(t *testing.T) {
+	for name, test := range map[string]struct {
+		cancelled []string
+		told      string
+	}{
+		"one of three": {[]string{"e2"}, "e1,e3"},
+		"two of three": {[]string{"e1", "e3"}, "e2"},
+		"all":          {[]string{"e1", "e2", "e3"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{}
+				var gone []string
+				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+					c.Cancelled = func(_ context.Context, row *contracts.Notification, _ bool) (bool, error) {
+						return slices.Contains(gone, row.EventID), nil
+					}
+				}))
+				for _, event := range []string{"e1", "e2", "e3"} {
+					n.told(event, hourly)
+				}
+				elapse(time.Minute)
+				gone = test.cancelled
+				elapse(time.Hour)
+				var told []string
+				for _, m := range b.sent {
+					told = append(told, events(m)...)
+				}
+				if strings.Join(told, ",") != test.told || n.letters() != 0 {
+					t.Errorf("told %v, want %s; %d dead letters", told, test.told, n.letters())
 				}
 			})
 		})

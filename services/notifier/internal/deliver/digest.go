@@ -63,7 +63,7 @@ func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row)
 		}
 		kept, err := s.cfg.Ledger.Get(ctx, key)
 		if err == nil && kept.State.Ended() {
-			_, err = s.cfg.Digests.Seal(ctx, into)
+			_, err = s.seal(ctx, into)
 		}
 		if err != nil {
 			return false, err
@@ -75,6 +75,16 @@ func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row)
 		return false, nil
 	}
 	return joined, err
+}
+
+// seal ends what a digest collects. What it has of events that are cancelled is not told: this process has heard of them, as
+// the row of the digest has been asked for.
+func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
+	return s.cfg.Digests.Seal(ctx, n, func(eventID string) (bool, error) {
+		event := *n
+		event.EventID = eventID
+		return s.cfg.Cancelled(ctx, &event, false)
+	})
 }
 
 // recall reads what a digest knows of its user beside the directory. One round trip.
@@ -93,7 +103,7 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 // optOut ends a row that the user does not want. A digest is sealed first: what comes later is not lost in it.
 func (s *Sender) optOut(ctx context.Context, r *row, d *ledger.Delivery) error {
 	if r.Collected {
-		if _, err := s.cfg.Digests.Seal(ctx, &r.Notification); err != nil {
+		if _, err := s.seal(ctx, &r.Notification); err != nil {
 			return s.later(ctx, r, err)
 		}
 		s.cfg.Passed(PointSealed)
@@ -104,7 +114,7 @@ func (s *Sender) optOut(ctx context.Context, r *row, d *ledger.Delivery) error {
 // tell seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
 // itself. Two round trips before those of sending.
 func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
-	collected, err := s.cfg.Digests.Seal(ctx, &r.Notification)
+	collected, err := s.seal(ctx, &r.Notification)
 	if err != nil {
 		return s.later(ctx, r, err)
 	}

@@ -98,13 +98,14 @@ func (d *Digest) Payload() (json.RawMessage, error) {
 	return data, nil
 }
 
-func (d *Digest) has(mark string) bool {
+// index is where the mark of an event stands in Members, -1 when it does not.
+func (d *Digest) index(mark string) int {
 	for i := 0; i+memberText <= len(d.Members); i += memberText {
 		if d.Members[i:i+memberText] == mark {
-			return true
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
 func (d *Digest) add(n *contracts.Notification, mark string) {
@@ -175,7 +176,7 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 	}
 	mark := markOf(event.EventID)
 	for err == nil {
-		if d.has(mark) {
+		if d.index(mark) >= 0 {
 			return true, nil
 		}
 		if !d.Sealed.IsZero() || d.Count() >= MaxItems+MaxMore {
@@ -187,18 +188,43 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 	return false, err
 }
 
-// Seal lets nothing more into the record of a digest, and returns it: from then on it stays as it is. Two round trips.
-func (b *Book) Seal(ctx context.Context, n *contracts.Notification) (*Digest, error) {
+// Seal lets nothing more into the record of a digest, takes out the events that cancelled says are not to be told any more, and
+// returns it: from then on it stays as it is. Of events that are only counted nobody can ask. Two round trips.
+func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled func(eventID string) (bool, error)) (*Digest, error) {
 	subject, err := subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
 	d, err := b.get(ctx, subject)
 	for err == nil && d.Sealed.IsZero() {
+		if err := d.remove(cancelled); err != nil {
+			return nil, err
+		}
 		d.Sealed = time.Now().UTC()
 		d, err = b.put(ctx, subject, d)
 	}
 	return d, err
+}
+
+func (d *Digest) remove(cancelled func(eventID string) (bool, error)) error {
+	var kept []Item
+	for _, item := range d.Items {
+		gone, err := cancelled(item.EventID)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			kept = append(kept, item)
+			continue
+		}
+		at := d.index(markOf(item.EventID))
+		if at < 0 {
+			return fmt.Errorf("digest: record at %d: event %.80q is told and not counted", d.revision, item.EventID)
+		}
+		d.Members = d.Members[:at] + d.Members[at+memberText:]
+	}
+	d.Items = kept
+	return nil
 }
 
 // put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
