@@ -35,8 +35,11 @@ func TestRelayNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-published
-	if err := stream.DeleteMsg(t.Context(), <-published); err != nil {
+	var last uint64
+	for range 4 { // with rows to publish, it would look for the last one at once, which the stream still takes for known
+		last = <-published
+	}
+	if err := stream.DeleteMsg(t.Context(), last); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 4 })

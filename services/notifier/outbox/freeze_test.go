@@ -91,7 +91,7 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
 		PublishTimeout: frozenTimeout, SyncInterval: time.Hour,
 		passed: func(point string) {
-			fmt.Fprintln(os.Stdout, point)
+			fmt.Fprintln(os.Stdout, point)   //nolint:errcheck // a parent that does not hear it waits until it gives up
 			if waiting && point == d.Point { // there is one batch at a time
 				waiting = false
 				<-thawed

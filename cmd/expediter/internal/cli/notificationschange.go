@@ -94,8 +94,7 @@ func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
 	if f.state == "" {
 		f.state = "failed"
 	}
-	errs := []error{oneOf("--state", f.state, "failed", "bounced")}
-	if err := errors.Join(append(errs, f.check())...); err != nil {
+	if err := errors.Join(oneOf("--state", f.state, "failed", "bounced"), f.check()); err != nil {
 		return &UsageError{Err: err}
 	}
 	js, stop, err := f.connect(ctx, "expediter notifications")

@@ -96,13 +96,15 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	data := filepath.Join(postgres.dir, "data")
-	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync") //nolint:gosec // of Postgres
+	//nolint:gosec // of Postgres
+	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
 	// The shell ends the server when its input ends.
-	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data, //nolint:gosec // of Postgres
+	//nolint:gosec // of Postgres
+	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data,
 		"-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "deadlock_timeout=100ms",
 		"-c", "log_destination=stderr", "-c", "logging_collector=off")
 	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
