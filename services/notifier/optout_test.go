@@ -189,7 +189,8 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	called := make(chan struct{}, 10)
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/who" {
-			_, _ = io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
+			//nolint:errcheck // whoever asked will miss it
+			io.WriteString(w, `{"recipients":[{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"webhook":"`+base+`/hook"}}]}`)
 			return
 		}
 		called <- struct{}{}

@@ -106,7 +106,8 @@ func (cfg Config) withDefaults() Config {
 func (cfg Config) validate() error {
 	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Rows == nil ||
 		cfg.Throttles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Rows, Throttles, and the name of its Worker")
+		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Rows, Throttles, " +
+			"and the name of its Worker")
 	}
 	var errs []error
 	if _, err := contracts.NotifySendSubject(cfg.Channel.Name(), contracts.RecipientAdmin, "u", "e"); err != nil {

@@ -80,7 +80,8 @@ func (b *breaker) called(key string, now time.Time, failure *channel.Error) {
 		t.tried, t.until = false, now
 		return
 	}
-	if t.missed++; t.missed < strikes {
+	t.missed++
+	if t.missed < strikes {
 		return
 	}
 	if t.missed > strikes && !t.tried {

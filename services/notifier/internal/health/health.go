@@ -111,7 +111,10 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Book, error
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
 	b := &Book{cfg: cfg, store: store, known: map[string]Endpoint{}, next: 1}
-	return b, b.read(ctx)
+	if err := b.read(ctx); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // Run reads what other processes write, until ctx ends. One round trip each time.
@@ -251,12 +254,12 @@ func (b *Book) put(ctx context.Context, e Endpoint, revision uint64) error {
 			return decodeErr
 		}
 		b.remember(there)
-		return err //nolint:wrapcheck // for the caller only
+		return err
 	}
 	if err == nil {
 		b.learn(e)
 	}
-	return err //nolint:wrapcheck // by the caller
+	return err
 }
 
 // remember is learn for a writer who has to know the revision, also of what is healthy.

@@ -96,14 +96,14 @@ func runPostgres(initdb, server string) (err error) {
 		return err
 	}
 	data := filepath.Join(postgres.dir, "data")
-	//nolint:gosec // of Postgres
+	//nolint:gosec,noctx // of Postgres; it ends by itself
 	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
 	if text, err := setup.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, text)
 	}
 	// The shell ends the server when its input ends.
-	//nolint:gosec // of Postgres
+	//nolint:gosec,noctx // of Postgres; it lives as long as this process
 	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data,
 		"-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "deadlock_timeout=100ms",
 		"-c", "log_destination=stderr", "-c", "logging_collector=off")
