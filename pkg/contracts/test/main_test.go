@@ -4,6 +4,12 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	natsrun.NodeMain()
+	goleak.VerifyTestMain(m)
+}

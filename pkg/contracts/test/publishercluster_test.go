@@ -1,0 +1,88 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and
+// the stream has every event once.
+func TestPublishThroughTheDeathOfALeader(t *testing.T) {
+	t.Parallel()
+	const publishers, each = 8, 50
+	c := natstest.Cluster(t, 3, natstest.Processes)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
+		return c.Name != contracts.StreamEvents
+	})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var done atomic.Int64
+	begun := make(chan struct{})
+	for n := range publishers {
+		p := publisher(t, js, contracts.PublisherConfig{})
+		all.Go(func() {
+			for i := range each {
+				if _, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i))); err != nil {
+					t.Errorf("%d of publisher %d: %v", i, n, err)
+					return
+				}
+				if done.Add(1) == publishers*each/4 {
+					close(begun)
+				}
+			}
+		})
+	}
+	<-begun
+	leader, err := c.StreamLeader(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	stored := map[string]int{}
+	var stream jetstream.Stream
+	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+		stream, err = js.Stream(ctx, contracts.StreamEvents)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for n := range stream.CachedInfo().State.LastSeq {
+		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+			msg, err := stream.GetMsg(ctx, n+1)
+			switch {
+			case err == nil:
+				stored[msg.Header.Get(nats.MsgIdHdr)]++
+			case errors.Is(err, jetstream.ErrMsgNotFound): // a replica that is behind
+				return nats.ErrTimeout
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, times := range stored {
+		if times != 1 {
+			t.Errorf("%s is there %d times", id, times)
+		}
+	}
+	if len(stored) != publishers*each {
+		t.Errorf("%d events, want %d", len(stored), publishers*each)
+	}
+}
