@@ -20,7 +20,7 @@ import (
 // the stream has every event once.
 func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	t.Parallel()
-	const publishers, each = 8, 50
+	const publishers, before, after = 8, 10, 20
 	c := natstest.Cluster(t, 3, natstest.Processes)
 	_, js := natstest.ConnectURL(t, c.URLs())
 	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
@@ -29,32 +29,42 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var all sync.WaitGroup
-	var done atomic.Int64
-	begun := make(chan struct{})
+	var all, begun sync.WaitGroup
+	var published atomic.Int64
+	killed := make(chan struct{})
+	begun.Add(publishers)
 	for n := range publishers {
 		p := publisher(t, js, contracts.PublisherConfig{})
 		all.Go(func() {
-			for i := range each {
+			left := after
+			for i := 0; left > 0; i++ {
+				if i == before {
+					begun.Done()
+				}
 				if _, err := p.Publish(t.Context(), reserved(fmt.Sprintf("evt-%d-%d", n, i))); err != nil {
 					t.Errorf("%d of publisher %d: %v", i, n, err)
-					return
 				}
-				if done.Add(1) == publishers*each/4 {
-					close(begun)
+				published.Add(1)
+				select {
+				case <-killed:
+					left--
+				default:
 				}
 			}
 		})
 	}
-	<-begun
+	begun.Wait()
 	leader, err := c.StreamLeader(t.Context(), contracts.StreamEvents)
+	if err != nil {
+		close(killed)
+		t.Fatal(err)
+	}
+	err = leader.Kill()
+	close(killed)
+	all.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	all.Wait()
 	stored := map[string]int{}
 	var stream jetstream.Stream
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
@@ -82,7 +92,7 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 			t.Errorf("%s is there %d times", id, times)
 		}
 	}
-	if len(stored) != publishers*each {
-		t.Errorf("%d events, want %d", len(stored), publishers*each)
+	if want := int(published.Load()); len(stored) != want {
+		t.Errorf("%d events, want %d", len(stored), want)
 	}
 }
