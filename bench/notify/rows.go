@@ -13,7 +13,7 @@ import (
 // sizes are the audiences, and how many events each of them is told at scale 1, one after the other.
 var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
 
-// largest is the audience that is told in the first round only.
+// largest is the audience that is told in the first round only, by the inbox: on three servers it takes minutes.
 const largest = 100_000
 
 // rowOf is one thing that is measured.
@@ -34,7 +34,7 @@ func (r rowOf) needs(who contestant) bool {
 func rows(o options) (all []rowOf) {
 	for _, channel := range []string{inbox, counter} {
 		for _, size := range sizes {
-			if size.recipients <= o.audience {
+			if size.recipients <= o.audience && (size.recipients < largest || channel == inbox) {
 				all = append(all, rowOf{channel, max(1, int(float64(size.events)*o.Scale)), size.recipients})
 			}
 		}
