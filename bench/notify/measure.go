@@ -74,11 +74,15 @@ func measure(ctx context.Context, out io.Writer, o options) (any, error) {
 	got := rig.Results{}
 	for n := range o.Rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", n+1, o.Rounds)
-		if err := s.round(ctx, o, n, got); err != nil {
-			return nil, err
+		if err = s.round(ctx, o, n, got); err != nil {
+			break // what has been measured until now is told
 		}
 	}
 	r := s.report(p, got, o, load)
+	if err != nil {
+		r.OK = false
+		return r, errors.Join(err, p.Err)
+	}
 	if !r.OK {
 		return r, errors.Join(errFailed, p.Err)
 	}
