@@ -74,7 +74,7 @@ const (
 type AssetOptions struct {
 	// MaxBytes is what all assets together may reserve. When their declared sizes add up to more, each is
 	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve,
-	// so give it less than the account's limit. Defaults to 0: the declared sizes, 9.4 GiB in all.
+	// so give it less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB in all.
 	MaxBytes int64
 	// Replicas is how many servers keep each asset, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -180,7 +180,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 		{BucketImportJobs, "States of imports", 256 * mib},
 		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
 		{BucketInbox, "In-app notifications", 1 * gib},
-		{BucketJobs, "Attempts of jobs", 64 * mib},
+		{BucketJobs, "Attempts of jobs", 512 * mib},
 		{BucketLocks, "Leases", 64 * mib},
 		{BucketRecipes, "Recipes, and which of them are whose", 512 * mib},
 		{BucketRequests, "Enrichment requests whose patches can be resumed", 256 * mib},
