@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -248,6 +249,8 @@ func TestWhatDoesNotEnterABatch(t *testing.T) {
 		if err := first.wait(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
 			t.Fatal(err)
 		}
+
+		synctest.Wait() // the server knows that it is gone: what it asked for is not sent to it any more
 
 		calls := make(chan []int, 10)
 		settled, hook := settled(10)
