@@ -16,8 +16,8 @@ import (
 )
 
 // text is a JSON text of as many bytes, with the quotes.
-func text(bytes int) json.RawMessage {
-	return json.RawMessage(`"` + strings.Repeat("x", bytes-2) + `"`)
+func text(size int) json.RawMessage {
+	return json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
 }
 
 // A payload is carried whole up to its limit, and refused by name beyond it, by whichever way it comes.
