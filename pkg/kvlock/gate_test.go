@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 // A lock that was handed over is held without a write only on the ground of an earlier write that is not long ago.
 func TestAccept(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
 	tests := []struct {
 		name   string
 		change func(*gate)
@@ -21,7 +21,7 @@ func TestAccept(t *testing.T) {
 		{"without one", func(g *gate) { g.wrote = wrote{} }, false},
 		{"before its last write", func(g *gate) { g.wrote.at = 9 }, false},
 		{"which others have queued over", func(g *gate) { g.wrote.at, g.rec.Token, g.at = 9, 8, 12 }, false},
-		{"long after it", func(g *gate) { g.wrote.sent = now.Add(-grantTTL / 3) }, false},
+		{"long after it", func(g *gate) { g.wrote.sent = g.wrote.sent.Add(grantTTL/5 - grantTTL/3) }, false},
 		{"a second time", func(g *gate) { g.handed = "lease" }, false},
 		{"to somebody else", func(g *gate) { g.rec.Member = "you" }, false},
 		{"and confirmed", func(g *gate) { g.rec.Granted = false }, false},
@@ -33,24 +33,27 @@ func TestAccept(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			g := &gate{
-				locker: &Locker{store: &store{}, member: "me"}, name: "l", at: 9, wrote: wrote{sent: now.Add(-grantTTL / 5), at: 7},
-				rec: &lockRecord{lease: "lease", ttl: grantTTL, Member: "me", Granted: true},
-			}
-			w := &waiter{ttl: time.Minute, values: t.Context(), done: make(chan struct{}), list: &g.waiters}
-			w.element = g.waiters.PushBack(w)
-			tt.change(g)
-			g.accept(now)
-			if got := w.lease != nil; got != tt.want {
-				t.Fatalf("accepted: %v", got)
-			}
-			if !tt.want {
-				return
-			}
-			w.lease.timer.Stop()
-			if until := deadline(g.wrote.sent, grantTTL); !w.lease.deadline.Equal(until) || w.lease.token.Revision != g.rec.token(g.at) {
-				t.Errorf("holds until %s with token %s", w.lease.deadline, w.lease.token)
-			}
+			synctest.Test(t, func(t *testing.T) { // no time passes
+				now := time.Now()
+				g := &gate{
+					locker: &Locker{store: &store{}, member: "me"}, name: "l", at: 9, wrote: wrote{sent: now.Add(-grantTTL / 5), at: 7},
+					rec: &lockRecord{lease: "lease", ttl: grantTTL, Member: "me", Granted: true},
+				}
+				w := &waiter{ttl: time.Minute, values: t.Context(), done: make(chan struct{}), list: &g.waiters}
+				w.element = g.waiters.PushBack(w)
+				tt.change(g)
+				g.accept(now)
+				if got := w.lease != nil; got != tt.want {
+					t.Fatalf("accepted: %v", got)
+				}
+				if !tt.want {
+					return
+				}
+				w.lease.timer.Stop()
+				if until := deadline(g.wrote.sent, grantTTL); !w.lease.deadline.Equal(until) || w.lease.token.Revision != g.rec.token(g.at) {
+					t.Errorf("holds until %s with token %s", w.lease.deadline, w.lease.token)
+				}
+			})
 		})
 	}
 }
@@ -65,27 +68,29 @@ func TestOvertakenAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now := time.Now()
-			g := &gate{
-				locker: &Locker{store: &store{}, member: "me"}, name: "l", at: 7, wrote: wrote{sent: now, at: 7},
-				rec: &lockRecord{lease: "first", ttl: time.Minute, Member: "first"},
-			}
-			w := &waiter{ttl: time.Minute, values: t.Context(), done: make(chan struct{}), list: &g.waiters}
-			w.element = g.waiters.PushBack(w)
-			g.learn(Slot{Key: "l", Revision: 9, seen: now, lock: &lockRecord{lease: "mine", ttl: grantTTL, Member: "me", Granted: true}}, false)
-			if w.lease == nil {
-				t.Fatal("the lock was not accepted")
-			}
-			defer w.lease.timer.Stop()
-			answer(g, Slot{Key: "l", Revision: 8, seen: now, lock: &lockRecord{lease: "second", ttl: grantTTL, Member: "second"}})
-			if err := context.Cause(w.lease.ctx); err != nil || g.lease != w.lease || g.at != 9 {
-				t.Errorf("the lock is known at revision %d and lost: %v", g.at, err)
-			}
-			// What is asked with that known is believed, however old it is: the bucket may have been made anew.
-			g.found(Slot{Key: "l", Revision: 8, seen: now, lock: &lockRecord{lease: "second", ttl: grantTTL, Member: "second"}}, 9)
-			if err := context.Cause(w.lease.ctx); !errors.Is(err, ErrLost) {
-				t.Errorf("the lease ended with %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) { // no time passes
+				now := time.Now()
+				g := &gate{
+					locker: &Locker{store: &store{}, member: "me"}, name: "l", at: 7, wrote: wrote{sent: now, at: 7},
+					rec: &lockRecord{lease: "first", ttl: time.Minute, Member: "first"},
+				}
+				w := &waiter{ttl: time.Minute, values: t.Context(), done: make(chan struct{}), list: &g.waiters}
+				w.element = g.waiters.PushBack(w)
+				g.learn(Slot{Key: "l", Revision: 9, seen: now, lock: &lockRecord{lease: "mine", ttl: grantTTL, Member: "me", Granted: true}}, false)
+				if w.lease == nil {
+					t.Fatal("the lock was not accepted")
+				}
+				defer w.lease.timer.Stop()
+				answer(g, Slot{Key: "l", Revision: 8, seen: now, lock: &lockRecord{lease: "second", ttl: grantTTL, Member: "second"}})
+				if err := context.Cause(w.lease.ctx); err != nil || g.lease != w.lease || g.at != 9 {
+					t.Errorf("the lock is known at revision %d and lost: %v", g.at, err)
+				}
+				// What is asked with that known is believed, however old it is: the bucket may have been made anew.
+				g.found(Slot{Key: "l", Revision: 8, seen: now, lock: &lockRecord{lease: "second", ttl: grantTTL, Member: "second"}}, 9)
+				if err := context.Cause(w.lease.ctx); !errors.Is(err, ErrLost) {
+					t.Errorf("the lease ended with %v", err)
+				}
+			})
 		})
 	}
 }
