@@ -197,7 +197,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, ledger.Attempt{At: begun, Worker: s.cfg.Worker})
 	d.State, d.Reason, d.Until = ledger.Sending, "", begun.Add(s.cfg.Timeout)
-	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.cfg.Passed(PointClaimed)

@@ -45,7 +45,7 @@ func (s *Sender) note(ctx context.Context, r *row, d *ledger.Delivery, from time
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
 	d.State, d.Reason, d.Until, d.Digest = ledger.Deferred, ledger.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
-	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.cfg.Passed(PointNoted)

@@ -37,7 +37,7 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *ledger.Delivery) (h
 	}
 	if d.State != ledger.Pending || d.Reason != ledger.ReasonEndpointDown {
 		d.State, d.Reason, d.Until = ledger.Pending, ledger.ReasonEndpointDown, time.Time{}
-		if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+		if err := s.write(ctx, r, d); err != nil {
 			return true, err
 		}
 		s.report(ctx, r, d, nil)

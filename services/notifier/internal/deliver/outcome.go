@@ -83,11 +83,21 @@ func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
 	}
 }
 
+// write writes down what is to be known before anything more is done with a row. A ledger that takes nothing, because it is full or
+// not there, is not the row's fault: the row is put off. The error is a [*ledger.TakenError] when somebody else wrote.
+func (s *Sender) write(ctx context.Context, r *row, d *ledger.Delivery) error {
+	err := s.cfg.Ledger.Put(ctx, r.key, d)
+	if _, taken := errors.AsType[*ledger.TakenError](err); err == nil || taken {
+		return err
+	}
+	return s.later(ctx, r, err)
+}
+
 // end writes the state that a row stays in, and returns what the worker is told when that is written.
 func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
 	d.State, d.Reason, d.Until = state, reason, time.Time{}
 	r.fallBack(d)
-	if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
 	s.report(ctx, r, d, nil)
@@ -98,7 +108,7 @@ func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledg
 func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until time.Time, reason string) error {
 	if d.State != ledger.Deferred || d.Reason != reason || !d.Until.Equal(until) {
 		d.State, d.Reason, d.Until = ledger.Deferred, reason, until.UTC()
-		if err := s.cfg.Ledger.Put(ctx, r.key, d); err != nil {
+		if err := s.write(ctx, r, d); err != nil {
 			return err
 		}
 		s.report(ctx, r, d, nil)
