@@ -33,9 +33,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	// Once as the administrator, who may make everything.
 	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
 	made := startOver(t, adminConn, settle, func(c *importer.Config) { c.MaxBytes = 1 << 30 })
-	eventually(t, "the consumer is there", func() bool {
-		consumers, err := admin.Stream(t.Context(), contracts.StreamImportJobs)
-		return err == nil && consumers.CachedInfo().State.Consumers > 0
+	eventually(t, "all consumers are there", func() bool {
+		resp, _ := call(t, http.MethodGet, made.URL()+"/readyz", "")
+		return resp.StatusCode == http.StatusOK
 	})
 	if err := made.Stop(); err != nil {
 		t.Fatal(err)

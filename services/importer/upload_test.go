@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -47,7 +48,9 @@ func form(t *testing.T, fields ...string) (body, contentType string) {
 // followed returns a job when it has ended.
 func followed(t *testing.T, i *importer.Importer, jobID string) (last importer.Job) {
 	t.Helper()
-	err := i.Follow(t.Context(), jobID, func(j importer.Job) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err := i.Follow(ctx, jobID, func(j importer.Job) error {
 		last = j
 		return nil
 	})

@@ -39,9 +39,13 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}
-	p.until("consumers", func() bool {
-		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-pigeon")
-		return err == nil
+	p.until("all consumers are there", func() bool {
+		for _, problem := range made.ready(t.Context()) {
+			if problem != nil {
+				return false
+			}
+		}
+		return true
 	})
 	if err := made.Stop(); err != nil {
 		t.Fatal(err)
