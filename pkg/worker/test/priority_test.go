@@ -222,8 +222,9 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 		return nil
 	}, threeClasses...)
 
-	// 16 of 17 starts are high ones, and no job of the middle priority is there.
-	if n := receive(t, done, "the last low job"); n > 16*low+100 || n < 16*(low-2)-100 {
+	// 16 of 17 starts are high ones, and no job of the middle priority is there. There are fewer where the high ones publish
+	// more slowly than they are worked.
+	if n := receive(t, done, "the last low job"); n > 16*low+100 {
 		t.Errorf("%d high jobs started before the last of %d low ones, want about %d", n, low, 16*low)
 	}
 }

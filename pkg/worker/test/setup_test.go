@@ -256,7 +256,7 @@ func patience() time.Duration {
 		return d
 	}
 
-	return time.Minute
+	return 4 * time.Minute
 }
 
 // receive waits for a signal.
