@@ -71,8 +71,8 @@ func hastyMain() {
 	}, os.Args[1:]))
 }
 
-// clientTimeout bounds what a client waits for. It is longer than any wait that a client asks for.
-const clientTimeout = 2 * time.Minute
+// clientTimeout bounds what a client waits for.
+const clientTimeout = 20 * time.Second
 
 // curl is `curl -s URL -d BODY` and `curl -sN URL`.
 func curl(args []string) error {

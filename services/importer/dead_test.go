@@ -78,7 +78,7 @@ func TestADeadImportIsReplayed(t *testing.T) {
 // eventually waits until something has come true, and says what when it never does.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	giveUp := time.NewTimer(3 * time.Minute)
+	giveUp := time.NewTimer(time.Minute)
 	defer giveUp.Stop()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -26,7 +26,7 @@ import (
 )
 
 // patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
-const patience = 3 * time.Minute
+const patience = time.Minute
 
 // pigeon is a channel that counts what it was given, by message id. By default it takes everything.
 type pigeon struct {

@@ -69,7 +69,7 @@ func places(n int) []contracts.Restaurant {
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const requestsPerInstance, restartAfter = 200, 20
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	far := newFarSide(t)

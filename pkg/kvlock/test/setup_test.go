@@ -182,7 +182,7 @@ func wantErr(t testing.TB, err, want error) {
 // within gives a test's wait an end that is a failure, and not a hang. Nothing else depends on when it is.
 func within(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -256,7 +256,7 @@ func patience() time.Duration {
 		return d
 	}
 
-	return 4 * time.Minute
+	return time.Minute
 }
 
 // receive waits for a signal.

@@ -129,6 +129,9 @@ func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
 			})
 			await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
 			checkOrder(t, p.stored(), all)
+			if n := r.Stats().Duplicates; (n == 1) != (how == natstest.ReplyLost) {
+				t.Errorf("%d were in the stream", n)
+			}
 			if had := <-again; had != (how == natstest.ReplyLost) {
 				t.Errorf("it was in the stream: %t", had)
 			}

@@ -55,7 +55,7 @@ const opTimeout = 2 * time.Second
 // long after the pause that took.
 func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *rand.Rand, pause time.Duration) time.Duration {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	lease, err := first.Acquire(ctx, "l", kvlock.AcquireOptions{})
 	if err != nil {

@@ -164,7 +164,7 @@ func (s *stage) tasks() (names []string) {
 func (s *stage) finish() {
 	s.t.Helper()
 	healed := now()
-	patience, cancel := context.WithTimeout(s.t.Context(), 4*s.settings.TTL+2*time.Minute)
+	patience, cancel := context.WithTimeout(s.t.Context(), 4*s.settings.TTL+20*time.Second)
 	defer cancel()
 	for left := s.tasks(); len(left) > 0; {
 		s.mu.Lock()
@@ -195,9 +195,9 @@ func (s *stage) finish() {
 func (s *stage) readAll() {
 	s.t.Helper()
 	js := connect(s.t, s.servers)
-	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
-	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: resultBucket, OpTimeout: time.Minute})
+	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func (s *stage) readAll() {
 		}
 		s.history.events = append(s.history.events, event{Kind: read, Name: e.Name, Value: string(slot.Value), From: from, To: now()})
 	}
-	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: time.Minute})
+	g, err := kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, OpTimeout: 10 * time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}
