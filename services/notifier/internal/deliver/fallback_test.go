@@ -58,6 +58,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 		"bounced":     {channel.KindBounced, profile{}, nil, true, 0},
 		"no address":  {channel.KindNoAddress, profile{}, nil, true, 0},
 		"not wanted":  {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
+		"disabled":    {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = closed{} }, true, 0},
 		"not to tell": {"", profile{}, func(c *deliver.Config) { c.Cancelled = always }, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +90,13 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 		})
 	}
 }
+
+// closed has every endpoint disabled.
+type closed struct{}
+
+func (closed) Gate(string, string, time.Duration) (bool, time.Duration) { return true, 0 }
+
+func (closed) Called(context.Context, channel.Message, string, *channel.Error) {}
 
 func always(context.Context, *contracts.Notification, bool) (bool, error) { return true, nil }
 

@@ -59,7 +59,7 @@ type Accepted struct {
 	// Ignored says that no rule is for it: it is in the stream, and nobody is told.
 	Ignored bool `json:"ignored,omitempty"`
 
-	// State is how far it has come: seen, planned or expanded. "" is nothing but being in the stream.
+	// State is how far it has come: seen, planned, expanded or cancelled. "" is nothing but being in the stream.
 	State plan.State `json:"state,omitempty"`
 }
 
@@ -105,7 +105,7 @@ type Event struct {
 	// Rules is the version of the rules that it was planned by.
 	Rules string `json:"rules,omitempty"`
 
-	// State is how far it has come: seen, planned or expanded.
+	// State is how far it has come: seen, planned, expanded or cancelled.
 	State plan.State `json:"state"`
 }
 
