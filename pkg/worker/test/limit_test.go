@@ -72,83 +72,83 @@ func keyOf(info worker.Info, _ nats.Header, _ []byte) string {
 // TestLimitIsNeverExceeded has workers of several connections work jobs of few keys, whose
 // handlers do whatever a handler can do.
 func TestLimitIsNeverExceeded(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const (
+			jobs    = 600
+			keys    = 4
+			workers = 4
+		)
 
-	const (
-		jobs    = 600
-		keys    = 4
-		workers = 4
-	)
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
 
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+		most := 1 + int(seed%5)
+		b := setup(t, srv)
+		c := newCrowd()
 
-	most := 1 + int(seed%5)
-	b := setup(t, nil)
-	c := newCrowd()
+		var left atomic.Int32
 
-	var left atomic.Int32
+		left.Store(jobs)
 
-	left.Store(jobs)
-
-	all := make(chan struct{})
-	policy := worker.Policy{
-		Backoff: func(int) time.Duration { return 0 },
-		Limits:  []worker.Limit{{Concurrency: most, Key: keyOf, Name: "host"}},
-		Timeout: 20 * time.Millisecond,
-	}
-
-	handle := func(ctx context.Context, job *worker.Job[order]) error {
-		leave := c.enter(ctx, keyOf(job.Info, nil, nil))
-		defer leave()
-
-		r := rand.New(rand.NewPCG(seed, job.Sequence<<8+uint64(job.Deliveries)))
-
-		switch r.IntN(20) {
-		case 0:
-			return worker.Retry(0, nil)
-		case 1:
-			panic("as it happens")
-		case 2:
-			<-ctx.Done()
-
-			return ctx.Err()
-		case 3:
-			return worker.Snooze(0)
-		default:
-			rest(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+		all := make(chan struct{})
+		policy := worker.Policy{
+			Backoff: func(int) time.Duration { return 0 },
+			Limits:  []worker.Limit{{Concurrency: most, Key: keyOf, Name: "host"}},
+			Timeout: 20 * time.Millisecond,
 		}
 
-		if left.Add(-1) == 0 {
-			close(all)
+		handle := func(ctx context.Context, job *worker.Job[order]) error {
+			leave := c.enter(ctx, keyOf(job.Info, nil, nil))
+			defer leave()
+
+			r := rand.New(rand.NewPCG(seed, job.Sequence<<8+uint64(job.Deliveries)))
+
+			switch r.IntN(20) {
+			case 0:
+				return worker.Retry(0, nil)
+			case 1:
+				panic("as it happens")
+			case 2:
+				<-ctx.Done()
+
+				return ctx.Err()
+			case 3:
+				return worker.Snooze(0)
+			default:
+				rest(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
+			}
+
+			if left.Add(-1) == 0 {
+				close(all)
+			}
+
+			return nil
 		}
 
-		return nil
-	}
-
-	for i := range jobs {
-		b.publish(t, fmt.Sprintf("jobs.%d.%d", i%keys, i), `{}`)
-	}
-
-	for range workers {
-		_, js := natstest.Connect(t, b.srv)
-		run(t, js, b.config(t, func(cfg *worker.Config) { cfg.Concurrency, cfg.MaxWaiting = 16, 40 }), policy, handle)
-	}
-
-	receive(t, all, "all jobs")
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	for key, n := range c.most {
-		if n > most {
-			t.Errorf("%d handlers of key %s at once, want at most %d", n, key, most)
+		for i := range jobs {
+			b.publish(t, fmt.Sprintf("jobs.%d.%d", i%keys, i), `{}`)
 		}
 
-		if n < most {
-			t.Logf("%d handlers of key %s at once, of %d", n, key, most)
+		for range workers {
+			_, js := natstest.Connect(t, b.srv)
+			run(t, js, b.config(t, func(cfg *worker.Config) { cfg.Concurrency, cfg.MaxWaiting = 16, 40 }), policy, handle)
 		}
-	}
+
+		receive(t, all, "all jobs")
+
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		for key, n := range c.most {
+			if n > most {
+				t.Errorf("%d handlers of key %s at once, want at most %d", n, key, most)
+			}
+
+			if n < most {
+				t.Logf("%d handlers of key %s at once, of %d", n, key, most)
+			}
+		}
+	})
 }
 
 // rest waits, or until ctx ends.
@@ -203,48 +203,48 @@ func TestLimitIsUsed(t *testing.T) {
 // TestFloodOfOneKeyHoldsUpNoOther has 5,000 jobs of a key that has one permit before those of
 // others.
 func TestFloodOfOneKeyHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
 
-	b := setup(t, nil)
+		const flood, others = 5000, 50
 
-	const flood, others = 5000, 50
+		for i := range flood {
+			b.queue(t, fmt.Sprintf("jobs.flood.%d", i), []byte(`{}`))
+		}
 
-	for i := range flood {
-		b.queue(t, fmt.Sprintf("jobs.flood.%d", i), []byte(`{}`))
-	}
+		for i := range others {
+			b.queue(t, fmt.Sprintf("jobs.other%d.1", i), []byte(`{}`))
+		}
 
-	for i := range others {
-		b.queue(t, fmt.Sprintf("jobs.other%d.1", i), []byte(`{}`))
-	}
+		receive(t, b.js.PublishAsyncComplete(), "the jobs to be published")
 
-	receive(t, b.js.PublishAsyncComplete(), "the jobs to be published")
+		ran := make(chan *worker.Job[order], others)
+		hold := make(chan struct{})
+		policy := worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Key: keyOf, Name: "host"}}}
 
-	ran := make(chan *worker.Job[order], others)
-	hold := make(chan struct{})
-	policy := worker.Policy{Limits: []worker.Limit{{Concurrency: 1, Key: keyOf, Name: "host"}}}
+		run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+			if strings.HasPrefix(job.Subject, "jobs.flood.") {
+				select {
+				case <-hold:
+				case <-ctx.Done():
+				}
 
-	run(t, b.js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
-		if strings.HasPrefix(job.Subject, "jobs.flood.") {
-			select {
-			case <-hold:
-			case <-ctx.Done():
+				return ctx.Err()
 			}
 
-			return ctx.Err()
+			ran <- job
+
+			return nil
+		})
+
+		for range others {
+			if job := receive(t, ran, "a job of another key"); job.Attempt != 1 {
+				t.Errorf("attempt %d, want 1", job.Attempt)
+			}
 		}
 
-		ran <- job
-
-		return nil
+		close(hold)
 	})
-
-	for range others {
-		if job := receive(t, ran, "a job of another key"); job.Attempt != 1 {
-			t.Errorf("attempt %d, want 1", job.Attempt)
-		}
-	}
-
-	close(hold)
 }
 
 // TestWaitingUsesNoAttempt looks at jobs that were given back again and again.

@@ -21,51 +21,51 @@ import (
 // TestSeveralLimitsDoNotLock has jobs with two and three limits, that share some, in two
 // workers.
 func TestSeveralLimitsDoNotLock(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const jobs = 200
 
-	const jobs = 200
+		b := setup(t, srv)
+		c := newCrowd()
+		last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
 
-	b := setup(t, nil)
-	c := newCrowd()
-	last := func(info worker.Info, _ nats.Header, _ []byte) string { return info.Subject[len(info.Subject)-1:] }
+		var left atomic.Int32
 
-	var left atomic.Int32
+		left.Store(jobs)
 
-	left.Store(jobs)
+		all := make(chan struct{})
+		policy := worker.Policy{MaxAttempts: 1, Limits: []worker.Limit{
+			{Concurrency: 4, Name: "z"}, {Concurrency: 1, Key: last, Name: "a"}, {Burst: 10, Name: "m", Per: time.Second, Rate: 500},
+		}}
 
-	all := make(chan struct{})
-	policy := worker.Policy{MaxAttempts: 1, Limits: []worker.Limit{
-		{Concurrency: 4, Name: "z"}, {Concurrency: 1, Key: last, Name: "a"}, {Burst: 10, Name: "m", Per: time.Second, Rate: 500},
-	}}
+		b.publishN(t, jobs)
 
-	b.publishN(t, jobs)
+		for range 2 {
+			_, js := natstest.Connect(t, b.srv)
+			run(t, js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
+				defer c.enter(ctx, "all")()
+				defer c.enter(ctx, last(job.Info, nil, nil))()
 
-	for range 2 {
-		_, js := natstest.Connect(t, b.srv)
-		run(t, js, b.config(t), policy, func(ctx context.Context, job *worker.Job[order]) error {
-			defer c.enter(ctx, "all")()
-			defer c.enter(ctx, last(job.Info, nil, nil))()
+				rest(ctx, time.Millisecond)
 
-			rest(ctx, time.Millisecond)
+				if left.Add(-1) == 0 {
+					close(all)
+				}
 
-			if left.Add(-1) == 0 {
-				close(all)
-			}
-
-			return nil
-		})
-	}
-
-	receive(t, all, "all jobs")
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	for key, n := range c.most {
-		if want := map[bool]int{false: 1, true: 4}[key == "all"]; n > want {
-			t.Errorf("%d at once of %s, want at most %d", n, key, want)
+				return nil
+			})
 		}
-	}
+
+		receive(t, all, "all jobs")
+
+		c.mu.Lock()
+		defer c.mu.Unlock()
+
+		for key, n := range c.most {
+			if want := map[bool]int{false: 1, true: 4}[key == "all"]; n > want {
+				t.Errorf("%d at once of %s, want at most %d", n, key, want)
+			}
+		}
+	})
 }
 
 // TestWaitingForOneLimitHoldsNoOther has a job wait for a limit that another job has, and one
@@ -209,27 +209,27 @@ func TestKeyThatPanics(t *testing.T) {
 // TestKeysAreIndependent runs a job of each of many keys at once, each of which has one
 // permit, whatever the keys are made of.
 func TestKeysAreIndependent(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const keys = 50
 
-	const keys = 50
+		b := setup(t, srv)
+		started := make(chan struct{}, keys)
+		hold := make(chan struct{})
+		limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
+			return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
+		}}
+		run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
+			started <- struct{}{}
+			<-hold
 
-	b := setup(t, nil)
-	started := make(chan struct{}, keys)
-	hold := make(chan struct{})
-	limit := worker.Limit{Concurrency: 1, Name: "any", Key: func(info worker.Info, _ nats.Header, _ []byte) string {
-		return fmt.Sprint("* .>\n$JS.", strings.Repeat("x", 1000), info.Subject)
-	}}
-	run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
-		started <- struct{}{}
-		<-hold
+			return nil
+		})
+		b.publishN(t, keys)
 
-		return nil
+		for range keys {
+			receive(t, started, "a job of each key")
+		}
+
+		close(hold)
 	})
-	b.publishN(t, keys)
-
-	for range keys {
-		receive(t, started, "a job of each key")
-	}
-
-	close(hold)
 }

@@ -58,72 +58,78 @@ func (b *bundle) publishClass(t testing.TB, class string, n int) {
 }
 
 // TestPrioritiesShareTheSlots counts what starts while jobs of every priority wait: each
-// gets four times the starts of the next, whatever the number of slots.
+// gets four times the starts of the next, whatever the number of slots. A job takes a
+// moment, in which the worker fetches the next ones: one that has none of a priority at
+// hand lets others start.
 func TestPrioritiesShareTheSlots(t *testing.T) {
-	t.Parallel()
-
 	for name, classes := range map[string][]worker.Priority{
 		"two": {worker.PriorityNormal, worker.PriorityHigh}, "three": threeClasses,
 		"two steps apart": {worker.PriorityLow, worker.PriorityHigh},
 	} {
 		for _, slots := range []int{1, 3, 20} {
 			t.Run(fmt.Sprintf("%s, %d slots", name, slots), func(t *testing.T) {
-				t.Parallel()
-
-				const rounds = 20 // of as many starts as the weights add up to
-
-				weights, sum, lowest := map[string]int{}, 0, slices.Min(classes)
-				for _, p := range classes {
-					weights[classNames[p]] = 1 << (2 * (p - lowest))
-					sum += weights[classNames[p]]
-				}
-
-				b := setup(t, nil)
-				for class, weight := range weights {
-					b.publishClass(t, class, weight*rounds+2*slots*weight)
-				}
-
-				var (
-					mu     sync.Mutex
-					starts = map[string]int{}
-					total  int
-				)
-
-				enough := make(chan struct{})
-				cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = slots, -1 })
-				runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
-					mu.Lock()
-
-					full := total == rounds*sum
-					if !full {
-						starts[class]++
-						total++
-					}
-
-					if total == rounds*sum && !full {
-						close(enough)
-					}
-
-					mu.Unlock()
-
-					if full {
-						<-ctx.Done()
-					}
-
-					return nil
-				}, classes...)
-				receive(t, enough, "starts")
-
-				mu.Lock()
-				defer mu.Unlock()
-
-				for class, weight := range weights {
-					// At most the slots that are taken at once can be out of turn.
-					if off := starts[class] - weight*rounds; off > slots+1 || off < -slots-1 {
-						t.Errorf("%d starts of %s, want %d", starts[class], class, weight*rounds)
-					}
-				}
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { shareTheSlots(t, srv, classes, slots) })
 			})
+		}
+	}
+}
+
+func shareTheSlots(t *testing.T, srv *natsrun.Server, classes []worker.Priority, slots int) {
+	t.Helper()
+
+	const rounds = 20 // of as many starts as the weights add up to
+
+	weights, sum, lowest := map[string]int{}, 0, slices.Min(classes)
+	for _, p := range classes {
+		weights[classNames[p]] = 1 << (2 * (p - lowest))
+		sum += weights[classNames[p]]
+	}
+
+	b := setup(t, srv)
+	for class, weight := range weights {
+		b.publishClass(t, class, weight*rounds+2*slots*weight)
+	}
+
+	var (
+		mu     sync.Mutex
+		starts = map[string]int{}
+		total  int
+	)
+
+	enough := make(chan struct{})
+	cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = slots, -1 })
+	runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
+		mu.Lock()
+
+		full := total == rounds*sum
+		if !full {
+			starts[class]++
+			total++
+		}
+
+		if total == rounds*sum && !full {
+			close(enough)
+		}
+
+		mu.Unlock()
+
+		if full {
+			<-ctx.Done()
+		}
+
+		pass(time.Millisecond)
+
+		return nil
+	}, classes...)
+	receive(t, enough, "starts")
+
+	mu.Lock()
+	defer mu.Unlock()
+
+	for class, weight := range weights {
+		// At most the slots that are taken at once can be out of turn.
+		if off := starts[class] - weight*rounds; off > slots+1 || off < -slots-1 {
+			t.Errorf("%d starts of %s, want %d", starts[class], class, weight*rounds)
 		}
 	}
 }
@@ -192,88 +198,88 @@ func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
 // TestLowPriorityIsNotStarved has jobs of the highest priority that never end: each
 // publishes the next ones.
 func TestLowPriorityIsNotStarved(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const low = 20
 
-	const low = 20
+		b := setup(t, srv)
+		// More high jobs than start before the last low one: they do not run out, however slowly new ones come.
+		b.publishClass(t, "high", 16*low+200)
+		b.publishClass(t, "low", low)
 
-	b := setup(t, nil)
-	// More high jobs than start before the last low one: they do not run out, however slowly new ones come.
-	b.publishClass(t, "high", 16*low+200)
-	b.publishClass(t, "low", low)
+		var highs, lows atomic.Int32
 
-	var highs, lows atomic.Int32
+		done := make(chan int32, 1)
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 3 })
+		runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
+			if class == "low" {
+				if lows.Add(1) == low {
+					done <- highs.Load()
+				}
 
-	done := make(chan int32, 1)
-	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 3 })
-	runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
-		if class == "low" {
-			if lows.Add(1) == low {
-				done <- highs.Load()
+				return nil
+			}
+
+			if n := highs.Add(1); lows.Load() < low && n < 100*low {
+				_, err := b.js.Publish(ctx, "jobs.high.next", []byte(`{}`))
+
+				return err
 			}
 
 			return nil
+		}, threeClasses...)
+
+		// 16 of 17 starts are high ones, and no job of the middle priority is there.
+		if n := receive(t, done, "the last low job"); n > 16*low+100 || n < 16*(low-2)-100 {
+			t.Errorf("%d high jobs started before the last of %d low ones, want about %d", n, low, 16*low)
 		}
-
-		if n := highs.Add(1); lows.Load() < low && n < 100*low {
-			_, err := b.js.Publish(ctx, "jobs.high.next", []byte(`{}`))
-
-			return err
-		}
-
-		return nil
-	}, threeClasses...)
-
-	// 16 of 17 starts are high ones, and no job of the middle priority is there.
-	if n := receive(t, done, "the last low job"); n > 16*low+100 || n < 16*(low-2)-100 {
-		t.Errorf("%d high jobs started before the last of %d low ones, want about %d", n, low, 16*low)
-	}
+	})
 }
 
 // TestOnePriorityMayUseEverySlot holds the jobs of one priority until all slots are taken,
 // while the other priorities have none, and then again for another.
 func TestOnePriorityMayUseEverySlot(t *testing.T) {
-	t.Parallel()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		const slots = 8
 
-	const slots = 8
+		b := setup(t, srv)
+		arrived, leave := make(chan string, 10*slots), make(chan struct{})
 
-	b := setup(t, nil)
-	arrived, leave := make(chan string, 10*slots), make(chan struct{})
+		var now, most atomic.Int32
 
-	var now, most atomic.Int32
+		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = slots })
+		runClasses(t, b.js, cfg, func(_ context.Context, class string, _ *worker.Job[order]) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
 
-	cfg := b.config(t, func(c *worker.Config) { c.Concurrency = slots })
-	runClasses(t, b.js, cfg, func(_ context.Context, class string, _ *worker.Job[order]) error {
-		most.Store(max(most.Load(), now.Add(1)))
-		defer now.Add(-1)
+			arrived <- class
 
-		arrived <- class
+			<-leave
 
-		<-leave
+			return nil
+		}, threeClasses...)
 
-		return nil
-	}, threeClasses...)
+		for _, class := range []string{"low", "high", "normal"} {
+			b.publishClass(t, class, slots+2)
 
-	for _, class := range []string{"low", "high", "normal"} {
-		b.publishClass(t, class, slots+2)
+			for range slots {
+				if got := receive(t, arrived, "a job in every slot"); got != class {
+					t.Errorf("a %s job, want %s", got, class)
+				}
+			}
 
-		for range slots {
-			if got := receive(t, arrived, "a job in every slot"); got != class {
-				t.Errorf("a %s job, want %s", got, class)
+			for range slots + 2 {
+				leave <- struct{}{}
+			}
+
+			for range 2 {
+				receive(t, arrived, "the rest")
 			}
 		}
 
-		for range slots + 2 {
-			leave <- struct{}{}
+		if most.Load() != slots {
+			t.Errorf("%d jobs at once, want %d", most.Load(), slots)
 		}
-
-		for range 2 {
-			receive(t, arrived, "the rest")
-		}
-	}
-
-	if most.Load() != slots {
-		t.Errorf("%d jobs at once, want %d", most.Load(), slots)
-	}
+	})
 }
 
 // TestNextSlotGoesToTheHighPriority has 1,000 low jobs waiting for the one slot when a

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -66,6 +67,7 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 					return nil
 				})
 				pass(30 * time.Minute)
+				synctest.Wait()
 
 				if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
 					t.Errorf("%v ran, %d left; want 2, 0", ran, b.left(t))
@@ -334,6 +336,7 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 							return nil
 						})
 						pass(30 * time.Minute)
+						synctest.Wait()
 
 						if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
 							t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
