@@ -66,27 +66,28 @@ func testFetching(t *testing.T, b *bed) {
 
 // A replica that lags behind knows the record and not the object yet. The leader does.
 func TestReplicaWithoutTheObject(t *testing.T) {
-	t.Parallel()
-	b := setup(t).withAttic(t)
-	p, log := natstest.NewProxy(t, b.srv), &logged{}
-	f := b.flight(t, kvlock.Config{Logger: log.logger()}, p.Through())
-	value := noise(2<<20 + 5)
-	completeBytes(t, begin(t, b.flight(t, overflowing), "k", kvlock.BeginOptions{}), value)
-	asked := map[string]bool{}
-	p.Change(func(m natstest.Frame) []byte {
-		switch {
-		case m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic:
-			asked[m.Reply] = true
-		case !m.FromClient && asked[m.Subject]:
-			const none = "NATS/1.0 404 Message Not Found\r\n\r\n"
-			return m.With([]byte(none), len(none))
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p, log := natstest.NewProxy(t, b.srv), &logged{}
+		f := b.flight(t, kvlock.Config{Logger: log.logger()}, p.Through())
+		value := noise(2<<20 + 5)
+		completeBytes(t, begin(t, b.flight(t, overflowing), "k", kvlock.BeginOptions{}), value)
+		asked := map[string]bool{}
+		p.Change(func(m natstest.Frame) []byte {
+			switch {
+			case m.FromClient && m.Subject == "$JS.API.DIRECT.GET.OBJ_"+attic:
+				asked[m.Reply] = true
+			case !m.FromClient && asked[m.Subject]:
+				const none = "NATS/1.0 404 Message Not Found\r\n\r\n"
+				return m.With([]byte(none), len(none))
+			}
+			return nil
+		})
+		everyWay(t, f, "k", value)
+		if len(asked) == 0 || log.count("corrupt") != 0 {
+			t.Errorf("asked %d times; %s", len(asked), log.text.String())
 		}
-		return nil
 	})
-	everyWay(t, f, "k", value)
-	if len(asked) == 0 || log.count("corrupt") != 0 {
-		t.Errorf("asked %d times; %s", len(asked), log.text.String())
-	}
 }
 
 // An Object Store that does not answer is no reason to remove a record.
@@ -122,23 +123,24 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 
 // An object costs one request for each 4 MB, and the leader none.
 func TestRoundTripsOfAnObject(t *testing.T) {
-	t.Parallel()
-	b := setup(t).withAttic(t)
-	p := natstest.NewProxy(t, b.srv)
-	f := b.flight(t, kvlock.Config{}, p.Through())
-	completeBytes(t, begin(t, b.flight(t, overflowing), "k", kvlock.BeginOptions{}), noise(10<<20))
-	asked := map[string]int{}
-	p.Filter(func(m natstest.Frame) natstest.Verdict {
-		if m.FromClient && m.Subject != "" {
-			asked[m.Subject]++
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p := natstest.NewProxy(t, b.srv)
+		f := b.flight(t, kvlock.Config{}, p.Through())
+		completeBytes(t, begin(t, b.flight(t, overflowing), "k", kvlock.BeginOptions{}), noise(10<<20))
+		asked := map[string]int{}
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && m.Subject != "" {
+				asked[m.Subject]++
+			}
+			return natstest.Relay
+		})
+		if s := get(t, f, "k"); len(s.Value) != 10<<20 {
+			t.Errorf("got %s with %d bytes", s.State, len(s.Value))
 		}
-		return natstest.Relay
+		p.Filter(nil)
+		if len(asked) != 2 || asked["$JS.API.DIRECT.GET.KV_"+bucket] != 1 || asked["$JS.API.DIRECT.GET.OBJ_"+attic] != 3 {
+			t.Errorf("asked %v", asked)
+		}
 	})
-	if s := get(t, f, "k"); len(s.Value) != 10<<20 {
-		t.Errorf("got %s with %d bytes", s.State, len(s.Value))
-	}
-	p.Filter(nil)
-	if len(asked) != 2 || asked["$JS.API.DIRECT.GET.KV_"+bucket] != 1 || asked["$JS.API.DIRECT.GET.OBJ_"+attic] != 3 {
-		t.Errorf("asked %v", asked)
-	}
 }

@@ -178,7 +178,6 @@ func TestClientReadsTheObject(t *testing.T) {
 
 // Whatever happened to the object, the key is absent and computed again, and nobody gets a wrong or a shorter value.
 func TestObjectIsNotWhatWasWritten(t *testing.T) {
-	t.Parallel()
 	value := noise(2<<20 + 5)
 	for name, meddle := range map[string]func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error{
 		"removed": func(ctx context.Context, b *bed, _ jetstream.Stream, chunks string) error {
@@ -223,29 +222,31 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b, log := setup(t).withAttic(t), &logged{}
-			f := b.flight(t, kvlock.Config{Overflow: attic, Logger: log.logger()})
-			completeBytes(t, begin(t, f, "k", kvlock.BeginOptions{}), value)
-			if err := meddle(t.Context(), b, b.atticStream(t), b.chunks(t, "k")); err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
-				if s := get(t, f, "k"); s.State != kvlock.Absent || s.Value != nil {
-					t.Errorf("got %s with %d bytes", s.State, len(s.Value))
-				}
-			}
-			if n := log.count("corrupt record is removed"); n != 1 {
-				t.Errorf("reported %d times:\n%s", n, log.text.String())
-			}
-			if name == "the bucket is removed" {
+			inBubble(t, func(t *testing.T, b *bed) {
+				log := &logged{}
 				b.withAttic(t)
-			}
-			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, kvlock.DoOptions{})
-			if err != nil || r.Outcome != kvlock.Computed {
-				t.Errorf("got %s, %v", r.Outcome, err)
-			}
-			everyWay(t, f, "k", value)
+				f := b.flight(t, kvlock.Config{Overflow: attic, Logger: log.logger()})
+				completeBytes(t, begin(t, f, "k", kvlock.BeginOptions{}), value)
+				if err := meddle(t.Context(), b, b.atticStream(t), b.chunks(t, "k")); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if s := get(t, f, "k"); s.State != kvlock.Absent || s.Value != nil {
+						t.Errorf("got %s with %d bytes", s.State, len(s.Value))
+					}
+				}
+				if n := log.count("corrupt record is removed"); n != 1 {
+					t.Errorf("reported %d times:\n%s", n, log.text.String())
+				}
+				if name == "the bucket is removed" {
+					b.withAttic(t)
+				}
+				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, kvlock.DoOptions{})
+				if err != nil || r.Outcome != kvlock.Computed {
+					t.Errorf("got %s, %v", r.Outcome, err)
+				}
+				everyWay(t, f, "k", value)
+			})
 		})
 	}
 }
