@@ -27,14 +27,18 @@ const (
 	minPart = 16 << 10
 )
 
-// bury publishes the dead letter of a job and returns nil once the server has stored it.
-// The message ID is made of the job's place in its stream, so that a repetition after a
-// lost answer or a crash is the same letter.
+// bury has the policy do what follows from the job's end, publishes its dead letter, and returns nil once
+// the server has stored that. The message ID is made of the job's place in its stream, so that a
+// repetition after a lost answer or a crash is the same letter.
 func (w *Worker) bury(d *delivery, reason Reason, cause error) error {
 	letter := w.letter(d, reason, cause)
 
 	ctx, cancel := context.WithTimeout(w.settling, w.cfg.SettleTimeout)
 	defer cancel()
+
+	if err := d.policy.bury(ctx, letter); err != nil {
+		return err
+	}
 
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		_, err := publishLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)

@@ -106,7 +106,8 @@
 //
 // A dead letter is published once for each job: a repetition, after a lost answer or a
 // crash, has the same message ID and falls under the stream's duplicate window. When it
-// cannot be published the job stays in its stream and is tried again.
+// cannot be published the job stays in its stream and is tried again. What has to follow from
+// the end of a job, such as another job, is Policy.Bury's: it is called before.
 //
 // A message that cannot be decoded goes to the dead letters by itself and holds up nobody.
 //

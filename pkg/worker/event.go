@@ -4,7 +4,7 @@ package worker
 // "worker", "stream" and "consumer"; those about a job also "job_id", "subject",
 // "sequence" and "attempt".
 const (
-	// EventDeadFailed (error): a dead letter could not be published; the job stays.
+	// EventDeadFailed (error): a dead letter could not be published, or Policy.Bury failed; the job stays.
 	EventDeadFailed = "worker.dead_letter_failed"
 
 	// EventExcuseFailed (warn): a delivery that should not count could not be recorded,

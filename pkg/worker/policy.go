@@ -2,10 +2,12 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -22,6 +24,13 @@ type Policy struct {
 	// that failed (1 for the first). Jitter is applied to what it returns; the result is
 	// never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
 	Backoff func(attempt int) time.Duration
+
+	// Bury is called with the letter of a job that is given up, before the letter is stored and
+	// the job acknowledged: for what has to follow from that whatever dies in between. After an
+	// error or a panic the job is delivered again, and so after a crash; it comes back here until this
+	// returns nil, so what this does must be the same when it is done twice. It has Config.SettleTimeout
+	// each time, and must not change the letter. Defaults to nothing.
+	Bury func(ctx context.Context, letter DeadLetter) error
 
 	// Decode turns the payload of a message into args, a pointer to the handler's type. An
 	// error sends the message to the dead letters at once: a payload that cannot be read
@@ -136,4 +145,23 @@ func (p Policy) delay(attempt int, random float64) time.Duration {
 
 func (p Policy) nextDelay(attempt int) time.Duration {
 	return p.delay(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
+}
+
+// bury calls Bury. A panic is an error: the goroutine is that of the job, and has left its handler.
+func (p Policy) bury(ctx context.Context, letter DeadLetter) (err error) {
+	if p.Bury == nil {
+		return nil
+	}
+
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("worker: Policy.Bury: %w", &PanicError{Stack: debug.Stack(), Value: value})
+		}
+	}()
+
+	if err := p.Bury(ctx, letter); err != nil {
+		return fmt.Errorf("worker: Policy.Bury: %w", err)
+	}
+
+	return nil
 }
