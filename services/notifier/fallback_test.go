@@ -1,12 +1,20 @@
 package notifier
 
 import (
+	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
@@ -38,5 +46,126 @@ func TestTheNextChannelTells(t *testing.T) {
 	}
 	if messages, _ := dove.counts(); messages != 0 {
 		t.Errorf("%d messages by the third channel", messages)
+	}
+}
+
+const fallingRole = "falling"
+
+// fall says where a process dies whose first channel refuses everything.
+type fall struct{ Point, Rules, URL string }
+
+func (f fall) config(birds *pigeon) Config {
+	return Config{
+		AckWait: ackWait, Channels: []Channel{{Channel: birds}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler),
+		MaxBytes: 2 << 30, Rules: f.Rules, passed: child.DieAt(f.Point, 1),
+	}
+}
+
+// refusing is a channel that takes nothing.
+func refusing() *pigeon {
+	var mood atomic.Value
+	mood.Store(channel.KindRejected)
+	return moody(&mood)
+}
+
+// falling is the life of such a process.
+func falling(ctx context.Context, f fall) error {
+	nc, err := nats.Connect(f.URL)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	n, err := Start(ctx, nc, f.config(refusing()))
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return n.Stop()
+}
+
+// A process that is killed between the end of a row and its acknowledgement, whether a channel has refused the row or its worker
+// gives it up: the row of the next channel is there once, and told.
+func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		point  string
+		buried bool // what the directory has of the user cannot be read, so that the worker gives the row up
+	}{
+		"refused, recorded": {deliver.PointRecorded, false},
+		"refused, ended":    {deliver.PointEnded, false},
+		"refused, followed": {deliver.PointFollowed, false},
+		"buried, ended":     {deliver.PointEnded, true},
+		"buried, followed":  {deliver.PointFollowed, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+			p := newPlace(t, srv)
+			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada"}
+			directory := p.directory(ada)
+			if test.buried {
+				p.spoil(ada)
+			}
+			f := fall{
+				Point: test.point, URL: srv.URL(),
+				Rules: writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, fallback: [pigeon, inapp]}}}"),
+			}
+			dying, err := child.Start(fallingRole, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
+			if err := dying.Killed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := directory.Put(t.Context(), ada); err != nil {
+				t.Fatal(err)
+			}
+			birds := refusing()
+			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
+			all := p.settled(2)
+			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
+			reason := "rejected"
+			if test.buried {
+				reason = ledger.ReasonExhausted
+			}
+			if first == nil || first.State != ledger.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
+				t.Errorf("%+v", first)
+			}
+			// The process that died may have given up the next row as well, as it could not read the user then either.
+			given := test.buried && test.point == deliver.PointFollowed && next != nil && next.State == ledger.Failed
+			if next == nil || next.State != ledger.Delivered && !given {
+				t.Errorf("the next: %+v", next)
+			}
+			for _, letter := range p.letters() {
+				if !given || !strings.HasPrefix(letter.Subject, "notify.send.inapp.") {
+					t.Errorf("a row that is followed is a dead letter: %+v", letter)
+				}
+			}
+			if _, calls := birds.counts(); calls != 0 {
+				t.Errorf("%d calls after the end was written down", calls)
+			}
+			for subject, times := range p.rows() {
+				if times != 1 {
+					t.Errorf("%s is stored %d times", subject, times)
+				}
+			}
+		})
+	}
+}
+
+// spoil makes what the directory has of a user unreadable.
+func (p *place) spoil(r contracts.Recipient) {
+	p.Helper()
+	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
+	if err != nil {
+		p.Fatal(err)
+	}
+	kv, err := p.js.KeyValue(p.Context(), contracts.BucketDirectory)
+	if err == nil {
+		_, err = kv.PutString(p.Context(), key, "{")
+	}
+	if err != nil {
+		p.Fatal(err)
 	}
 }

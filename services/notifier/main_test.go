@@ -12,6 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	child.Main(notifierRole, notify)
+	child.Main(fallingRole, falling)
 	child.Main(largeRole, large)
 	child.Main(sourceRole, source)
 	child.Main(serverRole, serve)

@@ -283,10 +283,10 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 		host = "unknown"
 	}
 	id := host + "-" + strconv.Itoa(os.Getpid())
-	add := func(stream, consumer string, concurrency int, hooks worker.Hooks) (*worker.Worker, error) {
+	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		h := &hired{consumer: consumer}
 		h.state.Store(&workerState{reason: errNotStarted})
-		hooks.Ready = func(_ bool, reason error) { h.state.Store(&workerState{reason: reason}) }
+		hooks := worker.Hooks{Ready: func(_ bool, reason error) { h.state.Store(&workerState{reason: reason}) }}
 		w, err := worker.New(js, worker.Config{
 			AckWait: n.cfg.AckWait, AutoCreate: n.cfg.CreateAssets, Bucket: contracts.BucketJobs, Concurrency: concurrency,
 			Consumer: consumer, Hooks: n.telemetry.Hooks(hooks), Logger: n.cfg.Logger, Stream: stream,
@@ -296,14 +296,14 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 		n.workers = append(n.workers, h)
 		return w, err
 	}
-	w, err := add(contracts.StreamEvents, "notifier", n.cfg.Concurrency, worker.Hooks{})
+	w, err := add(contracts.StreamEvents, "notifier", n.cfg.Concurrency)
 	if err == nil {
 		err = worker.Handle(w, contracts.EventsSubjects, planPolicy(), n.planEvent)
 	}
 	if err != nil {
 		return err
 	}
-	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions, worker.Hooks{}); err == nil {
+	if w, err = add(contracts.StreamNotifications, "notifier-expand", expansions); err == nil {
 		err = worker.Handle(w, contracts.NotifyPlanRecordsSubjects, expandPolicy(), n.expandPlan)
 	}
 	if err != nil {
@@ -329,7 +329,7 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 			return err
 		}
 		n.senders = append(n.senders, sender)
-		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.cfg.Concurrency, worker.Hooks{Settled: sender.Settled})
+		w, err := add(contracts.StreamNotifications, "notifier-send-"+c.Name(), n.cfg.Concurrency)
 		if err == nil {
 			err = worker.Handle(w, "notify.send."+c.Name()+".>", sender.Policy(), sender.Work)
 		}
@@ -349,9 +349,6 @@ func (n *Notifier) Stop() error {
 			n.api.Wait()
 		}
 		n.stopErr = errors.Join(n.stopErr, n.parts.Stop())
-		for _, s := range n.senders {
-			s.Close()
-		}
 		for _, c := range n.closers {
 			c.Close()
 		}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -63,12 +62,11 @@ var errStale = errors.New("the server that answered has not heard of the replay 
 
 // Sender sends the rows of one channel. It may be used by many at once, in any number of processes.
 type Sender struct {
-	cfg        Config
-	background sync.WaitGroup
-	counters   counters
+	cfg      Config
+	counters counters
 }
 
-// New returns a sender. Close it after the worker that it works for has ended.
+// New returns a sender.
 func New(cfg Config) (*Sender, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -77,12 +75,10 @@ func New(cfg Config) (*Sender, error) {
 	return &Sender{cfg: cfg}, nil
 }
 
-// Close waits for what is under way in the background.
-func (s *Sender) Close() { s.background.Wait() }
-
 // Policy is how the worker runs [Sender.Work].
 func (s *Sender) Policy() worker.Policy {
 	return worker.Policy{
+		Bury:        s.bury,
 		MaxAttempts: len(s.cfg.Retries) + 1 + crashes,
 		Timeout:     s.cfg.Timeout + 2*recordTimeout,
 		Decode:      decodeRow,

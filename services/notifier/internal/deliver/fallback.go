@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
@@ -72,18 +71,4 @@ func (s *Sender) follow(ctx context.Context, r *row, d *ledger.Delivery, verdict
 	}
 	s.cfg.Passed(PointFollowed)
 	return nil
-}
-
-// readRow reads a row that the worker has buried. One that cannot be read, or is there no more, has no next channel.
-func (s *Sender) readRow(ctx context.Context, subject, key string) *row {
-	r := &row{key: key}
-	data, _, err := s.cfg.Rows.Get(ctx, subject)
-	if err != nil {
-		s.cfg.Logger.WarnContext(ctx, "notifier: a buried row cannot be read", "key", key, "error", err)
-		return r
-	}
-	if n, err := contracts.Decode[contracts.Notification](data); err == nil {
-		r.Notification, r.carried = n, n.Payload
-	}
-	return r
 }

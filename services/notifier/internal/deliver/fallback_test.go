@@ -117,41 +117,31 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 	})
 }
 
-// Whoever dies between the end of a row and its acknowledgement: the row of the next channel is there once.
-func TestADeathBetweenTheEndAndTheNextRow(t *testing.T) {
-	for _, point := range []string{deliver.PointRecorded, deliver.PointEnded, deliver.PointFollowed} {
+// A row that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
+// when the last of them dies on the way.
+func TestABuriedRowIsFollowed(t *testing.T) {
+	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
 		t.Run(point, func(t *testing.T) {
 			inNest(t, func(n *nest) {
-				b := &bird{fly: fails(channel.KindRejected)}
-				n.order = []string{"fish", "sms"}
-				n.dead(b, point)
+				left := 1
+				n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
+					c.Cancelled = func(context.Context, *contracts.Notification, bool) (bool, error) { panic("broken") }
+					c.Passed = func(at string) {
+						if at == point {
+							left--
+							if left == 0 {
+								panic("the process died")
+							}
+						}
+					}
+				}))
 				n.store(inOrder)
-				n.work(n.sender("b", b, profile{}))
-				elapse(time.Minute)
-				n.want(ledger.Failed, "rejected", "rejected")
-				if rows := n.followers(); len(rows) != 1 || len(b.sent) != 1 {
-					t.Errorf("%+v after %d calls", rows, len(b.sent))
+				elapse(3 * time.Hour)
+				n.want(ledger.Failed, "exhausted")
+				if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" {
+					t.Errorf("%+v, %+v", rows, n.record())
 				}
 			})
 		})
 	}
-}
-
-// A row that the worker buries is followed too.
-func TestABuriedRowIsFollowed(t *testing.T) {
-	inNest(t, func(n *nest) {
-		n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
-			c.Passed = func(point string) {
-				if point == deliver.PointClaimed {
-					panic("broken")
-				}
-			}
-			c.Retries = make([]time.Duration, 0)
-		}))
-		n.store(inOrder)
-		elapse(time.Hour)
-		if rows := n.followers(); len(rows) != 1 || n.record().State != ledger.Failed {
-			t.Errorf("%+v, %+v", rows, n.record())
-		}
-	})
 }

@@ -136,27 +136,19 @@ func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure
 	s.log(ctx, level, r, "row is "+string(d.State), attrs...)
 }
 
-// Settled is the worker's hook. A row that was buried without an end of its own, because it could not be read or its
-// workers died again and again, gets one in the ledger.
-func (s *Sender) Settled(settled worker.Settlement) {
-	if settled.Outcome != worker.OutcomeDead {
-		return
-	}
-	key, ok := KeyOf(settled.Subject)
+// bury is called by the worker before it buries a row. One that has no end of its own, because it could not be read or its workers
+// died again and again, gets one in the ledger, and is followed as any other. The worker comes here again when it dies before
+// the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
+func (s *Sender) bury(ctx context.Context, letter worker.DeadLetter) error {
+	key, ok := KeyOf(letter.Subject)
 	if !ok {
-		return
+		return nil
 	}
-	s.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout) //nolint:forbidigo // waited for by Close
-		defer cancel()
-		if err := s.buried(ctx, settled.Subject, key); err != nil {
-			s.cfg.Logger.WarnContext(ctx, "notifier: the state of a buried row stays as it is", "key", key, "error", err)
-		}
-	})
-}
-
-func (s *Sender) buried(ctx context.Context, subject, key string) error {
-	r := s.readRow(ctx, subject, key)
+	r := &row{key: key}
+	if err := decodeRow(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
+		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is buried cannot be read", "key", key, "error", err)
+	}
+	r.carried = r.Payload
 	d, err := s.cfg.Ledger.Get(ctx, key)
 	for err == nil && !d.State.Ended() {
 		d.State, d.Reason, d.Until = ledger.Failed, ledger.ReasonExhausted, time.Time{}

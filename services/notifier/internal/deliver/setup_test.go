@@ -67,13 +67,12 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 type nest struct {
 	*testing.T
 
-	book  *ledger.Ledger
-	digs  *digest.Book
-	js    jetstream.JetStream
-	srv   *natsrun.Server
-	thro  *throttle.Book
-	order []string // of the row, where it is worked by hand
-	rows  *record.Store
+	book *ledger.Ledger
+	digs *digest.Book
+	js   jetstream.JetStream
+	srv  *natsrun.Server
+	thro *throttle.Book
+	rows *record.Store
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -146,7 +145,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
 	w, err := worker.New(js, worker.Config{
-		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "bird", Hooks: worker.Hooks{Settled: s.Settled},
+		AutoCreate: true, Bucket: contracts.BucketJobs, Consumer: "bird",
 		Logger: slog.New(slog.DiscardHandler), SoftStop: -1, Stream: contracts.StreamNotifications,
 	})
 	if err == nil {
@@ -163,7 +162,6 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 		if err := <-done; err != nil {
 			n.Errorf("worker: %v", err)
 		}
-		s.Close()
 	})
 	n.Cleanup(stop)
 	return stop
@@ -186,9 +184,7 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 				n.Fatal("it did not die")
 			}
 		}()
-		job := n.job(1)
-		job.Args.Fallback = n.order
-		if err := s.Work(n.Context(), job); err != nil {
+		if err := s.Work(n.Context(), n.job(1)); err != nil {
 			n.Fatal(err)
 		}
 	}()
