@@ -320,7 +320,7 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 			known = n.health
 		}
 		sender, err := deliver.New(deliver.Config{
-			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled.Covers, Channel: c.Channel, Digests: n.digests, Health: known,
+			AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 			Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
 			Retries: c.Retries, Rows: rows, Silent: c.Silent,
 			Throttles: n.throttle, Timeout: c.Timeout, Worker: id,

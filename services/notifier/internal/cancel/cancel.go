@@ -47,12 +47,48 @@ type Set struct {
 	known map[id]time.Time
 }
 
-// id is a part of the SHA-256 of a key, so that memory does not depend on the length of ids.
+// Mark tells events apart, in a part of the SHA-256 of their ids. Who cannot keep ids asks by it.
+type Mark [12]byte
+
+// MarkOf returns the mark of an event.
+func MarkOf(eventID string) Mark {
+	sum := sha256.Sum256([]byte(eventID))
+	return Mark(sum[:len(Mark{})])
+}
+
+// id is that of a cancellation, so that memory does not depend on the length of ids.
 type id [16]byte
 
-func idOf(key string) id {
-	sum := sha256.Sum256([]byte(key))
-	return id(sum[:16])
+// all is the cancellation of the event.
+func (m Mark) all() (i id) {
+	copy(i[:], m[:])
+	return i
+}
+
+// one is the cancellation of the event for one user.
+func (m Mark) one(kind contracts.RecipientType, userID string) id {
+	sum := sha256.Sum256([]byte(string(m[:]) + string(kind) + "." + userID))
+	return id(sum[:len(id{})])
+}
+
+// idOf returns the id of the cancellation that has a key, see contracts.CancelledKey and contracts.CancelledUserKey.
+func idOf(key string) (i id, ok bool) {
+	tokens := strings.Split(key, ".")
+	if len(tokens) < 3 {
+		return i, false
+	}
+	event, err := contracts.DecodeToken(tokens[1])
+	if err != nil {
+		return i, false
+	}
+	switch {
+	case len(tokens) == 3:
+		return MarkOf(event).all(), true
+	case len(tokens) != 5:
+		return i, false
+	}
+	user, err := contracts.DecodeToken(tokens[4])
+	return MarkOf(event).one(contracts.RecipientType(tokens[3]), user), err == nil
 }
 
 // Open reads the cancellations that there are: one round trip, and another for every thousand.
@@ -108,9 +144,13 @@ func (s *Set) learn(subject string, at time.Time) {
 	if !ok || time.Since(at) > keep {
 		return
 	}
+	i, ok := idOf(key)
+	if !ok {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[idOf(key)] = at
+	s.known[i] = at
 }
 
 // forget drops what no row can be about any more.
@@ -127,24 +167,31 @@ func (s *Set) forget() {
 // Covers reports whether a row is cancelled. sure asks for what holds now: one round trip. Otherwise what this process
 // has heard is what counts, if it has asked within [Trust].
 func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
-	event, err := contracts.CancelledKey(n.EventID)
-	if err != nil {
-		return false, err
-	}
-	user, err := contracts.CancelledUserKey(n.EventID, n.RecipientType, n.UserID)
-	if err != nil {
-		return false, err
-	}
 	if sure || time.Since(s.since()) > Trust {
 		if err := s.Sync(ctx); err != nil {
 			return false, err
 		}
 	}
+	return s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID), nil
+}
+
+// For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
+// called. One round trip.
+func (s *Set) For(ctx context.Context, kind contracts.RecipientType, userID string) (func(Mark) bool, error) {
+	if err := s.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return func(m Mark) bool { return s.covers(m, kind, userID) }, nil
+}
+
+func (s *Set) covers(m Mark, kind contracts.RecipientType, userID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, all := s.known[idOf(event)]
-	_, one := s.known[idOf(user)]
-	return all || one, nil
+	if _, all := s.known[m.all()]; all {
+		return true
+	}
+	_, one := s.known[m.one(kind, userID)]
+	return one
 }
 
 // Run hears of cancellations until ctx ends.

@@ -57,7 +57,7 @@ func TestWhatIsCancelled(t *testing.T) {
 	if again, err := s.Cancel(t.Context(), "a", "", ""); err != nil || !again {
 		t.Errorf("%t: %v", again, err)
 	}
-	for _, s := range []*cancel.Set{s, later, open(t, js)} {
+	for n, s := range []*cancel.Set{s, later, open(t, js)} { // the second has not heard of any yet
 		for _, want := range []struct {
 			event, user string
 			covered     bool
@@ -73,8 +73,18 @@ func TestWhatIsCancelled(t *testing.T) {
 			{"one", "u", false},
 			{"all", "u", false},
 		} {
+			marked, err := s.For(t.Context(), "CUSTOMER", want.user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := marked(cancel.MarkOf(want.event)); got != want.covered {
+				t.Errorf("set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
+			}
 			if got := covers(t, s, want.event, want.user, true); got != want.covered {
-				t.Errorf("event %s to %s: cancelled is %t", want.event, want.user, got)
+				t.Errorf("set %d: event %s to %s: cancelled is %t", n, want.event, want.user, got)
+			}
+			if want.user == "*" && covers(t, s, want.event, "u", true) {
+				t.Errorf("set %d: event %s is cancelled for all", n, want.event)
 			}
 		}
 	}

@@ -2,16 +2,49 @@ package deliver_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
+
+// gone are the events that are cancelled, and how it was asked for them.
+type gone struct {
+	mu     sync.Mutex
+	events []string
+	sure   []bool
+}
+
+func (g *gone) are(events ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.events = events
+}
+
+func (g *gone) Covers(_ context.Context, row *contracts.Notification, sure bool) (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sure = append(g.sure, sure)
+	return slices.Contains(g.events, row.EventID), nil
+}
+
+func (g *gone) For(context.Context, contracts.RecipientType, string) (func(cancel.Mark) bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	marks := map[cancel.Mark]bool{}
+	for _, event := range g.events {
+		marks[cancel.MarkOf(event)] = true
+	}
+	return func(m cancel.Mark) bool { return marks[m] }, nil
+}
 
 // A row that is cancelled is not sent, and one that is tried again or has waited asks whether it is: what this process has
 // heard is not enough then.
@@ -30,18 +63,16 @@ func TestARowThatIsCancelled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
 				b := &bird{fly: test.fly}
-				cancelled := name == "at once"
-				var late []bool
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.Cancelled = func(_ context.Context, _ *contracts.Notification, sure bool) (bool, error) {
-						late = append(late, sure)
-						return cancelled, nil
-					}
-				}))
+				var cancelled gone
+				if name == "at once" {
+					cancelled.are("e")
+				}
+				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
 				n.store(func(row *contracts.Notification) { row.NotBefore = time.Now().Add(test.ahead) })
 				elapse(time.Second)
-				cancelled = true
+				cancelled.are("e")
 				elapse(10 * time.Minute)
+				late := cancelled.sure
 				if d := n.record(); d.State != test.state || d.Reason != test.reason || len(b.sent) != test.calls || n.letters() != 0 {
 					t.Errorf("%+v after %d calls, %d dead letters", d, len(b.sent), n.letters())
 				}
@@ -66,17 +97,13 @@ func TestACancelledEventIsNotInADigest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
 				b := &bird{}
-				var gone []string
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.Cancelled = func(_ context.Context, row *contracts.Notification, _ bool) (bool, error) {
-						return slices.Contains(gone, row.EventID), nil
-					}
-				}))
+				var cancelled gone
+				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
 				for _, event := range []string{"e1", "e2", "e3"} {
 					n.told(event, hourly)
 				}
 				elapse(time.Minute)
-				gone = test.cancelled
+				cancelled.are(test.cancelled...)
 				elapse(time.Hour)
 				var told []string
 				for _, m := range b.sent {
@@ -88,4 +115,25 @@ func TestACancelledEventIsNotInADigest(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of the events in a large digest each can be cancelled, those that are only counted too: also when nothing is left that could be
+// told by itself.
+func TestACancelledEventIsNotCounted(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		var cancelled gone
+		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+		var all []string
+		for i := range 103 {
+			all = append(all, fmt.Sprint("e", i))
+			n.told(all[i], hourly)
+			elapse(time.Second)
+		}
+		cancelled.are(all[:102]...)
+		elapse(time.Hour)
+		if len(b.sent) != 1 || string(b.sent[0].Payload) != `{"count":1,"items":[],"more":1}` {
+			t.Errorf("%d dead letters, told %+v", n.letters(), b.sent)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
@@ -26,15 +27,37 @@ type Profiles interface {
 	Drop(ctx context.Context, kind contracts.RecipientType, userID, channel, address string) (dropped bool, err error)
 }
 
+// Cancellations know what is not to be sent any more. A [cancel.Set] is one.
+type Cancellations interface {
+	// Covers reports whether a row is cancelled. sure asks for what holds now, and not for what this process has heard.
+	Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
+
+	// For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
+	// called.
+	For(ctx context.Context, kind contracts.RecipientType, userID string) (func(cancel.Mark) bool, error)
+}
+
+var _ Cancellations = (*cancel.Set)(nil)
+
+// nothing is cancelled.
+type nothing struct{}
+
+func (nothing) Covers(context.Context, *contracts.Notification, bool) (bool, error) {
+	return false, nil
+}
+
+func (nothing) For(context.Context, contracts.RecipientType, string) (func(cancel.Mark) bool, error) {
+	return func(cancel.Mark) bool { return false }, nil
+}
+
 // Config says how the rows of one channel are sent.
 type Config struct {
 	// AtMostOnce gives a row up when it is not known whether the channel has taken it. Defaults to false: it is sent
 	// again, under the same message id.
 	AtMostOnce bool
 
-	// Cancelled reports whether a row is not to be sent any more. sure asks for what holds now, and not for what this
-	// process has heard. Defaults to none being cancelled.
-	Cancelled func(ctx context.Context, n *contracts.Notification, sure bool) (bool, error)
+	// Cancelled knows what is not to be sent any more. Defaults to nothing.
+	Cancelled Cancellations
 
 	// Channel sends. Required.
 	Channel channel.Channel
@@ -88,7 +111,7 @@ func DefaultRetries() []time.Duration {
 
 func (cfg Config) withDefaults() Config {
 	if cfg.Cancelled == nil {
-		cfg.Cancelled = func(context.Context, *contracts.Notification, bool) (bool, error) { return false, nil }
+		cfg.Cancelled = nothing{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -150,12 +150,14 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}
-	cancelled, err := s.cfg.Cancelled(ctx, &r.Notification, r.late)
-	if err != nil {
-		return s.later(ctx, r, err)
-	}
-	if cancelled {
-		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
+	if !r.Collected { // who cancels a digest ends it: there may be events, and digests of others, that are called like it
+		cancelled, err := s.cfg.Cancelled.Covers(ctx, &r.Notification, r.late)
+		if err != nil {
+			return s.later(ctx, r, err)
+		}
+		if cancelled {
+			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
+		}
 	}
 	if !r.giveUpAt(d).After(time.Now()) {
 		return s.end(ctx, r, d, ledger.Failed, ledger.ReasonFallbackAfter, nil)

@@ -54,21 +54,6 @@ func (s *Sender) note(ctx context.Context, r *row, d *ledger.Delivery, from time
 
 // join puts a row into a digest, and reports whether it is in there.
 func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row) (bool, error) {
-	if !time.Now().Before(into.NotBefore) {
-		// The row is late. A digest that has ended without being told, because its workers died again and again, is not
-		// open any more.
-		key, err := contracts.DeliveryKey(into.EventID, into.Channel, into.RecipientType, into.UserID)
-		if err != nil {
-			return false, err
-		}
-		kept, err := s.cfg.Ledger.Get(ctx, key)
-		if err == nil && kept.State.Ended() {
-			_, err = s.seal(ctx, into)
-		}
-		if err != nil {
-			return false, err
-		}
-	}
 	joined, err := s.cfg.Digests.Join(ctx, into, &r.Notification)
 	if errors.Is(err, digest.ErrForeign) {
 		s.log(ctx, slog.LevelWarn, r, "an event is called like a digest", "digest", into.EventID, "error", err)
@@ -77,14 +62,17 @@ func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row)
 	return joined, err
 }
 
-// seal ends what a digest collects. What it has of events that are cancelled is not told: this process has heard of them, as
-// the row of the digest has been asked for.
+// seal ends what a digest collects. What it has of events that are cancelled is not told.
 func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
-	return s.cfg.Digests.Seal(ctx, n, func(eventID string) (bool, error) {
-		event := *n
-		event.EventID = eventID
-		return s.cfg.Cancelled(ctx, &event, false)
-	})
+	cancelled, err := s.cfg.Cancelled.For(ctx, n.RecipientType, n.UserID)
+	if err != nil {
+		return nil, err
+	}
+	collected, err := s.cfg.Digests.Seal(ctx, n, cancelled)
+	if err == nil {
+		s.cfg.Passed(PointSealed)
+	}
+	return collected, err
 }
 
 // recall reads what a digest knows of its user beside the directory. One round trip.
@@ -100,29 +88,17 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 	return nil
 }
 
-// optOut ends a row that the user does not want. A digest is sealed first: what comes later is not lost in it.
-func (s *Sender) optOut(ctx context.Context, r *row, d *ledger.Delivery) error {
-	if r.Collected {
-		if _, err := s.seal(ctx, &r.Notification); err != nil {
-			return s.later(ctx, r, err)
-		}
-		s.cfg.Passed(PointSealed)
-	}
-	return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
-}
-
 // tell seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
-// itself. Two round trips before those of sending.
+// itself. Three round trips before those of sending.
 func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)
 	if err != nil {
 		return s.later(ctx, r, err)
 	}
-	s.cfg.Passed(PointSealed)
-	switch collected.Count() {
-	case 0:
+	switch count := collected.Count(); {
+	case count == 0:
 		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEmpty, nil)
-	case 1:
+	case count == 1 && len(collected.Items) == 1:
 		r.single = &collected.Items[0]
 		if r.Payload = r.single.Payload; string(r.Payload) == "null" {
 			r.Payload, err = s.cfg.Payload(ctx, r.single.EventID)

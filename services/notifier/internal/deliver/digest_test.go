@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
@@ -187,6 +188,65 @@ func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 		elapse(3 * time.Hour)
 		if len(b.sent) != 2 || !b.at[1].Equal(start.Add(2*time.Hour)) || len(events(b.sent[1])) != 2 {
 			t.Errorf("%s: %+v", b.at, b.sent)
+		}
+	})
+}
+
+// A digest that ends before its window does takes what is in it, and nothing that comes later.
+func TestADigestThatEndsTakesNothingMore(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		s := n.sender("a", b, profile{})
+		n.work(s)
+		n.told("e1", hourly)
+		elapse(time.Minute)
+		subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z")
+		if err != nil {
+			n.Fatal(err)
+		}
+		data, _, err := n.rows.Get(n.Context(), subject)
+		if err != nil {
+			n.Fatal(err)
+		}
+		if err := s.Policy().Bury(n.Context(), worker.DeadLetter{Payload: data, Subject: subject}); err != nil {
+			n.Fatal(err)
+		}
+		n.told("e2", hourly)
+		elapse(3 * time.Hour)
+		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
+			n.Errorf("%s: %+v", b.at, b.sent)
+		}
+	})
+}
+
+// enabled is when endpoints come back that are disabled until then.
+type enabled time.Time
+
+func (e enabled) Gate(string, string, time.Duration) (bool, time.Duration) {
+	return time.Now().Before(time.Time(e)), 0
+}
+
+func (enabled) Called(context.Context, channel.Message, string, *channel.Error) {}
+
+// An event that was on its way into a digest which has ended untold meanwhile is told by the next.
+func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
+	inNest(t, func(n *nest) {
+		b := &bird{}
+		late := start.Add(time.Hour - 500*time.Millisecond)
+		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) {
+			c.Health = enabled(start.Add(90 * time.Minute))
+			c.Passed = func(point string) {
+				if point == deliver.PointNoted && time.Now().Equal(late) {
+					panic("the process died") // and comes back after a second
+				}
+			}
+		}))
+		n.told("e1", hourly)
+		elapse(time.Until(late))
+		n.told("e2", hourly)
+		elapse(3 * time.Hour)
+		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
+			n.Errorf("%s: %+v", b.at, b.sent)
 		}
 	})
 }

@@ -59,7 +59,7 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 		"no address":  {channel.KindNoAddress, profile{}, nil, true, 0},
 		"not wanted":  {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
 		"disabled":    {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = closed{} }, true, 0},
-		"not to tell": {"", profile{}, func(c *deliver.Config) { c.Cancelled = always }, false, 0},
+		"not to tell": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &gone{events: []string{"e"}} }, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
@@ -98,8 +98,6 @@ func (closed) Gate(string, string, time.Duration) (bool, time.Duration) { return
 
 func (closed) Called(context.Context, channel.Message, string, *channel.Error) {}
 
-func always(context.Context, *contracts.Notification, bool) (bool, error) { return true, nil }
-
 // A row that is tried for as long as it may is given up at that time, whatever its schedule says.
 func TestARowIsGivenUpInTime(t *testing.T) {
 	inNest(t, func(n *nest) {
@@ -117,6 +115,13 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 	})
 }
 
+// poison kills whoever asks for a user.
+type poison struct{ profile }
+
+func (poison) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {
+	panic("the process died")
+}
+
 // A row that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
 // when the last of them dies on the way.
 func TestABuriedRowIsFollowed(t *testing.T) {
@@ -125,7 +130,7 @@ func TestABuriedRowIsFollowed(t *testing.T) {
 			inNest(t, func(n *nest) {
 				left := 1
 				n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
-					c.Cancelled = func(context.Context, *contracts.Notification, bool) (bool, error) { panic("broken") }
+					c.Profiles, c.Retries = poison{}, []time.Duration{}
 					c.Passed = func(at string) {
 						if at == point {
 							left--
@@ -136,10 +141,10 @@ func TestABuriedRowIsFollowed(t *testing.T) {
 					}
 				}))
 				n.store(inOrder)
-				elapse(3 * time.Hour)
+				elapse(30 * time.Minute)
 				n.want(ledger.Failed, "exhausted")
-				if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" {
-					t.Errorf("%+v, %+v", rows, n.record())
+				if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" || n.letters() != 1 {
+					t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
 				}
 			})
 		})

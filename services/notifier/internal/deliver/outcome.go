@@ -93,8 +93,14 @@ func (s *Sender) write(ctx context.Context, r *row, d *ledger.Delivery) error {
 	return s.later(ctx, r, err)
 }
 
-// end writes the state that a row stays in, and returns what the worker is told when that is written.
+// end writes the state that a row stays in, and returns what the worker is told when that is written. A digest is sealed first: what
+// comes later is not lost in it.
 func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
+	if r.Collected {
+		if _, err := s.seal(ctx, &r.Notification); err != nil {
+			return s.later(ctx, r, err)
+		}
+	}
 	d.State, d.Reason, d.Until = state, reason, time.Time{}
 	r.fallBack(d)
 	if err := s.write(ctx, r, d); err != nil {
@@ -150,6 +156,9 @@ func (s *Sender) bury(ctx context.Context, letter worker.DeadLetter) error {
 	}
 	r.carried = r.Payload
 	d, err := s.cfg.Ledger.Get(ctx, key)
+	if err == nil && r.Collected && !d.State.Ended() { // as in end
+		_, err = s.seal(ctx, &r.Notification)
+	}
 	for err == nil && !d.State.Ended() {
 		d.State, d.Reason, d.Until = ledger.Failed, ledger.ReasonExhausted, time.Time{}
 		r.fallBack(d)

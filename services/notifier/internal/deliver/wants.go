@@ -67,7 +67,7 @@ func (s *Sender) hold(ctx context.Context, r *row, d *ledger.Delivery) (held boo
 		return false, nil
 	}
 	if optedOut(r.profile.OptOut, r.Category, r.Channel) {
-		return true, s.optOut(ctx, r, d)
+		return true, s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
 	}
 	if r.Digest != nil {
 		return true, s.gather(ctx, r, d)

@@ -2,12 +2,13 @@ package digest
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
@@ -62,7 +64,7 @@ type Digest struct {
 	// Items are the first events, in the order in which they came.
 	Items []Item `json:"items"`
 
-	// Members are the marks of all events, one behind the other.
+	// Members are the marks of all events, one behind the other, each in base64url.
 	Members string `json:"members"`
 
 	// Sealed is since when nothing is added. It is zero before.
@@ -91,7 +93,7 @@ type payload struct {
 
 // Payload is what a digest tells: how many events there are, those that it has, and how many more.
 func (d *Digest) Payload() (json.RawMessage, error) {
-	data, err := json.Marshal(payload{Count: d.Count(), Items: d.Items, More: d.Count() - len(d.Items)})
+	data, err := json.Marshal(payload{Count: d.Count(), Items: append([]Item{}, d.Items...), More: d.Count() - len(d.Items)})
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
@@ -120,10 +122,10 @@ func (d *Digest) add(n *contracts.Notification, mark string) {
 	d.Locale, d.Recipient, d.Template = n.Locale, n.Recipient, TemplateOf(n)
 }
 
-// markOf tells events apart.
+// markOf is how an event stands in Members.
 func markOf(eventID string) string {
-	sum := sha256.Sum256([]byte(eventID))
-	return base64.RawURLEncoding.EncodeToString(sum[:memberText*3/4])
+	mark := cancel.MarkOf(eventID)
+	return base64.RawURLEncoding.EncodeToString(mark[:])
 }
 
 // Book is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
@@ -189,16 +191,17 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 }
 
 // Seal lets nothing more into the record of a digest, takes out the events that cancelled says are not to be told any more, and
-// returns it: from then on it stays as it is. Of events that are only counted nobody can ask. Two round trips.
-func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled func(eventID string) (bool, error)) (*Digest, error) {
+// returns it: from then on it stays as it is. Whoever ends the row of a digest seals it first, so that nothing goes into
+// one that is not told. Two round trips.
+func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
 	subject, err := subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
 	d, err := b.get(ctx, subject)
 	for err == nil && d.Sealed.IsZero() {
-		if err := d.remove(cancelled); err != nil {
-			return nil, err
+		if cancelled != nil {
+			d.remove(cancelled)
 		}
 		d.Sealed = time.Now().UTC()
 		d, err = b.put(ctx, subject, d)
@@ -206,25 +209,19 @@ func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled fu
 	return d, err
 }
 
-func (d *Digest) remove(cancelled func(eventID string) (bool, error)) error {
-	var kept []Item
-	for _, item := range d.Items {
-		gone, err := cancelled(item.EventID)
-		if err != nil {
-			return err
-		}
-		if !gone {
-			kept = append(kept, item)
+// remove takes events out, those that are only counted too.
+func (d *Digest) remove(gone func(cancel.Mark) bool) {
+	d.Items = slices.DeleteFunc(d.Items, func(item Item) bool { return gone(cancel.MarkOf(item.EventID)) })
+	var kept strings.Builder
+	for i := 0; i+memberText <= len(d.Members); i += memberText {
+		text := d.Members[i : i+memberText]
+		var mark cancel.Mark
+		if n, err := base64.RawURLEncoding.Decode(mark[:], []byte(text)); err == nil && n == len(mark) && gone(mark) {
 			continue
 		}
-		at := d.index(markOf(item.EventID))
-		if at < 0 {
-			return fmt.Errorf("digest: record at %d: event %.80q is told and not counted", d.revision, item.EventID)
-		}
-		d.Members = d.Members[:at] + d.Members[at+memberText:]
+		kept.WriteString(text)
 	}
-	d.Items = kept
-	return nil
+	d.Members = kept.String()
 }
 
 // put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
