@@ -173,7 +173,8 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	if n.desk, err = desk.Open(ctx, js, desk.Config{
-		Cancelled: n.cancelled, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher,
+		Reader: n.reader,
 	}); err != nil {
 		return err
 	}

@@ -19,7 +19,9 @@ func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 		Use:   "cancel EVENT",
 		Short: "Have an event not be told any more",
 		Long: `Cancel has an event not be told any more: to anybody, or with --type and --user to one user. Rows that wait are suppressed.
-What was sent stays so, and what is being sent at this moment is only not tried again. It may be said again.`,
+What was sent stays so, and what is being sent at this moment is only not tried again. It may be said again.
+
+A digest is cancelled by its own id: what is in it is not told, and what comes later goes into the next one.`,
 		Example: `  expediter notifications cancel evt-001
   expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
 		Args: usageArgs(cobra.ExactArgs(1)),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
-// Cancellation is what is not to be told any more: an event, or an event to one user.
+// Cancellation is what is not to be told any more: an event, or a digest, to all or to one user.
 type Cancellation struct {
 	Cursor        string // where the call before has ended; its rows are seen to
 	EventID       string
@@ -43,7 +44,7 @@ type Cancelled struct {
 	// Sent is how many had been sent. They stay so.
 	Sent int `json:"sent"`
 
-	// State is how far the event has come: cancelled, unless only a user is.
+	// State is how far the event has come: cancelled, unless only a user is. A digest is cancelled.
 	State plan.State `json:"state"`
 
 	// Suppressed is how many are not sent because of this.
@@ -55,8 +56,12 @@ type Cancelled struct {
 //
 // No row that is counted as suppressed goes out, nor any that has been put off or is tried again. A row that was not
 // stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if this is what its sender has not heard of, which as
-// a rule takes less than a millisecond. The error is [ErrUnknownEvent] for an event that was never told or that no rule
-// is for. Five round trips, and two for each row.
+// a rule takes less than a millisecond. A row that has gone into a digest has ended; the digest does not tell it, unless it is
+// being told.
+//
+// Of a digest, by its own id, it takes what is in it at this moment. What comes later goes into the next one, so those behind
+// the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
+// an event that was never told or that no rule is for. Five round trips, and two for each row; two more for a digest.
 func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	filter, err := c.filter()
 	if err != nil {
@@ -66,26 +71,40 @@ func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	if err != nil {
 		return Cancelled{}, err
 	}
+	answer, err := d.note(ctx, c)
+	unknown := errors.Is(err, ErrUnknownEvent)
+	if err != nil && !unknown {
+		return Cancelled{}, err
+	}
+	found, next, scanErr := d.rows.Scan(ctx, filter, from, MaxLimit)
+	if scanErr != nil {
+		return Cancelled{}, scanErr
+	}
+	rows := rowsOf(found)
+	if unknown && !slices.ContainsFunc(rows, stored.collects) {
+		return Cancelled{}, err
+	}
+	answer.Next = cursor(next)
+	err = d.suppress(ctx, rows, &answer)
+	return answer, err
+}
+
+// note writes down that an event is not to be told any more. Of a digest nothing is written here: another user's may come to
+// have its id.
+func (d *Desk) note(ctx context.Context, c Cancellation) (Cancelled, error) {
+	answer := Cancelled{EventID: c.EventID, State: plan.StateCancelled}
 	e, err := d.cfg.Reader.Event(ctx, c.EventID)
 	if errors.Is(err, record.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
-		return Cancelled{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
+		return answer, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
 	}
 	if err == nil && c.UserID == "" {
 		e, err = d.cfg.Reader.Cancel(ctx, c.EventID)
 	}
 	if err != nil {
-		return Cancelled{}, err
+		return answer, err
 	}
-	answer := Cancelled{EventID: c.EventID, State: e.State}
-	if answer.Again, err = d.cfg.Cancelled.Cancel(ctx, c.EventID, c.RecipientType, c.UserID); err != nil {
-		return Cancelled{}, err
-	}
-	found, next, err := d.rows.Scan(ctx, filter, from, MaxLimit)
-	if err != nil {
-		return Cancelled{}, err
-	}
-	answer.Next = cursor(next)
-	err = d.suppress(ctx, keysOf(found), &answer)
+	answer.State = e.State
+	answer.Again, err = d.cfg.Cancelled.Cancel(ctx, c.EventID, c.RecipientType, c.UserID)
 	return answer, err
 }
 
@@ -103,28 +122,42 @@ func (c Cancellation) filter() (string, error) {
 	return send, err
 }
 
-// keysOf are the keys of the rows that messages are.
-func keysOf(found []record.Message) []string {
-	keys := make([]string, 0, len(found))
+// stored is a row as its stream has it.
+type stored struct {
+	contracts.Notification // empty when it cannot be read
+
+	key string
+}
+
+// collects reports whether the row is a digest.
+func (s stored) collects() bool { return s.Collected }
+
+// rowsOf are the rows that messages are.
+func rowsOf(found []record.Message) []stored {
+	rows := make([]stored, 0, len(found))
 	for _, m := range found {
 		if key, ok := deliver.KeyOf(m.Subject); ok {
-			keys = append(keys, key)
+			n, err := contracts.Decode[contracts.Notification](m.Data)
+			if err != nil { // its worker buries it
+				n = contracts.Notification{}
+			}
+			rows = append(rows, stored{Notification: n, key: key})
 		}
 	}
-	return keys
+	return rows
 }
 
 // suppress ends the rows that have not been sent, some at a time, and counts what became of all.
-func (d *Desk) suppress(ctx context.Context, keys []string, answer *Cancelled) error {
-	errs := make([]error, len(keys))
-	ends := make([]*ledger.Delivery, len(keys))
+func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
+	errs := make([]error, len(rows))
+	ends := make([]*ledger.Delivery, len(rows))
 	var ending sync.WaitGroup
 	room := make(chan struct{}, lookups)
-	for i, key := range keys {
+	for i, row := range rows {
 		room <- struct{}{}
 		ending.Go(func() {
 			defer func() { <-room }()
-			ends[i], errs[i] = d.suppressOne(ctx, key)
+			ends[i], errs[i] = d.suppressOne(ctx, row)
 		})
 	}
 	ending.Wait()
@@ -147,12 +180,16 @@ func (d *Desk) suppress(ctx context.Context, keys []string, answer *Cancelled) e
 }
 
 // suppressOne ends a row over exactly the record that says that it has not been sent, so that its sender, who writes over
-// the same record before it sends, cannot have missed it. What is being sent is left to whoever sends it.
-func (d *Desk) suppressOne(ctx context.Context, key string) (*ledger.Delivery, error) {
-	there, err := d.cfg.Ledger.Get(ctx, key)
+// the same record before it sends, cannot have missed it. What is being sent is left to whoever sends it. A digest is sealed
+// first, so that nothing goes into one that is not told.
+func (d *Desk) suppressOne(ctx context.Context, row stored) (*ledger.Delivery, error) {
+	there, err := d.cfg.Ledger.Get(ctx, row.key)
+	if err == nil && row.Collected && !there.State.Ended() {
+		_, err = d.cfg.Digests.Seal(ctx, &row.Notification, nil)
+	}
 	for err == nil && !there.State.Ended() && there.State != ledger.Sending {
 		there.State, there.Reason, there.Until = ledger.Suppressed, ledger.ReasonCancelled, time.Time{}
-		err = d.cfg.Ledger.Put(ctx, key, there)
+		err = d.cfg.Ledger.Put(ctx, row.key, there)
 		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
 			there, err = taken.There, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -26,6 +27,7 @@ var ErrUnknownEvent = errors.New("there is no such event")
 // Config says what the desk works on. All of it is required.
 type Config struct {
 	Cancelled *cancel.Set
+	Digests   *digest.Book
 	Health    *health.Book
 	Ledger    *ledger.Ledger
 	Planner   *plan.Planner
