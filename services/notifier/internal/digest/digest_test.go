@@ -1,0 +1,344 @@
+package digest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+)
+
+// shelf is a server with books of digests, as two processes have them.
+type shelf struct {
+	*testing.T
+
+	books [2]*digest.Book
+	js    jetstream.JetStream
+	user  string
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s := &shelf{T: t, js: js, user: "u"}
+	for i := range s.books {
+		book, err := digest.Open(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.books[i] = book
+	}
+	return s
+}
+
+// about is the row of an event that is told in digests.
+func about(id string) *contracts.Notification {
+	return &contracts.Notification{
+		Category: "c", Channel: "bird", CreatedAt: time.Unix(1, 0).UTC(), Digest: &contracts.Digest{Every: 60}, EventID: id, EventType: "X",
+		Payload: json.RawMessage(`{"of":"` + id + `"}`), RecipientType: "CUSTOMER", UserID: "u",
+	}
+}
+
+// into is the digest of the user.
+func (s *shelf) into() *contracts.Notification {
+	row := about("any")
+	row.UserID = s.user
+	return digest.Row(row, time.Unix(3600, 0))
+}
+
+// join has a process put an event into the digest, and reports whether it is there.
+func (s *shelf) join(process int, event *contracts.Notification) bool {
+	s.Helper()
+	joined, err := s.books[process].Join(s.Context(), s.into(), event)
+	if err != nil {
+		s.Error(err)
+	}
+	return joined
+}
+
+// seal has a process seal the digest, without events that are cancelled.
+func (s *shelf) seal(process int, cancelled ...string) *digest.Digest {
+	s.Helper()
+	d, err := s.books[process].Seal(s.Context(), s.into(), func(m cancel.Mark) bool {
+		return slices.ContainsFunc(cancelled, func(id string) bool { return cancel.MarkOf(id) == m })
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return d
+}
+
+// record is the subject of the digest's record.
+func (s *shelf) record() string {
+	s.Helper()
+	key, err := contracts.DigestKey(s.into().EventID, "bird", "CUSTOMER", s.user)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return "$KV." + contracts.BucketDeliveries + "." + key
+}
+
+// stored is what a stream has under a subject, nil when that is nothing.
+func (s *shelf) stored(name, subject string) []byte {
+	s.Helper()
+	stream, err := s.js.Stream(s.Context(), name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	msg, err := stream.GetLastMsgForSubject(s.Context(), subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return msg.Data
+}
+
+func ids(d *digest.Digest) []string {
+	var all []string
+	for _, item := range d.Items {
+		all = append(all, item.EventID)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// However many processes put events into a digest, at the same moment and again and again, each event is in it once, and
+// the digest has one row.
+func TestAnEventIsInADigestOnce(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	var all sync.WaitGroup
+	var want []string
+	for n := range 20 {
+		id := fmt.Sprintf("e%02d", n)
+		want = append(want, id)
+		for process := range s.books {
+			for range 2 {
+				all.Go(func() {
+					if !s.join(process, about(id)) {
+						t.Errorf("%s is not in the digest", id)
+					}
+				})
+			}
+		}
+	}
+	all.Wait()
+	d := s.seal(0)
+	if !slices.Equal(ids(d), want) || d.Count() != len(want) {
+		t.Errorf("%d events: %v", d.Count(), ids(d))
+	}
+	stream, err := s.js.Stream(t.Context(), contracts.StreamNotifications)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.State.LastSeq != 1 {
+		t.Errorf("%d rows were stored: %v", info.State.LastSeq, err)
+	}
+}
+
+// Nothing goes into a digest that is sealed, which is the same to whoever seals it, whatever is cancelled later. Who had put an event
+// in before and asks again learns that it is there.
+func TestASealedDigestStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.join(0, about("a"))
+	s.join(1, about("b"))
+	s.join(0, about("gone"))
+	first := s.seal(0, "gone")
+	if !slices.Equal(ids(first), []string{"a", "b"}) || first.Count() != 2 || first.Sealed.IsZero() {
+		t.Errorf("%+v", first)
+	}
+	if s.join(1, about("late")) || !s.join(1, about("a")) {
+		t.Error("it took an event after it was sealed, or forgot one")
+	}
+	again := s.seal(1, "a")
+	want, err := first.Payload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := again.Payload(); err != nil || string(got) != string(want) || !again.Sealed.Equal(first.Sealed) {
+		t.Errorf("%s, and then %s: %v", want, got, err)
+	}
+}
+
+// One that is sealed before it has anything is sealed too.
+func TestAnEmptyDigestIsSealed(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	if d := s.seal(0); d.Count() != 0 || d.Sealed.IsZero() || s.join(1, about("a")) {
+		t.Errorf("%+v, and it took an event", d)
+	}
+}
+
+// Seal and Join at the same moment: an event that Join says is there is in what Seal returned.
+func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	for round := range 20 {
+		s.user = fmt.Sprint("u", round)
+		var all sync.WaitGroup
+		var joined [8]bool
+		for n := range joined {
+			all.Go(func() { joined[n] = s.join(n%2, about(fmt.Sprint("e", n))) })
+		}
+		d := s.seal(round % 2)
+		all.Wait()
+		var want []string
+		for n := range joined {
+			if joined[n] {
+				want = append(want, fmt.Sprint("e", n))
+			}
+		}
+		if !slices.Equal(ids(d), want) {
+			t.Errorf("%v were told that they are in it, it has %v", want, ids(d))
+		}
+	}
+}
+
+// The row of a digest is stored before its record, so that none is forgotten, and an event that is called like a digest gets no
+// other events.
+func TestTheRowComesBeforeTheRecord(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	foreign := about(s.into().EventID)
+	data, err := contracts.Encode(*foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.js.Publish(t.Context(), subject, data); err != nil {
+		t.Fatal(err)
+	}
+	if joined, err := s.books[0].Join(t.Context(), s.into(), about("a")); !errors.Is(err, digest.ErrForeign) || joined {
+		t.Errorf("%t: %v", joined, err)
+	}
+	if data := s.stored("KV_"+contracts.BucketDeliveries, s.record()); data != nil {
+		t.Errorf("there is a record without a row: %s", data)
+	}
+}
+
+// A record tells the first 100 events, counts 5,000 more and takes no others, and with the largest ids and payloads that there are
+// it fits into a message.
+func TestADigestIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	largest := func(n int, payload string) *contracts.Notification {
+		event := about(fmt.Sprintf("%0*d", contracts.MaxID, n))
+		event.EventType, event.Template = strings.Repeat("t", 64), strings.Repeat("<", contracts.MaxText)
+		event.Payload = json.RawMessage(payload)
+		return event
+	}
+	kept, over := `"`+strings.Repeat("é", 1023)+`"`, `"`+strings.Repeat("é", 1024)+`"`
+	s.join(0, largest(0, kept))
+	s.join(0, largest(1, over))
+	var d digest.Digest
+	if err := json.Unmarshal(s.stored("KV_"+contracts.BucketDeliveries, s.record()), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Items) != 2 || string(d.Items[0].Payload) != kept || string(d.Items[1].Payload) != "null" {
+		t.Fatalf("%+v", d.Items)
+	}
+	// As if others had come: the record is full but for one.
+	d.Items = slices.Repeat(d.Items[:1], digest.MaxItems-1)
+	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", digest.MaxItems+digest.MaxMore-1-d.Count())
+	data, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.js.Publish(t.Context(), s.record(), data); err != nil {
+		t.Fatal(err)
+	}
+	if !s.join(0, largest(2, kept)) || s.join(0, about("one too many")) || !s.join(1, largest(2, kept)) {
+		t.Error("a full digest took another event, or forgot one")
+	}
+	if size := len(s.stored("KV_"+contracts.BucketDeliveries, s.record())); size > 1<<20-4<<10 {
+		t.Errorf("the record has %d bytes", size)
+	}
+	sealed := s.seal(0)
+	if len(sealed.Items) != digest.MaxItems || sealed.Count() != digest.MaxItems+digest.MaxMore {
+		t.Errorf("%d events, %d of them told", sealed.Count(), len(sealed.Items))
+	}
+}
+
+// Any event can be cancelled out of a digest that is open, one that is only counted too, and no other goes with it.
+func TestACancelledEventIsTakenOut(t *testing.T) {
+	t.Parallel()
+	named := func(from, to int) (events []string) {
+		for i := from; i < to; i++ {
+			events = append(events, fmt.Sprint("e", i))
+		}
+		return events
+	}
+	s := newShelf(t)
+	for name, test := range map[string]struct {
+		cancelled   []string
+		told, count int
+	}{
+		"some of all":        {slices.Concat(named(50, 60), named(101, 103)), 90, 91},
+		"all that are told":  {named(0, 100), 0, 3},
+		"all that are not":   {named(100, 103), 100, 100},
+		"all but one behind": {named(0, 102), 0, 1},
+		"all":                {named(0, 103), 0, 0},
+		"others":             {named(200, 300), 100, 103},
+	} {
+		s.user = strings.ReplaceAll(name, " ", "-")
+		for _, event := range named(0, 103) {
+			s.join(0, about(event))
+		}
+		d := s.seal(1, test.cancelled...)
+		for _, id := range ids(d) {
+			if slices.Contains(test.cancelled, id) {
+				t.Errorf("%s: %s is told", name, id)
+			}
+		}
+		if len(d.Items) != test.told || d.Count() != test.count {
+			t.Errorf("%s: %d events, %d of them told; want %d and %d", name, d.Count(), len(d.Items), test.count, test.told)
+		}
+	}
+}
+
+// Events of one category, or else of one template, are told together, by the clock of the user's zone.
+func TestWhichDigestARowGoesInto(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 4, 10, 20, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		row  contracts.Notification
+		zone string
+		id   string
+		bad  bool
+	}{
+		"a category":   {contracts.Notification{Category: "c", Template: "t", Digest: &contracts.Digest{Every: 60}}, "", "digest:c:2026-03-04T11:00:00Z", false},
+		"a template":   {contracts.Notification{Template: "t", Digest: &contracts.Digest{Every: 60}}, "", "digest:template/t:2026-03-04T11:00:00Z", false},
+		"a type":       {contracts.Notification{EventType: "X", Digest: &contracts.Digest{Every: 60}}, "", "digest:template/X:2026-03-04T11:00:00Z", false},
+		"a half hour":  {contracts.Notification{Category: "c", Digest: &contracts.Digest{Every: 60}}, "Asia/Kolkata", "digest:c:2026-03-04T10:30:00Z", false},
+		"a time":       {contracts.Notification{Category: "c", Digest: &contracts.Digest{At: []string{"09:00", "12:00"}}}, "Europe/Rome", "digest:c:2026-03-04T11:00:00Z", false},
+		"unknown zone": {contracts.Notification{Category: "c", Digest: &contracts.Digest{Every: 60}}, "Mars/Olympus", "digest:c:2026-03-04T11:00:00Z", true},
+	} {
+		end, err := digest.End(now, test.row.Digest, test.zone)
+		if got := digest.Row(&test.row, end); got.EventID != test.id || !got.Collected || !got.NotBefore.Equal(end) || (err != nil) != test.bad {
+			t.Errorf("%s: %+v: %v", name, got, err)
+		}
+	}
+	long := contracts.Notification{Template: strings.Repeat("t", contracts.MaxText), Digest: &contracts.Digest{Every: 60}}
+	if id := digest.Row(&long, now).EventID; len(id) > 128 {
+		t.Errorf("an id of %d bytes", len(id))
+	}
+}

@@ -1,0 +1,243 @@
+package throttle_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+)
+
+// gate is a server with books, as two processes have them, and one key.
+type gate struct {
+	*testing.T
+
+	books [2]*throttle.Book
+	js    jetstream.JetStream
+}
+
+// inGate runs a test under fake time.
+func inGate(t *testing.T, f func(g *gate)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+		if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		g := &gate{T: t, js: js}
+		for i := range g.books {
+			book, err := throttle.Open(t.Context(), js)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.books[i] = book
+		}
+		f(g)
+	})
+}
+
+var (
+	ada = throttle.Key{Channel: "bird", Group: "c", RecipientType: "CUSTOMER", UserID: "ada"}
+
+	three    = contracts.Throttle{Limit: 3, Per: 60}
+	suppress = contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
+)
+
+// ask has a process ask for a row, and returns for how long it is to wait, 0 when it is granted.
+func (g *gate) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
+	g.Helper()
+	until, err := g.books[process].Ask(g.Context(), key, row, t, promised)
+	if err != nil {
+		g.Error(err)
+	}
+	if until.IsZero() {
+		return 0
+	}
+	return time.Until(until)
+}
+
+// turns are what a record has of them.
+type turns struct {
+	Granted  []throttle.Turn `json:"granted"`
+	Promised []throttle.Turn `json:"promised"`
+}
+
+// kept is the record of the key, empty when there is none.
+func (g *gate) kept() (record turns) {
+	g.Helper()
+	key, err := contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID)
+	if err != nil {
+		g.Fatal(err)
+	}
+	stream, err := g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		g.Fatal(err)
+	}
+	msg, err := stream.GetLastMsgForSubject(g.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
+	if err != nil {
+		return record
+	}
+	if err := json.Unmarshal(msg.Data, &record); err != nil {
+		g.Fatal(err)
+	}
+	return record
+}
+
+// elapse lets fake time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+
+// Rows that ask at any time, in two processes at once, and come back at the time that they were promised: no stretch of time as long
+// as the period has more grants than the limit, each row waits once, and they come to their turns in the order in which they
+// asked.
+func TestNoMoreThanTheLimit(t *testing.T) {
+	for range 5 {
+		seed := rand.Uint64()
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			inGate(t, func(g *gate) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				var all sync.WaitGroup
+				var mu sync.Mutex
+				granted := map[int]time.Time{}
+				const rows = 40
+				for n := range rows {
+					elapse(time.Duration(random.IntN(25_000)) * time.Millisecond)
+					row, process := fmt.Sprint("row-", n), random.IntN(2)
+					wait := g.ask(process, ada, row, three, false)
+					all.Go(func() {
+						if wait > 0 {
+							elapse(wait)
+							if again := g.ask(1-process, ada, row, three, true); again > 0 {
+								t.Errorf("%s was promised a turn, and is to wait for another %s", row, again)
+							}
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						granted[n] = time.Now()
+					})
+				}
+				all.Wait()
+				for n := range rows {
+					if n > 0 && granted[n].Before(granted[n-1]) {
+						t.Errorf("row %d came to its turn before row %d", n, n-1)
+					}
+					if n >= three.Limit && granted[n].Sub(granted[n-three.Limit]) < three.Period() {
+						t.Errorf("rows %d to %d were told within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
+					}
+				}
+			})
+		})
+	}
+}
+
+// Of all who ask at the same moment as many are granted as the limit says, and each of the others has a turn of its own, three in
+// each period.
+func TestManyAskAtOnce(t *testing.T) {
+	inGate(t, func(g *gate) {
+		var all sync.WaitGroup
+		waits := make([]time.Duration, 12)
+		for n := range waits {
+			all.Go(func() { waits[n] = g.ask(n%2, ada, fmt.Sprint("row-", n), three, false) })
+		}
+		all.Wait()
+		slices.Sort(waits)
+		for n, wait := range waits {
+			if want := time.Duration(n/three.Limit) * time.Minute; wait.Round(time.Second) != want {
+				t.Errorf("waits are %s", waits)
+				break
+			}
+		}
+	})
+}
+
+// A row that is told again, whoever tells it, takes no second grant, and who asks again before its turn is told the same.
+func TestARowTakesOneGrant(t *testing.T) {
+	inGate(t, func(g *gate) {
+		for n := range 20 {
+			if wait := g.ask(n%2, ada, "again", three, false); wait > 0 {
+				t.Errorf("try %d is to wait for %s", n, wait)
+			}
+		}
+		g.ask(0, ada, "second", three, false)
+		g.ask(0, ada, "third", three, false)
+		if wait := g.ask(1, ada, "again", three, false); wait > 0 {
+			t.Errorf("it has been granted, and is to wait for %s", wait)
+		}
+		if kept := g.kept(); len(kept.Granted) != 3 {
+			t.Errorf("%+v", kept)
+		}
+		for range 3 {
+			if wait := g.ask(1, ada, "fourth", three, false); wait != time.Minute {
+				t.Errorf("it is to wait for %s", wait)
+			}
+		}
+		if wait := g.ask(1, ada, "fifth", three, false); wait != time.Minute {
+			t.Errorf("who asked three times has taken the turns of others: %s", wait)
+		}
+	})
+}
+
+// What is over the limit and to be suppressed has no turn, and keeps nobody from having one.
+func TestWhatIsSuppressedHasNoTurn(t *testing.T) {
+	inGate(t, func(g *gate) {
+		for n := range 10 {
+			if wait := g.ask(n%2, ada, fmt.Sprint("row-", n), suppress, false); (wait > 0) != (n >= suppress.Limit) {
+				t.Errorf("row %d: %s", n, wait)
+			}
+		}
+		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 0 {
+			t.Errorf("%+v", kept)
+		}
+		elapse(time.Minute)
+		if wait := g.ask(0, ada, "later", suppress, false); wait > 0 {
+			t.Errorf("a minute later: %s", wait)
+		}
+	})
+}
+
+// Users, channels, groups and kinds are counted apart.
+func TestWhatIsCountedTogether(t *testing.T) {
+	inGate(t, func(g *gate) {
+		one := contracts.Throttle{Limit: 1, Per: 60}
+		keys := []throttle.Key{ada, ada, ada, ada, ada}
+		keys[1].UserID, keys[2].Channel, keys[3].Group, keys[4].RecipientType = "bob", "fish", "d/*.>", "ADMIN"
+		for _, key := range keys {
+			if wait := g.ask(0, key, "row", one, false); wait > 0 {
+				t.Errorf("%+v: %s", key, wait)
+			}
+			if wait := g.ask(1, key, "another", one, false); wait != time.Minute {
+				t.Errorf("%+v: another: %s", key, wait)
+			}
+		}
+	})
+}
+
+// A record has at most a limit's worth of turns, however many wait, and is gone some time after the last of them.
+func TestARecordIsBounded(t *testing.T) {
+	inGate(t, func(g *gate) {
+		var last time.Duration
+		for n := range 100 {
+			last = g.ask(n%2, ada, fmt.Sprint("row-", n), three, false)
+		}
+		if kept := g.kept(); len(kept.Granted) != 3 || len(kept.Promised) != 3 || last != 33*time.Minute {
+			t.Errorf("%+v; the last one waits for %s", kept, last)
+		}
+		elapse(last)
+		if kept := g.kept(); len(kept.Promised) == 0 {
+			t.Error("it was forgotten before the last turn came")
+		}
+		elapse(3 * time.Minute)
+		if kept := g.kept(); len(kept.Granted)+len(kept.Promised) > 0 {
+			t.Errorf("it is still there: %+v", kept)
+		}
+	})
+}
