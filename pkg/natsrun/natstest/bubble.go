@@ -32,11 +32,15 @@ const quietInterval = 365 * 24 * time.Hour
 // goroutine that f starts must have ended when f and its cleanups return;
 // otherwise the test fails, which makes the bubble a leak check as well. Time is
 // fake but scheduling is not seeded: a failure need not repeat exactly. The
-// fake clock starts at midnight UTC 2000-01-01.
+// fake clock starts at midnight UTC 2000-01-01, or where At says.
 //
 // A message is removed up to 250 ms after its TTL, and later when others with a
 // TTL are stored meanwhile: each puts the removal off by another 250 ms, until
 // the server's access clock has moved on, whose 100 ms are of real time.
+//
+// The server compares the ages of messages with that access clock, which shows
+// the real year: when the MaxAge of a stream has passed since its first message,
+// all of it is removed, however new. A test has to be over before.
 //
 // Neither the test nor one that contains it may call t.Parallel: it fails if
 // one does. Go runs such tests first, one at a time, while the parallel ones
@@ -60,6 +64,12 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	synctest.Test(t, func(t *testing.T) {
 		f(t, Server(t, slices.Concat(mutate, []func(*natsrun.Config){func(c *natsrun.Config) { c.Dir = dir }, quiet})...))
 	})
+}
+
+// At is a mutation for Bubble: the server starts when the fake clock has come to
+// t. Without a server months take no time.
+func At(t time.Time) func(*natsrun.Config) {
+	return func(*natsrun.Config) { time.Sleep(time.Until(t)) } //nolint:forbidigo // fake time
 }
 
 // refuseParallel fails a test that runs in parallel with others. The testing

@@ -86,6 +86,23 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 	})
 }
 
+func TestBubbleBeginsAtAMoment(t *testing.T) {
+	begin := time.Date(2000, 8, 26, 15, 30, 0, 0, time.UTC)
+
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+
+		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if created := stream.CachedInfo().Created; created.Before(begin) || created.After(begin.Add(time.Second)) {
+			t.Errorf("the stream was created at %s, want %s", created, begin)
+		}
+	}, natstest.At(begin))
+}
+
 // A request takes its timer from a pool of the process. The runtime ends the
 // process when a timer of a bubble is set outside it.
 func TestBubbleLeavesNoTimersBehind(t *testing.T) {
