@@ -100,9 +100,9 @@ type place struct {
 	srv *natsrun.Server
 }
 
-func newPlace(t *testing.T, srv *natsrun.Server) *place {
+func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	t.Helper()
-	nc, js := natstest.Connect(t, srv)
+	nc, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,388 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+)
+
+const (
+	// lead and linger are for how long a notifier lives before and after a moment at which something is to happen. One that is
+	// started tells what it should not within the lead.
+	lead, linger = time.Second, time.Second
+
+	// together is up to which gap one notifier lives through two moments: starting another costs as much.
+	together = 20 * time.Second
+
+	// late is how much later than at its moment a message may come. Work takes no time under fake time. What takes some are
+	// waits: the client's 10 ms before it connects again, and a row that the server brings early once more.
+	late = 50 * time.Millisecond
+
+	// forever is longer than the test lasts.
+	forever = 400 * day
+)
+
+// clockKind is a type of event, and how the rules have it told.
+type clockKind struct {
+	at       []string // a digest at these times of day
+	critical bool
+	every    time.Duration // a digest each so often
+	rule     string
+}
+
+var clockKinds = map[string]clockKind{
+	"AT_MIDNIGHT": {rule: `digest: {at: ["00:00"]}`, at: []string{"00:00"}},
+	"AT_TEN_PAST": {rule: `digest: {at: ["02:10", "00:10", "17:00"]}`, at: []string{"02:10", "00:10", "17:00"}},
+	"AT_HALF":     {rule: `digest: {at: "02:30"}`, at: []string{"02:30"}},
+	"EVERY_30M":   {rule: "digest: {every: 30m}", every: 30 * time.Minute},
+	"EVERY_1H":    {rule: "digest: {every: 1h}", every: time.Hour},
+	"EVERY_2H":    {rule: "digest: {every: 2h}", every: 2 * time.Hour},
+	"EVERY_24H":   {rule: "digest: {every: 24h}", every: day},
+	"PLAIN":       {rule: "priority: normal"},
+	"THROTTLED":   {rule: "throttle: {limit: 2, per: 1h}"},
+	"URGENT":      {rule: "priority: critical", critical: true},
+}
+
+func (k clockKind) digest() bool { return k.every > 0 || len(k.at) > 0 }
+
+// clockRules are the rules of all kinds.
+func clockRules() string {
+	var text strings.Builder
+	text.WriteString("version: 1\nevents:\n")
+	for _, name := range slices.Sorted(maps.Keys(clockKinds)) {
+		fmt.Fprintf(&text, "  %s:\n    CUSTOMER: {scope: user, channels: [inapp, pigeon], category: %s, %s}\n", name, name, clockKinds[name].rule)
+	}
+	return text.String()
+}
+
+// wish is what a user wants from a moment on.
+type wish struct {
+	from  time.Time
+	hours *contracts.QuietHours
+	zone  string
+}
+
+func (w wish) String() string {
+	if w.hours == nil {
+		return w.zone
+	}
+	return w.zone + ", quiet " + w.hours.From + "-" + w.hours.To
+}
+
+// sleeper is a user.
+type sleeper struct {
+	carried bool // the directory knows nothing of the user: the events bring it along
+	id      string
+	wishes  []wish
+}
+
+func (s *sleeper) wish(at time.Time) wish {
+	now := s.wishes[0]
+	for _, w := range s.wishes {
+		if !w.from.After(at) {
+			now = w
+		}
+	}
+	return now
+}
+
+func (s *sleeper) recipient(w wish) contracts.Recipient {
+	return contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: s.id, QuietHours: w.hours, TimeZone: w.zone}
+}
+
+// tale is an event about a user, and when the user is to be told.
+type tale struct {
+	at        time.Time
+	id        string
+	kind      string
+	notBefore time.Time
+	user      *sleeper
+
+	due   time.Time
+	group string      // of those that are told together
+	wakes []time.Time // the moments at which it is to be decided that it waits on
+}
+
+// calendar is the oracles' view of some days.
+type calendar struct {
+	*testing.T
+
+	begin  time.Time
+	days   int
+	clocks map[string]*oracle
+	quiet  map[string][]bool // by wish
+}
+
+func (c *calendar) clock(zone string) *oracle {
+	if c.clocks[zone] == nil {
+		c.clocks[zone] = watch(c.T, zone, c.begin, c.days)
+	}
+	return c.clocks[zone]
+}
+
+// undisturbed returns when a user may be told who is told at a moment, at the earliest: the moment itself outside quiet hours.
+func (c *calendar) undisturbed(w wish, at time.Time) time.Time {
+	clock := c.clock(w.zone)
+	quiet, ok := c.quiet[w.String()]
+	if !ok {
+		quiet = clock.quiet(c.T, w.hours)
+		c.quiet[w.String()] = quiet
+	}
+	for i := clock.minute(at); quiet[i]; i++ {
+		at = c.begin.Add(time.Duration(i+1) * time.Minute)
+	}
+	return at
+}
+
+// foretell works out when the user of a tale is to be told. A wish counts from when it is made, but who has been put off by another
+// is put off for as long as that said.
+func (c *calendar) foretell(t *tale) {
+	k := clockKinds[t.kind]
+	at := t.at
+	if t.notBefore.After(at) {
+		at = t.notBefore
+		t.wakes = append(t.wakes, at)
+	}
+	t.group = t.user.id + " " + t.id
+	if k.digest() {
+		at = c.clock(t.user.wish(at).zone).windowEnd(c.T, k, at)
+		t.wakes = append(t.wakes, at)
+		t.group = fmt.Sprintf("%s %s of %s", t.user.id, t.kind, at.Format(time.RFC3339))
+	}
+	for !k.critical {
+		next := c.undisturbed(t.user.wish(at), at)
+		if next.Equal(at) {
+			break
+		}
+		at = next
+		t.wakes = append(t.wakes, at)
+	}
+	t.due = at
+}
+
+// heard is one message that has reached its channel.
+type heard struct {
+	at     time.Time
+	events string
+	user   string
+}
+
+// vigil is a server for which time passes, and what is to happen on it.
+type vigil struct {
+	*place
+
+	cfg  Config
+	todo []deed
+
+	mu    sync.Mutex
+	heard []heard
+}
+
+type deed struct {
+	at time.Time
+	do func() // nil to be there only
+}
+
+func newVigil(t *testing.T, srv *natsrun.Server) *vigil {
+	t.Helper()
+	v := &vigil{place: newPlace(t, srv, nats.PingInterval(forever))}
+	v.cfg = Config{
+		Channels: []Channel{{Channel: &pigeon{send: v.receive}}}, CreateAssets: true, InboxKeep: forever, Listen: "-",
+		Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30, Rules: writeRules(t, clockRules()), RulesEvery: day,
+	}
+	return v
+}
+
+// receive is the channel.
+func (v *vigil) receive(_ context.Context, m channel.Message) (channel.Receipt, error) {
+	events := []string{m.EventID}
+	if m.EventType == contracts.EventTypeDigest {
+		var payload struct {
+			Items []struct {
+				EventID string `json:"event_id"`
+			} `json:"items"`
+		}
+		if err := json.Unmarshal(m.Payload, &payload); err != nil {
+			return channel.Receipt{}, err
+		}
+		events = nil
+		for _, item := range payload.Items {
+			events = append(events, item.EventID)
+		}
+		slices.Sort(events)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.heard = append(v.heard, heard{at: time.Now(), events: strings.Join(events, " "), user: m.UserID})
+	return channel.Receipt{ID: m.ID}, nil
+}
+
+func (v *vigil) plan(at time.Time, do func()) { v.todo = append(v.todo, deed{at, do}) }
+
+// expect plans the events, and what their users want.
+func (v *vigil) expect(tales []*tale) {
+	v.Helper()
+	directory := v.directory()
+	known := map[*sleeper]bool{}
+	for _, t := range tales {
+		for _, at := range t.wakes {
+			v.plan(at, nil)
+		}
+		e := event(t.id, t.kind, func(e *contracts.Event) { e.UserID, e.NotBefore = t.user.id, t.notBefore })
+		if t.user.carried {
+			e.Recipients = []contracts.Recipient{t.user.recipient(t.user.wishes[0])}
+		}
+		v.plan(t.at, func() { v.publish(e) })
+		if known[t.user] || t.user.carried {
+			continue
+		}
+		known[t.user] = true
+		for _, w := range t.user.wishes {
+			put := func() {
+				if err := directory.Put(v.Context(), t.user.recipient(w)); err != nil {
+					v.Fatal(err)
+				}
+			}
+			if w.from.IsZero() {
+				put()
+			} else {
+				v.plan(w.from, put)
+			}
+		}
+	}
+}
+
+// pass lets the time of all deeds pass. Notifiers live around them.
+func (v *vigil) pass() (notifiers int, lived time.Duration) {
+	slices.SortStableFunc(v.todo, func(a, b deed) int { return a.at.Compare(b.at) })
+	for i := 0; i < len(v.todo); notifiers++ {
+		elapse(time.Until(v.todo[i].at.Add(-lead)))
+		born := time.Now()
+		n, err := Start(v.Context(), v.nc, v.cfg)
+		if err != nil {
+			v.Fatal(err)
+		}
+		v.cfg.CreateAssets = false // the first has made them
+		for last := v.todo[i].at; i < len(v.todo) && v.todo[i].at.Sub(last) <= together; i++ {
+			last = v.todo[i].at
+			elapse(time.Until(last))
+			if do := v.todo[i].do; do != nil {
+				do()
+			}
+		}
+		elapse(linger)
+		if err := n.Stop(); err != nil {
+			v.Error(err)
+		}
+		lived += time.Since(born)
+	}
+	return notifiers, lived
+}
+
+// judge compares what was told with what was to be told.
+func (v *vigil) judge(tales []*tale) {
+	v.Helper()
+	groups := map[string][]*tale{}
+	for _, t := range tales {
+		groups[t.group] = append(groups[t.group], t)
+	}
+	want := map[string]*tale{}
+	for _, group := range groups {
+		var ids []string
+		for _, t := range group {
+			ids = append(ids, t.id)
+		}
+		slices.Sort(ids)
+		want[group[0].user.id+" "+strings.Join(ids, " ")] = group[0]
+	}
+	slices.SortStableFunc(v.heard, func(a, b heard) int { return a.at.Compare(b.at) })
+	v.turns(want)
+	times := map[string]int{}
+	for _, m := range v.heard {
+		key := m.user + " " + m.events
+		t := want[key]
+		times[key]++
+		switch {
+		case t == nil:
+			v.Errorf("%s: told %s, which is no message that is to be told", m.at.UTC(), key)
+		case times[key] > 1:
+			v.Errorf("%s: told %s again", m.at.UTC(), key)
+		case m.at.Before(t.due) || m.at.After(t.due.Add(late)):
+			v.Errorf("%s: told at %s, want %s", t, m.at.UTC().Format(time.RFC3339Nano), t.due.Format(time.RFC3339))
+		}
+	}
+	for key, t := range want {
+		if times[key] == 0 {
+			v.Errorf("%s: not told, alone or with others of its window: %s; want %s", t, key, t.due.Format(time.RFC3339))
+		}
+	}
+	if v.Failed() {
+		for key, d := range v.deliveries() {
+			if d == nil || !d.State.Ended() {
+				v.Errorf("%s has not ended: %+v", key, d)
+			}
+		}
+	}
+}
+
+// turns are those of the tales that are throttled: which of them is told when is left open.
+func (v *vigil) turns(want map[string]*tale) {
+	open := map[string][]time.Time{}
+	for _, t := range want {
+		if t.kind == "THROTTLED" {
+			open[t.user.id] = append(open[t.user.id], t.due)
+		}
+	}
+	for _, m := range v.heard {
+		if t := want[m.user+" "+m.events]; t != nil && len(open[m.user]) > 0 {
+			slices.SortFunc(open[m.user], time.Time.Compare)
+			t.due, open[m.user] = open[m.user][0], open[m.user][1:]
+		}
+	}
+}
+
+func (t *tale) String() string {
+	w := t.user.wish(t.at)
+	text := fmt.Sprintf("%s of %s at %s, for %s (%s)", t.kind, t.id, t.at.Format(time.RFC3339), t.user.id, w)
+	if !t.notBefore.IsZero() {
+		text += ", not before " + t.notBefore.Format(time.RFC3339)
+	}
+	return text
+}
+
+// inboxes checks that all is in the inboxes since it was published: they disturb nobody.
+func (v *vigil) inboxes(tales []*tale) {
+	v.Helper()
+	box, err := inapp.Open(v.Context(), v.js, inapp.Config{Keep: forever})
+	if err != nil {
+		v.Fatal(err)
+	}
+	for _, t := range tales {
+		item, err := box.Get(v.Context(), contracts.RecipientCustomer, t.user.id, t.id)
+		if err != nil {
+			v.Errorf("%s: the inbox: %v", t, err)
+			continue
+		}
+		at := t.at
+		if t.notBefore.After(at) {
+			at = t.notBefore
+		}
+		if there := item.ExpiresAt.Add(-forever); there.Before(at) || there.After(at.Add(late)) {
+			v.Errorf("%s: in the inbox at %s, want %s", t, there.Format(time.RFC3339Nano), at)
+		}
+	}
+}
