@@ -233,6 +233,7 @@ func (c *cell) die(point string, events int) {
 	}
 	p := c.spawn(point, after)
 	c.publish(events)
+	c.view.moved = time.Now() // nobody has looked meanwhile
 	for done := false; !done; {
 		select {
 		case <-p.Gone:

@@ -91,6 +91,7 @@ func (c *cell) some(open map[string]bool) string {
 // settled waits until all rows of all events have come to where they stay, for as long as some still move.
 func (c *cell) settled() {
 	c.Helper()
+	c.view.moved = time.Now() // nobody has looked until now
 	for !c.look() {
 		select {
 		case <-time.After(50 * time.Millisecond):
@@ -98,7 +99,6 @@ func (c *cell) settled() {
 			c.Fatal("the test ends")
 		}
 	}
-	c.view.moved = time.Now()
 }
 
 // tally is what the rows came to.
