@@ -99,6 +99,7 @@ type row struct {
 	key     string
 	late    bool // it has been waiting: what this process has heard of cancellations is not enough
 	profile contracts.Recipient
+	sealed  bool         // nothing more goes into it
 	single  *digest.Item // the event of a digest of one
 }
 

@@ -95,6 +95,7 @@ func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
 	if err != nil {
 		return s.later(ctx, r, err)
 	}
+	r.sealed = true
 	switch count := collected.Count(); {
 	case count == 0:
 		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEmpty, nil)

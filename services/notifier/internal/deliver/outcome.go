@@ -96,7 +96,7 @@ func (s *Sender) write(ctx context.Context, r *row, d *ledger.Delivery) error {
 // end writes the state that a row stays in, and returns what the worker is told when that is written. A digest is sealed first: what
 // comes later is not lost in it.
 func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
-	if r.Collected {
+	if r.Collected && !r.sealed {
 		if _, err := s.seal(ctx, &r.Notification); err != nil {
 			return s.later(ctx, r, err)
 		}
