@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	long = flag.Bool("long", false, "120,000 rows on one server, and 30,000 on each other kind")
+	long = flag.Bool("long", false, "some 140,000 rows on one server, and 50,000 to 120,000 on each other kind")
 	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random choices")
 )
 
@@ -46,7 +46,7 @@ var (
 // id then; in a channel that is set to at-most-once none does, and what may have been lost is failed, with unknown_outcome.
 //
 //	go test . -run KilledNotifiers                   a few thousand rows
-//	go test . -run KilledNotifiers -args -long       120,000 rows on one server, and 30,000 on each other kind
+//	go test . -run KilledNotifiers -args -long       some 140,000 rows on one server, and 50,000 to 120,000 on each other kind
 //	go test . -run KilledNotifiers -args -seed N     with the choices of another run
 func TestKilledNotifiers(t *testing.T) { //nolint:tparallel // the cells of the long form would only disturb each other
 	t.Parallel()
@@ -150,7 +150,7 @@ func (c *cell) play() {
 func (c *cell) prepare() {
 	c.Helper()
 	_, c.js = natstest.ConnectURL(c.T, c.on.url)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.replicas}) // 120,000 rows have to fit
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.replicas}) // the rows of the long form have to fit
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
 		return err
