@@ -48,6 +48,10 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 			}
 
 			r := insert(t, c, job)
+			if r.Duplicate {
+				t.Fatalf("%+v: %+v stands in the way", job, r)
+			}
+
 			got := <-starts
 
 			if late := got.at.Sub(due); late < 0 || late > lateness || got.id != r.ID {

@@ -211,6 +211,8 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 		done := make(chan int32, 1)
 		cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 3 })
 		runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
+			pass(time.Millisecond) // in which the next ones are fetched
+
 			if class == "low" {
 				if lows.Add(1) == low {
 					done <- highs.Load()
