@@ -83,11 +83,13 @@ func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
-	w := newWeb(t, p.start(&pigeon{}, listening))
+	n := p.start(&pigeon{}, listening)
+	w := newWeb(t, n)
 	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 202 || body != `{"duplicate":false,"event_id":"evt-001","state":"seen"}`+"\n" {
 		t.Errorf("%d %s", status, body)
 	}
 	p.settled(6)
+	p.expanded(n, "evt-001")
 	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ func TestAnEventIsCancelled(t *testing.T) {
 		}
 	}
 	p.settled(6)
-	p.until("rows wait", func() bool { return len(p.deliveries()) == 12 })
+	p.expanded(n, "evt-001")
+	p.expanded(n, "evt-002")
 	for path, want := range map[string]Cancelled{
 		"/v1/events/evt-001?user=u1&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded, Suppressed: 2},
 		"/v1/events/evt-001?user=xx&type=RESTAURANT_USER": {EventID: "evt-001", State: plan.StateExpanded},

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -182,7 +183,7 @@ func (p *place) publish(e contracts.Event) {
 	}
 }
 
-// until waits for a condition, which is asked for again after each message of the streams and buckets.
+// until waits for a condition, which it asks for again and again.
 func (p *place) until(what string, met func() bool) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
@@ -209,6 +210,18 @@ func (p *place) rows() map[string]uint64 {
 		p.Fatal(err)
 	}
 	return info.State.Subjects
+}
+
+// expanded waits until an event is known to have all its rows, which is noted after the last of them is there to be sent.
+func (p *place) expanded(n *Notifier, id string) *plan.Event {
+	p.Helper()
+	var known *plan.Event
+	p.until(id+" is expanded", func() bool {
+		var err error
+		known, err = n.reader.Event(p.Context(), id)
+		return err == nil && known.State == plan.StateExpanded
+	})
+	return known
 }
 
 // settled waits until n rows of all events have ended.
