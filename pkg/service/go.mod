@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/caarlos0/env/v11 v11.4.2
+	github.com/coder/websocket v1.8.15
 	github.com/expediter-io/expediter/pkg/contracts v0.0.0
 	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
 	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0

@@ -29,11 +29,7 @@ type Config struct {
 	Service *enrich.Service
 }
 
-const (
-	defaultHeartbeat = 15 * time.Second
-	writeTimeout     = 10 * time.Second // for one frame to a client that does not read
-	closeTimeout     = time.Second      // for a client to agree to the end of a WebSocket
-)
+const defaultHeartbeat = 15 * time.Second
 
 // API answers what is about places and requests.
 type API struct {

@@ -2,22 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"time"
-
-	"github.com/coder/websocket"
 
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-)
-
-const (
-	writeTimeout = 10 * time.Second // for one frame to a client that does not read
-	closeTimeout = time.Second      // for a client to agree to the end of a WebSocket
 )
 
 // seen is the change that a client saw last, 0 for none.
@@ -76,57 +66,19 @@ func (a *API) webSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer feed.Close()
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: a.Origins})
-	if err != nil {
-		return nil // Accept has answered
-	}
-	// Reading goes on when the request's context ends, because the service stops: the end is to be agreed on with the
-	// client. It ends when the client closes; a message from it is a violation.
-	reading, cut := context.WithCancel(context.WithoutCancel(r.Context()))
-	defer func() {
-		cut()
-		_ = conn.CloseNow() //nolint:errcheck // closed already
-	}()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(conn.CloseRead(reading), cancel)()
-	a.push(ctx, reading, conn, feed)
-	if r.Context().Err() != nil {
-		defer time.AfterFunc(closeTimeout, cut).Stop()
-		_ = conn.Close(websocket.StatusGoingAway, "come back") //nolint:errcheck // the client may have gone
-	}
+	service.ServeSocket(w, r, a.Origins, func(ctx context.Context, s *service.Socket) error {
+		for {
+			item, err := service.Wait(ctx, a.Heartbeat, feed.Next)
+			switch {
+			case errors.Is(err, service.ErrIdle):
+				err = s.Heartbeat()
+			case err == nil:
+				err = s.Frame(frame{Type: "item", ID: strconv.FormatUint(item.Revision, 10), Item: item})
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
 	return nil
-}
-
-// push sends what there is to tell until ctx ends or the client has gone. What it writes has a context of its own: one that
-// ends in the middle of a frame would cut the connection off.
-func (a *API) push(ctx, writing context.Context, conn *websocket.Conn, feed *inapp.Feed) {
-	for {
-		item, err := service.Wait(ctx, a.Heartbeat, feed.Next)
-		switch {
-		case errors.Is(err, service.ErrIdle):
-			err = ping(writing, conn)
-		case err == nil:
-			err = send(writing, conn, frame{Type: "item", ID: strconv.FormatUint(item.Revision, 10), Item: item})
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func ping(ctx context.Context, conn *websocket.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	return conn.Ping(ctx) //nolint:wrapcheck // only ends the connection
-}
-
-func send(ctx context.Context, conn *websocket.Conn, f frame) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	data, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Errorf("encode frame: %w", err)
-	}
-	return conn.Write(ctx, websocket.MessageText, data) //nolint:wrapcheck // only ends the connection
 }
