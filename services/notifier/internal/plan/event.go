@@ -81,13 +81,9 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	return &seen, err
 }
 
-// planned notes that the plan is committed. That somebody else has noted it is as good.
-func (s events) planned(ctx context.Context, seen *Event, plan *Plan) error {
-	seen.State, seen.Recipients, seen.Rows = StatePlanned, plan.Recipients, plan.Rows
-	return s.note(ctx, seen)
-}
-
-func (s events) note(ctx context.Context, e *Event) error {
+// planned notes that the plan is committed. What somebody else has noted since it was seen is that as well, or more.
+func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
+	e.State, e.Recipients, e.Rows = StatePlanned, plan.Recipients, plan.Rows
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
@@ -115,11 +111,11 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 	return &e, nil
 }
 
-// cancel notes that the event is not to be told any more, over whatever else is noted meanwhile.
-func (s events) cancel(ctx context.Context, eventID string) (*Event, error) {
+// change writes the record of an event as alter leaves it, until alter says that there is nothing to alter. It begins anew
+// when somebody else has written meanwhile: of those there are few, since an event comes only ever further.
+func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
-	for err == nil && e.State != StateCancelled {
-		e.State = StateCancelled
+	for err == nil && alter(e) {
 		data, encodeErr := json.Marshal(e)
 		if encodeErr != nil {
 			return nil, fmt.Errorf("encode the record of the event: %w", encodeErr)

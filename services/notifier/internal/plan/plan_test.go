@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
@@ -50,7 +52,13 @@ func customers(n int, prefix string) []contracts.Recipient {
 
 func server(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	_, js := natstest.Connect(t, natstest.Server(t))
+	return connect(t, natstest.Server(t))
+}
+
+// connect returns a connection to a server that has the streams from then on.
+func connect(t *testing.T, srv *natsrun.Server, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	_, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -359,5 +367,64 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	}
 	if _, err := read.Event(t.Context(), "too late"); !errors.Is(err, record.ErrNotFound) {
 		t.Error(err)
+	}
+}
+
+// Whoever notes that all rows are stored may have read the event before somebody else wrote that it is planned, or
+// cancelled. It is noted all the same, but for one that is cancelled.
+func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		meanwhile func(context.Context, *plan.Reader) error // beside the planner's note
+		want      plan.State
+	}{
+		"planned": {func(context.Context, *plan.Reader) error { return nil }, plan.StateExpanded},
+		"cancelled": {func(ctx context.Context, r *plan.Reader) error {
+			_, err := r.Cancel(ctx, "e")
+			return err
+		}, plan.StateCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := natstest.Server(t)
+			js, proxy := connect(t, srv), natstest.NewProxy(t, srv)
+			committed, goOn, planned := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			p := newPlanner(t, js, recipient.Carried(list{users: customers(2, "u")}), func(cfg *plan.Config) {
+				cfg.Passed = func(point string) {
+					if point == plan.PointRecord {
+						close(committed)
+						<-goOn
+					}
+				}
+			})
+			go func() {
+				_, err := p.Plan(t.Context(), happened("e"))
+				planned <- errors.Join(err, test.meanwhile(t.Context(), reader(t, js)))
+			}()
+			<-committed
+			expander := reader(t, connect(t, srv, proxy.Through()))
+			var meanwhile sync.Once
+			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+				if f.FromClient && strings.HasPrefix(f.Subject, "$KV."+contracts.BucketDeliveries+".") {
+					meanwhile.Do(func() {
+						close(goOn)
+						if err := <-planned; err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				return natstest.Relay
+			})
+			record, err := expander.Get(t.Context(), "e")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := expander.Expanded(t.Context(), record); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != record.Rows || e.Recipients != 2 {
+				t.Errorf("%+v: %v, want %s", e, err, test.want)
+			}
+		})
 	}
 }

@@ -69,17 +69,24 @@ func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 // Cancel notes that an event is not to be told any more. From then on it is not planned, its plan is not expanded, and
 // telling it again changes nothing. The error matches record.ErrNotFound when it was never seen. Two round trips.
 func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
-	return r.events.cancel(ctx, eventID)
+	return r.events.change(ctx, eventID, func(e *Event) bool {
+		open := e.State != StateCancelled
+		e.State = StateCancelled
+		return open
+	})
 }
 
-// Expanded notes that all rows of a plan are stored. Two round trips.
+// Expanded notes that all rows of a plan are stored, unless the event has been cancelled. Whoever made the plan may be noting
+// that at the same time. Two round trips, as a rule.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
-	e, err := r.events.get(ctx, p.EventID)
-	if err != nil || e.State == StateExpanded || e.State == StateCancelled {
-		return err
-	}
-	e.State, e.Recipients, e.Rows = StateExpanded, p.Recipients, p.Rows
-	return r.events.note(ctx, e)
+	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
+		open := e.State != StateExpanded && e.State != StateCancelled
+		if open {
+			e.State, e.Recipients, e.Rows = StateExpanded, p.Recipients, p.Rows
+		}
+		return open
+	})
+	return err
 }
 
 // Entries yields the recipients of a plan, always in the same order, and an error when they cannot all be read. It holds
