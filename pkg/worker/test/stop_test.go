@@ -185,7 +185,7 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 	for left := b.left(t); left > 0; left = b.left(t) {
 		var once sync.Once
 
-		some := make(chan struct{})
+		first, some := make(chan struct{}), make(chan struct{})
 		count := 0
 		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.Logger, c.SoftStop = inFlight, log.logger(), -1 })
 		r := run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(ctx context.Context, job *worker.Job[order]) error {
@@ -194,6 +194,11 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 
 			attempts[job.Attempt]++
 			count++
+
+			if count == 1 {
+				close(first)
+			}
+
 			if count > inFlight {
 				once.Do(func() { close(some) })
 			}
@@ -211,6 +216,8 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 
 			return nil
 		})
+
+		receive(t, first, "a job")
 
 		select {
 		case <-some:
