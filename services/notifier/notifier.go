@@ -299,7 +299,7 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 	}
 	w, err := add(contracts.StreamEvents, "notifier", n.cfg.Concurrency)
 	if err == nil {
-		err = worker.Handle(w, contracts.EventsSubjects, planPolicy(), n.planEvent)
+		err = worker.Handle(w, contracts.EventsSubjects, n.planPolicy(), n.planEvent)
 	}
 	if err != nil {
 		return err

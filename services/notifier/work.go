@@ -36,8 +36,10 @@ type undecoded struct{}
 
 func leave(nats.Header, []byte, any) error { return nil }
 
-func planPolicy() worker.Policy {
-	return worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Minute), Decode: leave, MaxAttempts: attempts, Timeout: planTimeout}
+func (n *Notifier) planPolicy() worker.Policy {
+	return worker.Policy{
+		Backoff: worker.Exponential(time.Second, 5*time.Minute), Bury: n.refuse, Decode: leave, MaxAttempts: attempts, Timeout: planTimeout,
+	}
 }
 
 func expandPolicy() worker.Policy {
@@ -79,6 +81,15 @@ func (n *Notifier) planFailed(_ context.Context, err error) error {
 		return worker.Retry(source.RetryAfter, err)
 	}
 	return err
+}
+
+// refuse notes with an event that it is buried, so that whoever waits for it hears of that.
+func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
+	event, err := desk.Read(letter.Subject, letter.Header, letter.Payload)
+	if err != nil { // it is not known by an id
+		return nil //nolint:nilerr // its dead letter says so
+	}
+	return n.planner.Refuse(ctx, event, letter.Error)
 }
 
 // expandPlan is the worker of plans.

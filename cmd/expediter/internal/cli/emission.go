@@ -76,9 +76,11 @@ func (e *emission) complain(err error) {
 }
 
 // complained counts the mistakes that were not told.
-func (e *emission) complained() {
-	if more := e.bad - maxShown; more > 0 {
-		e.notef("... and %d more\n", more)
+func (e *emission) complained() { e.more(e.bad - maxShown) }
+
+func (e *emission) more(n int) {
+	if n > 0 {
+		e.notef("... and %d more\n", n)
 	}
 }
 
@@ -246,10 +248,12 @@ func (e *emission) refused() error {
 
 // ended is the line of JSON about the rows.
 type ended struct {
-	Events int          `json:"events"`
-	Rows   int          `json:"rows"`
-	Ended  int          `json:"ended"`
-	States notify.Tally `json:"states"`
+	Events int `json:"events"`
+	Rows   int `json:"rows"`
+	Ended  int `json:"ended"`
+	// Unplanned is how many events could not be planned.
+	Unplanned int          `json:"unplanned,omitempty"`
+	States    notify.Tally `json:"states"`
 }
 
 // await waits for the rows of all events.
@@ -259,15 +263,25 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	tally := notify.Tally{}
 	e.draw()
 	var err error
+	var unplanned []error
 	for i, id := range e.awaited {
 		e.bar.Set("waiting for the rows", share(int64(i), int64(len(e.awaited))))
-		if err = client.Await(limit, id, tally); err != nil {
+		err = client.Await(limit, id, tally)
+		if _, ok := errors.AsType[*notify.UnplannedError](err); ok {
+			unplanned = append(unplanned, err)
+			err = nil
+		}
+		if err != nil {
 			break
 		}
 	}
 	e.drawn()
+	for _, none := range unplanned[:min(len(unplanned), maxShown)] {
+		e.notef("%s\n", none)
+	}
+	e.more(len(unplanned) - maxShown)
 	if e.json {
-		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.Rows(), tally.Rows() - tally.Open(), tally}))
+		err = errors.Join(err, e.writeLine(ended{len(e.awaited), tally.Rows(), tally.Rows() - tally.Open(), len(unplanned), tally}))
 	} else {
 		e.notef("%s\n", rowsText(tally))
 	}
@@ -279,9 +293,17 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	case err == nil && e.unheard > 0:
 		return fmt.Errorf("%w: %d events are more than are waited for", notify.ErrNotEnded, e.unheard)
 	case err == nil:
-		return e.failures(tally)
+		return errors.Join(unplannedError(len(unplanned)), e.failures(tally))
 	}
 	return err
+}
+
+// unplannedError is the error for events that were taken and could not be planned.
+func unplannedError(n int) error {
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s could not be planned; mend that, and replay the letters: expediter dead list --job-stream EVENTS", counted(n, "event"))
 }
 
 // failures is the error for rows that have failed.

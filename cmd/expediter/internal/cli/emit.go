@@ -74,7 +74,8 @@ By default events are written into the stream, which needs no notifier; the stre
 is told again later is dropped by the notifier. With --via notifier, or --wait, a notifier takes them in: it knows ids for
 ever.
 
-Exit codes: 0 all were told; 1 some are not valid, differ from those under their ids, or, with --wait, failed; 4 not
+Exit codes: 0 all were told; 1 some are not valid, differ from those under their ids, or, with --wait, failed or could not be
+planned; 4 not
 everything had ended within --timeout; 5 the server or the notifier does not answer.`,
 		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
   expediter emit --wait reservations.ndjson

@@ -151,6 +151,9 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 	switch e.State {
 	case "seen":
 		f.notef("Seen %s; it is not planned yet. When that lasts, see: expediter dead list --job-stream EVENTS\n", stamp(e.At))
+	case "refused":
+		f.notef("Seen %s; it could not be planned: %s\nMend that, and replay its letter: expediter dead list --job-stream EVENTS\n",
+			stamp(e.At), table.Printable(e.Reason))
 	default:
 		f.notef("%s, seen %s: %s for %s.\n",
 			table.Printable(e.EventType), stamp(e.At), counted(e.Rows, "row"), counted(e.Recipients, "recipient"))

@@ -39,7 +39,7 @@ func (t Tally) Open() int {
 
 // Await waits until all rows of an event have ended, and adds them to a tally. It goes through them a page at a time, and
 // asks again about a page until all of it has ended. When ctx ends before, the error wraps ErrNotEnded, and the tally has
-// the rows that were seen as they were then.
+// the rows that were seen as they were then. An event that was refused has none, and is an *UnplannedError.
 func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 	pause := firstPause
 	again := func() error {
@@ -60,6 +60,9 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 		}
 		if err == nil && (e.State == stateExpanded || e.State == stateCancelled) {
 			break
+		}
+		if err == nil && e.State == stateRefused {
+			return &UnplannedError{EventID: eventID, Reason: e.Reason}
 		}
 		if again() != nil {
 			return fmt.Errorf("%w: %q is not planned; see expediter dead list --job-stream EVENTS", ErrNotEnded, eventID)
@@ -88,6 +91,7 @@ func (c *Client) Await(ctx context.Context, eventID string, tally Tally) error {
 const (
 	stateCancelled = "cancelled" // no more rows of the event are sent
 	stateExpanded  = "expanded"  // all rows of the event are there
+	stateRefused   = "refused"   // the event could not be planned
 )
 
 // tallied returns a page and its tally.

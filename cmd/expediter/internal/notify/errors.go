@@ -32,3 +32,17 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the notifier refuses: %s (%s)", e.Text, e.Code)
 }
+
+// UnplannedError is returned for an event that the notifier took and could not plan.
+type UnplannedError struct {
+	// EventID is the event.
+	EventID string
+
+	// Reason is why.
+	Reason string
+}
+
+// Error implements error.
+func (e *UnplannedError) Error() string {
+	return fmt.Sprintf("nobody is told about event %.80q: %s", e.EventID, e.Reason)
+}

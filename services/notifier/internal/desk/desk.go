@@ -61,7 +61,7 @@ type Accepted struct {
 	// Ignored says that no rule is for it: it is in the stream, and nobody is told.
 	Ignored bool `json:"ignored,omitempty"`
 
-	// State is how far it has come: seen, planned, expanded or cancelled. "" is nothing but being in the stream.
+	// State is how far it has come: seen, planned, expanded, refused or cancelled. "" is nothing but being in the stream.
 	State plan.State `json:"state,omitempty"`
 }
 
@@ -71,21 +71,23 @@ func (d *Desk) Publish(ctx context.Context, e contracts.Event) (Accepted, error)
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
 	}
-	answer := Accepted{EventID: e.EventID, Ignored: !d.cfg.Planner.Concerns(e)}
-	if !answer.Ignored {
-		kept, news, err := d.cfg.Planner.Accept(ctx, e)
-		if err != nil {
-			return Accepted{}, err
-		}
-		answer.Duplicate, answer.State = !news, kept.State
-		if kept.State != plan.StateSeen {
-			return answer, nil
-		}
+	if !d.cfg.Planner.Concerns(e) {
+		done, err := d.cfg.Publisher.Publish(ctx, e)
+		return Accepted{Duplicate: done.Duplicate, EventID: e.EventID, Ignored: true}, err
+	}
+	kept, news, err := d.cfg.Planner.Accept(ctx, e)
+	if err != nil {
+		return Accepted{}, err
+	}
+	// The record tells who was first: of two at the same moment the other one may be so in the stream.
+	answer := Accepted{Duplicate: !news, EventID: e.EventID, State: kept.State}
+	if !kept.Unplanned() {
+		return answer, nil
 	}
 	done, err := d.cfg.Publisher.Publish(ctx, e)
-	if answer.Ignored {
-		answer.Duplicate = done.Duplicate
-	} // else the record tells who was first: of two at the same moment the other one may be so in the stream
+	if err == nil && !done.Duplicate && kept.State == plan.StateRefused {
+		answer.State, err = plan.StateSeen, d.cfg.Planner.Reopen(ctx, kept)
+	}
 	return answer, err
 }
 
@@ -100,6 +102,9 @@ type Event struct {
 	// EventType is what happened, as long as the plan is kept.
 	EventType string `json:"event_type,omitempty"`
 
+	// Reason is why it was refused, "" when it was not.
+	Reason string `json:"reason,omitempty"`
+
 	// Recipients and Rows are how many its plan has.
 	Recipients int `json:"recipients"`
 	Rows       int `json:"rows"`
@@ -107,7 +112,7 @@ type Event struct {
 	// Rules is the version of the rules that it was planned by.
 	Rules string `json:"rules,omitempty"`
 
-	// State is how far it has come: seen, planned, expanded or cancelled.
+	// State is how far it has come: seen, planned, expanded, refused or cancelled.
 	State plan.State `json:"state"`
 }
 
@@ -120,7 +125,7 @@ func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	e := Event{At: kept.At, EventID: eventID, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
+	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
 	p, err := d.cfg.Reader.Get(ctx, eventID)
 	switch {
 	case errors.Is(err, record.ErrNotFound): // not planned yet, or long ago

@@ -22,6 +22,9 @@ const (
 	StatePlanned State = "planned"
 	// StateExpanded means: all rows of its plan are stored.
 	StateExpanded State = "expanded"
+	// StateRefused means: it could not be planned, and has a dead letter. It is planned anew when that is replayed, or when it
+	// is told again and the stream has forgotten its id.
+	StateRefused State = "refused"
 	// StateCancelled means: it is not to be told any more, however far it had come.
 	StateCancelled State = "cancelled"
 )
@@ -35,6 +38,9 @@ type Event struct {
 	// they are written.
 	Fingerprint string `json:"fingerprint"`
 
+	// Reason is why it was refused, "" when it was not.
+	Reason string `json:"reason,omitempty"`
+
 	// Recipients is how many the plan has.
 	Recipients int `json:"recipients,omitempty"`
 
@@ -47,6 +53,14 @@ type Event struct {
 	key      string
 	again    bool   // it was there before
 	revision uint64 // of this record
+}
+
+// Unplanned reports whether it has no plan yet, and is to have one.
+func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == StateRefused }
+
+// come sets how far the event has come.
+func (e *Event) come(to State, p *Plan) {
+	e.State, e.Reason, e.Recipients, e.Rows = to, "", p.Recipients, p.Rows
 }
 
 // events are the records of events.
@@ -83,7 +97,18 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 
 // planned notes that the plan is committed. What somebody else has noted since it was seen is that as well, or more.
 func (s events) planned(ctx context.Context, e *Event, plan *Plan) error {
-	e.State, e.Recipients, e.Rows = StatePlanned, plan.Recipients, plan.Rows
+	e.come(StatePlanned, plan)
+	return s.note(ctx, e)
+}
+
+// reopened notes that the event has been told again since it was refused.
+func (s events) reopened(ctx context.Context, e *Event) error {
+	e.State, e.Reason = StateSeen, ""
+	return s.note(ctx, e)
+}
+
+// note writes the record of an event, unless somebody else has since it was read.
+func (s events) note(ctx context.Context, e *Event) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
@@ -111,7 +136,7 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 	return &e, nil
 }
 
-// change writes the record of an event as alter leaves it, until alter says that there is nothing to alter. It begins anew
+// change writes the record of an event as alter leaves it, unless alter says that there is nothing to alter. It begins anew
 // when somebody else has written meanwhile: of those there are few, since an event comes only ever further.
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
@@ -121,13 +146,15 @@ func (s events) change(ctx context.Context, eventID string, alter func(*Event) b
 			return nil, fmt.Errorf("encode the record of the event: %w", encodeErr)
 		}
 		e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
-		if taken, ok := errors.AsType[*record.TakenError](err); ok {
-			there := Event{key: e.key, revision: taken.Revision}
-			if err := json.Unmarshal(taken.Data, &there); err != nil {
-				return nil, fmt.Errorf("record %s: %w", e.key, err)
-			}
-			e, err = &there, nil
+		taken, ok := errors.AsType[*record.TakenError](err)
+		if !ok {
+			return e, err
 		}
+		there := Event{key: e.key, revision: taken.Revision}
+		if err = json.Unmarshal(taken.Data, &there); err != nil {
+			return nil, fmt.Errorf("record %s: %w", e.key, err)
+		}
+		e = &there
 	}
 	return e, err
 }

@@ -15,6 +15,9 @@ const (
 	// maxEntry bounds what is kept of one recipient, in bytes.
 	maxEntry = 64 << 10
 
+	// MaxReason bounds what is kept of why an event was refused, in bytes. Its dead letter has all of it.
+	MaxReason = 512
+
 	// MaxDelay is how far ahead of its planning an event may say when it is to be told: the stream keeps the rows for
 	// 30 days, and they need some of those to be tried again.
 	MaxDelay = 21 * 24 * time.Hour

@@ -428,3 +428,48 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 		})
 	}
 }
+
+// A refusal, and the note that a refused event is told again, change only what is as they have read it.
+func TestARefusalTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	p, r := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")})), reader(t, js)
+	is := func(id string, want plan.State, reason string) {
+		t.Helper()
+		if e, err := r.Event(t.Context(), id); err != nil || e.State != want || e.Reason != reason {
+			t.Errorf("%+v: %v, want %s because of %.20q", e, err, want, reason)
+		}
+	}
+	do := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(p.Refuse(t.Context(), happened("none"), "why"))
+	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, record.ErrNotFound) {
+		t.Error(err)
+	}
+	seen, _, err := p.Accept(t.Context(), happened("e"))
+	do(err, p.Refuse(t.Context(), happened("e"), strings.Repeat("ä", plan.MaxReason)))
+	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
+	do(p.Reopen(t.Context(), seen)) // it was read before
+	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
+	refused, news, err := p.Accept(t.Context(), happened("e"))
+	if do(err, p.Reopen(t.Context(), refused)); news {
+		t.Error("it is news")
+	}
+	is("e", plan.StateSeen, "")
+	do(p.Refuse(t.Context(), happened("e"), "why"))
+	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
+		t.Error(outcome, err)
+	}
+	is("e", plan.StatePlanned, "")
+	do(p.Refuse(t.Context(), happened("e"), "why"))
+	is("e", plan.StatePlanned, "")
+	_, _, err = p.Accept(t.Context(), happened("c"))
+	do(err, p.Refuse(t.Context(), happened("c"), "why"))
+	_, err = r.Cancel(t.Context(), "c")
+	do(err, p.Refuse(t.Context(), happened("c"), "why"))
+	is("c", plan.StateCancelled, "")
+}

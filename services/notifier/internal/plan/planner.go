@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -126,7 +127,7 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 	if err != nil {
 		return "", fmt.Errorf("event %.80q: %w", e.EventID, err)
 	}
-	if seen.State != StateSeen {
+	if !seen.Unplanned() {
 		return Duplicate, nil
 	}
 	p.cfg.Passed(PointSeen)
@@ -140,6 +141,34 @@ func (p *Planner) Plan(ctx context.Context, e contracts.Event) (Outcome, error) 
 	}
 	p.cfg.Passed(PointPlanned)
 	return outcome, nil
+}
+
+// Reopen notes that an event is in the stream again, which was read as refused. One that has come further stays as it is. One
+// round trip.
+func (p *Planner) Reopen(ctx context.Context, e *Event) error { return p.events.reopened(ctx, e) }
+
+// Refuse notes that an event is not tried to be planned any more, and why, in at most [MaxReason] bytes. One that has a plan,
+// is cancelled, was never seen, or is another under that id stays as it is. It is written also when nothing is new, so that a
+// [Planner.Reopen] that is under way comes too late. Two round trips.
+func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) error {
+	mark, err := e.Fingerprint()
+	if err != nil {
+		return err
+	}
+	if len(reason) > MaxReason {
+		reason = strings.ToValidUTF8(reason[:MaxReason], "")
+	}
+	_, err = p.events.change(ctx, e.EventID, func(e *Event) bool {
+		if !e.Unplanned() || e.Fingerprint != mark {
+			return false
+		}
+		e.State, e.Reason = StateRefused, reason
+		return true
+	})
+	if errors.Is(err, record.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 // commit writes the plan, unless there is one.

@@ -71,7 +71,7 @@ func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.change(ctx, eventID, func(e *Event) bool {
 		open := e.State != StateCancelled
-		e.State = StateCancelled
+		e.State, e.Reason = StateCancelled, ""
 		return open
 	})
 }
@@ -82,7 +82,7 @@ func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
 		open := e.State != StateExpanded && e.State != StateCancelled
 		if open {
-			e.State, e.Recipients, e.Rows = StateExpanded, p.Recipients, p.Rows
+			e.come(StateExpanded, p)
 		}
 		return open
 	})
