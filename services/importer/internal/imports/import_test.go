@@ -27,11 +27,11 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	if stored.JobID != "j1" || stored.OwnerID != "ada" || stored.ID != kvstore.RecipeID("j1") || stored.Recipe.Source.Extractor != "chef" {
 		t.Errorf("stored: %+v", stored)
 	}
-	if diff := cmp.Diff([]contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1")); diff != "" {
-		t.Errorf("the store was told %s", diff)
-	}
 	if letters := i.settled(t); letters != 0 {
 		t.Errorf("%d dead letters", letters)
+	}
+	if diff := cmp.Diff([]contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1")); diff != "" {
+		t.Errorf("the store was told %s", diff)
 	}
 }
 
