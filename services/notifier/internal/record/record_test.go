@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
-func open(t *testing.T, js jetstream.JetStream) *record.Store {
+func open(t testing.TB, js jetstream.JetStream) *record.Store {
 	t.Helper()
 	config := jetstream.StreamConfig{
 		Name: "R", Subjects: []string{"r.>"}, MaxMsgsPerSubject: 1, AllowDirect: true, Storage: jetstream.MemoryStorage,

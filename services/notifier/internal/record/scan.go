@@ -32,11 +32,13 @@ func (s *Store) Scan(ctx context.Context, filter string, from uint64, limit int)
 	defer cancel()
 	nc := s.js.Conn()
 	inbox := nc.NewRespInbox()
-	answers, err := nc.SubscribeSync(inbox)
+	// Not SubscribeSync, which makes room for 65,536 messages each time.
+	answers := make(chan *nats.Msg, limit+1)
+	sub, err := nc.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
 	}
-	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed then
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
 	body, err := json.Marshal(map[string]any{"seq": max(from, 1), "next_by_subj": filter, "batch": limit, "max_bytes": scanBytes})
 	if err != nil {
 		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
@@ -45,9 +47,11 @@ func (s *Store) Scan(ctx context.Context, filter string, from uint64, limit int)
 		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
 	}
 	for {
-		msg, err := answers.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
+		var msg *nats.Msg
+		select {
+		case msg = <-answers:
+		case <-ctx.Done():
+			return nil, 0, fmt.Errorf("scan %s: %w", filter, context.Cause(ctx))
 		}
 		m, over, err := readScanned(msg)
 		switch {

@@ -54,3 +54,14 @@ func TestScan(t *testing.T) {
 		t.Errorf("%v of a stream that is not there", page)
 	}
 }
+
+// What a question costs to which the answer is mostly that there is nothing new.
+func BenchmarkScanOfNothing(b *testing.B) {
+	_, js := natstest.Connect(b, natstest.Server(b))
+	s := open(b, js)
+	for b.Loop() {
+		if page, _, err := s.Scan(b.Context(), "r.>", 1, 1000); err != nil || len(page) > 0 {
+			b.Fatal(page, err)
+		}
+	}
+}
