@@ -81,16 +81,18 @@ func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict erro
 }
 
 // abandon leaves a place without an answer after a job was buried. A claim that waits to be resumed was left to that
-// job; one that somebody works on is left alone if it is another job's.
+// job; one that somebody works on is left alone if it is another job's. It is taken over and not given up first: whoever
+// follows the place would claim it in between, and queue it again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	slot, err := s.flight.Get(ctx, key)
-	if err == nil && slot.State == kvlock.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID) {
-		err = s.flight.Invalidate(ctx, key)
+	var claim *kvlock.Claim
+	switch {
+	case err != nil:
+	case slot.State == kvlock.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
+		claim, err = s.flight.Resume(ctx, key, slot.Ref(), kvlock.ResumeOptions{TTL: s.cfg.LeaseTTL})
+	default:
+		claim, err = s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
 	}
-	if err != nil {
-		return fmt.Errorf("enricher: abandon %s: %w", key, err)
-	}
-	claim, err := s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)
 	}

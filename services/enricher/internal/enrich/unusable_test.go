@@ -98,9 +98,18 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending {
 		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
 	}
+	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
+	if err != nil {
+		t.Fatal(err)
+	}
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()
+	for range 2 { // it is never free meanwhile: whoever follows it would have it queued again
+		if msg, err := writes.NextMsg(patience); err != nil || msg.Header.Get("KV-Operation") != "" {
+			t.Fatalf("%v: %v", msg, err)
+		}
+	}
 	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Done {
 		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
 	}
