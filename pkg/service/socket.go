@@ -18,13 +18,13 @@ const farewellTimeout = time.Second
 // client has gone: it comes back with the id of what it saw.
 type Socket struct {
 	conn    *websocket.Conn
-	writing context.Context
+	writing context.Context //nolint:containedctx // the life of the connection, not of a call
 }
 
 // ServeSocket answers a request with a WebSocket, which tell writes to until it has no more to tell or its context ends:
 // because the service stops, or because the client closes or sends a message, which is a violation. The client is told
-// "complete" when tell returns nil, "come back" (1001) when it returns an error. Pages of other
-// hosts are refused unless one of the patterns of origins matches theirs.
+// "complete" when tell returns nil, "come back" (1001) when it returns an error. Pages of other hosts are refused unless one of
+// the patterns of origins matches theirs.
 func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, tell func(context.Context, *Socket) error) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: origins})
 	if err != nil {

@@ -58,9 +58,8 @@ func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (cli
 		s.conns <- far
 		return near, nil
 	}
-	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{
-		HTTPClient: &http.Client{Transport: &http.Transport{DialContext: dial}},
-	})
+	caller := &http.Client{Transport: &http.Transport{DialContext: dial}}
+	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{HTTPClient: caller}) //nolint:bodyclose // it is the connection
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,8 @@ func unplannedError(n int) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s could not be planned; mend that, and replay the letters: expediter dead list --job-stream EVENTS", counted(n, "event"))
+	return fmt.Errorf("%s could not be planned; mend that, and replay the letters: expediter dead list --job-stream EVENTS",
+		counted(n, "event"))
 }
 
 // failures is the error for rows that have failed.

@@ -83,14 +83,15 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	}
 	seen.revision, err = s.Put(ctx, key, nil, data, 0)
 	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		if err := json.Unmarshal(taken.Data, &seen); err != nil {
-			return nil, fmt.Errorf("record %s: %w", key, err)
+		there, err := seen.replaced(taken)
+		if err != nil {
+			return nil, err
 		}
-		if seen.Fingerprint != mark {
+		if there.Fingerprint != mark {
 			return nil, ErrMismatch
 		}
-		seen.again, seen.revision = true, taken.Revision
-		return &seen, nil
+		there.again = true
+		return there, nil
 	}
 	return &seen, err
 }
@@ -150,13 +151,18 @@ func (s events) change(ctx context.Context, eventID string, alter func(*Event) b
 		if !ok {
 			return e, err
 		}
-		there := Event{key: e.key, revision: taken.Revision}
-		if err = json.Unmarshal(taken.Data, &there); err != nil {
-			return nil, fmt.Errorf("record %s: %w", e.key, err)
-		}
-		e = &there
+		e, err = e.replaced(taken)
 	}
 	return e, err
+}
+
+// replaced reads the record that is there in place of one.
+func (e *Event) replaced(by *record.TakenError) (*Event, error) {
+	there := Event{key: e.key, revision: by.Revision}
+	if err := json.Unmarshal(by.Data, &there); err != nil {
+		return nil, fmt.Errorf("record %s: %w", e.key, err)
+	}
+	return &there, nil
 }
 
 func eventSubject(eventID string) (string, error) {

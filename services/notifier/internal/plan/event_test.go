@@ -1,0 +1,120 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
+)
+
+// Whoever notes that all rows are stored may have read the event before somebody else wrote that it is planned, or
+// cancelled. It is noted all the same, but for one that is cancelled.
+func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		meanwhile func(context.Context, *plan.Reader) error // beside the planner's note
+		want      plan.State
+	}{
+		"planned": {func(context.Context, *plan.Reader) error { return nil }, plan.StateExpanded},
+		"cancelled": {func(ctx context.Context, r *plan.Reader) error {
+			_, err := r.Cancel(ctx, "e")
+			return err
+		}, plan.StateCancelled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := natstest.Server(t)
+			js, proxy := connect(t, srv), natstest.NewProxy(t, srv)
+			begun, goOn, planned := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			p := newPlanner(t, js, recipient.Carried(list{users: customers(2, "u")}), func(cfg *plan.Config) {
+				cfg.Passed = func(point string) {
+					if point == plan.PointRecord {
+						close(begun)
+						<-goOn
+					}
+				}
+			})
+			go func() {
+				_, err := p.Plan(t.Context(), happened("e"))
+				planned <- errors.Join(err, test.meanwhile(t.Context(), reader(t, js)))
+			}()
+			<-begun
+			expander := reader(t, connect(t, srv, proxy.Through()))
+			var meanwhile sync.Once
+			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+				if f.FromClient && strings.HasPrefix(f.Subject, "$KV."+contracts.BucketDeliveries+".") {
+					meanwhile.Do(func() {
+						close(goOn)
+						if err := <-planned; err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				return natstest.Relay
+			})
+			committed, err := expander.Get(t.Context(), "e")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := expander.Expanded(t.Context(), committed); err != nil {
+				t.Fatal(err)
+			}
+			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != committed.Rows || e.Recipients != 2 {
+				t.Errorf("%+v: %v, want %s", e, err, test.want)
+			}
+		})
+	}
+}
+
+// A refusal, and the note that a refused event is told again, change only what is as they have read it.
+func TestARefusalTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	js := server(t)
+	p, r := newPlanner(t, js, recipient.Carried(list{users: customers(1, "u")})), reader(t, js)
+	is := func(id string, want plan.State, reason string) {
+		t.Helper()
+		if e, err := r.Event(t.Context(), id); err != nil || e.State != want || e.Reason != reason {
+			t.Errorf("%+v: %v, want %s because of %.20q", e, err, want, reason)
+		}
+	}
+	do := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(p.Refuse(t.Context(), happened("none"), "why"))
+	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, record.ErrNotFound) {
+		t.Error(err)
+	}
+	seen, _, err := p.Accept(t.Context(), happened("e"))
+	do(err, p.Refuse(t.Context(), happened("e"), strings.Repeat("ä", plan.MaxReason)))
+	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
+	do(p.Reopen(t.Context(), seen)) // it was read before
+	is("e", plan.StateRefused, strings.Repeat("ä", plan.MaxReason/2))
+	refused, news, err := p.Accept(t.Context(), happened("e"))
+	do(err, p.Reopen(t.Context(), refused))
+	if news {
+		t.Error("it is news")
+	}
+	is("e", plan.StateSeen, "")
+	do(p.Refuse(t.Context(), happened("e"), "why"))
+	if outcome, err := p.Plan(t.Context(), happened("e")); err != nil || outcome != plan.Planned {
+		t.Error(outcome, err)
+	}
+	is("e", plan.StatePlanned, "")
+	do(p.Refuse(t.Context(), happened("e"), "why"))
+	is("e", plan.StatePlanned, "")
+	_, _, err = p.Accept(t.Context(), happened("c"))
+	do(err, p.Refuse(t.Context(), happened("c"), "why"))
+	_, err = r.Cancel(t.Context(), "c")
+	do(err, p.Refuse(t.Context(), happened("c"), "why"))
+	is("c", plan.StateCancelled, "")
+}
