@@ -105,6 +105,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			for i := range leases {
 				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
 			}
+			inspect(t, l, "l0") // what was subscribed to before has passed the proxy then
 			subscriptions := p.Subscriptions()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()

@@ -101,6 +101,9 @@ func TestTenThousandWaiters(t *testing.T) {
 	for i := range claims {
 		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), kvlock.BeginOptions{})
 	}
+	if _, err := f.Get(t.Context(), "k0"); err != nil { // what was subscribed to before has passed the proxy then
+		t.Fatal(err)
+	}
 	before := p.Subscriptions()
 	var ready, all sync.WaitGroup
 	for i := range 10_000 {
