@@ -32,7 +32,8 @@ type checker struct {
 	started bool // guarded by the board's mu
 
 	mu   sync.Mutex
-	made time.Time // when the stream was, as last told
+	gone bool      // the stream was, when last asked for
+	made time.Time // when the stream was, as last told; zero when it never was
 }
 
 func newChecker(s *store) *checker {
@@ -97,7 +98,7 @@ func (c *checker) check(ctx context.Context) error {
 	stream, err := c.store.js.Stream(ctx, streamName(c.store.bucket))
 	answered := time.Now()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		c.made = time.Time{} // it may come back with less
+		c.gone = true // it may come back with less
 	}
 	if err != nil {
 		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.bucket, ErrUnavailable, err)
@@ -107,15 +108,29 @@ func (c *checker) check(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.bucket, ErrUnavailable, err)
 	}
-	if last := info.State.LastSeq; !info.Created.Equal(c.made) || last < applied { // the first time, or made anew or restored
-		c.made = info.Created
-		c.reset(last)
-	} else if err := c.await(ctx, last); err != nil {
+	if err := c.follow(ctx, info, applied); err != nil {
 		return err
 	}
 	c.store.clock.asked(sent, answered, info.TimeStamp)
 	c.store.memory.extend(sent.Add(-led))
 	c.store.board.extend(sent.Add(-led))
+	return nil
+}
+
+// follow sees to it that nothing that is known is older than the answer of the leader. All changes up to applied had been
+// pushed when it was asked.
+func (c *checker) follow(ctx context.Context, info *jetstream.StreamInfo, applied uint64) error {
+	last, first := info.State.LastSeq, c.made.IsZero()
+	anew := c.gone || !first && !info.Created.Equal(c.made) || last < applied // the stream is another one, or was restored
+	c.gone, c.made = false, info.Created
+	switch {
+	case anew:
+		c.reset(last)
+	case first:
+		c.skip(last)
+	default:
+		return c.await(ctx, last)
+	}
 	return nil
 }
 
@@ -134,12 +149,19 @@ func (c *checker) await(ctx context.Context, last uint64) error {
 		return errBehind
 	default:
 		c.store.log.WarnContext(ctx, "kvlock: changes of the bucket were not pushed, nothing that is known is believed")
-		c.reset(last)
+		c.skip(last)
 	}
 	return nil
 }
 
-// reset has everybody begin anew behind the change last.
+// skip has everybody begin anew behind the change last. Pushes may have overtaken the answer that told of it: they will
+// not come again, so who has heard of later changes begins behind those.
+func (c *checker) skip(last uint64) {
+	c.store.memory.skip(last)
+	c.store.board.skip(last)
+}
+
+// reset has everybody begin anew behind the change last of a stream whose changes have nothing to do with those before.
 func (c *checker) reset(last uint64) {
 	c.store.memory.reset(last)
 	c.store.board.reset(last)

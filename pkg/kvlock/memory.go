@@ -120,6 +120,13 @@ func (m *memory) extend(then time.Time) {
 	}
 }
 
+// skip drops everything and begins anew behind sequence, or behind the last change that was pushed.
+func (m *memory) skip(sequence uint64) {
+	if m != nil {
+		m.tier.Skip(sequence)
+	}
+}
+
 // reset drops everything and begins anew behind sequence.
 func (m *memory) reset(sequence uint64) {
 	if m != nil {

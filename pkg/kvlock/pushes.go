@@ -22,7 +22,7 @@ const (
 type pushes struct {
 	applied uint64    // all changes up to it were pushed, or floor is not below those that were not
 	floor   uint64    // what is known as of a change below it may not be true any more
-	reset   bool      // there is a beginning: until then any first push looks as if others were missing
+	begun   bool      // there is a beginning: until then any first push looks as if others were missing
 	read    time.Time // when all keys were last to be read because of missing ones
 	trusted time.Time // until when none is missing, as far as it matters
 }
@@ -43,7 +43,7 @@ func (b *board) hears(key string, m *nats.Msg) bool {
 // are read, though not for each of many such.
 func (b *board) hear(sequence uint64) {
 	p := &b.pushes
-	gap := p.reset && sequence > p.applied+1
+	gap := p.begun && sequence > p.applied+1
 	p.applied = max(p.applied, sequence)
 	if !gap {
 		return
@@ -67,12 +67,24 @@ func (b *board) pushedUpTo() uint64 {
 	return b.pushes.applied
 }
 
-// reset begins anew behind sequence: what is known may have changed up to it, or have been undone.
+// skip begins anew behind sequence, or behind the last change that was pushed: what is known may have changed up to it.
+func (b *board) skip(sequence uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.beginBehind(max(sequence, b.pushes.applied))
+}
+
+// reset begins anew behind sequence, whatever was pushed: what is known may have been undone.
 func (b *board) reset(sequence uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	first := !b.pushes.reset
-	b.pushes.applied, b.pushes.floor, b.pushes.reset = sequence, sequence, true
+	b.beginBehind(sequence)
+}
+
+// beginBehind is called with mu held.
+func (b *board) beginBehind(sequence uint64) {
+	first := !b.pushes.begun
+	b.pushes.applied, b.pushes.floor, b.pushes.begun = sequence, sequence, true
 	if !first {
 		b.forget()
 		return

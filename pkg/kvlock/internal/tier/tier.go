@@ -269,7 +269,16 @@ func (t *Tier[V]) Extend(until time.Time) {
 // Suspend serves nothing until Extend is called again.
 func (t *Tier[V]) Suspend() { t.valid.Store(0) }
 
-// Reset drops everything and begins anew behind sequence.
+// Skip drops everything and begins anew behind sequence, or behind the last change that was pushed, if that is later.
+func (t *Tier[V]) Skip(sequence uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.history.reset(max(sequence, t.history.applied))
+	t.flush()
+}
+
+// Reset drops everything and begins anew behind sequence, whatever was pushed: the stream is another one, or has been
+// restored.
 func (t *Tier[V]) Reset(sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -73,6 +73,11 @@ func TestStaleAnswersAreRefused(t *testing.T) {
 		{"a push got lost, and the read was after it", func(tr *tier.Tier[uint64]) { push(tr, "k"); tr.Pushed("a", 3); put(tr, "k", 1, 2) }, 1},
 		{"a push comes late", func(tr *tier.Tier[uint64]) { tr.Reset(5); put(tr, "k", 4, 5); tr.Pushed("k", 3); tr.Pushed("k", 4) }, 4},
 		{"read before a reset", func(tr *tier.Tier[uint64]) { tr.Reset(5); put(tr, "k", 1, 4) }, 0},
+		{"read before a push, which came before the beginning", func(tr *tier.Tier[uint64]) {
+			push(tr, "a", "k", "a")
+			tr.Skip(1)
+			put(tr, "k", 1, 1)
+		}, 0},
 		{"read before a purge", func(tr *tier.Tier[uint64]) {
 			push(tr, "k")
 			tr.Purged("x", 2, 2)
