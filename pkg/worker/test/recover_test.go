@@ -121,7 +121,11 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 	b := setup(t, nil)
 	jobs := make(chan int, 1)
 	ready := make(chan bool, 10)
-	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
+	settled := make(chan worker.Settlement, 1)
+	cfg := b.config(t, func(c *worker.Config) {
+		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+	})
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job.Args.N
 
@@ -149,6 +153,11 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 
 		if !receive(t, ready, "recovery") {
 			t.Error("recovery was not reported")
+		}
+
+		// The next consumer would be given a job that is not acknowledged yet once more.
+		if s := receive(t, settled, "the acknowledgement"); s.Outcome != worker.OutcomeCompleted {
+			t.Errorf("the job ended as %v", s.Outcome)
 		}
 	}
 }
