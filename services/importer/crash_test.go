@@ -251,7 +251,14 @@ func (c *crash) killInYtDlp(point string, first int) {
 		asked = c.youTube.Fetches
 	}
 	w := c.spawn(duty{})
-	c.await(point, func() bool { return asked(videoName(video)) > 0 })
+	c.await(point, func() bool {
+		select {
+		case <-w.gone:
+			c.Fatalf("the worker has ended before %s: %s", point, &w.said)
+		default:
+		}
+		return asked(videoName(video)) > 0
+	})
 	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(c.dir)) == 0 {
 		c.Error("no process is seen to be at work: the test would not see one that is left")
 	}

@@ -66,6 +66,9 @@ func (c *crash) spawn(d duty) *process {
 			c.Error(err)
 		}
 		<-p.gone
+		if c.Failed() {
+			c.Logf("worker process %d said:\n%s", p.cmd.Process.Pid, &p.said)
+		}
 	})
 	return p
 }
