@@ -55,7 +55,7 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 			} else if r.Stats().Published == int64(len(all)) {
 				t.Error("the frozen one has published nothing: it was not in time")
 			}
-			checkOrder(t, slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" }), all)
+			checkOrder(t, p.events(), all)
 		})
 	}
 }
@@ -72,6 +72,12 @@ func (p *place) forgets() {
 	}
 	again()
 	await(p, "it has forgotten", again)
+}
+
+// events are the ids of the events in the stream, in order.
+func (p *place) events() []string {
+	p.Helper()
+	return slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" })
 }
 
 // relayAndFreeze is the life of a relay process that waits at a point until it has been frozen and has thawed. It says what

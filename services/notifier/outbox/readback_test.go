@@ -27,8 +27,8 @@ func TestRowIsReadBackBeforeItIsDeleted(t *testing.T) {
 	await(t, "one is published again", func() bool { return r.Stats().Published == 8 })
 	p.age()
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 7 })
-	if s := r.Stats(); s.Lost != 1 || s.Published != 8 || len(p.messages()) != 7 {
-		t.Errorf("stats are %+v, and the stream has %d messages", s, len(p.messages()))
+	if s := r.Stats(); s.Lost != 1 || s.Published != 8 || len(p.events()) != 7 {
+		t.Errorf("stats are %+v, and the stream has %d events", s, len(p.events()))
 	}
 }
 
