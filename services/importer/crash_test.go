@@ -152,10 +152,8 @@ func (c *crash) play(jobs int, at []string) {
 	last := c.spawn(duty{})
 	c.insert(jobs - len(c.inserted))
 	c.await("all jobs are done", func() bool {
-		select {
-		case <-last.gone:
+		if last.ended() {
 			c.Fatalf("the last worker has ended: %s", &last.said)
-		default:
 		}
 		return c.queued() == 0
 	})
@@ -252,10 +250,8 @@ func (c *crash) killInYtDlp(point string, first int) {
 	}
 	w := c.spawn(duty{})
 	c.await(point, func() bool {
-		select {
-		case <-w.gone:
+		if w.ended() {
 			c.Fatalf("the worker has ended before %s: %s", point, &w.said)
-		default:
 		}
 		return asked(videoName(video)) > 0
 	})
@@ -273,10 +269,8 @@ func (c *crash) killInYtDlp(point string, first int) {
 func (c *crash) dies(w *process, point string) {
 	c.Helper()
 	c.await(point, func() bool {
-		select {
-		case <-w.gone:
+		if w.ended() {
 			return true
-		default:
 		}
 		if c.queued() == 0 {
 			c.insert(1)

@@ -23,6 +23,15 @@ type process struct {
 	stop func() error
 }
 
+func (p *process) ended() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 func (c *crash) spawn(d duty) *process {
 	c.Helper()
 	d.Recipes, d.TempDir, d.URL = c.recipes.URL, c.dir, c.url

@@ -121,7 +121,7 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 	b := setup(t, nil)
 	jobs := make(chan int, 1)
 	ready := make(chan bool, 10)
-	settled := make(chan worker.Settlement, 1)
+	settled := make(chan worker.Settlement, 10)
 	cfg := b.config(t, func(c *worker.Config) {
 		c.Hooks.Ready = func(is bool, _ error) { ready <- is }
 		c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
@@ -290,7 +290,7 @@ func TestLostAnswerMakesOneDeadLetter(t *testing.T) {
 	js := &deaf{JetStream: b.js}
 	js.left.Store(3)
 
-	settled := make(chan worker.Settlement, 1)
+	settled := make(chan worker.Settlement, 10)
 	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 	b.publish(t, "jobs.1", `{}`)
 	run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return worker.Cancel(io.EOF) })
