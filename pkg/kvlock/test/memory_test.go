@@ -359,3 +359,29 @@ func TestClosedMemory(t *testing.T) {
 	_, err = f.Do(t.Context(), "k", nil, kvlock.DoOptions{})
 	wantErr(t, err, kvlock.ErrClosed)
 }
+
+// The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. What was
+// known of it is not believed.
+func TestMemoryOfABucketThatWasGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.srv)
+		asked := reads(p, nil)
+		f := b.flight(t, remembering(), p.Through())
+		replace(t, b.flight(t, kvlock.Config{}), "k", "1")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", kvlock.Done, "1")
+		var gone atomic.Bool
+		p.Change(func(f natstest.Frame) []byte {
+			if f.FromClient || !strings.Contains(string(f.Payload()), "stream_info_response") || gone.Swap(true) {
+				return nil
+			}
+			return f.With([]byte(`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`), 0)
+		})
+		pass(memoryBound + time.Second)
+		before := asked()
+		wantSlot(t, f, "k", kvlock.Done, "1")
+		if n := asked() - before; n != 1 || !gone.Load() {
+			t.Errorf("%d reads, want 1; the bucket was gone: %v", n, gone.Load())
+		}
+	})
+}
