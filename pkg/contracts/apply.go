@@ -1,13 +1,17 @@
 package contracts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/jsretry"
 )
 
 // Action says what a Change does.
@@ -42,10 +46,14 @@ type Change struct {
 type ApplyOptions struct {
 	// DryRun only reports. Defaults to false.
 	DryRun bool
+
+	// Wait bounds how long Apply tries again while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
+	Wait time.Duration
 }
 
 // Check compares the streams on the server with their declarations and returns every difference, nil when there
-// is none. One round trip for each stream. The error is one of the server, or of the way to it.
+// is none. One round trip for each stream. It waits for a cluster that is not ready as Apply does. The error is one of the
+// server, or of the way to it.
 func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig) ([]Difference, error) {
 	changes, err := Apply(ctx, js, want, ApplyOptions{DryRun: true})
 	if err != nil {
@@ -63,20 +71,44 @@ func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.Str
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
 // all failures. Streams that are not declared are left alone.
+//
+// A cluster that is not ready refuses a stream that it takes a little later: while it elects a leader, or a node has
+// restarted. Apply then tries again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once
+// for each of the others.
 func Apply(
 	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options ApplyOptions,
 ) ([]Change, error) {
 	changes := make([]Change, 0, len(want))
 	var errs []error
+	options.Wait = cmp.Or(options.Wait, jsretry.Wait)
 	for _, config := range want {
-		change := applyOne(ctx, js, config, options)
+		change := applyReady(ctx, js, config, options)
 		if change.Err != nil {
+			if errors.Is(change.Err, jsretry.ErrNotReady) {
+				options.Wait = 0
+			}
 			change.Err = fmt.Errorf("contracts: stream %s: %w", config.Name, change.Err)
 			errs = append(errs, change.Err)
 		}
 		changes = append(changes, change)
 	}
 	return changes, errors.Join(errs...)
+}
+
+// applyReady is applyOne, once the cluster is ready.
+func applyReady(
+	ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, options ApplyOptions,
+) (change Change) {
+	err := jsretry.Do(ctx, options.Wait, func(ctx context.Context) error {
+		before := change
+		change = applyOne(ctx, js, want, options)
+		if change.Action == ActionNone && before.Action != "" { // a try without an answer has done it, or the stream is not known
+			change.Action, change.Differences = before.Action, before.Differences
+		}
+		return change.Err
+	})
+	change.Err = err
+	return change
 }
 
 func applyOne(

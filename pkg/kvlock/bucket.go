@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/jsretry"
 )
 
 // BucketConfig says how the stream behind a bucket is made.
@@ -77,13 +79,17 @@ func (cfg BucketConfig) stream(name string, subjects ...string) jetstream.Stream
 }
 
 // CreateBucket makes the bucket when there is none yet; an existing one is left as it is. Tests, demos and embedded
-// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips.
+// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips; while a
+// cluster is not ready it tries again, for up to jsretry.Wait.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	return createStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), StreamConfig(cfg))
 }
 
 func createStream(ctx context.Context, js jetstream.JetStream, what string, sc jetstream.StreamConfig) error {
-	_, err := js.CreateStream(ctx, sc)
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := js.CreateStream(ctx, sc)
+		return err //nolint:wrapcheck // wrapped below
+	})
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return fmt.Errorf("kvlock: create %s: %w", what, err)
 	}

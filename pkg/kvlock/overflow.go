@@ -20,7 +20,7 @@ func OverflowConfig(cfg BucketConfig) jetstream.StreamConfig {
 }
 
 // CreateOverflow makes the Object Store bucket when there is none yet; an existing one is left as it is. As CreateBucket
-// it is for tests, demos and embedded servers. One or two round trips.
+// it is for tests, demos and embedded servers, and tries again while a cluster is not ready. One or two round trips.
 func CreateOverflow(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	return createStream(ctx, js, fmt.Sprintf("overflow bucket %q", cfg.Bucket), OverflowConfig(cfg))
 }

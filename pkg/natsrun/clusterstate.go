@@ -21,9 +21,10 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// WaitReady returns when the nodes that run agree on a meta leader, all of them
-// and the replicas of every stream on them have caught up, and a stream can be
-// created on all of them (it makes one and deletes it). With nodes down it waits
+// WaitReady returns when the nodes that run are connected and agree on a meta
+// leader, all of them and the replicas of every stream on them have caught up,
+// those of every consumer are there, and a stream can be created on all of them
+// (it makes one and deletes it). With nodes down it waits
 // for the others; a cluster without a quorum never becomes ready. What it found
 // holds until the next election.
 //
@@ -94,25 +95,25 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 
 // view asks every node that runs and waits for all answers: a frozen one has none
 // before ctx ends. One without an answer is not in the view.
-func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
-	infos := make([]*server.JSInfo, len(c.Nodes))
+func view[T any](ctx context.Context, c *Cluster, ask func(*Node, context.Context) (*T, error)) map[string]*T {
+	answers := make([]*T, len(c.Nodes))
 
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
 		wg.Go(func() {
-			if info, err := n.info(ctx); err == nil {
-				infos[i] = info
+			if answer, err := ask(n, ctx); err == nil {
+				answers[i] = answer
 			}
 		})
 	}
 
 	wg.Wait()
 
-	view := make(map[string]*server.JSInfo, len(infos))
+	view := make(map[string]*T, len(answers))
 
-	for i, info := range infos {
-		if info != nil {
-			view[c.Nodes[i].Name] = info
+	for i, answer := range answers {
+		if answer != nil {
+			view[c.Nodes[i].Name] = answer
 		}
 	}
 
@@ -121,7 +122,16 @@ func (c *Cluster) view(ctx context.Context) map[string]*server.JSInfo {
 
 // checkCurrent returns nil when the nodes that run agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	before, err := c.viewAll(ctx)
+	routes, err := viewAll(ctx, c, (*Node).routes)
+	if err != nil {
+		return err
+	}
+
+	if err := checkRoutes(routes); err != nil {
+		return err
+	}
+
+	before, err := viewAll(ctx, c, (*Node).info)
 	if err != nil {
 		return err
 	}
@@ -130,7 +140,7 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 		return err
 	}
 
-	after, err := c.viewAll(ctx)
+	after, err := viewAll(ctx, c, (*Node).info)
 	if err != nil {
 		return err
 	}
@@ -139,8 +149,8 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 }
 
 // viewAll is view with an error that names the nodes that run and do not answer.
-func (c *Cluster) viewAll(ctx context.Context) (map[string]*server.JSInfo, error) {
-	view := c.view(ctx)
+func viewAll[T any](ctx context.Context, c *Cluster, ask func(*Node, context.Context) (*T, error)) (map[string]*T, error) {
+	view := view(ctx, c, ask)
 
 	var silent []string
 
@@ -205,6 +215,33 @@ func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) erro
 	return f(nc)
 }
 
+// routesPerPeer is how many connections a node keeps to each other node: a pool, and one of the system account's own.
+const routesPerPeer = server.DEFAULT_ROUTE_POOL_SIZE + 1
+
+// checkRoutes returns nil when each node has all its connections to each other node.
+// Two nodes that connect to each other at once may each keep another connection and
+// close the one that the other keeps; a second later they connect again, and forget
+// until they next hear of it what room the other has for streams.
+func checkRoutes(view map[string]*server.Routez) error {
+	for name, routes := range view {
+		for peer := range view {
+			n := 0
+
+			for _, r := range routes.Routes {
+				if r.RemoteName == peer {
+					n++
+				}
+			}
+
+			if peer != name && n < routesPerPeer {
+				return fmt.Errorf("node %s has %d of %d connections to %s", name, n, routesPerPeer, peer)
+			}
+		}
+	}
+
+	return nil
+}
+
 // checkMeta returns nil when all agree on a leader that knows all as current.
 func checkMeta(view map[string]*server.JSInfo) error {
 	var leader string
@@ -257,6 +294,10 @@ func checkStreams(before, after map[string]*server.JSInfo) error {
 				return fmt.Errorf("%w: %s on %s", ErrNoLeader, stream, name)
 			}
 
+			if err := checkConsumers(name, d, after); err != nil {
+				return err
+			}
+
 			if d.Cluster.Leader != name {
 				continue
 			}
@@ -280,6 +321,38 @@ func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo)
 		d := details(info)[leader.Name]
 		if d == nil || d.State.LastSeq < leader.State.LastSeq {
 			return fmt.Errorf("replica of %s on %s is behind", leader.Name, peer.Name)
+		}
+	}
+
+	return nil
+}
+
+// checkConsumers returns nil when the consumers of a stream that the node knows have a
+// leader, and those that it leads are there on the other nodes of theirs.
+func checkConsumers(node string, stream *server.StreamDetail, after map[string]*server.JSInfo) error {
+	for _, consumer := range stream.Consumer {
+		if consumer.Cluster == nil {
+			continue
+		}
+
+		if consumer.Cluster.Leader == "" {
+			return fmt.Errorf("consumer %s of stream %s on %s has no leader", consumer.Name, stream.Name, node)
+		}
+
+		if consumer.Cluster.Leader != node {
+			continue
+		}
+
+		for _, peer := range consumer.Cluster.Replicas {
+			info := after[peer.Name]
+			if info == nil {
+				continue // it is down
+			}
+
+			d := details(info)[stream.Name]
+			if d == nil || !slices.ContainsFunc(d.Consumer, func(c *server.ConsumerInfo) bool { return c.Name == consumer.Name }) {
+				return fmt.Errorf("replica of consumer %s of %s on %s is missing", consumer.Name, stream.Name, peer.Name)
+			}
 		}
 	}
 

@@ -53,6 +53,55 @@ func TestCheckStreams(t *testing.T) {
 	}
 }
 
+func TestCheckConsumers(t *testing.T) {
+	t.Parallel()
+
+	const leader, follower = "n1", "n2"
+
+	stream := func(lead string, consumers ...string) *server.JSInfo {
+		d := server.StreamDetail{Name: "S", Cluster: &server.ClusterInfo{Leader: "n3"}}
+
+		for _, name := range consumers {
+			d.Consumer = append(d.Consumer, &server.ConsumerInfo{Name: name, Cluster: &server.ClusterInfo{
+				Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n4"}},
+			}})
+		}
+
+		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{d}}}}
+	}
+
+	for name, tt := range map[string]struct {
+		lead  string
+		other *server.JSInfo
+		want  string
+	}{
+		"there":              {leader, stream(leader, "b", "a"), ""},
+		"missing":            {leader, stream(leader, "b"), "consumer a of S on n2 is missing"},
+		"the stream as well": {leader, &server.JSInfo{}, "consumer a of S on n2 is missing"},
+		"down":               {leader, nil, ""},
+		"led by none":        {"", nil, "has no leader"},
+		"led by another":     {"n4", stream(leader), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			view := map[string]*server.JSInfo{leader: stream(tt.lead, "a")}
+			if tt.other != nil {
+				view[follower] = tt.other
+			}
+
+			err := checkStreams(view, view)
+			if tt.want == "" && err != nil {
+				t.Errorf("got %v, want none", err)
+			}
+
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want one that says %q", err, tt.want)
+			}
+		})
+	}
+}
+
 func TestCheckMeta(t *testing.T) {
 	t.Parallel()
 
@@ -80,6 +129,50 @@ func TestCheckMeta(t *testing.T) {
 			t.Parallel()
 
 			err := checkMeta(tt.view)
+			if tt.want == "" && err != nil {
+				t.Errorf("got %v, want none", err)
+			}
+
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want one that says %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestCheckRoutes(t *testing.T) {
+	t.Parallel()
+
+	routes := func(peers map[string]int) *server.Routez {
+		all := &server.Routez{}
+
+		for peer, n := range peers {
+			for range n {
+				all.Routes = append(all.Routes, &server.RouteInfo{RemoteName: peer})
+			}
+		}
+
+		return all
+	}
+
+	const all = routesPerPeer
+
+	for name, tt := range map[string]struct {
+		view map[string]*server.Routez
+		want string
+	}{
+		"connected":       {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all}), "n2": routes(map[string]int{"n1": all})}, ""},
+		"one node":        {map[string]*server.Routez{"n1": routes(nil)}, ""},
+		"third is down":   {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all, "n3": 1}), "n2": routes(map[string]int{"n1": all})}, ""},
+		"not connected":   {map[string]*server.Routez{"n1": routes(nil), "n2": routes(nil)}, "has 0 of 4 connections to"},
+		"crossed":         {map[string]*server.Routez{"n1": routes(map[string]int{"n2": 1}), "n2": routes(map[string]int{"n1": 1})}, "has 1 of 4 connections to"},
+		"on one side":     {map[string]*server.Routez{"n1": routes(map[string]int{"n2": all}), "n2": routes(map[string]int{"n1": 3})}, "n2 has 3 of 4 connections to n1"},
+		"with a stranger": {map[string]*server.Routez{"n1": routes(map[string]int{"x": all}), "n2": routes(map[string]int{"n1": all})}, "n1 has 0 of 4 connections to n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			err := checkRoutes(tt.view)
 			if tt.want == "" && err != nil {
 				t.Errorf("got %v, want none", err)
 			}

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/expediter-io/expediter/pkg/contracts v0.0.0
+	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/invopop/jsonschema v0.14.0
@@ -18,7 +19,6 @@ require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect

@@ -1,0 +1,96 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock/jsretry"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// refusals calls a function when the server first refuses to make a stream.
+type refusals struct {
+	jetstream.StreamManager
+
+	refused func()
+}
+
+func (r *refusals) CreateStream(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := r.StreamManager.CreateStream(ctx, cfg)
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && strings.Contains(api.Description, "no suitable peers for placement") {
+		r.refused()
+	}
+	return stream, err
+}
+
+// Streams of all three kinds are applied while no node knows what room the third one has.
+func TestApplyWaitsForTheCluster(t *testing.T) {
+	t.Parallel()
+	c := natstest.Cluster(t, 3)
+	_, js := natstest.ConnectURL(t, c.URLs())
+	down := natstest.Forget(t, c)
+	options := contracts.AssetOptions{MaxBytes: 1 << 30, Replicas: 3}
+	want := []jetstream.StreamConfig{contracts.Streams(options)[0], contracts.Buckets(options)[0], contracts.Objects(options)[0]}
+
+	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{Wait: time.Second})
+	if !errors.Is(err, jsretry.ErrNotReady) || len(changes) != len(want) {
+		t.Fatalf("without the node: got %v, %v, want ErrNotReady", changes, err)
+	}
+	for i, change := range changes {
+		for _, part := range []string{want[i].Name, "no suitable peers for placement", "see that its nodes are up"} {
+			if change.Err == nil || !strings.Contains(change.Err.Error(), part) {
+				t.Errorf("without the node: got %v, want one that says %q", change.Err, part)
+			}
+		}
+	}
+
+	var once sync.Once
+	started := make(chan error, 1)
+	manager := &refusals{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
+	changes, err = contracts.Apply(t.Context(), manager, want, contracts.ApplyOptions{})
+	if got := actions(changes); err != nil || got[contracts.ActionCreate] != len(want) {
+		t.Errorf("got %v, %v, want all created once the node is back", changes, err)
+	}
+	once.Do(func() {
+		t.Error("the server has refused nothing")
+		started <- nil
+	})
+	if err := <-started; err != nil {
+		t.Error(err)
+	}
+	if differences, err := contracts.Check(t.Context(), js, want); err != nil || differences != nil {
+		t.Errorf("got %v, %v", differences, err)
+	}
+	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine
+		t.Error(err)
+	}
+}
+
+// What was done although its answer was lost is reported as done.
+func TestApplyReportsWhatItDidWithoutAnAnswer(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		want := contracts.Streams(contracts.AssetOptions{})[:1]
+		for _, tt := range []struct {
+			action  contracts.Action
+			request string
+			age     time.Duration
+		}{{contracts.ActionCreate, "CREATE", 1000 * time.Hour}, {contracts.ActionUpdate, "UPDATE", 2000 * time.Hour}} {
+			want[0].MaxAge = tt.age
+			p.Hit(func(f natstest.Frame) bool { return f.Subject == "$JS.API.STREAM."+tt.request+"."+want[0].Name }, natstest.ReplyLost, 1)
+			changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
+			if err != nil || changes[0].Action != tt.action || len(changes[0].Differences) != 1 {
+				t.Errorf("%s: got %v, %v", tt.action, changes, err)
+			}
+		}
+	})
+}
