@@ -40,6 +40,10 @@ type ClusterConfig struct {
 	// Dir/n1/server.log instead. Defaults to nil, which discards it.
 	Logger *slog.Logger
 
+	// Memory puts the temporary directory on a RAM file system, as in Config. It
+	// excludes Dir. Defaults to false.
+	Memory bool
+
 	// Nodes is how many nodes there are, 3 to 9: fewer cannot lose one, and a
 	// single server is what Start is for. Defaults to 3.
 	Nodes int
@@ -72,6 +76,10 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 
 func (c ClusterConfig) validate() error {
 	var errs []error
+
+	if c.Memory && c.Dir != "" {
+		errs = append(errs, fmt.Errorf("natsrun: Memory and Dir %q exclude each other: clear one", c.Dir))
+	}
 
 	if c.Nodes != 0 && (c.Nodes < minNodes || c.Nodes > maxNodes) {
 		errs = append(errs, fmt.Errorf("natsrun: Nodes %d is not between %d and %d", c.Nodes, minNodes, maxNodes))
@@ -113,7 +121,7 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 
 	cfg = cfg.withDefaults()
 
-	dir, err := openStoreDir(cfg.Dir, false)
+	dir, err := openStoreDir(cfg.Dir, cfg.Memory)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter/deploy/nats v0.0.0
+	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
 	github.com/gofrs/flock v0.13.1
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
@@ -23,4 +24,7 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 )
 
-replace github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
+replace (
+	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
+	github.com/expediter-io/expediter/pkg/kvlock => ../kvlock
+)

@@ -32,6 +32,8 @@ type Node struct {
 type incarnation interface {
 	// info returns what the server knows about JetStream, streams included.
 	info(ctx context.Context) (*server.JSInfo, error)
+	// routes returns the server's connections to other nodes.
+	routes(ctx context.Context) (*server.Routez, error)
 	// kill ends the server without a farewell.
 	kill() error
 	// signal stops the server's clock, or lets it go on.
@@ -159,13 +161,31 @@ func (n *Node) pause(on bool) error {
 
 // info returns what the node itself knows, ErrStopped when it is down.
 func (n *Node) info(ctx context.Context) (*server.JSInfo, error) {
-	n.mu.Lock()
-	run := n.run
-	n.mu.Unlock()
-
-	if run == nil {
-		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
+	run, err := n.running()
+	if err != nil {
+		return nil, err
 	}
 
 	return run.info(ctx)
+}
+
+// routes returns the node's connections to others, ErrStopped when it is down.
+func (n *Node) routes(ctx context.Context) (*server.Routez, error) {
+	run, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+
+	return run.routes(ctx)
+}
+
+func (n *Node) running() (incarnation, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	if n.run == nil {
+		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
+	}
+
+	return n.run, nil
 }

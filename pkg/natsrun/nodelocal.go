@@ -42,6 +42,19 @@ func (l *localNode) info(ctx context.Context) (*server.JSInfo, error) {
 	return info, nil
 }
 
+func (l *localNode) routes(ctx context.Context) (*server.Routez, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	routes, err := l.ns.Routez(nil)
+	if err != nil {
+		return nil, fmt.Errorf("natsrun: routes of %s: %w", l.ns.Name(), err)
+	}
+
+	return routes, nil
+}
+
 func (l *localNode) kill() error { return ErrNoProcess }
 
 func (l *localNode) pause(bool) error { return ErrNoProcess }
@@ -53,9 +66,9 @@ func (l *localNode) stop() error {
 	return nil
 }
 
-// streamInfo asks for every stream of every account with its leader.
+// streamInfo asks for every stream and consumer of every account with its leader.
 func streamInfo() *server.JSzOptions {
-	return &server.JSzOptions{Accounts: true, Streams: true, Limit: maxStreams}
+	return &server.JSzOptions{Accounts: true, Streams: true, Consumer: true, Limit: maxStreams}
 }
 
 // maxStreams bounds an answer about streams.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
 )
 
 const (
@@ -32,15 +34,14 @@ type processNode struct {
 	err    error
 	log    string
 	stdin  io.WriteCloser
-	url    string
+	url    string // of its monitor
 }
 
 func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (incarnation, error) {
 	p := &processNode{
 		exited: make(chan struct{}),
 		log:    filepath.Join(spec.Dir, logName),
-		url: fmt.Sprintf("http://%s/jsz?accounts=true&streams=true&limit=%d",
-			address(spec.MonitorPort), maxStreams),
+		url:    "http://" + address(spec.MonitorPort),
 	}
 
 	stdout, err := p.launch()
@@ -72,7 +73,7 @@ func (p *processNode) launch() (io.ReadCloser, error) {
 	p.cmd = exec.Command(exe) //nolint:gosec,noctx // this very program; it outlives the context of its start
 	p.cmd.Env = append(os.Environ(), nodeEnv+"=1")
 	p.cmd.Stderr = log
-	p.cmd.SysProcAttr = childAttributes()
+	process.Bind(p.cmd)
 
 	p.stdin, err = p.cmd.StdinPipe()
 	if err != nil {
@@ -140,7 +141,16 @@ func (p *processNode) handshake(ctx context.Context, spec nodeSpec, stdout io.Re
 }
 
 func (p *processNode) info(ctx context.Context) (*server.JSInfo, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, http.NoBody)
+	return ask[server.JSInfo](ctx, fmt.Sprintf("%s/jsz?accounts=true&streams=true&consumers=true&limit=%d", p.url, maxStreams))
+}
+
+func (p *processNode) routes(ctx context.Context) (*server.Routez, error) {
+	return ask[server.Routez](ctx, p.url+"/routez")
+}
+
+// ask returns what a node's monitor answers.
+func ask[T any](ctx context.Context, url string) (*T, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: %w", err)
 	}
@@ -154,12 +164,12 @@ func (p *processNode) info(ctx context.Context) (*server.JSInfo, error) {
 	}
 	defer resp.Body.Close()
 
-	var info server.JSInfo
-	if err := json.NewDecoder(resp.Body).Decode(&info); err != nil {
+	answer := new(T)
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
 		return nil, fmt.Errorf("natsrun: answer of the node (%s): %w", resp.Status, err)
 	}
 
-	return &info, nil
+	return answer, nil
 }
 
 func (p *processNode) kill() error {
@@ -176,13 +186,13 @@ func (p *processNode) kill() error {
 	return nil
 }
 
-func (p *processNode) pause(on bool) error { return pauseProcess(p.cmd.Process, on) }
+func (p *processNode) pause(on bool) error { return process.Pause(p.cmd.Process, on) }
 
 // stop lets the node hand over and end by itself, and kills it if it does not.
 func (p *processNode) stop() error {
 	// A frozen process reads nothing. An error here means that it has gone already,
 	// and matters only if it turns out that it has not.
-	err := errors.Join(pauseProcess(p.cmd.Process, false), p.stdin.Close())
+	err := errors.Join(process.Pause(p.cmd.Process, false), p.stdin.Close())
 
 	select {
 	case <-p.exited:

@@ -43,7 +43,7 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 
 	parent := exec.CommandContext(t.Context(), os.Args[0])
 	parent.Env = append(os.Environ(), orphanEnv+"="+t.TempDir())
-	parent.Stderr = os.Stderr
+	parent.Stderr = t.Output()
 
 	stdout, err := parent.StdoutPipe()
 	if err != nil {

@@ -5,13 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/gofrs/flock"
 )
 
 const (
-	dirMode  = 0o700
-	lockName = "natsrun.lock"
+	dirMode    = 0o700
+	lockName   = "natsrun.lock"
+	tempPrefix = "natsrun-"
+
+	// abandonedAfter is how old a directory without a lock has to be to count as
+	// left behind: a new one is locked at once.
+	abandonedAfter = time.Minute
 )
 
 // storeDir is a JetStream directory that this process holds a lock on. The
@@ -59,7 +65,11 @@ func (sd *storeDir) create(memory bool) error {
 		parent = ramDir()
 	}
 
-	path, err := os.MkdirTemp(parent, "natsrun-")
+	if parent != "" {
+		removeAbandoned(parent)
+	}
+
+	path, err := os.MkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
@@ -67,6 +77,29 @@ func (sd *storeDir) create(memory bool) error {
 	sd.path = path
 
 	return nil
+}
+
+// removeAbandoned removes the directories of processes that were killed: in RAM
+// they would stay until the machine restarts.
+func removeAbandoned(parent string) {
+	paths, err := filepath.Glob(filepath.Join(parent, tempPrefix+"*"))
+	if err != nil {
+		return // the pattern is right
+	}
+
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || time.Since(info.ModTime()) < abandonedAfter {
+			continue
+		}
+
+		lock := flock.New(filepath.Join(path, lockName))
+		if held, err := lock.TryLock(); err != nil || !held {
+			continue // in use, or another user's
+		}
+
+		_ = (&storeDir{lock: lock, path: path, temp: true}).close() //nolint:errcheck // the next one tries again
+	}
 }
 
 // close releases the directory, and removes it when it is a temporary one.

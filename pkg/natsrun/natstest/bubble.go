@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "unsafe" // for go:linkname
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
@@ -15,6 +16,12 @@ import (
 
 // quietInterval is longer than any test's time.
 const quietInterval = 365 * 24 * time.Hour
+
+// statszInterval is how often a server reads its usage of the machine and tells the
+// system account: of a day of fake time that took more than all else.
+//
+//go:linkname statszInterval github.com/nats-io/nats-server/v2/server.statsHBInterval
+var statszInterval time.Duration
 
 // Bubble runs f under fake time (testing/synctest) with a server of its own:
 // a TTL of a week, an AckWait or a backoff passes in milliseconds, and at the
@@ -59,11 +66,12 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	ats.Register()
 	defer ats.Unregister()
 
-	dir := t.TempDir() // its removal is a matter of real time too
+	interval := statszInterval
+	statszInterval = quietInterval
 
-	synctest.Test(t, func(t *testing.T) {
-		f(t, Server(t, slices.Concat(mutate, []func(*natsrun.Config){func(c *natsrun.Config) { c.Dir = dir }, quiet})...))
-	})
+	defer func() { statszInterval = interval }()
+
+	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat(mutate, []func(*natsrun.Config){quiet})...)) })
 }
 
 // At is a mutation for Bubble: the server starts when the fake clock has come to

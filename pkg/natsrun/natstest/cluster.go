@@ -7,8 +7,8 @@ import (
 )
 
 // Cluster runs n nodes for this test alone, ready to create streams with n
-// replicas (5 at most), and stops them when the test ends. Stores are in
-// t.TempDir. Nodes are inside this process unless a mutation sets Processes;
+// replicas (5 at most), and stops them when the test ends. Stores are in a
+// temporary directory, in RAM where there is room. Nodes are inside this process unless a mutation sets Processes;
 // importing natstest/fastelection makes fail-overs take one second, not five.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
@@ -18,9 +18,7 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 		m(&cfg)
 	}
 
-	if cfg.Dir == "" {
-		cfg.Dir = t.TempDir()
-	}
+	cfg.Memory = cfg.Dir == ""
 
 	c, err := natsrun.StartCluster(t.Context(), cfg)
 	if err != nil {
@@ -35,3 +33,29 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 // Processes makes the nodes of Cluster processes that can be killed and paused.
 // The test binary calls natsrun.NodeMain first thing in TestMain.
 func Processes(c *natsrun.ClusterConfig) { c.Processes = true }
+
+// Forget stops a node of c and restarts the others one by one, so that none of them
+// has heard of it. The cluster goes on, and refuses what needs that node, such as
+// a stream with as many replicas as there are nodes, until the node is started.
+func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
+	t.Helper()
+
+	last := len(c.Nodes) - 1
+	forgotten := c.Nodes[last]
+
+	if err := forgotten.Stop(); err != nil {
+		t.Fatalf("stop a node: %v", err)
+	}
+
+	for _, n := range c.Nodes[:last] {
+		if err := n.Restart(t.Context()); err != nil {
+			t.Fatalf("restart a node: %v", err)
+		}
+
+		if err := c.WaitReady(t.Context()); err != nil {
+			t.Fatalf("a cluster that goes on without a node: %v", err)
+		}
+	}
+
+	return forgotten
+}

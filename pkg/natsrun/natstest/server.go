@@ -1,6 +1,9 @@
 package natstest
 
 import (
+	"fmt"
+	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +20,7 @@ const reconnectWait = 10 * time.Millisecond
 const patience = 2 * time.Minute
 
 // Server runs a server for this test alone, without a TCP listener and with its
-// store in t.TempDir, and stops it when the test ends. It fails the test when
+// store in a temporary directory, in RAM where there is room, and stops it when the test ends. It fails the test when
 // the server does not start. Mutations are applied in order, before the start.
 // Starting takes a few milliseconds, so parallel tests need not share one.
 func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
@@ -28,9 +31,7 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 		m(&cfg)
 	}
 
-	if cfg.Dir == "" && !cfg.Memory {
-		cfg.Dir = t.TempDir()
-	}
+	cfg.Memory = cfg.Dir == ""
 
 	s, err := natsrun.Start(cfg)
 	if err != nil {
@@ -49,7 +50,7 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
-	nc, err := s.Connect(opts...)
+	nc, err := s.Connect(append([]nats.Option{logErrors(t)}, opts...)...)
 
 	return client(t, nc, err)
 }
@@ -61,7 +62,7 @@ func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, 
 func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 
-	nc, err := nats.Connect(url, append(urlOptions(), opts...)...)
+	nc, err := nats.Connect(url, append(append(urlOptions(), logErrors(t)), opts...)...)
 
 	return client(t, nc, err)
 }
@@ -81,6 +82,30 @@ func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetSt
 	}
 
 	return nc, js
+}
+
+// logErrors writes to the log of the test what goes wrong on a connection. nats.go
+// would write it to the standard error.
+func logErrors(t testing.TB) nats.Option {
+	t.Helper()
+
+	var mu sync.Mutex
+
+	log := t.Output()
+
+	t.Cleanup(func() { // a connection tells of an error some time after it was closed, too
+		mu.Lock()
+		defer mu.Unlock()
+
+		log = io.Discard
+	})
+
+	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+
+		fmt.Fprintf(log, "NATS: %v\n", err) //nolint:errcheck // of the test
+	})
 }
 
 func urlOptions() []nats.Option {

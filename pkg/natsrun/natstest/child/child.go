@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/internal/process"
 )
 
 const (
@@ -45,8 +47,9 @@ type Process struct {
 // Role is what this process is to do: "" for one that is nobody's child.
 func Role() string { return os.Getenv(env) }
 
-// Start runs this executable with args in a role, and hands it task as JSON.
-func Start(role string, task any, args ...string) (*Process, error) {
+// Start runs this executable with args in a role, and hands it task as JSON. What the child writes to its standard error is
+// written to log, which is t.Output of a test.
+func Start(log io.Writer, role string, task any, args ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this executable: %w", err)
@@ -55,8 +58,8 @@ func Start(role string, task any, args ...string) (*Process, error) {
 	p := &Process{Gone: make(chan struct{}), said: &tail{}}
 	p.cmd = exec.Command(exe, args...) //nolint:gosec,noctx // this very program; its owner ends it
 	p.cmd.Env = append(os.Environ(), env+"="+role)
-	p.cmd.Stderr = p.said
-	p.cmd.SysProcAttr = attributes()
+	p.cmd.Stderr = io.MultiWriter(p.said, log)
+	process.Bind(p.cmd)
 
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("pipe to the child: %w", err)
@@ -175,8 +178,8 @@ func (p *Process) Killed(ctx context.Context) error {
 	return nil
 }
 
-// Pause stops its clock (SIGSTOP), or lets it go on (SIGCONT).
-func (p *Process) Pause(on bool) error { return pause(p.cmd.Process, on) }
+// Pause stops its clock (SIGSTOP), or lets it go on (SIGCONT). Nobody else lets it go on.
+func (p *Process) Pause(on bool) error { return process.Pause(p.cmd.Process, on) }
 
 // end waits for its end and lets go of the pipes.
 func (p *Process) end() {

@@ -1,0 +1,61 @@
+// Package installed finds the programs that tests need beside Go. A test is skipped where its program is missing, and fails
+// there if EXPEDITER_REQUIRE_PROGRAMS is set.
+package installed
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// require is the variable that makes a test fail where it would be skipped.
+const require = "EXPEDITER_REQUIRE_PROGRAMS"
+
+// Program is what is installed together.
+type Program struct {
+	commands []string
+	folders  string // where commands are that are not in the PATH
+	name     string
+}
+
+// The programs that tests of the workspace need. Whoever adds one adds it to .ci/run.
+var (
+	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
+	Tesseract = Program{name: "tesseract", commands: []string{"tesseract"}}
+	YtDlp     = Program{name: "yt-dlp", commands: []string{"yt-dlp"}}
+)
+
+// Find returns the paths of the program's commands. It skips or fails the test where one of them is missing.
+func (p Program) Find(t testing.TB) []string {
+	t.Helper()
+	var paths []string
+	for _, command := range p.commands {
+		path := p.find(command)
+		switch {
+		case path != "":
+			paths = append(paths, path)
+		case os.Getenv(require) != "":
+			t.Fatalf("%s is missing, and %s is set", p.name, require)
+		default:
+			t.Skipf("%s is missing: install it to test what needs it", p.name)
+		}
+	}
+	return paths
+}
+
+// find returns the path of a command, of the newest version if there are several, or "".
+func (p Program) find(command string) string {
+	if path, err := exec.LookPath(command); err == nil {
+		return path
+	}
+	if p.folders == "" {
+		return ""
+	}
+	found, err := filepath.Glob(filepath.Join(p.folders, command))
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	return slices.Max(found)
+}

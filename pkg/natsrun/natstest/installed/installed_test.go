@@ -1,0 +1,76 @@
+package installed
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// spy is a test that only takes down how it ended.
+type spy struct {
+	testing.TB
+
+	said string
+}
+
+func (*spy) Helper() {}
+
+func (s *spy) Fatalf(format string, args ...any) {
+	s.said = "failed: " + fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (s *spy) Skipf(format string, args ...any) {
+	s.said = "skipped: " + fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// find returns what p.Find returns, and how the test ended.
+func find(p Program) (paths []string, said string) {
+	var s spy
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		paths = p.Find(&s)
+	}()
+	<-done
+	return paths, s.said
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	place := func(path ...string) string {
+		name := filepath.Join(append([]string{dir}, path...)...)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	inPath, newest := place("bin", "make"), place("lib", "17", "sell")
+	place("lib", "16", "sell")
+	t.Setenv("PATH", filepath.Join(dir, "bin"))
+
+	p := Program{name: "Shop", commands: []string{"make", "sell"}, folders: filepath.Join(dir, "lib", "*")}
+	if paths, said := find(p); said != "" || !slices.Equal(paths, []string{inPath, newest}) {
+		t.Errorf("found %q, %q", paths, said)
+	}
+	p.folders = ""
+	t.Setenv(require, "")
+	if _, said := find(p); said != "skipped: Shop is missing: install it to test what needs it" {
+		t.Errorf("it says %q", said)
+	}
+	t.Setenv(require, "1")
+	if _, said := find(p); said != "failed: Shop is missing, and EXPEDITER_REQUIRE_PROGRAMS is set" {
+		t.Errorf("it says %q", said)
+	}
+}
