@@ -29,11 +29,12 @@ func (w *Worker) consumerConfig(c *class) jetstream.ConsumerConfig {
 }
 
 // prepare checks, or with AutoCreate makes, everything on the server that the worker needs.
-func (w *Worker) prepare(ctx context.Context) error {
+// again says that it has had that before.
+func (w *Worker) prepare(ctx context.Context, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 
-	err := errors.Join(w.prepareConsumers(ctx), w.prepareBucket(ctx, w.cfg.Bucket, false))
+	err := errors.Join(w.prepareConsumers(ctx, again), w.prepareBucket(ctx, w.cfg.Bucket, false))
 	if w.cfg.StepBucket != w.cfg.Bucket {
 		err = errors.Join(err, w.prepareBucket(ctx, w.cfg.StepBucket, true))
 	}
@@ -47,16 +48,16 @@ func (w *Worker) prepare(ctx context.Context) error {
 
 // prepareConsumers prepares the consumers of all classes. A work queue refuses one while
 // another has a subject of it, so what moves from one to another takes a second try.
-func (w *Worker) prepareConsumers(ctx context.Context) error {
+func (w *Worker) prepareConsumers(ctx context.Context, again bool) error {
 	errs := make([]error, 0, len(w.classes))
 	for _, c := range w.classes {
-		errs = append(errs, w.prepareConsumer(ctx, c))
+		errs = append(errs, w.prepareConsumer(ctx, c, again))
 	}
 
 	return errors.Join(errs...)
 }
 
-func (w *Worker) prepareConsumer(ctx context.Context, c *class) error {
+func (w *Worker) prepareConsumer(ctx context.Context, c *class, again bool) error {
 	asset := "consumer " + w.cfg.Stream + "/" + c.consumer
 	want := w.consumerConfig(c)
 
@@ -68,6 +69,10 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class) error {
 
 		w.consumerIs(c, consumer.CachedInfo().Created.UnixNano())
 
+		if again && covers(filtersOf(have), want.FilterSubjects) {
+			want.FilterSubjects = filtersOf(have) // a newer version of the worker has handlers that this one has not
+		}
+
 		diff := drift(have, want)
 		if len(diff) == 0 {
 			return nil
@@ -77,16 +82,16 @@ func (w *Worker) prepareConsumer(ctx context.Context, c *class) error {
 			return &DriftError{Asset: asset, Differences: diff, mends: true}
 		}
 
-		want = adapt(have, want)
+		consumer, err = w.changeConsumer(ctx, c, have, adapt(have, want))
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return &MissingError{Asset: "stream " + w.cfg.Stream, Cause: err}
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return fmt.Errorf("worker: look up %s: %w", asset, err)
 	case !w.cfg.AutoCreate:
 		return &MissingError{Asset: asset, Cause: err, mends: true}
+	default:
+		consumer, err = w.js.CreateConsumer(ctx, w.cfg.Stream, want)
 	}
-
-	consumer, err = w.js.CreateOrUpdateConsumer(ctx, w.cfg.Stream, want)
 
 	switch {
 	case isTaken(err):
@@ -157,7 +162,7 @@ func drift(have, want jetstream.ConsumerConfig) []string {
 	}
 
 	if filters := filtersOf(have); !slices.Equal(filters, want.FilterSubjects) {
-		differ("filter_subjects", filters, want.FilterSubjects)
+		differ("filter_subjects", filters, fmt.Sprint(want.FilterSubjects, passedOver(filters, want.FilterSubjects)))
 	}
 
 	if have.MaxAckPending != -1 {
@@ -169,17 +174,6 @@ func drift(have, want jetstream.ConsumerConfig) []string {
 	}
 
 	return diff
-}
-
-func filtersOf(cfg jetstream.ConsumerConfig) []string {
-	filters := slices.Clone(cfg.FilterSubjects)
-	if cfg.FilterSubject != "" {
-		filters = append(filters, cfg.FilterSubject)
-	}
-
-	slices.Sort(filters)
-
-	return filters
 }
 
 // prepareBucket checks a bucket. One that is for steps alone has to keep them safely too.

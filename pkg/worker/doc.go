@@ -135,6 +135,14 @@
 // once the new consumer has delivered it; until then its outcome is unknown and it may run
 // again.
 //
+// That the message of an acknowledged job is gone at once. With replicas it goes a moment after
+// the confirmation. A server without replicas that shuts down may confirm the last
+// acknowledgement of a consumer and keep the message, which no consumer delivers from then on.
+// The worker repeats its last acknowledgements when it has the server back, and the message
+// goes. If the worker ends before that, the job does not run again, but its message stays and
+// holds its subject and its key until it is deleted: Store.Stranded of package deadletter
+// finds it.
+//
 // Durability beyond what the server is set to: by default it syncs every two minutes.
 //
 // # On the server
@@ -147,6 +155,14 @@
 // jobs that wait for a retry would block new ones. A work queue refuses two consumers for
 // one subject, so when the priority of a handler changes, its former consumer has to give up
 // the pattern first. AutoCreate does that, but deletes no consumer that is left over.
+//
+// A consumer that gets a new pattern by an update never delivers the messages of that pattern
+// which it has passed. In a work queue one server keeps them for ever, and three delete them.
+// So before a new pattern is added, either no job of it may lie in the stream, or the consumer
+// has to be deleted and made again. AutoCreate makes it again: jobs that run are then
+// delivered once more, those that wait for a retry start at once, and attempts are counted
+// from one. In a stream that is no work queue it updates, since a consumer that was made again
+// would deliver all that was worked.
 //
 // The permissions it needs, to publish, <consumer> being each of them:
 //

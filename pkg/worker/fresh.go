@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"math"
 	"sync"
 	"time"
@@ -54,22 +53,3 @@ func (s *watch) begin() func(now time.Time) {
 
 // isFirst reports whether certainly no worker has had the message before.
 func (w *Worker) isFirst(d *delivery) bool { return d.first <= 1 && w.watch.covers(d.info.EnqueuedAt) }
-
-// lookAt asks the server for its time. Until it answers no delivery counts as certain, which
-// costs unique jobs and jobs with steps a read and is right in any case.
-func (w *Worker) lookAt(ctx context.Context, begin func(now time.Time)) {
-	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
-		once, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
-		consumer, err := w.js.Consumer(once, w.cfg.Stream, w.classes[0].consumer)
-
-		cancel()
-
-		if err == nil {
-			begin(consumer.CachedInfo().TimeStamp)
-
-			return
-		}
-
-		sleep(ctx, wait)
-	}
-}

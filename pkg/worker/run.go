@@ -61,6 +61,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
 
+	w.acks = newLastAcks(w.most())
 	w.openLimits()
 
 	beating := make(chan struct{})
@@ -160,7 +161,7 @@ func (w *Worker) abandon() []Info {
 // been working before, and waits for everything.
 func (w *Worker) await(ctx context.Context, reason error) error {
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
-		err := w.prepare(ctx)
+		err := w.prepare(ctx, reason != nil)
 		if err == nil || ctx.Err() != nil {
 			return nil //nolint:nilerr // stopped before it began, which is no failure
 		}
@@ -230,8 +231,8 @@ func (w *Worker) isUp() {
 		return
 	}
 
-	begin := w.watch.begin()
-	w.watching.Go(func() { w.lookAt(w.stopping, begin) })
+	begin, acks := w.watch.begin(), w.acks.byConsumer()
+	w.watching.Go(func() { w.contact(begin, acks) })
 
 	w.log.Info(EventReady)
 

@@ -169,8 +169,12 @@ func (w *Worker) acknowledge(d *delivery, outcome Outcome) bool {
 	until := time.Now().Add(w.cfg.SettleTimeout)
 
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
-		err := w.answer(d, w.table.answer(d), ackDone)
+		reply := w.table.answer(d)
+
+		err := w.answer(d, reply, ackDone)
 		if err == nil {
+			w.acks.add(confirmedAck{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
+
 			return true
 		}
 

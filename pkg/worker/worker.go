@@ -42,6 +42,7 @@ type Worker struct {
 	started  atomic.Bool
 
 	// Of a run.
+	acks     *lastAcks
 	drained  chan struct{}   // closed when no more messages come
 	down     atomic.Bool     // reported as not ready
 	jobs     context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline

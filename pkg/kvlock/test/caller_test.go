@@ -65,7 +65,7 @@ func startCaller(t *testing.T, url string) (in io.Writer, lines *bufio.Scanner) 
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), callerEnv+"="+url)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -97,7 +97,9 @@ type holder struct {
 func startHolder(t *testing.T, url string, ttl time.Duration, env ...string) *holder {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	natstest.OwnGroup(cmd)
 	cmd.Env = append(append(os.Environ(), holderEnv+"="+url, ttlEnv+"="+ttl.String()), env...)
+	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,9 @@
 // The letter is removed only after the server has stored the job: a replay loses nothing,
 // whenever it is interrupted.
 //
+// A replay that is interrupted after it has removed a letter may leave its record behind.
+// The next Replay or Discard whose filter reaches it, by time, removes it.
+//
 // No letter is replayed twice. Before the job is published a record of the replay is
 // written beside the letters, which one writer gets; both it and the letter's removal are
 // idempotent. Who takes up an interrupted replay, now or after a month, finds out whether
@@ -47,9 +50,9 @@
 //
 // # Stranded messages
 //
-// A worker of this project never leaves a message behind. Other consumers do, at their
-// MaxDeliver. The server says so once, in an advisory, which the dead letter stream
-// captures when its subjects include
+// A worker of this project gives no message up. Other consumers do, at their MaxDeliver. The
+// server says so once, in an advisory, which the dead letter stream captures when its subjects
+// include
 //
 //	$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>
 //	$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>
@@ -61,7 +64,7 @@
 // may still deliver it, because its MaxDeliver was raised. Messages of other streams are
 // left alone: they belong to all consumers there.
 //
-// [Store.Stranded] finds what no consumer takes in the first place.
+// [Store.Stranded] finds what no consumer takes in the first place, or has passed.
 //
 // # On the server
 //

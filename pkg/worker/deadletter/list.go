@@ -92,6 +92,17 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 // messages yields the messages that a filter may select.
 func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*raw, error] {
 	return func(yield func(*raw, error) bool) {
+		for m, err := range s.everything(ctx, f, order, headersOnly) {
+			if (err != nil || !s.isInternal(m.subject)) && !yield(m, err) {
+				return
+			}
+		}
+	}
+}
+
+// everything yields what messages yields, and the store's own records among it.
+func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*raw, error] {
+	return func(yield func(*raw, error) bool) {
 		if err := f.Validate(); err != nil {
 			yield(nil, err)
 
@@ -122,7 +133,6 @@ func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly
 				yield(nil, err)
 
 				return
-			case s.isInternal(m.subject):
 			case order == NewestFirst && m.storedAt.Before(f.Since):
 				return
 			case order == OldestFirst && !f.Until.IsZero() && !m.storedAt.Before(f.Until):
@@ -150,7 +160,7 @@ func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter
 				return
 			}
 
-			if m != nil && !s.isInternal(m.subject) && !yield(m, nil) {
+			if m != nil && !yield(m, nil) {
 				return
 			}
 		}

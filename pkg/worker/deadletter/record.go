@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -172,11 +173,34 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 		return err
 	}
 
-	// Not by sequence: the worker may have added its note.
-	err := s.request(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": s.recordSubject(e)}, nil)
-	if err != nil {
-		return fmt.Errorf("deadletter: remove the record of the replay of letter %d: %w", e.Sequence, err)
+	return s.forget(ctx, s.recordSubject(e))
+}
+
+// forget removes the record of a replay. Not by sequence: the worker may have added its note.
+func (s *Store) forget(ctx context.Context, subject string) error {
+	if err := s.request(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
+		return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
 	}
 
 	return nil
+}
+
+// sweep removes the record of a replay that was interrupted between the removal of its
+// letter and its own, as by a lost answer, and that of a letter that was discarded. A record
+// is stored after its letter, so a leader that has something later than the letter, and not
+// the letter, has removed it. One round trip, and one more for the removal.
+func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
+	_, text, isRecord := strings.Cut(subject, "."+worker.TokenReplay+".")
+
+	letter, err := strconv.ParseUint(text, 10, 64)
+	if dry || !isRecord || err != nil || letter == 0 {
+		return nil
+	}
+
+	next, err := s.get(ctx, s.cfg.Stream, query{NextBySubject: ">", Sequence: letter})
+	if err != nil || next == nil || next.sequence <= letter {
+		return err
+	}
+
+	return s.forget(ctx, subject)
 }

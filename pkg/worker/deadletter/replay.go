@@ -124,7 +124,7 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 		limiter.SetLimit(rate.Inf)
 	}
 
-	return s.each(ctx, f, opts.Limit, opts.Each, func(e *Entry) (uint64, error) {
+	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
 		if err := limiter.Wait(ctx); err != nil {
 			return 0, fmt.Errorf("deadletter: %w", err)
 		}
@@ -138,7 +138,7 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 // message stays for those who still read it. Errors are as Replay's. Two round trips for
 // each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
-	return s.each(ctx, f, opts.Limit, opts.Each, func(e *Entry) (uint64, error) {
+	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
 		if opts.DryRun {
 			return 0, nil
 		}
@@ -157,10 +157,16 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 	})
 }
 
-// each does something with every letter that the filter selects, as the leader has it.
-func (s *Store) each(
-	ctx context.Context, f Filter, limit int, report func(Outcome), do func(*Entry) (uint64, error),
-) (Result, error) {
+// pass says how each goes through the letters.
+type pass struct {
+	dry    bool // changes nothing
+	limit  int  // of letters, 0 for none
+	report func(Outcome)
+}
+
+// each does something with every letter that the filter selects, as the leader has it. It
+// removes the records of replays that it finds beside the letters and that nothing needs.
+func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uint64, error)) (Result, error) {
 	var result Result
 
 	missing := make(map[uint64]bool, len(f.Sequences))
@@ -171,14 +177,22 @@ func (s *Store) each(
 	settle := func(o Outcome) {
 		result.count(o)
 
-		if report != nil {
-			report(o)
+		if p.report != nil {
+			p.report(o)
 		}
 	}
 
-	for m, err := range s.messages(ctx, f, OldestFirst, true) {
+	for m, err := range s.everything(ctx, f, OldestFirst, true) {
 		if err != nil {
 			return result, err
+		}
+
+		if s.isInternal(m.subject) {
+			if err := s.sweep(ctx, m.subject, p.dry); err != nil {
+				return result, err
+			}
+
+			continue
 		}
 
 		delete(missing, m.sequence)
@@ -207,7 +221,7 @@ func (s *Store) each(
 
 		settle(o)
 
-		if limit > 0 && result.Done+result.Failed+result.Skipped >= limit {
+		if p.limit > 0 && result.Done+result.Failed+result.Skipped >= p.limit {
 			return result, nil
 		}
 	}

@@ -86,7 +86,7 @@ func (s *Store) notQueue(e *Entry) error {
 		ErrSkip, e.Letter.Stream, e.Letter.Sequence)
 }
 
-// Unclaimed is what lies in a work queue and no consumer takes.
+// Unclaimed is what lies in a work queue and no consumer delivers.
 type Unclaimed struct {
 	// Complete is false when the stream has more than 100,000 subjects: they have not been
 	// looked at then, and the rest says nothing.
@@ -107,19 +107,31 @@ type SubjectCount struct {
 	// Messages is how many there are.
 	Messages uint64
 
+	// PassedBy is the consumer that takes the subject and has passed these messages: it counts
+	// them as acknowledged. Empty when no consumer takes the subject.
+	PassedBy string
+
 	// Subject is the subject.
 	Subject string
 }
 
-// Stranded finds messages in a work queue whose subjects no consumer's filter matches: a
-// worker that is gone, or a subject with a typing error. They are in no lag and no advisory.
-// Jobs that wait for their time and records of finished ones, whose first token ends in
-// "-later" or "-done", are left out.
+// Stranded finds messages in a work queue that no consumer will deliver, which are in no lag
+// and no advisory:
 //
-// It costs one round trip, one for each 256 consumers, and one for the subjects of the
-// stream, which the server counts for it; a stream of more than 100,000 subjects is not
-// looked through. Messages that a consumer has given up are not here but in List, as
-// [KindStranded].
+//   - those whose subjects no consumer's filter matches: a worker that is gone, or a subject with
+//     a typing error. Jobs that wait for their time and records of finished ones, whose first
+//     token ends in "-later" or "-done", are left out;
+//   - those that lie before the ack floor of the consumer that takes them (PassedBy), 100 at
+//     most. Either the job was worked, and a server without replicas that was shut down, ran
+//     out of disk or lost its power has kept the acknowledgement and not the removal; then they
+//     can be deleted. Or the consumer was given the subject when it had passed them, and the job
+//     never ran; then they are delivered when the consumer is deleted and made again. Or the
+//     consumer gave them up at its MaxDeliver; then they are in List as well, as [KindStranded].
+//     Three servers delete the first two kinds by themselves.
+//
+// It costs one round trip, one for each 256 consumers, one for each of their filters and each
+// message that was passed, and one for the subjects of the stream, which the server counts for
+// it; a stream of more than 100,000 subjects is not looked through.
 func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) {
 	found := Unclaimed{Stream: stream}
 
@@ -136,30 +148,25 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 		return found, nil
 	}
 
-	filters, err := s.filters(ctx, stream)
+	takers, err := s.takers(ctx, stream)
 	if err != nil {
 		return found, err
 	}
 
-	var detail struct {
-		State struct {
-			Subjects map[string]uint64 `json:"subjects"`
-		} `json:"state"`
+	if found.Subjects, err = s.untaken(ctx, stream, takers); err != nil {
+		return found, err
 	}
 
-	if err := s.request(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
-		return found, fmt.Errorf("deadletter: subjects of stream %s: %w", stream, err)
+	passed, err := s.passed(ctx, info, takers)
+	if err != nil {
+		return found, err
 	}
 
 	found.Complete = true
+	found.Subjects = append(found.Subjects, passed...)
 
-	for name, count := range detail.State.Subjects {
-		if taken(filters, name) {
-			continue
-		}
-
-		found.Messages += count
-		found.Subjects = append(found.Subjects, SubjectCount{Messages: count, Subject: name})
+	for _, counted := range found.Subjects {
+		found.Messages += counted.Messages
 	}
 
 	slices.SortFunc(found.Subjects, func(a, b SubjectCount) int {
@@ -171,42 +178,108 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	return found, nil
 }
 
-func taken(filters []string, name string) bool {
-	family, _, _ := strings.Cut(name, ".")
+// untaken counts the messages whose subjects no consumer takes.
+func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]SubjectCount, error) {
+	var detail struct {
+		State struct {
+			Subjects map[string]uint64 `json:"subjects"`
+		} `json:"state"`
+	}
 
-	return strings.HasSuffix(family, "-later") || strings.HasSuffix(family, "-done") ||
-		slices.ContainsFunc(filters, func(filter string) bool { return subject.Matches(filter, name) })
+	if err := s.request(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
+		return nil, fmt.Errorf("deadletter: subjects of stream %s: %w", stream, err)
+	}
+
+	var all []SubjectCount
+
+	for name, count := range detail.State.Subjects {
+		family, _, _ := strings.Cut(name, ".")
+		beside := strings.HasSuffix(family, "-later") || strings.HasSuffix(family, "-done")
+
+		if !beside && !slices.ContainsFunc(takers, func(t taker) bool { return t.takes(name) }) {
+			all = append(all, SubjectCount{Messages: count, Subject: name})
+		}
+	}
+
+	return all, nil
 }
 
-// filters are the filters of all consumers of a stream.
-func (s *Store) filters(ctx context.Context, stream string) ([]string, error) {
-	var filters []string
+// passed counts the messages that lie before the ack floors of the consumers that take them.
+func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []taker) ([]SubjectCount, error) {
+	counts, left := make(map[SubjectCount]uint64), maxNamed // without Messages
 
-	for offset := 0; ; {
+	for _, t := range takers {
+		for _, filter := range t.filters {
+			for from := info.State.FirstSeq; from <= t.floor && left > 0; left-- {
+				m, err := s.get(ctx, info.Config.Name, query{NextBySubject: filter, Sequence: from})
+				if err != nil {
+					return nil, err
+				}
+
+				if m == nil || m.sequence > t.floor {
+					break
+				}
+
+				counts[SubjectCount{PassedBy: t.name, Subject: m.subject}]++
+				from = m.sequence + 1
+			}
+		}
+	}
+
+	var all []SubjectCount
+
+	for of, n := range counts {
+		of.Messages = n
+		all = append(all, of)
+	}
+
+	return all, nil
+}
+
+// taker is a consumer: what it takes, and up to where it has everything behind it.
+type taker struct {
+	filters []string
+	floor   uint64
+	name    string
+}
+
+func (t taker) takes(name string) bool {
+	return slices.ContainsFunc(t.filters, func(filter string) bool { return subject.Matches(filter, name) })
+}
+
+// takers are all consumers of a stream.
+func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
+	var all []taker
+
+	for {
 		var page struct {
 			Consumers []struct {
-				Config jetstream.ConsumerConfig `json:"config"`
+				AckFloor jetstream.SequenceInfo   `json:"ack_floor"`
+				Config   jetstream.ConsumerConfig `json:"config"`
+				Name     string                   `json:"name"`
 			} `json:"consumers"`
 			Total int `json:"total"`
 		}
 
-		if err := s.request(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, offset)), &page); err != nil {
+		if err := s.request(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
 			return nil, fmt.Errorf("deadletter: consumers of stream %s: %w", stream, err)
 		}
 
 		for _, c := range page.Consumers {
+			t := taker{filters: c.Config.FilterSubjects, floor: c.AckFloor.Stream, name: c.Name}
+
 			switch {
 			case c.Config.FilterSubject != "":
-				filters = append(filters, c.Config.FilterSubject)
-			case len(c.Config.FilterSubjects) > 0:
-				filters = append(filters, c.Config.FilterSubjects...)
-			default:
-				filters = append(filters, ">")
+				t.filters = []string{c.Config.FilterSubject}
+			case len(t.filters) == 0:
+				t.filters = []string{">"}
 			}
+
+			all = append(all, t)
 		}
 
-		if offset += len(page.Consumers); offset >= page.Total || len(page.Consumers) == 0 {
-			return filters, nil
+		if len(all) >= page.Total || len(page.Consumers) == 0 {
+			return all, nil
 		}
 	}
 }

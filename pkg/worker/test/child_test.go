@@ -111,8 +111,9 @@ func startChild(t *testing.T, url string, env ...string) (*exec.Cmd, *bufio.Scan
 	t.Helper()
 
 	child := exec.CommandContext(t.Context(), os.Args[0])
+	natstest.OwnGroup(child)
 	child.Env = append(append(os.Environ(), childURL+"="+url), env...)
-	child.Stderr = os.Stderr
+	child.Stderr = t.Output()
 
 	out, err := child.StdoutPipe()
 	if err != nil {

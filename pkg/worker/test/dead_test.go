@@ -126,11 +126,15 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 			t.Fatal(err)
 		}
 
+		made := time.Now()
+
 		for s := range settled {
 			if s.Outcome == worker.OutcomeDead {
 				break
 			}
 		}
+
+		within(t, "the letter", time.Since(made), 0, unhandledDelay+requestTimeout)
 
 		if letters := b.letters(t); len(letters) != 1 || b.left(t) != 0 || runs.Load() != 1 {
 			t.Errorf("%d letters, %d left, %d runs; want 1, 0, 1", len(letters), b.left(t), runs.Load())
@@ -241,6 +245,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 			t.Error(err)
 		}
 
+		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, j *worker.Job[order]) error {
 			job <- j
@@ -251,6 +256,8 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 		if j := <-job; j.Attempt != 1 {
 			t.Errorf("attempt %d, want 1", j.Attempt)
 		}
+
+		within(t, "the job", time.Since(putOff), 0, unhandledDelay)
 	})
 }
 

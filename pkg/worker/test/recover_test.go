@@ -106,9 +106,12 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 		}
 	}
 
-	if len(effects) != n || b.left(t) != 0 {
-		t.Errorf("%d jobs ran, %d left; want %d, 0", len(effects), b.left(t), n)
+	if len(effects) != n {
+		t.Errorf("%d jobs ran, want %d", len(effects), n)
 	}
+
+	// The last acknowledgement before a restart may have to be repeated after it.
+	until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
 
 	if lost, ready := log.count(worker.EventLost), log.count(worker.EventReady); lost < restarts || lost > 2*restarts || ready != lost+1 {
 		t.Errorf("logged %d times lost, %d times ready; want about %d, one more", lost, ready, restarts)
@@ -250,7 +253,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		t.Fatalf("%v is no DriftError", err)
 	}
 
-	for _, setting := range []string{"ack_wait", "backoff", "filter_subjects", "headers_only", "max_ack_pending", "max_deliver"} {
+	for _, setting := range []string{"ack_wait", "backoff", "filter_subjects", "delete and create it", "headers_only", "max_ack_pending", "max_deliver"} {
 		if !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s is not named: %v", setting, err)
 		}

@@ -130,8 +130,9 @@ func startStepChild(t *testing.T, url, mode string) (*exec.Cmd, *bufio.Scanner, 
 	t.Helper()
 
 	child := exec.CommandContext(t.Context(), os.Args[0])
+	natstest.OwnGroup(child)
 	child.Env = append(os.Environ(), stepChildURL+"="+url, stepChildMode+"="+mode)
-	child.Stderr = os.Stderr
+	child.Stderr = t.Output()
 
 	out, err := child.StdoutPipe()
 	if err != nil {

@@ -80,7 +80,7 @@ func (s *stage) spawn(recorder string) (*child.Process, error) {
 		only[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
 
-	p, err := child.Start(s.role, task{AckWait: s.ackWait, NATS: s.srv.URL(), Recorder: recorder},
+	p, err := child.Start(s.t.Output(), s.role, task{AckWait: s.ackWait, NATS: s.srv.URL(), Recorder: recorder},
 		"-test.run="+strings.Join(only, "/"), "-test.count=1")
 	if err != nil {
 		return nil, fmt.Errorf("start the service: %w", err)

@@ -150,10 +150,11 @@ func newDeadStranded(f *deadFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "stranded JOB-STREAM",
-		Short: "Find messages of a work queue that no consumer takes",
-		Long: `Stranded lists the subjects of a work queue that no consumer's filter matches, which no lag shows: a worker that was
-removed, or a subject with a typing error. Messages that a consumer gave up are in the list: expediter dead list --kind
-stranded.`,
+		Short: "Find messages of a work queue that no consumer will deliver",
+		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver, which no lag shows. Those that no
+consumer's filter matches: a worker that was removed, or a subject with a typing error. And those that a consumer has passed
+(PASSED BY): their jobs were worked and the server has lost that they were removed, or they never ran because the consumer was
+given the subject later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
 		Example: `  expediter dead stranded ENRICH_JOBS`,
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -180,13 +181,14 @@ func (f *deadFlags) stranded(ctx context.Context, stream, format string) error {
 	if !found.Complete {
 		return fmt.Errorf("stream %s has too many subjects to be looked through", stream)
 	}
-	out := newRows(f.config.Stdout, format, table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"})
+	out := newRows(f.config.Stdout, format, table.Column{Name: "MESSAGES"}, table.Column{Name: "SUBJECT"}, table.Column{Name: "PASSED BY"})
 	for _, s := range found.Subjects {
 		row := struct {
 			Messages uint64 `json:"messages"`
+			PassedBy string `json:"passed_by,omitempty"`
 			Subject  string `json:"subject"`
-		}{s.Messages, s.Subject}
-		if err := out.write(row, strconv.FormatUint(s.Messages, 10), s.Subject); err != nil {
+		}{s.Messages, s.PassedBy, s.Subject}
+		if err := out.write(row, strconv.FormatUint(s.Messages, 10), s.Subject, s.PassedBy); err != nil {
 			return err
 		}
 	}

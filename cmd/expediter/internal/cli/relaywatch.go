@@ -58,7 +58,7 @@ func (w *watched) ready(ready bool, reason error) {
 // serve answers from now on.
 func (w *watched) serve() {
 	w.server.Serve(w.parts, service.ServerConfig{
-		Name: "relay",
+		Logger: w.logger, Name: "relay",
 		Handler: service.NewRouter(service.RouterConfig{
 			Exports: w.exports, Logger: w.logger, Name: "relay", Version: version(),
 			Ready: func(context.Context) map[string]error {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // serverEnv makes the test binary a single server: its directory and port as JSON.
@@ -53,11 +54,12 @@ type single struct {
 	url string
 	cmd *exec.Cmd
 	in  io.Closer
+	log io.Writer
 }
 
 func startSingle(t *testing.T) *single {
 	t.Helper()
-	s := &single{Dir: filepath.Join(t.TempDir(), "store")}
+	s := &single{Dir: filepath.Join(t.TempDir(), "store"), log: t.Output()}
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +76,9 @@ func (s *single) start() error {
 		return err
 	}
 	s.cmd = exec.Command(os.Args[0])
+	natstest.OwnGroup(s.cmd)
 	s.cmd.Env = append(os.Environ(), serverEnv+"="+string(spec))
-	s.cmd.Stderr = os.Stderr
+	s.cmd.Stderr = s.log
 	if s.in, err = s.cmd.StdinPipe(); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // stage is the processes of a run, and what they write down.
@@ -95,8 +96,9 @@ func (s *stage) launch(c *child) {
 		s.t.Fatal(err)
 	}
 	c.cmd = exec.Command(os.Args[0])
+	natstest.OwnGroup(c.cmd)
 	c.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec))
-	c.cmd.Stderr = os.Stderr
+	c.cmd.Stderr = s.t.Output()
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		s.t.Fatal(err)
 	}

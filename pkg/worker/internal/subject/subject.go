@@ -82,3 +82,21 @@ func Overlap(a, b string) bool {
 
 	return len(left) == len(right)
 }
+
+// Covers reports whether every subject that falls under one valid pattern falls under
+// another, too.
+func Covers(pattern, other string) bool {
+	left, right := strings.Split(pattern, "."), strings.Split(other, ".")
+	for i, token := range left {
+		switch {
+		case i == len(right):
+			return false
+		case token == ">":
+			return true
+		case right[i] == ">", token != "*" && token != right[i]:
+			return false
+		}
+	}
+
+	return len(left) == len(right)
+}

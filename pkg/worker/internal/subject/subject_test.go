@@ -83,3 +83,40 @@ func FuzzOverlap(f *testing.F) {
 		}
 	})
 }
+
+func TestCovers(t *testing.T) {
+	t.Parallel()
+
+	for _, test := range []struct {
+		pattern, other string
+		want           bool
+	}{
+		{"a", "a", true},
+		{"a", "b", false},
+		{"a", "a.b", false},
+		{"a.b", "a", false},
+		{"a", "*", false},
+		{"a", ">", false},
+		{"*", "a", true},
+		{"*", "*", true},
+		{"*", ">", false},
+		{"*", "a.b", false},
+		{"*.b", "a.*", false},
+		{"a.*", "a.b", true},
+		{">", "a", true},
+		{">", "a.b", true},
+		{">", "*", true},
+		{">", ">", true},
+		{"a.>", "a", false},
+		{"a.>", "a.b.c", true},
+		{"a.>", "a.*", true},
+		{"a.>", "a.>", true},
+		{"a.>", ">", false},
+		{"a.*.c", "a.>", false},
+		{"a.*.>", "a.b.>", true},
+	} {
+		if got := subject.Covers(test.pattern, test.other); got != test.want {
+			t.Errorf("%q covers %q: %t, want %t", test.pattern, test.other, got, test.want)
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package deadletter_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -144,6 +146,63 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 
 					if n := int(b.messages(t, "JOBS")); n+ran != 1 {
 						t.Errorf("published %d times, want once", n+ran)
+					}
+
+					if left := b.messages(t, "DEAD"); left != 0 {
+						t.Errorf("%d messages are left in the dead letter stream, want none", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestInterruptedReplayLeavesNothing interrupts a replay between its removals: the server carries
+// out the first, whose answer is lost, or does not get the second.
+func TestInterruptedReplayLeavesNothing(t *testing.T) {
+	const first, second = "STREAM.MSG.DELETE.DEAD", "STREAM.PURGE.DEAD"
+
+	for _, removal := range []string{first, second} {
+		for _, next := range []string{"replayed", "discarded"} {
+			t.Run(removal+", then "+next, func(t *testing.T) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+					b := setup(t, srv)
+					b.bury(t, letter(1))
+
+					proxy := natstest.NewProxy(t, srv)
+					_, js := natstest.Connect(t, srv, proxy.Through())
+					interrupted := b.open(t, js)
+
+					cut := false
+
+					proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+						is := strings.HasSuffix(f.Subject, removal)
+						if cut = cut || is; cut && (!f.FromClient || is && removal == second) {
+							return natstest.Lose
+						}
+
+						return natstest.Relay
+					})
+
+					if _, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+						t.Fatalf("%v, want a time-out", err)
+					}
+
+					b.bury(t, letter(2))
+
+					var (
+						result deadletter.Result
+						err    error
+					)
+
+					if next == "replayed" {
+						result, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+					} else {
+						result, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+					}
+
+					if err != nil || result != (deadletter.Result{Done: 1}) {
+						t.Errorf("%+v, %v; want one letter", result, err)
 					}
 
 					if left := b.messages(t, "DEAD"); left != 0 {

@@ -281,7 +281,7 @@ func (c *cell) insert(ctx context.Context, jobs int) error {
 func (c *cell) spawn(t *testing.T, at point, after int) *child.Process {
 	t.Helper()
 
-	p, err := child.Start(workerRole, duty{After: after, NATS: c.servers.url, Point: at, Recorder: c.recorder.url, Stream: c.stream})
+	p, err := child.Start(t.Output(), workerRole, duty{After: after, NATS: c.servers.url, Point: at, Recorder: c.recorder.url, Stream: c.stream})
 	if err != nil {
 		t.Fatal(err)
 	}

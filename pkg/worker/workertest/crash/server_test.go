@@ -58,7 +58,7 @@ func alone(t *testing.T, killed bool) *servers {
 	at := place{Dir: t.TempDir(), Port: freePort(t)}
 
 	start := func(ctx context.Context) (*child.Process, error) {
-		p, err := child.Start(serverRole, at)
+		p, err := child.Start(t.Output(), serverRole, at)
 		if err == nil {
 			_, err = p.Line(ctx)
 		}

@@ -1,0 +1,235 @@
+package test
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// halfAcked is a server that stops between the two halves of an acknowledgement: its
+// consumers have noted all of them, and their stream has removed no message since save.
+// A server without replicas that shuts down can do that with the last acknowledgement that
+// each consumer confirms.
+type halfAcked struct {
+	*bundle
+
+	dir, saved string
+	running    atomic.Pointer[natsrun.Server]
+	t          *testing.T
+}
+
+func startHalfAcked(t *testing.T) *halfAcked {
+	t.Helper()
+
+	h := &halfAcked{dir: t.TempDir(), saved: filepath.Join(t.TempDir(), "saved"), t: t}
+	h.start()
+
+	h.bundle = setup(t, h.running.Load())
+	h.nc.Close()
+	h.nc, h.js = natstest.Connect(t, h.srv, nats.InProcessServer(h))
+
+	return h
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (h *halfAcked) InProcessConn() (net.Conn, error) {
+	srv := h.running.Load()
+	if srv == nil {
+		return nil, natsrun.ErrStopped
+	}
+
+	return srv.InProcessConn()
+}
+
+func (h *halfAcked) start() {
+	h.running.Store(natstest.Server(h.t, func(c *natsrun.Config) { c.Dir = h.dir }))
+}
+
+// save keeps the messages that the stream has now.
+func (h *halfAcked) save() {
+	h.t.Helper()
+	h.whileStopped(func() error { return os.CopyFS(h.saved, os.DirFS(h.messages())) })
+}
+
+// restore restarts the server, with the messages that save kept.
+func (h *halfAcked) restore() {
+	h.t.Helper()
+	h.whileStopped(func() error {
+		if err := os.RemoveAll(h.messages()); err != nil {
+			return err
+		}
+
+		return os.CopyFS(h.messages(), os.DirFS(h.saved))
+	})
+}
+
+// whileStopped restarts the server and waits for the client, as bundle.restart does.
+func (h *halfAcked) whileStopped(change func() error) {
+	h.t.Helper()
+
+	connected := h.nc.StatusChanged(nats.CONNECTED)
+	defer h.nc.RemoveStatusListener(connected)
+
+	h.running.Swap(nil).Stop()
+
+	if err := change(); err != nil {
+		h.t.Fatal(err)
+	}
+
+	h.start()
+	receive(h.t, connected, "the client to reconnect")
+}
+
+func (h *halfAcked) messages() string {
+	return filepath.Join(h.dir, "jetstream", "$G", "streams", stream, "msgs")
+}
+
+// TestConfirmedAcknowledgementRemovesItsJob restarts a server that has confirmed
+// acknowledgements and lost the removal of their messages, which no consumer delivers any
+// more.
+func TestConfirmedAcknowledgementRemovesItsJob(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		err        error
+		outcome    worker.Outcome
+		priorities []worker.Priority
+	}{
+		"completed":        {nil, worker.OutcomeCompleted, []worker.Priority{worker.PriorityNormal}},
+		"dead":             {worker.Cancel(io.EOF), worker.OutcomeDead, []worker.Priority{worker.PriorityNormal}},
+		"three priorities": {nil, worker.OutcomeCompleted, threeClasses},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			const each = 3
+
+			b := startHalfAcked(t)
+			n := each * len(test.priorities)
+
+			for _, p := range test.priorities {
+				b.publishClass(t, classNames[p], each)
+			}
+
+			b.save()
+
+			settled := make(chan worker.Settlement, 2*n)
+			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error { return test.err }, test.priorities...)
+
+			for range n {
+				if s := receive(t, settled, "a job's end"); s.Outcome != test.outcome {
+					t.Errorf("%s: %s, want %s", s.Subject, s.Outcome, test.outcome)
+				}
+			}
+
+			b.restore()
+			until(t, "the jobs to be removed", func() bool { return b.left(t) == 0 })
+
+			if len(settled) != 0 {
+				t.Errorf("%d jobs were worked once more", len(settled))
+			}
+		})
+	}
+}
+
+// TestRepeatedAcknowledgementTakesNoNewJob makes the stream again while the worker is cut off.
+// The sequences start over, and another worker holds the job that has the sequence of the one
+// that was acknowledged.
+func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		p := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, p.Through())
+		ready, settled := make(chan bool, 10), make(chan worker.Settlement, 10)
+		cfg := b.config(t, func(c *worker.Config) {
+			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
+		})
+		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+
+		acked := b.publish(t, "jobs.1", `{}`)
+
+		if s := <-settled; !<-ready || s.Outcome != worker.OutcomeCompleted {
+			t.Fatalf("the first job: %s", s.Outcome)
+		}
+
+		p.Cut()
+
+		if <-ready {
+			t.Fatal("ready while cut off")
+		}
+
+		held := b.remake(t)
+		if meta, err := held.Metadata(); err != nil || meta.Sequence.Stream != acked {
+			t.Fatalf("holds %+v, %v; want sequence %d", meta, err, acked)
+		}
+
+		p.Heal()
+
+		if !<-ready {
+			t.Fatal("not ready again")
+		}
+
+		pass(time.Second)
+
+		if left := b.left(t); left != 1 {
+			t.Errorf("%d left, want the job that another worker holds", left)
+		}
+
+		if err := held.DoubleAck(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// remake deletes the stream, makes it and its consumer again, and returns a job of it that
+// the consumer has delivered.
+func (b *bundle) remake(t *testing.T) jetstream.Msg {
+	t.Helper()
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	consumer, err := s.Consumer(t.Context(), durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := b.js.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+
+	pass(time.Second) // no two consumers have one time
+
+	if _, err := b.js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+
+	if consumer, err = b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
+		t.Fatal(err)
+	}
+
+	b.publish(t, "jobs.2", `{}`)
+
+	msg, err := consumer.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return msg
+}
