@@ -7,11 +7,19 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	// pingEvery and pingsLost say how soon a connection counts as dead on which nothing arrives: when the third ping has gone
+	// unanswered as long. A server whose machine is gone says no farewell, and the client's own bound is six minutes.
+	pingEvery = 5 * time.Second
+	pingsLost = 2
 )
 
 // DefaultURL is where NATS is looked for when nothing else is said.
@@ -42,8 +50,21 @@ type NATS struct {
 // Connect returns a connection that comes back for as long as it is not closed. Answers arrive under _INBOX_<name>, which
 // is what the permissions in deploy/nats let a service subscribe to.
 func (cfg NATS) Connect() (*nats.Conn, error) {
+	options, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	nc, err := nats.Connect(cfg.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", cfg.Name, cfg.URL, err)
+	}
+	return nc, nil
+}
+
+func (cfg NATS) options() ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_" + cfg.Name), nats.PermissionErrOnSubscribe(true),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Logger.Error(cfg.Name+": NATS", "error", err) //nolint:sloglint // begins with the service's name
 		}),
@@ -61,11 +82,7 @@ func (cfg NATS) Connect() (*nats.Conn, error) {
 		}
 		options = append(options, nkey)
 	}
-	nc, err := nats.Connect(cfg.URL, options...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", cfg.Name, cfg.URL, err)
-	}
-	return nc, nil
+	return options, nil
 }
 
 // Assets are the streams and buckets that a service works with.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -31,6 +32,9 @@ type ServerConfig struct {
 
 	// Handler answers. Required.
 	Handler http.Handler
+
+	// Logger gets what goes wrong on a connection, and handlers that panic. Defaults to slog.Default().
+	Logger *slog.Logger
 
 	// Name is the service's. Required.
 	Name string
@@ -76,6 +80,7 @@ func (s *Server) Serve(parts *Parts, cfg ServerConfig) {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      cmp.Or(cfg.WriteTimeout, time.Minute),
 		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(cmp.Or(cfg.Logger, slog.Default()).Handler(), slog.LevelError),
 	}
 	s.server.RegisterOnShutdown(endStreams)
 	parts.Go(func(context.Context) error {

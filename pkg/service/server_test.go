@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,6 +158,36 @@ func TestProbes(t *testing.T) {
 		if resp, text := c.shop.call(t, http.MethodGet, c.path, ""); resp.StatusCode != c.status || !strings.Contains(text, c.want) {
 			t.Errorf("%s is %d %s", c.path, resp.StatusCode, text)
 		}
+	}
+}
+
+// What net/http would write to the standard error is a line of the service's log.
+func TestServerLogsWhatGoesWrong(t *testing.T) {
+	t.Parallel()
+	server, err := service.Listen(t.Context(), "shop", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer // read when the server has stopped
+	parts := service.NewParts(t.Context())
+	server.Serve(parts, service.ServerConfig{
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("out of stock") }),
+		Logger:  slog.New(slog.NewJSONHandler(&log, nil)), Name: "shop",
+	})
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if resp, err := client.Get(server.URL()); err == nil {
+		resp.Body.Close()
+		t.Errorf("a handler that panics answers %d", resp.StatusCode)
+	}
+	if err := errors.Join(server.Stop(), parts.Stop()); err != nil {
+		t.Error(err)
+	}
+	var line struct {
+		Level string `json:"level"`
+		Msg   string `json:"msg"`
+	}
+	if err := json.Unmarshal(log.Bytes(), &line); err != nil || line.Level != "ERROR" || !strings.Contains(line.Msg, "out of stock") {
+		t.Errorf("it logs %q: %v", &log, err)
 	}
 }
 

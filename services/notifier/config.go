@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -107,6 +108,9 @@ type Config struct {
 	// Version is what /version and `nats micro info` tell: a semantic version. Defaults to "0.0.0-dev".
 	Version string `env:"-"`
 
+	// hooks are called beside those of the telemetry, but for Ready, in tests.
+	hooks worker.Hooks
+
 	// pageBytes is how large the pages of plans become, in tests. Defaults to what the planner says.
 	pageBytes int
 
@@ -126,8 +130,8 @@ type Channel struct {
 	// good after Config.DisableAfter. Defaults to false.
 	Endpoints bool
 
-	// Retries are the waits before the second, third, ... try of a message, ±20 %. Defaults to 5 s, 1 min, 5 min, 30 min,
-	// 2 h.
+	// Retries are the waits after the first, second, ... failure of a message, ±20 %. It has one try more than there are
+	// waits, and a try whose process died is one, but no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.

@@ -161,7 +161,7 @@ func (c *cell) prepare() {
 	c.accidents.workers = map[string]string{}
 	c.duty = duty{
 		Mail: c.far.mail, Once: c.once, Pages: 512, PushKey: c.far.pushKey, Rules: writeRules(c.T, crashRules()), Secret: c.far.secret,
-		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), URL: c.on.url,
+		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.url,
 	}
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
 		if c.book, err = ledger.Open(ctx, c.js); err == nil {
@@ -188,7 +188,7 @@ func (c *cell) spawn(point string, n int) *child.Process {
 	c.Helper()
 	d := c.duty
 	d.Point, d.After = point, n
-	p, err := child.Start(notifierRole, d)
+	p, err := child.Start(c.Output(), notifierRole, d)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -201,12 +201,14 @@ func (c *cell) spawn(point string, n int) *child.Process {
 }
 
 // nameOf is how a process is called in the ledger.
-func nameOf(p *child.Process) string {
+func nameOf(p *child.Process) string { return selfName(p.PID()) }
+
+func selfName(pid int) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return host + "-" + strconv.Itoa(p.PID())
+	return host + "-" + strconv.Itoa(pid)
 }
 
 // note notes how a process ended, or what was done to it.
@@ -306,11 +308,13 @@ var consumers = map[string][]string{
 	contracts.StreamNotifications: {"notifier-expand", "notifier-send-inapp", "notifier-send-email", "notifier-send-webhook", "notifier-send-webpush"},
 }
 
-// drained waits until everything that there is has been delivered, and every event and every plan been dealt with.
+// drained waits until everything that there is has been delivered, and every event and every plan been dealt with, for as long as
+// there comes to be less of it.
 func (c *cell) drained() {
 	c.Helper()
 	for stream, names := range consumers {
 		for _, name := range names {
+			least, moved := -1, time.Now()
 			for left := 1; left > 0; <-time.After(20 * time.Millisecond) {
 				if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 					consumer, err := c.js.Consumer(ctx, stream, name)
@@ -324,6 +328,12 @@ func (c *cell) drained() {
 					return nil
 				}); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) { // it is being made again
 					c.Fatal(err)
+				}
+				if least < 0 || left < least {
+					least, moved = left, time.Now()
+				}
+				if time.Since(moved) > patience {
+					c.Fatalf("%s has had %d jobs for %s\n%s", name, left, patience, c.held())
 				}
 			}
 		}

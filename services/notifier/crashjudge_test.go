@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
@@ -70,7 +71,7 @@ func (c *cell) look() bool {
 	return len(c.view.open) == 0 && len(c.view.rows) >= len(c.wants)
 }
 
-// some tells what the crew said, and the histories of the first rows that are not there, or are open.
+// some tells what the crew said, the histories of the first rows that are not there, or are open, and what holds the rest.
 func (c *cell) some(open map[string]bool) string {
 	var b strings.Builder
 	c.mu.Lock()
@@ -85,6 +86,7 @@ func (c *cell) some(open map[string]bool) string {
 			b.WriteString(c.history(key))
 		}
 	}
+	b.WriteString(c.held())
 	return b.String()
 }
 
@@ -139,6 +141,7 @@ func (c *cell) judge(took time.Duration) {
 	}
 	c.judgeStream()
 	c.judgeInbox()
+	c.judgePutOffs()
 	most := (c.accidents.kills+c.accidents.frozen+len(c.accidents.servers)*(c.crew+3))*3*inFlight + count.dark + count.late
 	if count.duplicates > most {
 		c.Errorf("%d duplicates, want at most %d: those in flight at each accident, and those of which providers said nothing", count.duplicates, most)
@@ -341,6 +344,11 @@ func (c *cell) history(key string) string {
 			if what := c.accidents.workers[a.Worker]; what != "" {
 				fmt.Fprintf(&b, "    %s %s\n", a.Worker, what)
 			}
+		}
+	}
+	for _, t := range c.traces() {
+		if of, row := deliver.KeyOf(t.Subject); row && of == key {
+			fmt.Fprintf(&b, "    %s\n", t)
 		}
 	}
 	return b.String()

@@ -45,6 +45,7 @@ type duty struct {
 	Rules     string // a file
 	Secret    string // of webhooks
 	Templates string // a folder
+	Traces    string // a folder, in which each process writes down what it does; "" is none
 	URL       string // of NATS
 }
 
@@ -62,6 +63,9 @@ func notify(ctx context.Context, d duty) error {
 	}
 	defer done()
 	cfg.passed = child.DieAt(d.Point, d.After)
+	if cfg.hooks, err = traced(d.Traces, selfName(os.Getpid())); err != nil {
+		return err
+	}
 	for {
 		n, err := Start(ctx, nc, cfg)
 		if err == nil {

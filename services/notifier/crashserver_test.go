@@ -61,7 +61,7 @@ func mortal(t *testing.T) *servers {
 		t.Fatal(err)
 	}
 	start := func(ctx context.Context) (*child.Process, error) {
-		p, err := child.Start(serverRole, at)
+		p, err := child.Start(t.Output(), serverRole, at)
 		if err == nil {
 			_, err = p.Line(ctx)
 		}

@@ -110,7 +110,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 				Point: test.point, URL: srv.URL(),
 				Rules: writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, fallback: [pigeon, inapp]}}}"),
 			}
-			dying, err := child.Start(fallingRole, f)
+			dying, err := child.Start(t.Output(), fallingRole, f)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -68,7 +68,7 @@ func TestAHundredThousandRecipients(t *testing.T) {
 // inItsOwnProcess runs a process, which says how large its heap became: no larger than most bytes.
 func inItsOwnProcess(t *testing.T, role, argument string, most int) {
 	t.Helper()
-	process, err := child.Start(role, argument)
+	process, err := child.Start(t.Output(), role, argument)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,6 +90,12 @@ type hired struct {
 
 type workerState struct{ reason error }
 
+// hooks are others that also note whether the worker takes jobs.
+func (h *hired) hooks(others worker.Hooks) worker.Hooks {
+	others.Ready = func(_ bool, reason error) { h.state.Store(&workerState{reason: reason}) }
+	return others
+}
+
 var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Run connects to NATS, serves until ctx ends, and stops: what is under way is finished.
@@ -202,7 +208,7 @@ func (n *Notifier) serve(ctx context.Context, js jetstream.JetStream) error {
 		router.Handle("GET "+optout.Path, page.Ask)
 		router.Handle("POST "+optout.Path, page.Do)
 	}
-	n.server.Serve(n.parts, service.ServerConfig{Exports: n.cfg.Exports, Handler: router, Name: name})
+	n.server.Serve(n.parts, service.ServerConfig{Exports: n.cfg.Exports, Handler: router, Logger: n.cfg.Logger, Name: name})
 	return nil
 }
 
@@ -287,10 +293,9 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		h := &hired{consumer: consumer}
 		h.state.Store(&workerState{reason: errNotStarted})
-		hooks := worker.Hooks{Ready: func(_ bool, reason error) { h.state.Store(&workerState{reason: reason}) }}
 		w, err := worker.New(js, worker.Config{
 			AckWait: n.cfg.AckWait, AutoCreate: n.cfg.CreateAssets, Bucket: contracts.BucketJobs, Concurrency: concurrency,
-			Consumer: consumer, Hooks: n.telemetry.Hooks(hooks), Logger: n.cfg.Logger, Stream: stream,
+			Consumer: consumer, Hooks: n.telemetry.Hooks(h.hooks(n.cfg.hooks)), Logger: n.cfg.Logger, Stream: stream,
 			Middleware: []worker.Middleware{n.telemetry.Middleware},
 		})
 		h.Worker = w
@@ -314,7 +319,7 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return fmt.Errorf("notifier: %w", err)
 	}
-	inbox := Channel{Channel: n.Inbox, Silent: true, Timeout: 5 * time.Second}
+	inbox := Channel{Channel: n.Inbox, Retries: inboxRetries(), Silent: true, Timeout: inboxTimeout}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
 		var known deliver.Health
 		if c.Endpoints {
@@ -339,6 +344,16 @@ func (n *Notifier) hire(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	return nil
+}
+
+// inboxTimeout bounds one write of the inbox.
+const inboxTimeout = 5 * time.Second
+
+// inboxRetries are the waits between the tries of a row of the inbox. What it is on has mostly been away for a moment, with all else:
+// only one that fails for minutes is full, or gone, and is left alone for long.
+func inboxRetries() []time.Duration {
+	first, then := []time.Duration{time.Second, 5 * time.Second}, slices.Repeat([]time.Duration{15 * time.Second}, 8)
+	return slices.Concat(first, then, deliver.DefaultRetries()[1:])
 }
 
 // Stop takes no more requests and work, waits until what is under way is finished or handed back, and returns what went

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -26,9 +27,17 @@ const (
 	planTimeout   = 10 * time.Minute
 	expandTimeout = 30 * time.Minute
 
-	// attempts is how often a plan, and an expansion, is tried. Their failures are those of the store and of the source
-	// of recipients, and pass.
+	// attempts is how often a plan, and an expansion, is tried. The failures of plans are those of the source of recipients, and
+	// pass. The store's use no attempt.
 	attempts = 50
+
+	// storeSnooze is when to try again after the store did not answer.
+	storeSnooze = time.Second
+
+	// planBackoff bounds the wait until the source of recipients is asked again that failed, expandBackoff that after an error that
+	// is not the store's. The worker takes the deaths of workers for attempts too, so only what the source is the reason of waits
+	// for long.
+	planBackoff, expandBackoff = 5 * time.Minute, 15 * time.Second
 )
 
 // undecoded is a message that its handler reads, because that needs the subject too.
@@ -38,12 +47,12 @@ func leave(nats.Header, []byte, any) error { return nil }
 
 func (n *Notifier) planPolicy() worker.Policy {
 	return worker.Policy{
-		Backoff: worker.Exponential(time.Second, 5*time.Minute), Bury: n.refuse, Decode: leave, MaxAttempts: attempts, Timeout: planTimeout,
+		Backoff: worker.Exponential(time.Second, planBackoff), Bury: n.refuse, Decode: leave, MaxAttempts: attempts, Timeout: planTimeout,
 	}
 }
 
 func expandPolicy() worker.Policy {
-	return worker.Policy{Backoff: worker.Exponential(time.Second, 5*time.Minute), Decode: leave, MaxAttempts: attempts, Timeout: expandTimeout}
+	return worker.Policy{Backoff: worker.Exponential(time.Second, expandBackoff), Decode: leave, MaxAttempts: attempts, Timeout: expandTimeout}
 }
 
 // planEvent is the worker of events.
@@ -71,9 +80,11 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 }
 
 // planFailed says whether an event that could not be planned is tried again.
-func (n *Notifier) planFailed(_ context.Context, err error) error {
+func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
 	switch {
+	case errors.Is(err, record.ErrUnavailable):
+		return n.later(ctx, err)
 	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
@@ -81,6 +92,19 @@ func (n *Notifier) planFailed(_ context.Context, err error) error {
 		return worker.Retry(source.RetryAfter, err)
 	}
 	return err
+}
+
+// later puts a job off whose store did not answer, which is not its fault. A worker that stops gives it back. One that has run out
+// of time may be too much work, and does not go on like that for ever.
+func (n *Notifier) later(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(context.Cause(ctx), worker.ErrShutdown):
+		return err
+	case ctx.Err() != nil:
+		return worker.Retry(storeSnooze, err)
+	}
+	n.cfg.Logger.WarnContext(ctx, "notifier: a job is put off", "error", err)
+	return worker.Snooze(storeSnooze)
 }
 
 // refuse notes with an event that it is buried, so that whoever waits for it hears of that.
@@ -101,6 +125,9 @@ func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) e
 	stored, err := n.expander.Expand(ctx, p)
 	n.counters.rows.Add(int64(stored.New))
 	n.counters.repeated.Add(int64(stored.Old))
+	if errors.Is(err, record.ErrUnavailable) {
+		return n.later(ctx, err)
+	}
 	return err
 }
 

@@ -92,6 +92,8 @@ func toRef(from pgx.CollectableRow) (ref, error) {
 
 // idle is how long a batch that found nothing waits before it looks again, unless it is woken.
 func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+	defer cancel()
 	tx, err := r.begin(ctx)
 	if err != nil {
 		return 0, err
@@ -110,6 +112,13 @@ func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
 		wait = min(wait, time.Second)
 	}
 	return jitter(wait), nil
+}
+
+// commit ends a transaction.
+func (r *Relay) commit(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+	defer cancel()
+	return tx.Commit(ctx) //nolint:wrapcheck // by the caller
 }
 
 func wrap(doing string, err error) error {

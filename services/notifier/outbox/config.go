@@ -29,7 +29,11 @@ const (
 
 	// batchTime is for how long a batch publishes. Each of its transactions ends soon after that: they keep others from
 	// vacuuming.
-	batchTime = 10 * time.Second
+	batchTime = 5 * time.Second
+
+	// answerTimeout bounds what is asked of the database at once. One whose machine is gone does not answer, and does not end the
+	// connection either.
+	answerTimeout = 10 * time.Second
 
 	// minSyncInterval is the shortest that rows are kept: the clocks of two processes are in play.
 	minSyncInterval = time.Second
@@ -88,6 +92,9 @@ type Config struct {
 	// (sync_interval: always): rows are deleted when they are published. Defaults to 2 minutes, as it does for servers.
 	SyncInterval time.Duration
 
+	// answer is another answerTimeout, in tests.
+	answer time.Duration
+
 	// passed is called at each point, in tests.
 	passed func(point string)
 }
@@ -102,6 +109,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Source = cmp.Or(cfg.Source, "/events")
 	cfg.Stream = cmp.Or(cfg.Stream, contracts.StreamEvents)
 	cfg.SyncInterval = cmp.Or(cfg.SyncInterval, 2*time.Minute)
+	cfg.answer = cmp.Or(cfg.answer, answerTimeout)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 func TestConfigSaysEverythingThatIsWrongAtOnce(t *testing.T) {
@@ -139,5 +142,28 @@ func TestBackoffGrowsToItsLimit(t *testing.T) {
 	}
 	if b.last != maxBackoff {
 		t.Errorf("the last wait is %s", b.last)
+	}
+}
+
+// What nats.go would write to the standard error is an event of the log.
+func TestErrorsOfTheConnectionAreLogged(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	_, js := natstest.Connect(t, srv)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "E", Subjects: []string{"e.>"}}); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	r := &Relay{cfg: Config{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), NATSOptions: []nats.Option{nats.InProcessServer(srv)}, PublishTimeout: patience, Stream: "E",
+	}}
+	s, err := r.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	s.nc.Opts.AsyncErrorCB(s.nc, nil, nats.ErrSlowConsumer)
+	if want := "level=WARN msg=" + EventConnectionError; !strings.Contains(log.String(), want) {
+		t.Errorf("it logs %q, want %q in it", &log, want)
 	}
 }

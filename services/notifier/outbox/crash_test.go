@@ -61,7 +61,7 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 // kill runs a relay until it has killed itself.
 func kill(t *testing.T, d duty) {
 	t.Helper()
-	p, err := child.Start(relayRole, d)
+	p, err := child.Start(t.Output(), relayRole, d)
 	if err != nil {
 		t.Fatal(err)
 	}

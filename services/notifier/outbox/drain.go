@@ -7,9 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// farewell bounds how long a transaction may take to end once its rows are published.
-const farewell = 10 * time.Second
-
 // drain publishes batch after batch, until there is nothing left; then it waits to be woken.
 func (r *Relay) drain(ctx context.Context, s *session, from int) {
 	wait := backoff{}
@@ -65,7 +62,9 @@ type progress struct {
 func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, err error) {
 	did.next = from
 	until := time.Now().Add(r.cfg.lease() - r.cfg.PublishTimeout)
-	tx, err := r.begin(ctx)
+	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
+	defer answered()
+	tx, err := r.begin(asking)
 	if err != nil {
 		return did, err
 	}
@@ -74,12 +73,12 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 			r.abandon(ctx, tx)
 		}
 	}()
-	claimed, rows, last, err := r.claim(ctx, tx, from)
+	claimed, rows, last, err := r.claim(asking, tx, from)
 	if err != nil {
 		return did, err
 	}
 	if len(claimed) == 0 {
-		return did, wrap("end a batch", tx.Rollback(ctx))
+		return did, wrap("end a batch", tx.Rollback(asking))
 	}
 	if len(claimed) == lanesAtOnce {
 		r.notify() // there is work for another batch
@@ -95,7 +94,7 @@ func (r *Relay) batch(ctx context.Context, s *session, from int) (did progress, 
 	}
 	results := r.publish(ctx, s, rows, until)
 	r.cfg.passed(pointAcknowledged)
-	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	marking, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
 	if err := r.mark(marking, tx, results); err != nil {
 		return did, err
@@ -116,7 +115,7 @@ func (r *Relay) revive(ctx context.Context, s *session, tx pgx.Tx, lost []ref) e
 			return err
 		}
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := r.commit(ctx, tx); err != nil {
 		return wrap("end a batch", err)
 	}
 	for i, one := range lost {

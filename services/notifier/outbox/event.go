@@ -7,6 +7,10 @@ const (
 	// EventConnected (info): the relay is connected to NATS and publishes. Fields "server", "stream".
 	EventConnected = "outbox.connected"
 
+	// EventConnectionError (warn): something went wrong on the connection to NATS, which may end by it. Field "error".
+	// NATSOptions may have another handler of errors.
+	EventConnectionError = "outbox.connection_error"
+
 	// EventDisconnected (warn): there is no connection to NATS, or the stream does not answer. Fields "error", "delay".
 	EventDisconnected = "outbox.disconnected"
 

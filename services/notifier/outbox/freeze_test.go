@@ -19,7 +19,7 @@ import (
 
 const frozenRole = "frozen relay"
 
-// frozenTimeout is the PublishTimeout of a child: it keeps its lanes for twice as long and 20 seconds when it is frozen.
+// frozenTimeout is the PublishTimeout of a child: it keeps its lanes for twice as long and 10 seconds when it is frozen.
 const frozenTimeout = time.Second
 
 // A relay is frozen by a signal while it has lanes. Others go on with the other lanes meanwhile. When it thaws in time it
@@ -115,7 +115,7 @@ type frozen struct{ *child.Process }
 // freeze runs one and stops it at its point.
 func freeze(t *testing.T, d duty) frozen {
 	t.Helper()
-	process, err := child.Start(frozenRole, d)
+	process, err := child.Start(t.Output(), frozenRole, d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,6 +72,8 @@ func (r *Relay) sweep(ctx context.Context, s *session) error {
 }
 
 func (r *Relay) page(ctx context.Context, after []int64) ([]ref, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+	defer cancel()
 	tx, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -89,22 +91,24 @@ func (r *Relay) page(ctx context.Context, after []int64) ([]ref, error) {
 func (r *Relay) keepOnce(ctx context.Context, s *session) (full bool, err error) {
 	var lost []ref
 	var safe, gone int
-	tx, err := r.begin(ctx)
+	asking, answered := context.WithTimeout(ctx, r.cfg.lease())
+	defer answered()
+	tx, err := r.begin(asking)
 	if err != nil {
 		return false, err
 	}
 	defer r.abandon(ctx, tx) // does nothing once it is committed
 	var mine bool
-	if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", int64(keepLock)).Scan(&mine); err != nil || !mine {
+	if err := tx.QueryRow(asking, "SELECT pg_try_advisory_xact_lock($1)", int64(keepLock)).Scan(&mine); err != nil || !mine {
 		return false, wrap("lock", err)
 	}
-	if safe, lost, err = r.readBack(ctx, s, tx); err != nil {
+	if safe, lost, err = r.readBack(asking, s, tx); err != nil {
 		return false, err
 	}
-	if gone, err = r.cleanUp(ctx, tx); err != nil {
+	if gone, err = r.cleanUp(asking, tx); err != nil {
 		return false, err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := tx.Commit(asking); err != nil {
 		return false, wrap("let rows go", err)
 	}
 	if r.cfg.Keep == 0 {
@@ -173,18 +177,13 @@ func (r *Relay) checkLanes(ctx context.Context, s *session, lost []ref) error {
 			continue
 		}
 		checked[one.lane] = true
-		tx, err := r.begin(ctx)
+		tx, err := r.lock(ctx, one.lane)
 		if err != nil {
 			return err
 		}
-		// Nobody waits for a lane while holding one, so this cannot end in a deadlock.
-		_, err = tx.Exec(ctx, "SELECT FROM event_outbox_lane WHERE lane = $1 FOR UPDATE", one.lane)
-		total := 0
+		total, err := r.checkLane(ctx, s, tx, one.lane)
 		if err == nil {
-			total, err = r.checkLane(ctx, s, tx, one.lane)
-		}
-		if err == nil {
-			err = tx.Commit(ctx)
+			err = r.commit(ctx, tx)
 		}
 		if err != nil {
 			r.abandon(ctx, tx)
@@ -194,6 +193,22 @@ func (r *Relay) checkLanes(ctx context.Context, s *session, lost []ref) error {
 		r.notify()
 	}
 	return nil
+}
+
+// lock begins a transaction that has a lane. It waits for whoever has it, who may keep it for as long as a process may say nothing.
+// Nobody waits for a lane while holding one, so this cannot end in a deadlock.
+func (r *Relay) lock(ctx context.Context, lane int16) (pgx.Tx, error) { //nolint:ireturn // as begin
+	asking, answered := context.WithTimeout(ctx, r.cfg.lease()+r.cfg.answer)
+	defer answered()
+	tx, err := r.begin(asking)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(asking, "SELECT FROM event_outbox_lane WHERE lane = $1 FOR UPDATE", lane); err != nil {
+		r.abandon(ctx, tx)
+		return nil, wrap("lock a lane", err)
+	}
+	return tx, nil
 }
 
 // tellLost counts rows that are pending again, once that is committed: whoever reads the count finds them so.
@@ -210,7 +225,7 @@ func (r *Relay) tellLost(ctx context.Context, lane int16, rows int) {
 
 // abandon ends a transaction that failed.
 func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.answer)
 	defer cancel()
 	tx.Rollback(ctx) //nolint:errcheck,gosec // the connection is gone then, and the locks with it
 }
@@ -219,33 +234,41 @@ func (r *Relay) abandon(ctx context.Context, tx pgx.Tx) {
 // how many.
 func (r *Relay) checkLane(ctx context.Context, s *session, tx pgx.Tx, lane int16) (total int, err error) {
 	for after := int64(0); ; {
-		answer, err := tx.Query(ctx, `SELECT id, event_id, lane, stream_seq, false FROM event_outbox
-			WHERE lane = $1 AND state = 'published' AND id > $2 ORDER BY id LIMIT $3`, lane, after, keepBatch)
-		if err != nil {
-			return 0, wrap("read a lane", err)
+		lost, last, err := r.checkPage(ctx, s, tx, lane, after)
+		if err != nil || last == 0 {
+			return total, err
 		}
-		rows, err := pgx.CollectRows(answer, toRef)
-		if err != nil {
-			return 0, wrap("read a lane", err)
-		}
-		if len(rows) == 0 {
-			return total, nil
-		}
-		lost, err := s.missing(ctx, rows)
-		if err != nil {
-			return 0, err
-		}
-		ids := make([]int64, len(lost))
-		for i, one := range lost {
-			ids[i] = one.id
-		}
-		if _, err := tx.Exec(ctx, `UPDATE event_outbox SET state = 'pending', stream_seq = NULL, published_at = NULL
-			WHERE lane = $1 AND id = ANY($2)`, lane, ids); err != nil {
-			return 0, wrap("make rows pending", err)
-		}
-		total += len(lost)
-		after = rows[len(rows)-1].id
+		total += lost
+		after = last
 	}
+}
+
+// checkPage does so with some of them, behind an id, and returns the last id, 0 when there are none.
+func (r *Relay) checkPage(ctx context.Context, s *session, tx pgx.Tx, lane int16, after int64) (n int, last int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.lease())
+	defer cancel()
+	answer, err := tx.Query(ctx, `SELECT id, event_id, lane, stream_seq, false FROM event_outbox
+		WHERE lane = $1 AND state = 'published' AND id > $2 ORDER BY id LIMIT $3`, lane, after, keepBatch)
+	if err != nil {
+		return 0, 0, wrap("read a lane", err)
+	}
+	rows, err := pgx.CollectRows(answer, toRef)
+	if err != nil || len(rows) == 0 {
+		return 0, 0, wrap("read a lane", err)
+	}
+	lost, err := s.missing(ctx, rows)
+	if err != nil {
+		return 0, 0, err
+	}
+	ids := make([]int64, len(lost))
+	for i, one := range lost {
+		ids[i] = one.id
+	}
+	if _, err := tx.Exec(ctx, `UPDATE event_outbox SET state = 'pending', stream_seq = NULL, published_at = NULL
+		WHERE lane = $1 AND id = ANY($2)`, lane, ids); err != nil {
+		return 0, 0, wrap("make rows pending", err)
+	}
+	return len(lost), rows[len(rows)-1].id, nil
 }
 
 // without returns the rows that are not among the lost.

@@ -29,7 +29,9 @@ func (r *Relay) listen(ctx context.Context) {
 
 // listenOnce listens on one connection, until it fails. The connection is asked every Poll whether it is there still.
 func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
-	pooled, err := r.cfg.Pool.Acquire(ctx)
+	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
+	defer answered()
+	pooled, err := r.cfg.Pool.Acquire(asking)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -39,7 +41,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
 		defer cancel()
 		conn.Close(ctx) //nolint:errcheck,gosec // nothing is lost with it
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN event_outbox"); err != nil {
+	if _, err := conn.Exec(asking, "LISTEN event_outbox"); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	*wait = backoff{}
@@ -62,7 +64,7 @@ func (r *Relay) awaitNotification(ctx context.Context, conn *pgx.Conn) error {
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("wait for a notification: %w", err)
 		}
-		bounded, cancel = context.WithTimeout(ctx, r.cfg.Poll)
+		bounded, cancel = context.WithTimeout(ctx, min(r.cfg.Poll, r.cfg.answer))
 		err = conn.Ping(bounded)
 		cancel()
 		if err != nil {

@@ -87,7 +87,7 @@ func (r *Relay) Stats() Stats {
 }
 
 // Run publishes until ctx ends. It is called once. What is under way then is finished and marked, which takes at most
-// batchTime, 10 seconds, and PublishTimeout. Neither a database nor a server that is away ends it.
+// batchTime, 5 seconds, and PublishTimeout. Neither a database nor a server that is away ends it.
 func (r *Relay) Run(ctx context.Context) {
 	defer r.forget()
 	var group sync.WaitGroup

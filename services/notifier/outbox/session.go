@@ -25,7 +25,10 @@ type session struct {
 func (r *Relay) connect(ctx context.Context) (*session, error) {
 	s := &session{closed: make(chan struct{}), stream: r.cfg.Stream, timeout: r.cfg.PublishTimeout}
 	var once sync.Once
-	opts := append([]nats.Option{nats.Name("outbox relay")}, r.cfg.NATSOptions...)
+	logged := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		r.cfg.Logger.WarnContext(ctx, EventConnectionError, "error", err)
+	})
+	opts := append([]nats.Option{nats.Name("outbox relay"), logged}, r.cfg.NATSOptions...)
 	opts = append(opts, nats.NoReconnect(), nats.RetryOnFailedConnect(false),
 		nats.ClosedHandler(func(*nats.Conn) { once.Do(func() { close(s.closed) }) }))
 	var err error

@@ -19,7 +19,7 @@ var conflicts = []jetstream.ErrorCode{
 	jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant,
 }
 
-// tryTimeout bounds one try of a write, so that one lost answer leaves time for another.
+// tryTimeout bounds one request, so that one lost answer leaves time for another.
 const tryTimeout = 2 * time.Second
 
 // SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is

@@ -48,7 +48,7 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 	if err != nil {
 		return r, false, permanent(err)
 	}
-	entry, err := d.kv.Get(ctx, key)
+	entry, err := d.read(ctx, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return r, false, nil
 	}
@@ -59,6 +59,17 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 		return r, false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
 	}
 	return r, true, nil
+}
+
+// read reads a key once: ctx may last for minutes, and the answer may have gone with the server.
+func (d *Directory) read(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	once, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	entry, err := d.kv.Get(once, key)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		err = fmt.Errorf("%w: %w", record.ErrUnavailable, err)
+	}
+	return entry, err
 }
 
 // Put stores a recipient and adds the aggregates whose events concern it. One round trip for each.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // prefix is what the subjects of the directory begin with, before the key.
@@ -28,9 +29,16 @@ const (
 	// listResets is how often a list that breaks off goes on where it was.
 	listResets = 3
 
+	// listSilence is for how long a list is waited for that brings nothing. Its consumer went with the server, or its answers
+	// did: whoever asks again gets a list that goes on.
+	listSilence = 5 * time.Second
+
 	// listEnd bounds the wait for the server to forget a list that has ended.
 	listEnd = 2 * time.Second
 )
+
+// errSilent is why a list is given up that brings nothing.
+var errSilent = errors.New("the server has sent nothing more")
 
 // list yields a recipient for each key.
 //
@@ -65,8 +73,13 @@ type listing struct {
 // shown yields those whom a consumer shows. more is false when nobody wants more. Whoever takes them is given no more than they
 // ask for: a watch would hold all that the server can send meanwhile. Two round trips, and one for some hundred keys.
 func (l *listing) shown(ctx context.Context) (more bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(listSilence, func() { cancel(errSilent) })
+	defer silence.Stop()
 	broken := func(errs ...error) error {
-		return temporary(fmt.Errorf("list %s of the directory: %w", l.keys, errors.Join(errs...)))
+		err := errors.Join(append(errs, context.Cause(ctx))...)
+		return temporary(fmt.Errorf("%w: list %s of the directory: %w", record.ErrUnavailable, l.keys, err))
 	}
 	consumer, err := l.js.OrderedConsumer(ctx, "KV_"+contracts.BucketDirectory, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{prefix + l.keys}, HeadersOnly: true,
@@ -86,7 +99,9 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)() // Next looks at ctx only while it waits for a message
 	for {
+		silence.Reset(listSilence)
 		msg, err := messages.Next(jetstream.NextContext(ctx))
+		silence.Stop() // whoever takes them may be slow
 		if err != nil {
 			return true, broken(ErrIncomplete, err)
 		}
@@ -131,7 +146,7 @@ func (l *listing) missed(ctx context.Context) (more bool, err error) {
 			if _, seen := l.seen[maphash.String(l.seed, key)]; seen {
 				continue
 			}
-			_, err := l.kv.Get(ctx, key)
+			_, err := l.read(ctx, key)
 			switch {
 			case errors.Is(err, jetstream.ErrKeyNotFound): // it has been deleted
 				continue

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -38,7 +39,7 @@ type call struct {
 func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, calls chan call) {
 	t.Helper()
 	calls = make(chan call, 10)
-	srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -48,6 +49,8 @@ func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, call
 			answer(w, r)
 		}
 	}))
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(t.Output(), nil), slog.LevelError)
+	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv, calls
 }

@@ -39,8 +39,8 @@ type Set struct {
 	js    jetstream.JetStream
 	store *record.Store
 
-	asking sync.Mutex // one asks at a time
-	next   uint64     // from which revision on to ask; guarded by asking
+	asking chan struct{} // holds one token while somebody asks
+	next   uint64        // from which revision on to ask; guarded by asking
 
 	mu    sync.Mutex
 	asked time.Time // when the last question that was answered began
@@ -97,7 +97,7 @@ func Open(ctx context.Context, js jetstream.JetStream) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
-	s := &Set{js: js, store: store, next: 1, known: map[id]time.Time{}}
+	s := &Set{asking: make(chan struct{}, 1), js: js, store: store, next: 1, known: map[id]time.Time{}}
 	if err := s.Sync(ctx); err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
@@ -109,8 +109,12 @@ func Open(ctx context.Context, js jetstream.JetStream) (*Set, error) {
 // share one.
 func (s *Set) Sync(ctx context.Context) error {
 	called := time.Now()
-	s.asking.Lock()
-	defer s.asking.Unlock()
+	select {
+	case s.asking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("cancellations: %w", context.Cause(ctx))
+	}
+	defer func() { <-s.asking }()
 	if s.since().After(called) {
 		return nil // somebody else asked meanwhile
 	}

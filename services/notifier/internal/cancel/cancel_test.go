@@ -2,6 +2,8 @@ package cancel_test
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +153,31 @@ func TestACancellationIsHeardOf(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever waits for another one's question, which is not answered, waits for no longer than its own context lasts.
+func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		proxy := natstest.NewProxy(t, srv)
+		_, js := natstest.Connect(t, srv, proxy.Through())
+		prepare(t, js)
+		s := open(t, js)
+		proxy.Partition()
+		const first, second = 3 * time.Second, time.Second
+		var asking sync.WaitGroup
+		for _, patience := range []time.Duration{first, second, second} {
+			asking.Go(func() {
+				begun := time.Now()
+				ctx, stop := context.WithTimeout(t.Context(), patience)
+				defer stop()
+				if err := s.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != patience {
+					t.Errorf("%v after %s, want the end of a context after %s", err, time.Since(begun), patience)
+				}
+			})
+			elapse(time.Millisecond) // until it asks
+		}
+		asking.Wait()
+	})
 }
 
 // elapse lets fake time pass.

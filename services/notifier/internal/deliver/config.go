@@ -83,8 +83,8 @@ type Config struct {
 	// Profiles know what users want. Required.
 	Profiles Profiles
 
-	// Retries are the waits before the second, third, ... try of a row, ±20 %; after the last it is given up. Defaults to
-	// 5 s, 1 min, 5 min, 30 min, 2 h.
+	// Retries are the waits after the first, second, ... failure of a row, ±20 %. It has one try more than there are waits,
+	// and a try whose caller died is one, but no failure. Defaults to 5 s, 1 min, 5 min, 30 min, 2 h.
 	Retries []time.Duration
 
 	// Rows is the stream of rows, in which a row is followed by that of the next channel. Required.

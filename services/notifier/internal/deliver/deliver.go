@@ -50,6 +50,10 @@ const (
 	// dropTimeout bounds how long an address that is gone is tried to be dropped. The next message to it tries again.
 	dropTimeout = 5 * time.Second
 
+	// longestBackoff is the longest wait after an error that is neither the channel's nor the store's. The worker takes the deaths of
+	// workers for attempts too, so the waits must not grow with these.
+	longestBackoff = 15 * time.Second
+
 	// crashes is how many attempts a job has beside those that the ledger counts: for the deaths of workers.
 	crashes = 10
 )
@@ -78,6 +82,7 @@ func New(cfg Config) (*Sender, error) {
 // Policy is how the worker runs [Sender.Work].
 func (s *Sender) Policy() worker.Policy {
 	return worker.Policy{
+		Backoff:     worker.Exponential(storeSnooze, longestBackoff),
 		Bury:        s.bury,
 		MaxAttempts: len(s.cfg.Retries) + 1 + crashes,
 		Timeout:     s.cfg.Timeout + 2*recordTimeout,
@@ -95,6 +100,7 @@ func MessageID(key string) string {
 type row struct {
 	contracts.Notification
 
+	called  bool            // the health of its endpoint knows what came of its call
 	carried json.RawMessage // the payload that the row brought along
 	key     string
 	late    bool // it has been waiting: what this process has heard of cancellations is not enough
@@ -180,6 +186,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 	if held, err := s.unreachable(ctx, r, d); held {
 		return err
 	}
+	defer s.left(r)
 	if r.Collected {
 		return s.tell(ctx, r, d)
 	}
@@ -217,9 +224,9 @@ func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
 	verdict := s.judge(r, d, receipt, failure)
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = s.settle(ctx, r, d)
-	s.called(ctx, sent, failure)
-	if err != nil {
-		return fmt.Errorf("notifier: the outcome of a call could not be written down: %w", errors.Join(err, verdict))
+	s.called(ctx, r, sent, failure)
+	if err != nil { // whoever works the row next takes the caller for dead
+		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)
 	s.report(ctx, r, d, failure)
@@ -247,7 +254,7 @@ func message(r *row, attempt int) channel.Message {
 
 // later puts a row off when the store, or the directory, did not answer. What cannot get better is buried.
 func (s *Sender) later(ctx context.Context, r *row, err error) error {
-	if context.Cause(ctx) != nil || errors.Is(err, record.ErrNotFound) {
+	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, record.ErrNotFound) {
 		return err
 	}
 	if read, ok := errors.AsType[*recipient.Error](err); ok && read.Permanent {

@@ -2,6 +2,7 @@ package deliver_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -181,6 +182,47 @@ func TestACallerThatIsLate(t *testing.T) {
 				if once {
 					n.want(ledger.Sent, "", "sent")
 				} else {
+					n.want(ledger.Sent, "", "sent", "sent")
+				}
+			})
+		})
+	}
+}
+
+// A caller that is taken for dead and is not writes down that the row is sent, and what is known of whoever took it over: one that
+// died itself says nothing any more, and nobody works a row that has ended.
+func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
+	for name, dies := range map[string]bool{"dies": true, "lives": false} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
+					elapse(40 * time.Second) // whatever its context says
+					return channel.Receipt{}, nil
+				}}
+				late := n.sender("late", b, profile{})
+				done := make(chan error)
+				go func() { done <- late.Work(n.Context(), n.job(1)) }()
+				elapse(20 * time.Second)
+				other := n.sender("other", b, profile{}, func(c *deliver.Config) {
+					c.Passed = func(point string) {
+						if dies && point == deliver.PointSent {
+							runtime.Goexit()
+						}
+					}
+				})
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					if err := other.Work(n.Context(), n.job(2)); err != nil {
+						t.Error(err)
+					}
+				}()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				n.want(ledger.Sent, "", "sent", "unknown")
+				<-gone
+				if !dies {
 					n.want(ledger.Sent, "", "sent", "sent")
 				}
 			})

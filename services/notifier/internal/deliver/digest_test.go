@@ -227,6 +227,7 @@ func (e enabled) Gate(string, string, time.Duration) (bool, time.Duration) {
 }
 
 func (enabled) Called(context.Context, channel.Message, string, *channel.Error) {}
+func (enabled) Left(string, string)                                             {}
 
 // An event that was on its way into a digest which has ended untold meanwhile is told by the next.
 func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {

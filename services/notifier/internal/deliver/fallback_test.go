@@ -97,6 +97,7 @@ type closed struct{}
 func (closed) Gate(string, string, time.Duration) (bool, time.Duration) { return true, 0 }
 
 func (closed) Called(context.Context, channel.Message, string, *channel.Error) {}
+func (closed) Left(string, string)                                             {}
 
 // A row that is tried for as long as it may is given up at that time, whatever its schedule says.
 func TestARowIsGivenUpInTime(t *testing.T) {

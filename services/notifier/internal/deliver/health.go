@@ -17,6 +17,9 @@ type Health interface {
 
 	// Called tells what came of a call that Gate let through, nil for a success.
 	Called(ctx context.Context, m channel.Message, name string, failure *channel.Error)
+
+	// Left tells that a call that Gate let through was not made.
+	Left(name, address string)
 }
 
 var _ Health = (*health.Book)(nil)
@@ -46,8 +49,17 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *ledger.Delivery) (h
 }
 
 // called tells the health of the endpoint what came of a call.
-func (s *Sender) called(ctx context.Context, m channel.Message, failure *channel.Error) {
+func (s *Sender) called(ctx context.Context, r *row, m channel.Message, failure *channel.Error) {
 	if s.cfg.Health != nil && m.Address != "" {
+		r.called = true
 		s.cfg.Health.Called(ctx, m, s.cfg.Channel.Name(), failure)
+	}
+}
+
+// left tells the health of the endpoint that there was no call, if there was none: somebody else wrote the record meanwhile, or the
+// store did not answer.
+func (s *Sender) left(r *row) {
+	if address := r.profile.Addresses[r.Channel]; s.cfg.Health != nil && address != "" && !r.called {
+		s.cfg.Health.Left(r.Channel, address)
 	}
 }

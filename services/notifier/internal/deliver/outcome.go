@@ -52,7 +52,7 @@ func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, fail
 		return failure
 	}
 	d.State = ledger.Pending
-	wait := s.cfg.Retries[d.Tries()-1]
+	wait := s.cfg.Retries[d.Failures()-1]
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
 }
@@ -70,12 +70,16 @@ func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
 			return err
 		}
 		there := taken.There
+		sent := d.State == ledger.Sent || d.State == ledger.Delivered
 		for i, attempt := range there.Attempts {
-			if attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker {
+			switch {
+			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
 				there.Attempts[i] = mine
+			case sent && attempt.Outcome == "": // its caller may die; one that does not writes more
+				there.Attempts[i].Outcome = ledger.OutcomeUnknown
 			}
 		}
-		if (d.State == ledger.Sent || d.State == ledger.Delivered) && there.State != ledger.Delivered {
+		if sent && there.State != ledger.Delivered {
 			// It was sent: whatever somebody else made of the silence, that is what holds.
 			there.State, there.Reason, there.Until, there.ProviderID = d.State, "", time.Time{}, d.ProviderID
 		}

@@ -145,8 +145,11 @@ func (e *Expander) send(n contracts.Notification, encoder *row.Encoder, header n
 	// The options write into the headers, and a second try has to have them as they are here.
 	msg := &nats.Msg{Subject: s.subject, Data: s.data, Header: maps.Clone(s.header)}
 	s.future, err = e.js.PublishMsgAsync(msg, jetstream.WithExpectLastSequencePerSubject(0))
-	if err != nil {
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
 		return s, fmt.Errorf("publish %s: %w", s.subject, err)
+	case err != nil:
+		return s, fmt.Errorf("%w: publish %s: %w", record.ErrUnavailable, s.subject, err)
 	}
 	return s, nil
 }
@@ -161,7 +164,7 @@ func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
 		return nil
 	case err = <-s.future.Err():
 	case <-ctx.Done():
-		return fmt.Errorf("store %s: %w", s.subject, context.Cause(ctx))
+		return fmt.Errorf("%w: store %s: %w", record.ErrUnavailable, s.subject, context.Cause(ctx))
 	}
 	if record.Exists(err) {
 		stored.Old++

@@ -76,8 +76,8 @@ func (b *breaker) called(key string, now time.Time, failure *channel.Error) {
 		t = &trouble{}
 		b.bad[key] = t
 	}
-	if !missed(failure) { // interrupted: nobody knows, so the next one tries
-		t.tried, t.until = false, now
+	if !missed(failure) {
+		t.left(now)
 		return
 	}
 	t.missed++
@@ -89,6 +89,22 @@ func (b *breaker) called(key string, now time.Time, failure *channel.Error) {
 	}
 	t.pause = min(max(firstPause, 2*t.pause), lastPause)
 	t.tried, t.until = false, now.Add(t.pause)
+}
+
+// left tells that a call was not made, or not to its end.
+func (b *breaker) left(key string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.bad[key]; t != nil {
+		t.left(now)
+	}
+}
+
+// left has the next one try: nobody knows what would have come of it.
+func (t *trouble) left(now time.Time) {
+	if t.tried {
+		t.tried, t.until = false, now
+	}
 }
 
 func (b *breaker) forget(key string) {

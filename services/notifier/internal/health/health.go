@@ -172,7 +172,7 @@ func (b *Book) learn(e Endpoint) {
 }
 
 // Gate says whether an endpoint may be called: not when it is disabled, and only after a wait when it was not reached lately.
-// Who may call it tells what came of it by Called. It costs no round trip.
+// Who may call it tells what came of it by Called, or by Left that nothing did. It costs no round trip.
 func (b *Book) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
 	key := subject(name, id(name, address))
 	b.mu.Lock()
@@ -211,6 +211,11 @@ func (b *Book) Called(ctx context.Context, m channel.Message, name string, failu
 		}
 		return
 	}
+}
+
+// Left tells that a call that Gate let through was not made.
+func (b *Book) Left(name, address string) {
+	b.breaker.left(subject(name, id(name, address)), time.Now())
 }
 
 // after says what a call makes of an endpoint, and whether that is something else.

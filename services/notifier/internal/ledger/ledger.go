@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
@@ -116,6 +117,17 @@ type Delivery struct {
 // Tries is how many attempts count: those since the last replay.
 func (d *Delivery) Tries() int { return len(d.Attempts) - d.AttemptsBefore }
 
+// Failures is how many of the tries failed of the far side, or on the way there: not those whose caller died, lost touch, or was
+// stopped.
+func (d *Delivery) Failures() (n int) {
+	for _, a := range d.Attempts[d.AttemptsBefore:] {
+		if !a.lost() && a.Outcome != "" && a.Outcome != OutcomeSent && a.Outcome != string(channel.KindInterrupted) {
+			n++
+		}
+	}
+	return n
+}
+
 // Replay makes a row that has ended one that is to be sent again, with all the tries that a row has.
 func (d *Delivery) Replay() {
 	d.State, d.Reason, d.Until = Pending, "", time.Time{}
@@ -143,6 +155,10 @@ type Attempt struct {
 	// Worker is who made it.
 	Worker string `json:"worker,omitempty"`
 }
+
+// lost reports whether nobody was there to write down what came of it. Of a call of which the channel says that its outcome is
+// unknown there is more to tell.
+func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
 // Ledger is the bucket of deliveries. It may be used by many at once.
 type Ledger struct{ store *record.Store }

@@ -28,6 +28,7 @@ const (
 	codeWrongSequence jetstream.ErrorCode = 10071
 	codeInFlight      jetstream.ErrorCode = 10164 // another write to the subject is under way
 	codeStoreFailed   jetstream.ErrorCode = 10077 // the subject, or the whole stream, is full: the text tells which
+	codeTooLarge      jetstream.ErrorCode = 10054 // for the stream
 )
 
 var (
@@ -36,6 +37,9 @@ var (
 
 	// ErrTaken is returned when the subject has another record than the writer saw. The error is a [*TakenError].
 	ErrTaken = errors.New("somebody else wrote the record")
+
+	// ErrUnavailable is returned when the store did not answer, or takes nothing for now. That is not the record's fault.
+	ErrUnavailable = errors.New("the store does not answer, or takes nothing for now")
 )
 
 // TakenError is what there is in place of what was to be written.
@@ -80,7 +84,7 @@ func (s *Store) Get(ctx context.Context, subject string) (data []byte, revision 
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, 0, fmt.Errorf("%s: %w", subject, ErrNotFound)
 	case err != nil:
-		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
+		return nil, 0, fmt.Errorf("%w: read %s: %w", ErrUnavailable, subject, err)
 	}
 	return msg.Data, msg.Sequence, nil
 }
@@ -110,7 +114,7 @@ func (s *Store) Latest(ctx context.Context, subject string) (data []byte, revisi
 	}
 	reply, err := s.js.Conn().RequestWithContext(ctx, s.api("STREAM.MSG.GET."+s.stream.CachedInfo().Config.Name), body)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read %s at the leader: %w", subject, err)
+		return nil, 0, fmt.Errorf("%w: read %s at the leader: %w", ErrUnavailable, subject, err)
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
@@ -127,7 +131,7 @@ func (s *Store) Latest(ctx context.Context, subject string) (data []byte, revisi
 	case answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
 		return nil, 0, fmt.Errorf("%s: %w", subject, ErrNotFound)
 	}
-	return nil, 0, fmt.Errorf("read %s at the leader: %w", subject, answer.Error)
+	return nil, 0, fmt.Errorf("%w: read %s at the leader: %w", ErrUnavailable, subject, answer.Error)
 }
 
 // Put writes a record whose subject is at a revision, 0 for none, and returns the new one. It tries until the record is
@@ -139,8 +143,11 @@ func (s *Store) Put(ctx context.Context, subject string, header nats.Header, dat
 		if err == nil {
 			return written, nil
 		}
-		if !unsure(err) {
+		switch {
+		case tooLarge(err):
 			return 0, fmt.Errorf("write %s: %w", subject, err)
+		case !unsure(err):
+			return 0, fmt.Errorf("%w: write %s: %w", ErrUnavailable, subject, err)
 		}
 		// Refused, or not answered: either way it may have been written. What is there tells.
 		there, at, readErr := s.Get(ctx, subject)
@@ -151,7 +158,7 @@ func (s *Store) Put(ctx context.Context, subject string, header nats.Header, dat
 			return 0, &TakenError{Data: there, Revision: at, Subject: subject}
 		}
 		if !pause(ctx, wait) {
-			return 0, fmt.Errorf("write %s: %w", subject, errors.Join(context.Cause(ctx), err))
+			return 0, fmt.Errorf("%w: write %s: %w", ErrUnavailable, subject, errors.Join(context.Cause(ctx), err))
 		}
 	}
 }
@@ -172,7 +179,7 @@ func (s *Store) publish(ctx context.Context, subject string, header nats.Header,
 func unsure(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrMaxPayload):
+	case errors.Is(err, nats.ErrConnectionClosed):
 		return false
 	case !ok: // no answer
 		return true
@@ -180,6 +187,12 @@ func unsure(err error) bool {
 		return strings.Contains(api.Description, "per subject")
 	}
 	return api.ErrorCode == codeWrongSequence || api.ErrorCode == codeInFlight || api.Code >= 500
+}
+
+// tooLarge says of the error of a write that no other try can go better.
+func tooLarge(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || ok && api.ErrorCode == codeTooLarge
 }
 
 // Exists says of the error of a write that expected no record that there certainly is one: the server names it.

@@ -36,7 +36,7 @@ func (s *Store) Scan(ctx context.Context, filter string, from uint64, limit int)
 	answers := make(chan *nats.Msg, limit+1)
 	sub, err := nc.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
+		return nil, 0, fmt.Errorf("%w: scan %s: %w", ErrUnavailable, filter, err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed then
 	body, err := json.Marshal(map[string]any{"seq": max(from, 1), "next_by_subj": filter, "batch": limit, "max_bytes": scanBytes})
@@ -44,19 +44,19 @@ func (s *Store) Scan(ctx context.Context, filter string, from uint64, limit int)
 		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
 	}
 	if err := nc.PublishRequest(s.api("DIRECT.GET."+s.stream.CachedInfo().Config.Name), inbox, body); err != nil {
-		return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
+		return nil, 0, fmt.Errorf("%w: scan %s: %w", ErrUnavailable, filter, err)
 	}
 	for {
 		var msg *nats.Msg
 		select {
 		case msg = <-answers:
 		case <-ctx.Done():
-			return nil, 0, fmt.Errorf("scan %s: %w", filter, context.Cause(ctx))
+			return nil, 0, fmt.Errorf("%w: scan %s: %w", ErrUnavailable, filter, context.Cause(ctx))
 		}
 		m, over, err := readScanned(msg)
 		switch {
 		case err != nil:
-			return nil, 0, fmt.Errorf("scan %s: %w", filter, err)
+			return nil, 0, fmt.Errorf("%w: scan %s: %w", ErrUnavailable, filter, err)
 		case over && len(found) > 0 && pending(msg) > 0:
 			return found, found[len(found)-1].Revision + 1, nil
 		case over:
@@ -78,7 +78,7 @@ func (s *Store) Subjects(ctx context.Context, filter string, offset int) (subjec
 	}
 	msg, err := s.js.Conn().RequestWithContext(ctx, s.api("STREAM.INFO."+s.stream.CachedInfo().Config.Name), body)
 	if err != nil {
-		return nil, 0, fmt.Errorf("subjects %s: %w", filter, err)
+		return nil, 0, fmt.Errorf("%w: subjects %s: %w", ErrUnavailable, filter, err)
 	}
 	var answer struct {
 		Error *jetstream.APIError `json:"error"`
@@ -91,7 +91,7 @@ func (s *Store) Subjects(ctx context.Context, filter string, offset int) (subjec
 		return nil, 0, fmt.Errorf("subjects %s: %w", filter, err)
 	}
 	if answer.Error != nil {
-		return nil, 0, fmt.Errorf("subjects %s: %w", filter, answer.Error)
+		return nil, 0, fmt.Errorf("%w: subjects %s: %w", ErrUnavailable, filter, answer.Error)
 	}
 	if next = offset + len(answer.State.Subjects); next >= answer.Total || len(answer.State.Subjects) == 0 {
 		next = 0

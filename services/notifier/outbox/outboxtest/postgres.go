@@ -3,14 +3,12 @@ package outboxtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,15 +17,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
-const (
-	// requirePrograms makes a test fail that would be skipped because a program is missing.
-	requirePrograms = "EXPEDITER_REQUIRE_PROGRAMS"
-
-	// patience is how long the server may take to start.
-	patience = 2 * time.Minute
-)
+// patience is how long the server may take to start.
+const patience = 2 * time.Minute
 
 // postgres is the one server of this test binary. Each test has a database of its own on it.
 var postgres struct {
@@ -35,21 +30,18 @@ var postgres struct {
 
 	dir      string
 	err      error
-	missing  bool
 	process  *exec.Cmd
 	lifeline io.Closer // the server ends with it, however this process ends
 	next     atomic.Int64
 }
 
 // Database makes an empty database and returns where it is, for pgx. The server is started for the first one, and runs until
-// [Stop]. Where Postgres is not installed the test is skipped, or fails if EXPEDITER_REQUIRE_PROGRAMS is set.
+// [Stop].
 func Database(t testing.TB) (dsn string) {
 	t.Helper()
-	postgres.Do(startPostgres)
-	switch {
-	case postgres.missing && os.Getenv(requirePrograms) == "":
-		t.Skip("Postgres is missing: what needs one is not tested; install postgresql to test that as well")
-	case postgres.err != nil:
+	paths := installed.Postgres.Find(t)
+	postgres.Do(func() { startPostgres(paths[0], paths[1]) })
+	if postgres.err != nil {
 		t.Fatal(postgres.err)
 	}
 	name := fmt.Sprintf("test%d", postgres.next.Add(1))
@@ -73,12 +65,7 @@ func place(database string) string {
 
 // startPostgres makes a cluster in a folder of its own and runs it on a socket there. It does not run as root, so then it
 // runs as the user postgres of the package.
-func startPostgres() {
-	initdb, server := program("initdb"), program("postgres")
-	if initdb == "" || server == "" {
-		postgres.missing, postgres.err = true, errors.New("initdb or postgres is missing, and "+requirePrograms+" is set: install postgresql")
-		return
-	}
+func startPostgres(initdb, server string) {
 	if err := runPostgres(initdb, server); err != nil {
 		postgres.err = fmt.Errorf("start Postgres for the tests: %w", err)
 	}
@@ -185,16 +172,4 @@ func servant(dir string) (*syscall.SysProcAttr, error) {
 	}
 	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} //nolint:gosec // the system gave them out
 	return attributes, os.Chown(dir, uid, gid)
-}
-
-// program finds a program of Postgres, also where Debian keeps them: the newest version.
-func program(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if err != nil || len(found) == 0 {
-		return ""
-	}
-	return slices.Max(found)
 }

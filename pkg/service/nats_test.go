@@ -1,0 +1,57 @@
+package service
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// silent is a way to servers of which each greets, and says nothing more.
+type silent struct{ dialled chan time.Time }
+
+func (s *silent) Dial(string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	s.dialled <- time.Now()
+	go func() {
+		defer far.Close()
+		lines := bufio.NewReader(far)
+		_, err := io.WriteString(far, `INFO {"server_id":"s","version":"2.15.2","max_payload":1048576}`+"\r\n")
+		for greeted := false; err == nil; {
+			var line string
+			line, err = lines.ReadString('\n')
+			if err == nil && !greeted && strings.HasPrefix(line, "PING") {
+				greeted = true
+				_, err = io.WriteString(far, "PONG\r\n")
+			}
+		}
+	}()
+	return near, nil
+}
+
+// A connection on which nothing arrives any more, as when the server's machine is gone, is given up within seconds, and the service
+// connects anew.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		options, err := NATS{Logger: slog.New(slog.DiscardHandler), Name: "test"}.options()
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &silent{dialled: make(chan time.Time, 1)}
+		nc, err := nats.Connect(DefaultURL, append(options, nats.SetCustomDialer(server))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		first := <-server.dialled
+		if took := (<-server.dialled).Sub(first); took > 20*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}

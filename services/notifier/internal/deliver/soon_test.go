@@ -1,0 +1,127 @@
+package deliver_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+)
+
+// A row whose callers died, or were stopped, is put off by its channel's first failure as any other is: the waits of the schedule
+// are for what the far side does.
+func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
+	inNest(t, func(n *nest) {
+		now := time.Now().UTC()
+		d := &ledger.Delivery{State: ledger.Sending, Until: now, Attempts: []ledger.Attempt{
+			{At: now, Worker: "dead", Outcome: ledger.OutcomeUnknown},
+			{At: now, Worker: "stopped", Outcome: string(channel.KindInterrupted), Detail: "bird: interrupted"},
+			{At: now, Worker: "dead, too"},
+		}}
+		if err := n.book.Put(n.Context(), rowKey, d); err != nil {
+			t.Fatal(err)
+		}
+		s := n.sender("a", &bird{fly: fails(channel.KindUnknown)}, profile{})
+		for i, most := range []time.Duration{6 * time.Second, 72 * time.Second} { // 5 s and 1 min, +20 %
+			err := s.Work(n.Context(), n.job(2+i))
+			if retry, ok := errors.AsType[*worker.RetryError](err); !ok || retry.After > most {
+				t.Errorf("failure %d: %v, want a wait of at most %s", i+1, err, most)
+			}
+		}
+	})
+}
+
+// A ledger that does not answer is not the row's fault: it uses no attempt, and the row comes back after a second.
+func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
+	for name, kind := range map[string]channel.Kind{
+		"sent": "", "temporary": channel.KindUnavailable, "for good": channel.KindRejected, "unknown": channel.KindUnknown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inNest(t, func(n *nest) {
+				proxy := natstest.NewProxy(n.T, n.srv)
+				_, js := natstest.Connect(n.T, n.srv, proxy.Through())
+				book, err := ledger.Open(n.Context(), js)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := &bird{}
+				if kind != "" {
+					b.fly = fails(kind)
+				}
+				s := n.sender("a", b, profile{}, func(c *deliver.Config) {
+					c.Ledger, c.Passed = book, func(point string) {
+						if point == deliver.PointSent {
+							proxy.Partition()
+						}
+					}
+				})
+				ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
+				defer cancel()
+				if err := s.Work(ctx, n.job(1)); snoozed(err) != time.Second {
+					t.Errorf("%v, want to be put off for a second", err)
+				}
+			})
+		})
+	}
+}
+
+// What the worker cannot tell from a failure of the row itself, it tries again within seconds, however often the row's workers died.
+func TestNoBackoffIsLong(t *testing.T) {
+	inNest(t, func(n *nest) {
+		p := n.sender("a", &bird{}, profile{}).Policy()
+		if p.Backoff == nil {
+			t.Fatal("it is the worker's: up to 15 minutes")
+		}
+		for attempt := range p.MaxAttempts {
+			if wait := p.Backoff(attempt + 1); wait > 15*time.Second {
+				t.Errorf("after attempt %d it waits %s", attempt+1, wait)
+			}
+		}
+	})
+}
+
+// overtaken is a directory, in the midst of whose first answer somebody else writes the row's record.
+type overtaken struct {
+	street
+
+	write func()
+}
+
+func (o *overtaken) Get(ctx context.Context, kind contracts.RecipientType, user string) (contracts.Recipient, bool, error) {
+	if o.write != nil {
+		o.write()
+		o.write = nil
+	}
+	return o.street.Get(ctx, kind, user)
+}
+
+// Whoever is let through to see whether an endpoint is back, and does not call it after all, holds up nobody.
+func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
+	inNest(t, func(n *nest) {
+		known := n.healthBook()
+		for range 3 {
+			known.Called(n.Context(), channel.Message{Address: "at u"}, "bird", &channel.Error{Kind: channel.KindTimeout})
+		}
+		elapse(10 * time.Second)
+		b := &bird{}
+		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
+			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
+			c.Profiles = &overtaken{write: func() {
+				if err := n.book.Put(n.Context(), rowKey, &ledger.Delivery{State: ledger.Pending}); err != nil {
+					t.Error(err)
+				}
+			}}
+		})
+		if err := s.Work(n.Context(), n.job(1)); err != nil {
+			t.Errorf("it is %v", err)
+		}
+		n.want(ledger.Sent, "", "sent")
+	})
+}

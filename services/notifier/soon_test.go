@@ -1,0 +1,235 @@
+package notifier
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+)
+
+// soon is how long after a crash, when everything is up again, all is told that was not put off on purpose, with default settings.
+const soon = 30 * time.Second
+
+// Each message that a notifier sends in the life of an event meets with each mishap, one message of each event. As soon as that
+// is promised the event is expanded and all its rows have ended. Settings are the defaults.
+func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
+	for _, mishap := range natstest.Mishaps() {
+		t.Run(mishap.String(), func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				l := newLook(t, srv)
+				wire := natstest.NewWire(t, srv, mishap)
+				start := func() { l.start(wire.Connect()...) }
+				start()
+				longest, events := time.Duration(0), 0
+				for struck := true; struck; events++ {
+					id := fmt.Sprint("evt-", events)
+					wire.Aim(events + 1)
+					l.publish(event(id, "NEWS"))
+					var took time.Duration
+					took, struck = wire.Until(soon, func() string { return l.open(id) }, start)
+					longest = max(longest, took)
+				}
+				t.Logf("%d messages; told after %s at most", events-1, longest)
+				if events < 20 {
+					t.Errorf("%d messages are too few to be all", events-1)
+				}
+			})
+		})
+	}
+}
+
+// look is a look at what is told, past the notifier.
+type look struct {
+	*place
+
+	book   *ledger.Ledger
+	reader *plan.Reader
+}
+
+func newLook(t *testing.T, srv *natsrun.Server) *look {
+	t.Helper()
+	l := &look{place: newPlace(t, srv)}
+	l.directory(users(contracts.RecipientRestaurantUser, 2)...)
+	var err error
+	if l.book, err = ledger.Open(t.Context(), l.js); err == nil {
+		l.reader, err = plan.NewReader(t.Context(), l.js)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+const soonRules = `
+version: 1
+events:
+  NEWS:
+    RESTAURANT_USER: {channels: [inapp, pigeon], category: news, template: news, throttle: {limit: 100, per: 1h}}
+`
+
+// start starts a notifier.
+func (l *look) start(options ...nats.Option) *Notifier {
+	l.Helper()
+	nc, _ := natstest.Connect(l.T, l.srv, options...)
+	n, err := Start(l.Context(), nc, Config{
+		Channels: []Channel{{Channel: &pigeon{}}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
+		Rules: writeRules(l.T, soonRules),
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = n.Stop() }) //nolint:errcheck // one that is cut off complains
+	return n
+}
+
+// open says what of an event is not told, "" for nothing. A server that is away does not say.
+func (l *look) open(id string) string {
+	l.Helper()
+	ctx, cancel := context.WithTimeout(l.Context(), time.Second)
+	defer cancel()
+	e, err := l.reader.Event(ctx, id)
+	if err != nil {
+		return err.Error()
+	}
+	entries, _, err := l.book.Scan(ctx, id+".*.*.*", 1, e.Rows+1)
+	if err != nil {
+		return err.Error()
+	}
+	if e.State != plan.StateExpanded || len(entries) < e.Rows {
+		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)
+	}
+	var open strings.Builder
+	for _, entry := range entries {
+		if !entry.State.Ended() {
+			fmt.Fprintf(&open, "%s: %+v\n", entry.Key, entry.Delivery)
+		}
+	}
+	return open.String()
+}
+
+// What the store does not answer puts an event and a plan off for a second and uses no attempt, so that no wait grows with them. One
+// that has taken all the time that it has uses one.
+func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
+	for name, test := range map[string]struct {
+		silent string // what is not answered, by what its subject begins with
+		work   func(n *Notifier) error
+		retry  bool // an attempt is used
+	}{
+		"an event that is not seen": {"$KV.deliveries.evt", (*Notifier).planNews, true},
+		"a list that is not made":   {"$JS.API.CONSUMER.CREATE.KV_directory", (*Notifier).planNews, false},
+		"a list that is not read":   {"$JS.API.CONSUMER.MSG.NEXT.KV_directory", (*Notifier).planNews, false},
+		"a plan that is not stored": {"notify.plan.", (*Notifier).planNews, true},
+		"an event that is not read": {"$JS.API.DIRECT.GET.KV_deliveries", (*Notifier).expandNews, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
+				n := l.start(proxy.Through())
+				l.publish(event("evt-0", "NEWS"))
+				l.expanded(n, "evt-0")
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					if f.FromClient && strings.HasPrefix(f.Subject, test.silent) {
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+				err := test.work(n)
+				snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
+				retry, retried := errors.AsType[*worker.RetryError](err)
+				if snoozed == test.retry || retried != test.retry || snoozed && snooze.Delay != time.Second || retried && retry.After != time.Second {
+					t.Errorf("it is %v", err)
+				}
+			})
+		})
+	}
+}
+
+// planNews plans an event as its worker does.
+func (n *Notifier) planNews() error {
+	ctx, cancel := context.WithTimeout(context.Background(), planTimeout)
+	defer cancel()
+	e := event("evt-1", "NEWS")
+	data, err := contracts.Encode(e)
+	if err != nil {
+		return err
+	}
+	job := &worker.Job[undecoded]{Data: data}
+	if job.Subject, err = contracts.EventSubject(e.AggregateType, e.EventType); err != nil {
+		return err
+	}
+	return n.planEvent(ctx, job)
+}
+
+// expandNews expands a plan that has been expanded, as its worker does.
+func (n *Notifier) expandNews() error {
+	ctx, cancel := context.WithTimeout(context.Background(), expandTimeout)
+	defer cancel()
+	p, err := n.reader.Get(ctx, "evt-0")
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return n.expandPlan(ctx, &worker.Job[undecoded]{Data: data})
+}
+
+// The inbox is on the same server as all else. One that did not answer time and again is asked again soon, and not as late as a far
+// side would be.
+func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
+	for failures := 1; failures <= 4; failures++ {
+		t.Run(fmt.Sprint(failures), func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
+				l.start(proxy.Through())
+				var mu sync.Mutex
+				silent := true
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					mu.Lock()
+					defer mu.Unlock()
+					if f.FromClient && silent && strings.HasPrefix(f.Subject, "$KV.inbox.") {
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+				l.publish(event("evt-0", "NEWS"))
+				key := "evt-0.inapp.RESTAURANT_USER.u0"
+				for l.failures(key) < failures {
+					elapse(100 * time.Millisecond)
+				}
+				mu.Lock()
+				silent = false
+				mu.Unlock()
+				elapse(soon)
+				if open := l.open("evt-0"); open != "" {
+					t.Errorf("after %d failures and %s there is open:\n%s", failures, soon, open)
+				}
+			})
+		})
+	}
+}
+
+// failures is how often a row has failed.
+func (l *look) failures(key string) int {
+	l.Helper()
+	d, err := l.book.Get(l.Context(), key)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return d.Failures()
+}
