@@ -155,7 +155,7 @@ func (e *Enricher) serve() {
 	})
 	e.api = httpapi.Add(httpapi.Config{Origins: e.cfg.Origins, Router: router, Service: e.service})
 	e.server.Serve(e.parts, service.ServerConfig{
-		Exports: e.cfg.Exports, Handler: router, Name: name, WriteTimeout: contracts.MaxWait + 30*time.Second,
+		Exports: e.cfg.Exports, Handler: router, Logger: e.cfg.Logger, Name: name, WriteTimeout: contracts.MaxWait + 30*time.Second,
 	})
 }
 

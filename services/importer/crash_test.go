@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -107,7 +107,7 @@ func newCrash(t *testing.T, videos bool) *crash {
 	if !videos {
 		return c
 	}
-	needsYtDlp(t)
+	installed.YtDlp.Find(t)
 	if c.youTube, err = sourcetest.StartYouTube(t.TempDir(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -119,29 +119,17 @@ func newCrash(t *testing.T, videos bool) *crash {
 	return c
 }
 
-func needsYtDlp(t *testing.T) {
-	t.Helper()
-	const program, required = "yt-dlp", "EXPEDITER_REQUIRE_PROGRAMS"
-	if _, err := exec.LookPath(program); err == nil {
-		return
-	}
-	if os.Getenv(required) != "" {
-		t.Fatalf("%s is missing, and %s is set: install it", program, required)
-	}
-	t.Skipf("%s is missing: what it does is not tested; install it to test that as well", program)
-}
-
 // play has workers die one after the other, each of some new jobs and of what was left, and a last one finish them all.
 func (c *crash) play(jobs int, at []string) {
 	c.Helper()
 	portion := jobs / (len(at) + 1)
 	for _, point := range at {
 		fresh := c.videos
-		c.insert(portion)
 		switch point {
 		case inPage, inCaptions:
-			c.killInYtDlp(point, fresh)
+			c.killInYtDlp(point, portion)
 		default:
+			c.insert(portion, sourcetest.Video{})
 			after := 1 + c.random.IntN(max(1, (c.videos-fresh)/2)) // each video comes to every point
 			w := c.spawn(duty{After: after, Point: point})
 			c.dies(w, point)
@@ -150,7 +138,7 @@ func (c *crash) play(jobs int, at []string) {
 		c.excuse()
 	}
 	last := c.spawn(duty{})
-	c.insert(jobs - len(c.inserted))
+	c.insert(jobs-len(c.inserted), sourcetest.Video{})
 	c.await("all jobs are done", func() bool {
 		if last.ended() {
 			c.Fatalf("the last worker has ended: %s", &last.said)
@@ -171,15 +159,17 @@ func share() int {
 	return 2
 }
 
-// insert publishes jobs as the document has them, some of them twice.
-func (c *crash) insert(jobs int) {
+// insert publishes jobs as the document has them, some of them twice. The first of the videos that they want behaves as is
+// said, the others well.
+func (c *crash) insert(jobs int, how sourcetest.Video) {
 	c.Helper()
 	for n := range jobs {
 		if n%share() == 0 {
-			c.put(c.videos, sourcetest.Video{})
+			c.put(c.videos, how)
+			how = sourcetest.Video{}
 			c.videos++
 		}
-		id := fmt.Sprint("job-", len(c.inserted))
+		id := jobName(len(c.inserted))
 		job := contracts.ImportJob{
 			JobID: id, OwnerID: fmt.Sprint("owner-", len(c.inserted)%3), SourceType: c.kind(c.videos - 1), URL: c.address(c.videos - 1),
 			RequestedAt: time.Now().UTC(),
@@ -196,6 +186,8 @@ func (c *crash) insert(jobs int) {
 		c.inserted = append(c.inserted, job)
 	}
 }
+
+func jobName(job int) string { return fmt.Sprint("job-", job) }
 
 // kind is what a source is: where there are videos, every other one is, in the long form.
 func (c *crash) kind(video int) string {
@@ -235,23 +227,32 @@ func (c *crash) fetches(video int) int {
 	return c.youTube.Fetches(videoName(video))
 }
 
-// killInYtDlp kills a worker while yt-dlp waits for a video that does not come.
-func (c *crash) killInYtDlp(point string, first int) {
+// killInYtDlp kills a worker while yt-dlp waits for a video that does not come. Some jobs end before anything is fetched for
+// them, because the Recipe Service did not answer when they began, as it never does for the first: then there are others.
+func (c *crash) killInYtDlp(point string, jobs int) {
 	c.Helper()
-	video := first
-	for c.kind(video) != contracts.SourceYouTube {
-		video++
-	}
-	stalled := sourcetest.Video{Stall: point == inPage, Tracks: []sourcetest.Track{{Stall: point == inCaptions}}}
-	c.put(video, stalled)
 	asked := c.youTube.Looks
 	if point == inCaptions {
 		asked = c.youTube.Fetches
 	}
+	var video int
+	stall := func(jobs int) {
+		for c.kind(c.videos) != contracts.SourceYouTube {
+			c.videos++ // nobody wants this one
+		}
+		video = c.videos
+		c.insert(jobs, sourcetest.Video{Stall: point == inPage, Tracks: []sourcetest.Track{{Stall: point == inCaptions}}})
+	}
+	first, fresh := len(c.inserted), c.videos
+	c.recipes.refuse(jobName(first))
+	stall(jobs)
 	w := c.spawn(duty{})
 	c.await(point, func() bool {
 		if w.ended() {
 			c.Fatalf("the worker has ended before %s: %s", point, &w.said)
+		}
+		if c.over(first) {
+			stall(1)
 		}
 		return asked(videoName(video)) > 0
 	})
@@ -262,7 +263,20 @@ func (c *crash) killInYtDlp(point string, first int) {
 		c.Fatal(err)
 	}
 	<-w.gone
-	c.put(video, sourcetest.Video{})
+	for video := fresh; video < c.videos; video++ {
+		c.put(video, sourcetest.Video{})
+	}
+}
+
+// over reports whether all jobs have ended that were inserted after the first n.
+func (c *crash) over(n int) bool {
+	c.Helper()
+	for _, job := range c.inserted[n:] {
+		if record, known := c.job(job.JobID); !known || !record.Status.Final() {
+			return false
+		}
+	}
+	return true
 }
 
 // dies waits until a worker has killed itself. When its jobs end before they come to its point, it gets others.
@@ -273,7 +287,7 @@ func (c *crash) dies(w *process, point string) {
 			return true
 		}
 		if c.queued() == 0 {
-			c.insert(1)
+			c.insert(1, sourcetest.Video{})
 		}
 		return false
 	})

@@ -25,6 +25,7 @@ type recipeService struct {
 	foreign []string // calls that are not in the document
 	luck    *rand.Rand
 	recipes map[string]made                   // by job
+	refused map[string]bool                   // jobs of which it never takes that they begin
 	twice   []string                          // jobs whose recipe was to be replaced by another
 	status  map[string]contracts.ImportStatus // by job
 }
@@ -35,7 +36,7 @@ type made struct{ id, ref, owner string }
 func newRecipeService(t *testing.T, seed uint64) *recipeService {
 	t.Helper()
 	s := &recipeService{
-		luck: rand.New(rand.NewPCG(seed, 1)), recipes: map[string]made{}, status: map[string]contracts.ImportStatus{},
+		luck: rand.New(rand.NewPCG(seed, 1)), recipes: map[string]made{}, refused: map[string]bool{}, status: map[string]contracts.ImportStatus{},
 	}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
@@ -120,6 +121,9 @@ func (s *recipeService) do(r *http.Request, body []byte) (status int, answer str
 		if err := json.Unmarshal(body, &told); err != nil {
 			return http.StatusBadRequest, "{}"
 		}
+		if told.Status == contracts.ImportRunning && s.refused[job] {
+			return http.StatusInternalServerError, "{}"
+		}
 		told.JobID = job
 		s.status[job] = told
 		return http.StatusOK, "{}"
@@ -149,6 +153,13 @@ func (s *recipeService) create(body []byte) (status int, answer string) {
 		s.twice = append(s.twice, draft.JobID)
 	}
 	return http.StatusOK, fmt.Sprintf(`{"recipe_id":%q}`, known.id)
+}
+
+// refuse has it never take that a job begins, as it happens to one in 250.
+func (s *recipeService) refuse(job string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[job] = true
 }
 
 // ended says how a job ended for the service, and which recipe it has of it.

@@ -139,7 +139,7 @@ func (i *Importer) start(ctx context.Context, js jetstream.JetStream) error {
 		Exports: i.cfg.Exports, Logger: i.cfg.Logger, Name: name, Ready: i.ready, Sort: imports.Problem, Version: i.cfg.Version,
 	})
 	httpapi.Add(httpapi.Config{Files: i.files, Recipes: i.recipes, Router: router, Service: i.service})
-	i.server.Serve(i.parts, service.ServerConfig{Exports: i.cfg.Exports, Handler: router, Name: name})
+	i.server.Serve(i.parts, service.ServerConfig{Exports: i.cfg.Exports, Handler: router, Logger: i.cfg.Logger, Name: name})
 	return nil
 }
 

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -118,12 +118,7 @@ func (u tube) Fetch(ctx context.Context, req source.Request, progress func(strin
 // the code and in the words that are documented, after as many requests for captions as it takes.
 func TestVideosEndAsDocumented(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("yt-dlp"); err != nil {
-		if os.Getenv("EXPEDITER_REQUIRE_PROGRAMS") != "" {
-			t.Fatal("yt-dlp is missing, and EXPEDITER_REQUIRE_PROGRAMS is set: install it")
-		}
-		t.Skip("yt-dlp is missing: what it does is not tested; install it to test that as well")
-	}
+	installed.YtDlp.Find(t)
 	cases := videoCases()
 	videos, stall := map[string]sourcetest.Video{}, ""
 	for n, c := range cases {

@@ -23,6 +23,10 @@ const (
 	defaultTimeout       = 30 * time.Second
 	defaultUserAgent     = "expediter-importer/1"
 	defaultVideoTimeout  = 90 * time.Second
+
+	// minVersionTimeout is how long yt-dlp may take at least to say its version. On a machine so slow that it takes longer
+	// than all that is done for a video, no video can be fetched.
+	minVersionTimeout = 30 * time.Second
 )
 
 // Config sets up [Sources]. The zero value reads caption files from public addresses.
@@ -100,8 +104,8 @@ type YouTube struct {
 	// SocketTimeout bounds the waiting for the far side. Defaults to 20 seconds.
 	SocketTimeout time.Duration
 
-	// Timeout bounds all that is done for one video; the program and whatever it started is then killed. Defaults to 90
-	// seconds.
+	// Timeout bounds all that is done for one video, and the question for the program's version at the start; the program and
+	// whatever it started is then killed. Defaults to 90 seconds.
 	Timeout time.Duration
 }
 

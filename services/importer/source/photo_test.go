@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -29,7 +30,7 @@ func photo(t *testing.T) []byte {
 // A photo is read, passed on, and good enough for the rules.
 func TestPhotoIsRead(t *testing.T) {
 	t.Parallel()
-	needs(t, "tesseract")
+	installed.Tesseract.Find(t)
 	server := site(t, map[string]http.HandlerFunc{
 		"/recipe.jpg": text("application/octet-stream", string(photo(t))), "/recipe": text("image/png", string(photo(t))),
 	})

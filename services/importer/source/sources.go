@@ -61,7 +61,7 @@ func New(config Config) (*Sources, error) {
 		ctx := context.Background() //nolint:forbidigo // asking for a version is bounded, and nobody has a context when setting up
 		s.videos, err = ytdlp.New(ctx, ytdlp.Config{
 			CAFile: y.CAFile, Extractors: "youtube", Folders: folders, Log: s.log, MaxFile: config.MaxBytes, Path: y.Program, Proxy: y.Proxy,
-			SocketTimeout: y.SocketTimeout, Timeout: y.Timeout,
+			SocketTimeout: y.SocketTimeout, Timeout: y.Timeout, VersionTimeout: max(y.Timeout, minVersionTimeout),
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrYouTube, err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -12,23 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
-
-// requirePrograms is set where the tests of other programs must not be skipped.
-const requirePrograms = "EXPEDITER_REQUIRE_PROGRAMS"
-
-func needs(t *testing.T, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	if os.Getenv(requirePrograms) != "" {
-		t.Fatalf("%s is missing, and %s is set: install it", name, requirePrograms)
-	}
-	t.Skipf("%s is missing: what it does is not tested; install it to test that as well", name)
-}
 
 // cues makes a caption file of sentences, one every five seconds.
 func cues(sentences ...string) string {
@@ -75,7 +61,7 @@ var (
 // tube starts a YouTube and sources that fetch from it.
 func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*source.Config)) (*sourcetest.YouTube, *source.Sources, string) {
 	t.Helper()
-	needs(t, "yt-dlp")
+	installed.YtDlp.Find(t)
 	y, err := sourcetest.StartYouTube(t.TempDir(), videos)
 	if err != nil {
 		t.Fatal(err)

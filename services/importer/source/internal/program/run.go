@@ -48,7 +48,8 @@ type Result struct {
 // ends, when ctx ends, after the timeout, and when it prints too much. On Linux the whole group also dies with this process,
 // whatever ends that.
 //
-// The error is nil when the program ran to its end, whatever its exit code. The result is never nil.
+// The error is nil when the program ran to its end, whatever its exit code, and all that it printed was read. The result is
+// never nil.
 func Run(ctx context.Context, c Command) (*Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 	defer cancel()
@@ -70,7 +71,8 @@ func Run(ctx context.Context, c Command) (*Result, error) {
 	}
 	limit(cmd, c.MaxFile)
 	err := watch(ctx, cmd.Process.Pid, stdout.over)
-	if waitErr := cmd.Wait(); err == nil && cmd.ProcessState == nil {
+	waitErr := cmd.Wait()
+	if err == nil && (cmd.ProcessState == nil || errors.Is(waitErr, exec.ErrWaitDelay)) { // there may be more in the pipes
 		err = fmt.Errorf("program: wait for %s: %w", c.Path, waitErr)
 	}
 	select {

@@ -153,6 +153,25 @@ echo ready > ready
 
 var errStop = errors.New("stop")
 
+// What is read is not taken for all when something still holds the output: here a process that has left the group.
+func TestOutputThatStaysOpen(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("setsid is missing: nothing to leave the group with")
+	}
+	c := shell(t, `setsid sh -c 'echo $$ > left; exec sleep 1000' & while [ ! -s left ]; do sleep 0.01; done; echo some`)
+	result, err := Run(t.Context(), c)
+	if !errors.Is(err, exec.ErrWaitDelay) || string(result.Stdout) != "some\n" {
+		t.Errorf("stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
+	}
+	for _, pid := range pids(t, c.Dir, "left") {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		wantGone(t, pid)
+	}
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	c := shell(t, `i=0; while [ $i -lt 20000 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 0123456789`)

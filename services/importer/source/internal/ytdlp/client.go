@@ -21,12 +21,9 @@ import (
 // MinVersion is the oldest version that knows all options that are used.
 const MinVersion = "2023.03.04"
 
-const (
-	maxInfo        = 16 << 20 // a video with all its translations has one or two megabytes
-	versionTimeout = 30 * time.Second
-)
+const maxInfo = 16 << 20 // a video with all its translations has one or two megabytes
 
-// Config sets up a [Client]. All fields but CAFile, Proxy and VersionTimeout are required.
+// Config sets up a [Client]. All fields but CAFile and Proxy are required.
 type Config struct {
 	// CAFile holds the certificates to trust, in PEM, instead of the system's.
 	CAFile string
@@ -44,7 +41,7 @@ type Config struct {
 	Proxy string
 	// SocketTimeout bounds the waiting for the network, and Timeout all work for a video.
 	SocketTimeout, Timeout time.Duration
-	// VersionTimeout bounds the asking for the version. Defaults to 30 seconds.
+	// VersionTimeout bounds the asking for the version.
 	VersionTimeout time.Duration
 }
 
@@ -72,7 +69,7 @@ func New(ctx context.Context, config Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{config: config}
-	result, err := program.Run(ctx, c.command(folder.Path, cmp.Or(config.VersionTimeout, versionTimeout), "--ignore-config", "--version"))
+	result, err := program.Run(ctx, c.command(folder.Path, config.VersionTimeout, "--ignore-config", "--version"))
 	if err = errors.Join(err, folder.Remove()); err != nil {
 		return nil, fmt.Errorf("source: ask %s for its version: %w", config.Path, err)
 	}

@@ -7,32 +7,27 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
 
 // client returns one of the real program that may use any site.
 func client(t *testing.T, change func(*Config)) *Client {
 	t.Helper()
-	if _, err := exec.LookPath("yt-dlp"); err != nil {
-		if os.Getenv("EXPEDITER_REQUIRE_PROGRAMS") != "" {
-			t.Fatal("yt-dlp is missing, and EXPEDITER_REQUIRE_PROGRAMS is set: install it")
-		}
-		t.Skip("yt-dlp is missing: what it does is not tested; install it to test that as well")
-	}
+	installed.YtDlp.Find(t)
 	folders, err := program.NewFolders(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := Config{
 		Extractors: "generic,html5", Folders: folders, Log: slog.New(slog.DiscardHandler), MaxFile: 1 << 20, Path: "yt-dlp",
-		SocketTimeout: 20 * time.Second, Timeout: time.Minute,
+		SocketTimeout: time.Hour, Timeout: time.Hour, VersionTimeout: time.Hour, // no outcome depends on how fast the machine is
 	}
 	if change != nil {
 		change(&config)
