@@ -23,6 +23,7 @@ type client struct {
 	http      *http.Client
 	instances []string
 	req       contracts.EnrichRequest
+	retrying  chan struct{} // has an element for each retry under way, of all clients
 
 	states  map[string]contracts.ProviderState
 	lastID  string
@@ -35,8 +36,10 @@ var errRepeated = errors.New("told again")
 
 // run asks and listens until everything is told.
 func (c *client) run(ctx context.Context) error {
+	release := func() {}
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		pending, err := c.ask(ctx)
+		release()
 		if err == nil && pending == 0 {
 			return nil
 		}
@@ -47,13 +50,20 @@ func (c *client) run(ctx context.Context) error {
 			return err
 		}
 		if !backOff(ctx, wait) {
-			return fmt.Errorf("%s: %w (last: %w)", c.req.RequestID, ctx.Err(), err)
+			return fmt.Errorf("%s: %w (last: %w)", c.req.RequestID, context.Cause(ctx), err)
 		}
+		release = c.retry()
 	}
 }
 
-// The pauses of a client between two tries. They grow, so that hundreds of clients do not keep a machine too busy to
-// answer any of them.
+// retry waits for the turn of a call that is not the first of its client. Hundreds of clients that try again at their own
+// pace keep a slow machine too busy to answer any of them.
+func (c *client) retry() (release func()) {
+	c.retrying <- struct{}{}
+	return func() { <-c.retrying }
+}
+
+// The pauses of a client between two tries.
 const (
 	minWait = 50 * time.Millisecond
 	maxWait = 4 * time.Second
@@ -113,7 +123,7 @@ func (c *client) follow(ctx context.Context) error {
 			return err
 		}
 		if !backOff(ctx, wait) {
-			return fmt.Errorf("follow: %w (last: %w)", ctx.Err(), err)
+			return fmt.Errorf("follow: %w (last: %w)", context.Cause(ctx), err)
 		}
 		c.resumes++
 	}
@@ -127,7 +137,9 @@ func (c *client) listen(ctx context.Context) (complete bool, err error) {
 	if c.lastID != "" {
 		req.Header.Set("Last-Event-ID", c.lastID)
 	}
+	release := c.retry()
 	resp, err := c.http.Do(req)
+	release()
 	if err != nil {
 		return false, err
 	}

@@ -13,19 +13,24 @@ import (
 type farSide struct {
 	*httptest.Server
 
+	moved func() // is called for each call
+
 	mu     sync.Mutex
-	calls  map[string]int             // by place
-	asked  map[string]map[string]bool // by instance: the places that it asked about
-	hold   map[string]chan struct{}   // by place: the first call waits for this
-	held   chan question              // a call that is held back
-	served chan int                   // how many calls there have been, after each
+	calls  calls
+	hold   map[string]chan struct{} // by place: the first call waits for this
+	held   chan question            // a call that is held back
+	served chan int                 // how many calls there have been, after each
+	unread chan struct{}            // calls that arrive are not counted before it is closed; nil for at once
 }
 
-func newFarSide(t *testing.T) *farSide {
+// calls are how often each place was asked about, by place and then by instance.
+type calls map[string]map[string]int
+
+func newFarSide(t *testing.T, moved func()) *farSide {
 	t.Helper()
 	f := &farSide{
-		calls: map[string]int{}, asked: map[string]map[string]bool{}, hold: map[string]chan struct{}{},
-		held: make(chan question, 16), served: make(chan int, 4096),
+		moved: moved,
+		calls: calls{}, hold: map[string]chan struct{}{}, held: make(chan question, 64), served: make(chan int, 4096),
 	}
 	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(f.Close)
@@ -38,6 +43,7 @@ func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	f.await(q)
 	hold := f.enter(q)
 	defer f.leave()
 	if hold == nil {
@@ -50,14 +56,25 @@ func (f *farSide) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// await keeps a call back that is not to be counted yet.
+func (f *farSide) await(q question) {
+	f.mu.Lock()
+	unread := f.unread
+	f.mu.Unlock()
+	if unread != nil {
+		f.held <- q
+		<-unread
+	}
+}
+
 func (f *farSide) enter(q question) (hold chan struct{}) {
+	f.moved()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls[q.Name]++
-	if f.asked[q.Instance] == nil {
-		f.asked[q.Instance] = map[string]bool{}
+	if f.calls[q.Name] == nil {
+		f.calls[q.Name] = map[string]int{}
 	}
-	f.asked[q.Instance][q.Name] = true
+	f.calls[q.Name][q.Instance]++
 	hold = f.hold[q.Name]
 	delete(f.hold, q.Name)
 	return hold
@@ -66,8 +83,10 @@ func (f *farSide) enter(q question) (hold chan struct{}) {
 func (f *farSide) leave() {
 	f.mu.Lock()
 	total := 0
-	for _, n := range f.calls {
-		total += n
+	for _, by := range f.calls {
+		for _, n := range by {
+			total += n
+		}
 	}
 	f.mu.Unlock()
 	f.served <- total
@@ -82,9 +101,21 @@ func (f *farSide) holdFirst(place string) (release chan struct{}) {
 	return release
 }
 
-// counts returns how often each place was asked about, and which of them an instance asked about.
-func (f *farSide) counts(instance string) (calls map[string]int, asked map[string]bool) {
+// readLate has calls arrive from now on, and be counted and answered only when release is closed.
+func (f *farSide) readLate() (release chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.calls), maps.Clone(f.asked[instance])
+	f.unread = make(chan struct{})
+	return f.unread
+}
+
+// counts returns how often each place was asked about until now.
+func (f *farSide) counts() calls {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := calls{}
+	for place, by := range f.calls {
+		all[place] = maps.Clone(by)
+	}
+	return all
 }

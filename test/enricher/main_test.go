@@ -66,6 +66,9 @@ func instance(name string) error {
 	return e.Stop()
 }
 
+// linkBase is what links begin with. After it comes the name of the instance that found the venue.
+const linkBase = "https://wolt.com/"
+
 // remote is a provider that asks the test's far side.
 type remote struct{ name, url string }
 
@@ -85,7 +88,7 @@ func (r remote) Search(ctx context.Context, place match.Place) ([]provider.Venue
 		return nil, &provider.Error{Provider: "wolt", Kind: provider.KindUnavailable, Cause: err}
 	}
 	defer resp.Body.Close()
-	venue := provider.Venue{Place: place, ID: "v-" + place.Name, URL: "https://wolt.com/" + place.Name}
+	venue := provider.Venue{Place: place, ID: "v-" + place.Name, URL: linkBase + r.name + "/" + place.Name}
 	venue.Aliases = nil
 	return []provider.Venue{venue}, nil
 }
