@@ -53,7 +53,7 @@ func start(t *testing.T, url string, args ...string) *program {
 	t.Helper()
 	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), lines: make(chan string, 1000)}
 	p.cmd.Env = append(os.Environ(), programEnv+"=1", "NATS_URL="+url)
-	p.cmd.Stderr = os.Stderr
+	p.cmd.Stderr = t.Output()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -96,6 +96,7 @@ type Pipeline struct {
 	Notifiers []*notifier.Notifier
 
 	cluster *natsrun.Cluster
+	logger  *slog.Logger
 	exports []*export.Exports // one for each service: each has metrics of its own
 	server  *natsrun.Server
 
@@ -110,7 +111,7 @@ func Start(ctx context.Context, cfg Config) (*Pipeline, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	p := &Pipeline{}
+	p := &Pipeline{logger: cfg.Logger}
 	if err := p.start(ctx, cfg); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -196,6 +197,9 @@ func (p *Pipeline) replicas() int {
 
 // Connect returns a new client of the server, which the caller closes.
 func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
+	opts = append([]nats.Option{nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		p.logger.Error("NATS", "error", err)
+	})}, opts...)
 	if p.cluster != nil {
 		return p.cluster.Connect(opts...)
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -175,6 +177,22 @@ func TestNATSPort(t *testing.T) {
 	nc.Close()
 }
 
+// What nats.go would write to the standard error is a line of the log.
+func TestLogOfConnections(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	p := Pipeline{logger: slog.New(slog.NewTextHandler(&log, nil)), server: natstest.Server(t)}
+	nc, err := p.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
+	if want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`; !strings.Contains(log.String(), want) {
+		t.Errorf("it logs %q, want %q in it", &log, want)
+	}
+}
+
 // What is kept of a place is gone soon when nobody will ask for it again.
 func TestResultTTL(t *testing.T) {
 	t.Parallel()
@@ -216,6 +234,11 @@ func TestCluster(t *testing.T) {
 		t.Skip("starts three servers, which takes seconds")
 	}
 	p := begin(t, Config{Nodes: 3, Provider: &mirror{}})
+	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
+		if err := p.cluster.WaitReady(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
 	if n := strings.Count(p.NATSURL(), "nats://"); n != 3 || strings.Contains(p.NATSURL(), " ") {
 		t.Errorf("NATSURL is %q", p.NATSURL())
 	}
