@@ -17,7 +17,7 @@ const (
 	// minReclaim and maxReclaim bound how long a place is left alone that could not be claimed or queued. The pause
 	// doubles as long as that goes on, and is up to a half longer by chance.
 	minReclaim = time.Second
-	maxReclaim = 30 * time.Second
+	maxReclaim = 10 * time.Second
 )
 
 // errDue ends a wait because free places are due to be claimed, or jobs to be queued again.

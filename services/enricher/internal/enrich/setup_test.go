@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -121,13 +122,21 @@ func (g *gate) search(_ context.Context, place match.Place) ([]provider.Venue, e
 type instance struct {
 	*Service
 
+	cutOff bool // it may complain when it stops
+
 	js  jetstream.JetStream
 	log *journal
 }
 
 func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate ...func(*Config)) *instance {
 	t.Helper()
-	_, js := natstest.Connect(t, srv)
+	return newInstanceOn(t, srv, p, nil, mutate...)
+}
+
+// newInstanceOn is newInstance, with options for its connection.
+func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, options []nats.Option, mutate ...func(*Config)) *instance {
+	t.Helper()
+	_, js := natstest.Connect(t, srv, options...)
 	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +153,7 @@ func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate 
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return &instance{s, js, log}
+	return &instance{Service: s, js: js, log: log}
 }
 
 // work has the instance work jobs until stop, or the end of the test.
@@ -169,7 +178,7 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 	go func() { done <- w.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !i.cutOff {
 			t.Errorf("worker: %v", err)
 		}
 	})
@@ -207,6 +216,11 @@ func (i *instance) told(t *testing.T, id string) map[string]contracts.ProviderSt
 func (i *instance) hear(ctx context.Context, id string) (map[string]contracts.ProviderState, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	return i.listen(ctx, id)
+}
+
+// listen is hear for as long as ctx lasts.
+func (i *instance) listen(ctx context.Context, id string) (map[string]contracts.ProviderState, error) {
 	sub, err := i.Subscribe(ctx, id, "")
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package enrich
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -126,8 +127,8 @@ func TestQueueFull(t *testing.T) {
 	}
 }
 
-// TestFollowersQueueAgain: somebody who listens has the place queued as soon as there is a queue again, without another
-// request.
+// TestFollowersQueueAgain: somebody who listens has the place queued soon after there is a queue again, however long there
+// was none, without another request.
 func TestFollowersQueueAgain(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
@@ -143,18 +144,23 @@ func TestFollowersQueueAgain(t *testing.T) {
 		told := make(chan map[string]contracts.ProviderState, 1)
 		failed := make(chan error, 1)
 		go func() {
-			states, err := i.hear(t.Context(), "req-1")
+			states, err := i.listen(t.Context(), "req-1")
 			told <- states
 			failed <- err
 		}()
-		elapse(10 * time.Second)
+		elapse(10 * time.Minute)
+		i.triesInVain()
 		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
 			t.Fatal(err)
 		}
 		i.work(t)
+		up := time.Now()
 		states := <-told
 		if err := <-failed; err != nil {
 			t.Fatal(err)
+		}
+		if took := time.Since(up); took > soon {
+			t.Errorf("told after %s", took)
 		}
 		for _, r := range places(10) {
 			wantStatus(t, states[r.PlaceID], contracts.StatusFound)
@@ -163,6 +169,14 @@ func TestFollowersQueueAgain(t *testing.T) {
 			t.Errorf("the provider was asked %d times, want 10", n)
 		}
 	})
+}
+
+// triesInVain lets time pass until the instance has failed once more to claim or to queue a place.
+func (i *instance) triesInVain() {
+	for before := i.Stats().Skipped; maps.Equal(i.Stats().Skipped, before); {
+		elapse(10 * time.Millisecond)
+	}
+	elapse(time.Second) // for all that it tries together
 }
 
 // TestFollowersClaimAgain: the same with a bucket that takes no claims for a while.
@@ -177,13 +191,18 @@ func TestFollowersClaimAgain(t *testing.T) {
 		}
 		told := make(chan error, 1)
 		go func() {
-			_, err := i.hear(t.Context(), "req-1")
+			_, err := i.listen(t.Context(), "req-1")
 			told <- err
 		}()
-		elapse(10 * time.Second)
+		elapse(10 * time.Minute)
+		i.triesInVain()
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
+		up := time.Now()
 		if err := <-told; err != nil {
 			t.Error(err)
+		}
+		if took := time.Since(up); took > soon {
+			t.Errorf("told after %s", took)
 		}
 	})
 }
