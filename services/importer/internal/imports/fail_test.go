@@ -173,15 +173,24 @@ func TestWhatPassesIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The recipe exists and the store cannot be told: it is told as soon as it can be, and the recipe is not made again.
+// The recipe exists and the store cannot be told: it is told soon after it can be, and the recipe is not made again.
 func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
-		back := time.Now().Add(10 * time.Minute)
+		var heard time.Time
+		began, refused := time.Now(), 0
+		var back time.Time // when the importer has just put off what it tried in vain
 		i.keeper.setStatus = func(s contracts.ImportStatus) error {
-			if s.Status == contracts.ImportReady && time.Now().Before(back) {
+			if s.Status != contracts.ImportReady {
+				return nil
+			}
+			if back.IsZero() {
+				if refused++; refused%4 == 0 && time.Since(began) > 10*time.Minute {
+					back = time.Now()
+				}
 				return errFar
 			}
+			heard = time.Now()
 			return nil
 		}
 		i.work(t)
@@ -191,6 +200,9 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 		told := i.keeper.toldOf("j1")
 		if told[len(told)-1] != contracts.ImportReady {
 			t.Errorf("the store was told %v", told)
+		}
+		if took := heard.Sub(back); took > soon {
+			t.Errorf("the store was told %s after it was back", took)
 		}
 		if i.keeper.created["j1"] != 1 || i.far.total() != 1 {
 			t.Errorf("%d recipes, %d fetches", i.keeper.created["j1"], i.far.total())

@@ -15,7 +15,7 @@ import (
 
 const (
 	// untoldPause is when to try again to tell the store of the end of a job.
-	untoldPause = 30 * time.Second
+	untoldPause = 10 * time.Second
 
 	// untoldFor is for how long that is tried.
 	untoldFor = 24 * time.Hour
