@@ -33,14 +33,20 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, tell 
 	// Reading goes on when the request's context ends, because the service stops: the end is to be agreed on with the
 	// client.
 	reading, cut := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := context.WithCancel(r.Context())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer cancel()
+		listen(reading, conn)
+	}()
 	defer func() {
+		cancel()
 		cut()
 		_ = conn.CloseNow() //nolint:errcheck // closed already
+		<-read
 	}()
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(farewellTimeout, cut) })()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(conn.CloseRead(reading), cancel)()
 	s := &Socket{conn: conn, writing: reading}
 	code, reason := websocket.StatusNormalClosure, "complete"
 	if tell(ctx, s) != nil {
@@ -48,6 +54,16 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, tell 
 	}
 	defer time.AfterFunc(farewellTimeout, cut).Stop()
 	_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
+}
+
+// listen answers pings until the client closes, or says something, which ends the connection. It is what CloseRead of the
+// connection does, whose goroutine waits for itself, for 15 seconds, when the client says something.
+func listen(ctx context.Context, conn *websocket.Conn) {
+	if _, _, err := conn.Reader(ctx); err == nil {
+		_ = conn.Close(websocket.StatusPolicyViolation, "unexpected data message") //nolint:errcheck // the client may have gone
+		return
+	}
+	_ = conn.CloseNow() //nolint:errcheck // closed already
 }
 
 // Frame sends a body as one object of JSON.

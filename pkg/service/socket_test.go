@@ -155,7 +155,7 @@ func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Who tells hears of it when the client leaves, or talks, which it must not.
+// Who tells hears of it at once when the client leaves, or talks, which it must not, and the shop has done with the client then.
 func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(context.Context, *websocket.Conn) error{
@@ -188,11 +188,12 @@ func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 				if _, _, err := client.Read(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+				left := time.Now()
 				if err := leave(t.Context(), client); err != nil && !errors.Is(err, io.EOF) {
 					t.Error(err)
 				}
-				if err := <-told; !errors.Is(err, context.Canceled) {
-					t.Error(err)
+				if err := <-told; !errors.Is(err, context.Canceled) || time.Since(left) > 0 {
+					t.Errorf("%v, after %s", err, time.Since(left))
 				}
 			})
 		})
