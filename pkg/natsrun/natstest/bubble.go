@@ -1,8 +1,8 @@
 package natstest
 
 import (
-	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,8 +57,8 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	t.Helper()
 
 	refuseParallel(t)
-	emptyPools()
-	defer emptyPools()
+	forgetTimers()
+	defer forgetTimers()
 
 	// The server's access clock is one ticker per process, started by the first
 	// store. In a bubble its ticks would be the only events that ever happen, so
@@ -94,13 +94,15 @@ func refuseParallel(t *testing.T) {
 	t.Setenv("EXPEDITER_BUBBLE", "") // read by nobody
 }
 
-// emptyPools empties every sync.Pool of the process: what survives one
-// collection as a pool's victim does not survive the next. nats.go takes a
-// timer from such a pool in Conn.Request, Flush, Drain and after a reconnection.
-func emptyPools() {
-	runtime.GC()
-	runtime.GC()
-}
+// timers is where nats.go keeps timers that are free, of Conn.Request, Flush, Drain and after
+// a reconnection.
+//
+//go:linkname timers github.com/nats-io/nats%2ego.globalTimerPool
+var timers struct{ pool sync.Pool }
+
+// forgetTimers empties the pool. Nobody uses it meanwhile: a bubble is alone. Two collections
+// would empty it as well, and take longer than a short test.
+func forgetTimers() { timers.pool = sync.Pool{} }
 
 // quiet stretches the server's periodic work, which real time hides but a day
 // that passes in a second does not: syncing to disk each second would take as
