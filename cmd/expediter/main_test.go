@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/cli"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -37,7 +38,7 @@ func (m leakChecked) Run() int {
 // these are one whose provider is asked twice, and as much of curl and of the nats command line as `up` tells its user
 // to type.
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){
+	testscript.Main(leakChecked{natstest.Parallel(m, 2)}, map[string]func(){
 		"curl":            func() { exit(curl(os.Args[1:])) },
 		"expediter":       main,
 		"expediter-hasty": hastyMain,

@@ -6,6 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
 
@@ -15,5 +16,5 @@ func TestMain(m *testing.M) {
 	// A server that is stopped while it makes a replicated stream leaves a store
 	// of it open (createRaftGroup, when startRaftNode fails), and with it the
 	// goroutine that keeps the time for all stores of the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
+	goleak.VerifyTestMain(natstest.Parallel(m, 4), goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 var (
@@ -18,5 +20,5 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childEnv); role != "" {
 		os.Exit(child(role))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 4))
 }

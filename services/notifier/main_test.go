@@ -6,6 +6,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
@@ -17,5 +18,5 @@ func TestMain(m *testing.M) {
 	child.Main(sourceRole, source)
 	child.Main(serverRole, serve)
 	natsrun.NodeMain()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 2))
 }

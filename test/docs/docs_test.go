@@ -72,7 +72,7 @@ func TestLinkedFilesExist(t *testing.T) {
 	for path, text := range files(t, ".md") {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
 			linked++
-			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(path), found[1])); err != nil {
+			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(path), found[1])); err != nil {
 				t.Errorf("%s links to %s: %v", path, found[1], err)
 			}
 		}

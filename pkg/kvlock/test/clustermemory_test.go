@@ -183,7 +183,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 	for i, f := range c.each(t, remembering()) {
 		r := rand.New(rand.NewPCG(a.seed, uint64(i)))
 		all.Go(func() {
-			for pace := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-pace.C {
+			for pace := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; <-pace.C {
 				a.turn(ctx, i, f, r)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
 
@@ -17,5 +18,5 @@ func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	holderMain()
 	callerMain()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 2))
 }

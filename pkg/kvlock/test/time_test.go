@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // lateness is how much later than its TTL the server removes a claim, and step how often a Flight looks then.
@@ -22,7 +21,7 @@ const (
 
 // The owner is silent, and nobody can find out whether its process is there: its claim lasts until its TTL.
 func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
+	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 2 * time.Hour} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
 				begin(t, b.flight(t, kvlock.Config{ProbeInterval: -1}), "k", kvlock.BeginOptions{TTL: ttl})
@@ -160,69 +159,6 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 			t.Errorf("noticed after %s, want by the next renewal", took)
 		}
 	})
-}
-
-// The connection is cut in one of several ways, at any moment between two renewals. The holder's context ends before
-// anybody else can have the key.
-func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
-	cuts := map[string]func(p *natstest.Proxy){
-		"silence":      (*natstest.Proxy).Partition,
-		"disconnected": (*natstest.Proxy).Cut,
-		"one way: requests are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
-		},
-		"one way: answers are lost": func(p *natstest.Proxy) {
-			p.Filter(losing(func(f natstest.Frame) bool { return !f.FromClient }))
-		},
-	}
-	for name, cut := range cuts {
-		for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
-			t.Run(name+"/"+ttl.String(), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
-			})
-		}
-	}
-}
-
-// An answer that comes late does not prolong the claim: it counts from when the request was sent.
-func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		cutOff(t, b, 5*time.Second, 900*time.Millisecond, (*natstest.Proxy).Partition)
-	})
-}
-
-// cutOff cuts the connection of a holder, and compares when its context ends with when somebody else gets the claim.
-func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
-	t.Helper()
-	p := natstest.NewProxy(t, b.srv)
-	f := b.flight(t, kvlock.Config{ClaimTTL: ttl}, p.Through())
-	p.Slow(slow)
-	c := begin(t, f, "k", kvlock.BeginOptions{})
-	held, stop := c.Keep(t.Context(), 0)
-	defer stop()
-	pass(3*ttl + rand.N(ttl))
-	cut(p)
-	start := time.Now()
-	other := b.flight(t, kvlock.Config{})
-	took := make(chan time.Time, 1)
-	go func() {
-		for {
-			if _, err := other.Begin(t.Context(), "k", kvlock.BeginOptions{}); err == nil {
-				took <- time.Now()
-				return
-			}
-			pass(5 * time.Millisecond)
-		}
-	}()
-	<-held.Done()
-	ended := time.Now()
-	wantErr(t, context.Cause(held), kvlock.ErrLost)
-	if second := <-took; !ended.Before(second) {
-		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
-	}
-	if _, err := c.Complete(t.Context(), nil, 0); err == nil {
-		t.Error("completed what somebody else holds")
-	}
 }
 
 // Hours of claims under contention, with -long a day. Holders crash, are paused past their TTL and come back, give up

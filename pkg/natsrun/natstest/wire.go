@@ -113,7 +113,7 @@ func (w *Wire) Aim(n int) {
 func (w *Wire) Until(most time.Duration, open func() string, next func()) (took time.Duration, struck bool) {
 	w.t.Helper()
 
-	const look = 100 * time.Millisecond
+	const look = 500 * time.Millisecond
 
 	up := time.Now()
 

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	childMain()
 	stepChildMain()
 	waitTogether()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 4))
 }
 
 // waitTogether has more tests run at once than there are processors, unless -parallel says

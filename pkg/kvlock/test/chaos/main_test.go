@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection"
 )
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	natsrun.NodeMain()
 	serverMain()
 	workerMain()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 4))
 }
 
 // choices returns what a run decides with, and says how to have the same again.

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	natsrun.NodeMain()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 4))
 }
 
 // bundle is what a test works with: a job stream, a dead letter stream and its store.

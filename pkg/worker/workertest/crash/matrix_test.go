@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	child.Main(workerRole, work)
 	child.Main(serverRole, serve)
 	natsrun.NodeMain()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(natstest.Parallel(m, 4))
 }
 
 // TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one

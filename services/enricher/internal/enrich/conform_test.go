@@ -59,14 +59,15 @@ func conformJob(n int) *nats.Msg {
 }
 
 func conformService(ctx context.Context, env workertest.Env) error {
-	s, err := New(ctx, env.JS, Config{Enabled: true, Logger: env.Logger, Providers: []provider.Provider{
-		&far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
-			if err := env.Recorder.Reach(ctx, place.Name); err != nil {
-				return nil, err
-			}
-			return venueOf(place)
-		}},
-	}})
+	recorded := &far{search: func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+		if err := env.Recorder.Reach(ctx, place.Name); err != nil {
+			return nil, err
+		}
+		return venueOf(place)
+	}}
+	s, err := New(ctx, env.JS, Config{
+		Enabled: true, LeaseTTL: 2 * time.Second, Logger: env.Logger, Providers: []provider.Provider{recorded}, // a lease is waited for
+	})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(natstest.Parallel(m, 4)) }
 
 // patience ends a test that waits for what does not come.
 const patience = 5 * time.Minute

@@ -185,7 +185,8 @@ func TestAnEndThatTheStoreDoesNotKnowIsRepaired(t *testing.T) {
 				return nil
 			}
 			if back.IsZero() {
-				if refused++; refused%4 == 0 && time.Since(began) > 10*time.Minute {
+				refused++
+				if refused%4 == 0 && time.Since(began) > 10*time.Minute {
 					back = time.Now()
 				}
 				return errFar
