@@ -161,16 +161,18 @@ func (s *stage) tasks() (names []string) {
 	return names
 }
 
-// finish waits until every task has got a lock, or a value, after all faults were over, stops the workers and reads what
-// is there.
+// finish waits until every task has got a lock, or a value, after all faults were over, and a result was accepted, stops the
+// workers and reads what is there.
 func (s *stage) finish() {
 	s.t.Helper()
 	healed := now()
 	patience, cancel := context.WithTimeout(s.t.Context(), 4*s.settings.TTL+20*time.Second)
 	defer cancel()
-	for left := s.tasks(); len(left) > 0; {
+	accepts := func(e event) bool { return e.Kind == completed && e.Answer == accepted }
+	for left, some := s.tasks(), false; len(left) > 0 || !some; {
 		s.mu.Lock()
 		left = slices.DeleteFunc(left, func(by string) bool { return s.latest[by] > healed })
+		some = some || slices.ContainsFunc(s.history.events, accepts)
 		s.mu.Unlock()
 		if patience.Err() != nil {
 			s.t.Errorf("left behind %s after the last fault: %v", time.Duration(now()-healed), left)
