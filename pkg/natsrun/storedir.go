@@ -88,8 +88,8 @@ func removeAbandoned(parent string) {
 	}
 
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil || time.Since(info.ModTime()) < abandonedAfter {
+		info, err := os.Lstat(path) // a link is somebody else's
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
 			continue
 		}
 

@@ -21,7 +21,7 @@ const (
 
 // The owner is silent, and nobody can find out whether its process is there: its claim lasts until its TTL.
 func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 2 * time.Hour} {
+	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
 				begin(t, b.flight(t, kvlock.Config{ProbeInterval: -1}), "k", kvlock.BeginOptions{TTL: ttl})
