@@ -24,6 +24,7 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
 	worker := exec.Command(os.Args[0], "-test.run=^TestWorkerKilledWhileFetching$")
 	worker.Env = append(os.Environ(), "SOURCE_TEST_WORKER="+dir, "SOURCE_TEST_CA="+y.CAFile, "SOURCE_TEST_PROXY="+y.Proxy)
+	worker.Stdout, worker.Stderr, worker.WaitDelay = t.Output(), t.Output(), time.Minute
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}

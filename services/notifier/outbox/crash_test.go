@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
@@ -81,8 +80,7 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			t.Parallel()
 			pool := database(t)
 			d := newDisk(t)
-			_, js := natstest.ConnectURL(t, d.srv.URL())
-			p := &place{TB: t, pool: pool, srv: d.srv, js: js}
+			p := &place{TB: t, pool: pool, srv: d.srv, js: d.js}
 			p.stream(nil)
 			change := func(c *Config) { c.NATSOptions, c.NATSURL, c.BatchSize = nil, d.srv.URL(), 16 }
 			all := append(events("e", 5, 20), events("later", 3, 15)...) // two keys have no later ones
@@ -101,7 +99,7 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			for i := range strangers {
 				msg := nats.NewMsg("events.OTHER.X")
 				msg.Data = []byte(fmt.Sprintf(`{"event_id":"other-%d"}`, i))
-				if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+				if _, err := d.js.PublishMsg(t.Context(), msg); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -133,8 +131,7 @@ func TestRelayAtWorkSurvivesPowerCuts(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	d := newDisk(t)
-	_, js := natstest.ConnectURL(t, d.srv.URL())
-	p := &place{TB: t, pool: pool, srv: d.srv, js: js}
+	p := &place{TB: t, pool: pool, srv: d.srv, js: d.js}
 	p.stream(nil)
 	all := events("e", 7, 40)
 	change := func(c *Config) { c.NATSOptions, c.NATSURL, c.BatchSize, c.Concurrency = nil, d.srv.URL(), 8, 1 }

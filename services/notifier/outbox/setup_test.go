@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -270,6 +271,8 @@ type disk struct {
 	testing.TB
 
 	dir, saved string
+	js         jetstream.JetStream
+	nc         *nats.Conn
 	port       int
 	srv        *natsrun.Server
 }
@@ -279,6 +282,7 @@ func newDisk(t testing.TB) *disk {
 	d := &disk{TB: t, dir: filepath.Join(t.TempDir(), "store"), saved: filepath.Join(t.TempDir(), "synced")}
 	d.start()
 	t.Cleanup(func() { d.srv.Stop() })
+	d.nc, d.js = natstest.ConnectURL(t, d.srv.URL())
 	return d
 }
 
@@ -295,27 +299,34 @@ func (d *disk) start() {
 	}
 }
 
-// sync keeps what is stored now. The server is away for a moment.
-func (d *disk) sync() {
+// restart stops the server, does something to its folder, and starts it. It waits for the test's connection, too: a request
+// that is written to the old one is lost.
+func (d *disk) restart(meanwhile func() error) {
 	d.Helper()
+	connected := d.nc.StatusChanged(nats.CONNECTED)
+	defer d.nc.RemoveStatusListener(connected)
 	d.srv.Stop()
-	if err := os.CopyFS(d.saved, os.DirFS(d.dir)); err != nil {
+	if err := meanwhile(); err != nil {
 		d.Fatal(err)
 	}
 	d.start()
+	select {
+	case <-connected:
+	case <-time.After(patience):
+		d.Fatal("the test's connection does not come back")
+	}
+}
+
+// sync keeps what is stored now. The server is away for a moment.
+func (d *disk) sync() {
+	d.Helper()
+	d.restart(func() error { return os.CopyFS(d.saved, os.DirFS(d.dir)) })
 }
 
 // cut takes the power away and gives it back.
 func (d *disk) cut() {
 	d.Helper()
-	d.srv.Stop()
-	if err := os.RemoveAll(d.dir); err != nil {
-		d.Fatal(err)
-	}
-	if err := os.CopyFS(d.dir, os.DirFS(d.saved)); err != nil {
-		d.Fatal(err)
-	}
-	d.start()
+	d.restart(func() error { return errors.Join(os.RemoveAll(d.dir), os.CopyFS(d.dir, os.DirFS(d.saved))) })
 }
 
 // as returns a pool of the same database for another user.
