@@ -12,6 +12,7 @@ import (
 // importing natstest/fastelection makes fail-overs take one second, not five.
 func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsrun.Cluster {
 	t.Helper()
+	collectSeldom(t)
 
 	cfg := natsrun.ClusterConfig{Nodes: n, ReadyTimeout: patience}
 	for _, m := range mutate {

@@ -22,9 +22,11 @@ const patience = 2 * time.Minute
 // Server runs a server for this test alone, without a TCP listener and with its
 // store in a temporary directory, in RAM where there is room, and stops it when the test ends. It fails the test when
 // the server does not start. Mutations are applied in order, before the start.
-// Starting takes a few milliseconds, so parallel tests need not share one.
+// Starting takes a few milliseconds, so parallel tests need not share one. From the first server
+// of a test on, the process collects garbage when its heap is five times as large, unless GOGC is set.
 func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	t.Helper()
+	collectSeldom(t)
 
 	cfg := natsrun.Config{ReadyTimeout: patience, ServerName: "test"}
 	for _, m := range mutate {
