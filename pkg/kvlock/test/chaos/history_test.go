@@ -92,8 +92,49 @@ func checkOverlap(t *testing.T, all []hold, start int64) {
 
 func (h *history) checkModel(t *testing.T, what string, model porcupine.Model, ops []porcupine.Operation) {
 	t.Helper()
-	if result := porcupine.CheckOperationsTimeout(model, ops, time.Minute); result != porcupine.Ok {
-		t.Errorf("the history of the %s, %d operations, is %s", what, len(ops), result)
+	result, info := porcupine.CheckOperationsVerbose(model, ops, time.Minute)
+	if result == porcupine.Ok {
+		return
+	}
+	t.Errorf("the history of the %s, %d operations, is %s", what, len(ops), result)
+	for _, part := range partition(ops) {
+		if porcupine.CheckOperationsTimeout(model, part, time.Minute) != porcupine.Ok {
+			h.explain(t, part, info.PartialLinearizationsOperations())
+		}
+	}
+}
+
+// explain logs the end of the longest legal order that was found of a part of a history, and the first operations that have
+// no place in it.
+func (h *history) explain(t *testing.T, part []porcupine.Operation, found [][][]porcupine.Operation) {
+	t.Helper()
+	name := part[0].Input.(step).name //nolint:forcetypeassert // we made it
+	var longest []porcupine.Operation
+	for _, orders := range found {
+		for _, order := range orders {
+			if len(order) > len(longest) && order[0].Input.(step).name == name { //nolint:forcetypeassert // as above
+				longest = order
+			}
+		}
+	}
+	placed := map[int]bool{}
+	for _, o := range longest {
+		placed[o.ClientId] = true
+	}
+	say := func(which string, o porcupine.Operation) {
+		until := "for ever"
+		if o.Return != math.MaxInt64 {
+			until = sinceStart(o.Return, h.start).String()
+		}
+		t.Logf("%s, %s, from %s to %s: %+v %v", name, which, sinceStart(o.Call, h.start), until, o.Input, o.Output)
+	}
+	for _, o := range longest[max(0, len(longest)-20):] {
+		say("in order", o)
+	}
+	left := slices.DeleteFunc(slices.Clone(part), func(o porcupine.Operation) bool { return placed[o.ClientId] })
+	slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	for _, o := range left[:min(len(left), 20)] {
+		say("left", o)
 	}
 }
 
