@@ -74,8 +74,9 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 }
 
 // Complete makes value the result of the key, for ttl, 0 for Config.ResultTTL, and ends the claim. Waiters get the
-// value. It returns ErrLost, and nothing is stored, when the claim is no longer held, and ErrTooLarge when the value can
-// never be stored. One round trip.
+// value. It returns ErrLost when the claim is no longer held, and ErrTooLarge when the value can never be stored; nothing is
+// stored then. If the acknowledgement is lost and the key is invalidated before it is read back, ErrLost is returned for a
+// value that was stored for that while. One round trip.
 func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Slot, error) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL

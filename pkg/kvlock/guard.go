@@ -87,7 +87,8 @@ type Guarded struct {
 
 // Put stores value if token is not smaller than that of the last write, and otherwise returns a [FencedError] that names
 // both. Of writes with different tokens, from any number of processes, none is accepted after one with a greater token.
-// A write that returns ErrUnavailable may have been applied. Two round trips.
+// A Put that returns nil was stored, though a greater token may have written since. One that returns ErrUnavailable, or a
+// FencedError with Unknown set, may have been stored. Two round trips.
 func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -97,21 +98,60 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 	}
 	ctx, cancel := g.bound(ctx)
 	defer cancel()
+	writer := nuid.Next()
 	now, err := g.ask(ctx, key)
+	if err == nil && now.in().fence.Compare(token) > 0 {
+		return &FencedError{Key: key, Token: token, Stored: now.in().fence}
+	}
 	for err == nil {
-		if now.in().fence.Compare(token) > 0 {
-			return &FencedError{Key: key, Token: token, Stored: now.in().fence}
-		}
 		_, _, err = g.write(ctx, change{key: key, expect: now.Revision, value: value, record: record{
-			Version: recordVersion, State: fenced.String(), Claim: token.String(), Owner: nuid.Next(), Instance: g.instance,
+			Version: recordVersion, State: fenced.String(), Claim: token.String(), Owner: writer, Instance: g.instance,
+			Replaced: now.ref(),
 		}})
 		var conflict *conflictError
 		if err == nil || !errors.As(err, &conflict) {
 			return err
 		}
+		before := now
 		now, err = conflict.slot, nil
+		order, became := now.in().fence.Compare(token), now.tells(before, writer)
+		switch {
+		case became == wasApplied:
+			return nil
+		case order > 0:
+			return &FencedError{Key: key, Token: token, Stored: now.in().fence, Unknown: became == isUnknown}
+		case order == 0 && became == isUnknown: // once more could undo a later write of the same holder
+			return fmt.Errorf("kvlock: put %q with token %s: %w: the outcome is unknown, and the token has written again",
+				key, token, ErrUnavailable)
+		}
 	}
 	return err
+}
+
+// outcome is what became of a write.
+type outcome int
+
+const (
+	isUnknown outcome = iota
+	wasApplied
+	wasRefused
+)
+
+// ref names the record in its history: its revision and its writer.
+func (s *Slot) ref() string { return strconv.FormatUint(s.Revision, 10) + "." + s.in().writer }
+
+// tells says what became of a write over before, of which no acknowledgement came, from what the key holds now. Each
+// guarded value names the record that it replaced, and a record is replaced once.
+func (s *Slot) tells(before Slot, writer string) outcome {
+	_, replaced, _ := strings.Cut(s.in().replaced, ".")
+	switch {
+	case replaced == writer:
+		return wasApplied
+	case s.in().replaced == before.ref():
+		return wasRefused
+	default:
+		return isUnknown
+	}
 }
 
 // Get returns what the last Put stored. It is read from the stream's leader, and may be old all the same: only Put
@@ -132,10 +172,19 @@ type FencedError struct {
 	Key    string
 	Token  Token // of the write that was refused
 	Stored Token // of the one that was accepted before
+
+	// Unknown reports whether the write may have been stored all the same: before the greater token's, until which it
+	// refused smaller ones. Its acknowledgement was lost, or it was refused while the leader changed, and several others
+	// wrote before the key was read back.
+	Unknown bool
 }
 
 // Error names the key and both tokens.
 func (e *FencedError) Error() string {
+	if e.Unknown {
+		return fmt.Sprintf("kvlock: write of %q with token %s may have been stored: it was not acknowledged, and %s has written since",
+			e.Key, e.Token, e.Stored)
+	}
 	return fmt.Sprintf("kvlock: write of %q with token %s is refused: %s has written", e.Key, e.Token, e.Stored)
 }
 

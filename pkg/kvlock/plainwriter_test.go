@@ -67,7 +67,7 @@ func TestPlainWriterWritesLocks(t *testing.T) {
 // Members that a record gets are members that plain writes, or it has to be told that it cannot.
 func TestPlainWriterKnowsAllMembers(t *testing.T) {
 	t.Parallel()
-	r := record{1, "s", "c", "o", "i", 2, "f", true, "j", "r", true, 3, packed{}, "m", "s", true, kept{}}
+	r := record{1, "s", "c", "o", "i", 2, "f", true, "j", "r", true, 3, packed{}, "m", "s", true, kept{}, "p"}
 	samePlain(t, r.plain, r)
 	l := &lockRecord{"l", "i", 1, nil, true, "m", true, nil, 1, 2, 3, "s", 4}
 	samePlain(t, l.plain, l)

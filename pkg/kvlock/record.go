@@ -43,6 +43,7 @@ type record struct {
 	Server      string `json:"server,omitempty"`   // to which the member was connected
 	NotFound    bool   `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
 	Kept        kept   `json:"kept,omitzero"`
+	Replaced    string `json:"replaced,omitempty"` // of a guarded value: the ref of the record that it was written over
 }
 
 func (r record) encode(value []byte) ([]byte, error) {
@@ -83,6 +84,7 @@ func (r record) plain() (line []byte, ok bool) {
 	o.stringIf("member", r.Member)
 	o.stringIf("server", r.Server)
 	o.trueIf("notFound", r.NotFound)
+	o.stringIf("replaced", r.Replaced)
 	return o.end()
 }
 
@@ -179,7 +181,7 @@ func (r record) slot(key string, value []byte, revision uint64, created time.Tim
 		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, Handoff: r.Handoff, Job: r.Job,
 		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released, NotFound: r.NotFound,
 	}
-	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}
+	in := &inner{member: r.Member, server: r.Server, writer: r.Owner, replaced: r.Replaced}
 	s.inner = in
 	if r.Kept != (kept{}) {
 		kept := r.Kept

@@ -85,6 +85,8 @@ type inner struct {
 	origin *content // what the Value was made of; nil when it is stored as it is
 	server string   // to which the member was connected
 	writer string   // the claim holder that wrote it
+
+	replaced string // of a guarded value: what it was written over
 }
 
 var (

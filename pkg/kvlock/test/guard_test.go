@@ -135,7 +135,7 @@ func TestGuardUnderFaults(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, uint64(w)))
 					all.Go(func() {
 						for round := range rounds {
-							revision := uint64(1 + r.IntN(1000))
+							revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
 							key := fmt.Sprintf("k%d", round)
 							if r.IntN(2) == 0 {
 								p.Hit(writes(key), how, 1+r.IntN(2))
@@ -162,6 +162,68 @@ func TestGuardUnderFaults(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A write whose acknowledgement is lost, or whose refusal says nothing, is only said to be refused where that is so.
+func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
+	stored, refused, unknown, unavailable := "<nil>", "refused", "unknown", "unavailable"
+	for _, c := range []struct {
+		fault  natstest.Fault
+		others []uint64 // the tokens that write before the outcome of 5 is looked for
+		want   string
+		value  string
+	}{
+		{natstest.ReplyLost, nil, stored, "5 by 7-5"},
+		{natstest.ReplyLost, []uint64{7}, stored, "0 by 7-7"},
+		{natstest.ReplyLost, []uint64{7, 8}, unknown, "1 by 7-8"},
+		{natstest.ReplyLost, []uint64{5}, stored, "0 by 7-5"},
+		{natstest.ReplyLost, []uint64{5, 5}, unavailable, "1 by 7-5"},
+		{natstest.RefusedApplied, nil, stored, "5 by 7-5"},
+		{natstest.RefusedApplied, []uint64{7}, stored, "0 by 7-7"},
+		{natstest.RefusedApplied, []uint64{7, 8}, unknown, "1 by 7-8"},
+		{natstest.RefusedApplied, []uint64{5}, stored, "0 by 7-5"},
+		{natstest.RefusedApplied, []uint64{5, 5}, unavailable, "1 by 7-5"},
+		{natstest.WriteLost, nil, stored, "5 by 7-5"},
+		{natstest.WriteLost, []uint64{7}, refused, "0 by 7-7"},
+		{natstest.WriteLost, []uint64{7, 8}, unknown, "1 by 7-8"},
+		{natstest.WriteLost, []uint64{5}, stored, "5 by 7-5"},
+		{natstest.WriteLost, []uint64{5, 5}, unavailable, "1 by 7-5"},
+		{natstest.WriteLost, []uint64{4}, stored, "5 by 7-5"},
+		{natstest.WriteLost, []uint64{4, 4}, stored, "5 by 7-5"},
+	} {
+		for _, before := range []uint64{0, 3} {
+			t.Run(fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bed) {
+					p := natstest.NewProxy(t, b.srv)
+					slow, other := b.guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.guard(t, kvlock.GuardConfig{})
+					if before > 0 {
+						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+					}
+					p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
+					p.Hit(writes("k"), c.fault, 1)
+					put := make(chan error, 1)
+					go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
+					pass(150 * time.Millisecond)
+					for i, with := range c.others {
+						wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
+					}
+					err := <-put
+					got := fmt.Sprint(err)
+					if fenced, ok := errors.AsType[*kvlock.FencedError](err); ok {
+						got = map[bool]string{false: refused, true: unknown}[fenced.Unknown]
+					} else if errors.Is(err, kvlock.ErrUnavailable) {
+						got = unavailable
+					}
+					if got != c.want {
+						t.Errorf("got %s, %v; want %s", got, err, c.want)
+					}
+					if now := guarded(t, other, "k"); now != c.value {
+						t.Errorf("the value is %s, want %s", now, c.value)
+					}
+				})
+			})
+		}
 	}
 }
 

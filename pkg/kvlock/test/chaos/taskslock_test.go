@@ -125,10 +125,11 @@ func (w *worker) write(ctx context.Context, t *task, held event, which string) {
 	from := now()
 	w.tell(held, writes, from, from)
 	err := w.guard.Put(ctx, held.Name, held.Token, []byte(held.Value))
+	fenced, isFenced := errors.AsType[*kvlock.FencedError](err)
 	switch {
 	case err == nil:
 		held.Answer = accepted
-	case errors.Is(err, kvlock.ErrFenced):
+	case isFenced && !fenced.Unknown:
 		held.Answer = refused
 	default:
 		held.Answer, held.Error = unknown, err.Error()
