@@ -10,7 +10,8 @@ type Hooks struct {
 	// after a break, and with false and the reason when it cannot.
 	Ready func(ready bool, reason error)
 
-	// Settled is called once an attempt's outcome is recorded, or known to be unknown.
+	// Settled is called once an attempt's outcome is recorded, or known to be unknown. When a
+	// job is given back to be delivered at once, the call for the next attempt may come first.
 	Settled func(Settlement)
 
 	// Started is called right before a handler runs.
