@@ -177,7 +177,7 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 func TestRowsAreFoundWithAndWithoutBeingTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	r, stop := p.relay(nil) // looks once an hour
+	r, stop := p.relay(nil)                 // looks once an hour
 	last := []string{"LISTEN event_outbox"} // what a connection that listens was asked last
 	listening := func() []int32 {
 		rows, err := p.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = ANY($1)", last)

@@ -196,35 +196,45 @@ func (p *place) stored() []string {
 	return ids
 }
 
-// messages returns all messages in the stream, in order.
+// messages returns all messages in the stream, in order. A cluster whose leader has just gone refuses requests, or does not
+// answer: then they are read anew.
 func (p *place) messages() []jetstream.Msg {
 	p.Helper()
-	stream, err := p.js.Stream(p.Context(), contracts.StreamEvents)
+	var all []jetstream.Msg
+	await(p, "the stream can be read", func() (is bool) {
+		all, is = p.read()
+		return is
+	})
+	return all
+}
+
+// read reports whether it could read all messages in the stream.
+func (p *place) read() ([]jetstream.Msg, bool) {
+	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second) // a lost request costs as much, and not all patience
+	defer cancel()
+	stream, err := p.js.Stream(ctx, contracts.StreamEvents)
 	if err != nil {
-		p.Fatal(err)
+		return nil, false
 	}
-	left := int(stream.CachedInfo().State.Msgs)
-	if left == 0 {
-		return nil
-	}
-	consumer, err := stream.OrderedConsumer(p.Context(), jetstream.OrderedConsumerConfig{})
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		p.Fatal(err)
+		return nil, false
 	}
 	var all []jetstream.Msg
-	for len(all) < left {
-		batch, err := consumer.Fetch(left-len(all), jetstream.FetchMaxWait(patience))
+	for left := int(stream.CachedInfo().State.Msgs); len(all) < left; {
+		batch, err := consumer.Fetch(left-len(all), jetstream.FetchMaxWait(time.Second))
 		if err != nil {
-			p.Fatal(err)
+			return nil, false
 		}
+		before := len(all)
 		for msg := range batch.Messages() {
 			all = append(all, msg)
 		}
-		if err := batch.Error(); err != nil {
-			p.Fatal(err)
+		if batch.Error() != nil || len(all) == before {
+			return nil, false
 		}
 	}
-	return all
+	return all, true
 }
 
 // inEffect drops what a reader drops that remembers every id, and returns how many copies there were.
