@@ -3,8 +3,9 @@ module github.com/expediter-io/expediter/test
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/pkg/service v0.0.0
 	github.com/expediter-io/expediter/services/enricher v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	go.uber.org/goleak v1.3.0
@@ -18,11 +19,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
 	github.com/expediter-io/expediter/pkg/natsotel v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/service v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -69,19 +66,11 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../deploy/nats
-	github.com/expediter-io/expediter/pkg/contracts => ../pkg/contracts
-	github.com/expediter-io/expediter/pkg/kvlock => ../pkg/kvlock
+	github.com/expediter-io/expediter/pkg => ../pkg
+	github.com/expediter-io/expediter/pkg/natsotel => ../pkg/natsotel
 	github.com/expediter-io/expediter/pkg/natsrun => ../pkg/natsrun
 	github.com/expediter-io/expediter/pkg/service => ../pkg/service
-	github.com/expediter-io/expediter/pkg/worker => ../pkg/worker
 	github.com/expediter-io/expediter/pkg/worker/workertest => ../pkg/worker/workertest
 	github.com/expediter-io/expediter/services/enricher => ../services/enricher
+	github.com/expediter-io/expediter/services/notifier => ../services/notifier
 )
-
-replace github.com/expediter-io/expediter/pkg/natsotel => ../pkg/natsotel
-
-replace github.com/expediter-io/expediter/pkg/natsotel/export => ../pkg/natsotel/export
-
-replace github.com/expediter-io/expediter/pkg/guardeddial => ../pkg/guardeddial
-
-replace github.com/expediter-io/expediter/services/notifier => ../services/notifier

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -52,8 +53,10 @@ func newStand(ctx context.Context) (_ *stand, err error) {
 		return nil, fmt.Errorf("connect the enricher: %w", err)
 	}
 	s.enricher, err = enricher.Start(ctx, s.conn, enricher.Config{
-		CreateAssets: true, Enabled: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
-		MaxBytes: storeBytes, Providers: []provider.Provider{instant{}},
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
+		},
+		Enabled: true, Providers: []provider.Provider{instant{}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the enricher: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // prepareOurs makes the bucket. A cluster that has just started takes a while.
@@ -58,7 +59,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: s.Bucket, ClaimTTL: s.TTL, Logger: quiet})
 	if err != nil {
 		nc.Close()
 		return nil, err
@@ -69,7 +70,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		nc.Close()
 		return nil, err
 	}
-	var memory *kvlock.Flight // a second one, so that the first goes over the network
+	var memory *flight.Flight // a second one, so that the first goes over the network
 	return &client{
 		trips: t,
 		lock: func(ctx context.Context, name string) (func(context.Context) error, error) {
@@ -80,7 +81,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			return lease.Release, nil
 		},
 		do: func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error) {
-			r, err := f.Do(ctx, key, compute, kvlock.DoOptions{TTL: cacheTTL})
+			r, err := f.Do(ctx, key, compute, flight.DoOptions{TTL: cacheTTL})
 			return r.Value, err
 		},
 		wait: func(ctx context.Context, key string) error {
@@ -88,7 +89,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			return err
 		},
 		store: func(ctx context.Context, key string, value []byte) error {
-			_, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return value, nil }, kvlock.DoOptions{TTL: cacheTTL})
+			_, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{TTL: cacheTTL})
 			return err
 		},
 		read: func(ctx context.Context, key string) ([]byte, error) {
@@ -97,8 +98,8 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 		},
 		hit: func(ctx context.Context, key string) ([]byte, error) {
 			if memory == nil {
-				cfg := kvlock.Config{Bucket: s.Bucket, Logger: quiet, Memory: kvlock.MemoryConfig{MaxBytes: 64 << 20}}
-				if memory, err = kvlock.NewFlight(ctx, js, cfg); err != nil {
+				cfg := flight.Config{Bucket: s.Bucket, Logger: quiet, Memory: flight.MemoryConfig{MaxBytes: 64 << 20}}
+				if memory, err = flight.New(ctx, js, cfg); err != nil {
 					return nil, err
 				}
 			}
@@ -109,7 +110,7 @@ func openOurs(ctx context.Context, s settings) (*client, error) {
 			slots, err := f.GetMany(ctx, keys)
 			found := 0
 			for _, slot := range slots {
-				if slot.State == kvlock.Done {
+				if slot.State == flight.Done {
 					found++
 				}
 			}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/expediter-io/expediter/bench/internal/rig"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -74,8 +75,11 @@ func serve(ctx context.Context, t task) (err error) {
 	counting := &counting{}
 	options := assetOptions(t.Storage, t.Address)
 	cfg := notifier.Config{
-		Channels: []notifier.Channel{{Channel: counting}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler),
-		MaxBytes: options.MaxBytes, Replicas: options.Replicas, Resolver: multitude{}, Rules: rules, Storage: options.Storage,
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: options.MaxBytes,
+			Replicas: options.Replicas, Storage: options.Storage,
+		},
+		Channels: []notifier.Channel{{Channel: counting}}, Resolver: multitude{}, Rules: rules,
 	}
 	n, err := notifier.Start(ctx, nc, cfg)
 	if err != nil {

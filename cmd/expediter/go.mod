@@ -3,11 +3,12 @@ module github.com/expediter-io/expediter/cmd/expediter
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/pkg/outbox v0.0.0
+	github.com/expediter-io/expediter/pkg/outbox/test v0.0.0
 	github.com/expediter-io/expediter/pkg/service v0.0.0
-	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/expediter-io/expediter/services/enricher v0.0.0
 	github.com/expediter-io/expediter/services/importer v0.0.0
 	github.com/expediter-io/expediter/services/notifier v0.0.0
@@ -22,6 +23,7 @@ require (
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.24.0
+	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	golang.org/x/text v0.43.0
 )
@@ -34,9 +36,6 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/guardeddial v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -79,7 +78,6 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
@@ -90,19 +88,14 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg/contracts => ../../pkg/contracts
-	github.com/expediter-io/expediter/pkg/guardeddial => ../../pkg/guardeddial
-	github.com/expediter-io/expediter/pkg/kvlock => ../../pkg/kvlock
+	github.com/expediter-io/expediter/pkg => ../../pkg
+	github.com/expediter-io/expediter/pkg/natsotel => ../../pkg/natsotel
 	github.com/expediter-io/expediter/pkg/natsrun => ../../pkg/natsrun
+	github.com/expediter-io/expediter/pkg/outbox => ../../pkg/outbox
+	github.com/expediter-io/expediter/pkg/outbox/test => ../../pkg/outbox/test
 	github.com/expediter-io/expediter/pkg/service => ../../pkg/service
-	github.com/expediter-io/expediter/pkg/worker => ../../pkg/worker
 	github.com/expediter-io/expediter/pkg/worker/workertest => ../../pkg/worker/workertest
 	github.com/expediter-io/expediter/services/enricher => ../../services/enricher
 	github.com/expediter-io/expediter/services/importer => ../../services/importer
+	github.com/expediter-io/expediter/services/notifier => ../../services/notifier
 )
-
-replace github.com/expediter-io/expediter/pkg/natsotel => ../../pkg/natsotel
-
-replace github.com/expediter-io/expediter/pkg/natsotel/export => ../../pkg/natsotel/export
-
-replace github.com/expediter-io/expediter/services/notifier => ../../services/notifier

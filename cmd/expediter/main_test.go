@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/rogpeppe/go-internal/testscript"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/cli"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/demo"
@@ -22,23 +21,11 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// leakChecked fails the tests when a goroutine outlives them.
-type leakChecked struct{ *testing.M }
-
-func (m leakChecked) Run() int {
-	code := m.M.Run()
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
-
 // The tests run programs, which are this one under other names; they stand first in PATH. Beside the program itself
 // these are one whose provider is asked twice, and as much of curl and of the nats command line as `up` tells its user
 // to type.
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{natstest.Parallel(m, 2)}, map[string]func(){
+	testscript.Main(natstest.LeakChecked{M: natstest.Parallel(m, 2)}, map[string]func(){
 		"curl":            func() { exit(curl(os.Args[1:])) },
 		"expediter":       main,
 		"expediter-hasty": hastyMain,

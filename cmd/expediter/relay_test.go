@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -18,54 +16,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/services/notifier/outbox"
-	"github.com/expediter-io/expediter/services/notifier/outbox/outboxtest"
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
 )
 
-// relay is `expediter relay` as it runs.
-type relay struct {
-	cmd  *exec.Cmd
-	said string // on its standard error, so far
-	tell *bufio.Reader
-}
-
-// startRelay starts it and returns when it has said what matches.
-func startRelay(t *testing.T, until string, args ...string) *relay {
+// startRelay starts `expediter relay`, which prints what it says to its standard error, and returns when metrics are served.
+func startRelay(t *testing.T, args ...string) running {
 	t.Helper()
-	r := &relay{cmd: exec.CommandContext(t.Context(), "expediter", append([]string{"relay"}, args...)...)}
-	stderr, err := r.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.tell = bufio.NewReader(stderr)
-	for !strings.Contains(r.said, until) {
-		line, err := r.tell.ReadString('\n')
-		r.said += line
-		if err != nil {
-			t.Fatalf("it ended: %v, %v\n%s", err, r.cmd.Wait(), r.said)
-		}
-	}
-	return r
-}
-
-// stop interrupts it and returns all that it said.
-func (r *relay) stop(t *testing.T) string {
-	t.Helper()
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(r.tell)
-	if err != nil {
-		t.Error(err)
-	}
-	r.said += string(rest)
-	if code := exitCode(t, r.cmd.Wait()); code != 0 {
-		t.Errorf("an interrupt ends with %d:\n%s", code, r.said)
-	}
-	return r.said
+	return start(t, "Metrics are at ", exec.Command("sh", append([]string{"-c", `exec expediter relay "$@" 2>&1`, "sh"}, args...)...))
 }
 
 // The relay makes its table, publishes what is committed, before it runs and while it does, shows metrics, and says at its
@@ -83,7 +41,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := []string{"--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0"}
-	startRelay(t, "Metrics are at ", append(flags, "--migrate")...).stop(t)
+	startRelay(t, append(flags, "--migrate")...).Interrupt()
 	conn, err := pgx.Connect(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +64,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`^Waiting: 2, the oldest for \d+\w*s; set aside: 0\.\n$`).Match(status) {
 		t.Errorf("--status says %s, %v", status, err)
 	}
-	r := startRelay(t, "Metrics are at ", flags...)
+	r := startRelay(t, flags...)
 	insert("e2")
 	for n := range 3 {
 		msg, err := arrived.Next(jetstream.FetchMaxWait(clientTimeout))
@@ -117,13 +75,14 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 			t.Errorf("event %d is %s, %v", n, msg.Data(), err)
 		}
 	}
-	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.said))
+	metrics := get(t, regexp.MustCompile(`http://\S+/metrics`).FindString(r.Output()))
 	for _, name := range []string{"outbox_published", "outbox_refused", "outbox_backlog", "outbox_backlog_age_seconds"} {
 		if !strings.Contains(metrics, "\n"+name) {
 			t.Errorf("no %s in\n%s", name, metrics)
 		}
 	}
-	said := r.stop(t)
+	r.Interrupt()
+	said := r.Output()
 	if !strings.Contains(said, "Published 3 (0 of them again), deleted 3, refused 0 times, set aside 0.\n") ||
 		!strings.HasSuffix(said, "Waiting: 0, the oldest for 0s; set aside: 0.\n") {
 		t.Errorf("it says\n%s", said)

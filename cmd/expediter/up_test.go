@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -15,55 +13,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // running is a program that was started and stays up.
-type running struct {
-	cmd    *exec.Cmd
-	out    *bufio.Reader
-	stderr *bytes.Buffer
-	said   string // of its standard output, so far
-}
+type running struct{ *crash.Process }
 
 // up starts `expediter up` on free ports and returns when it has said all that it says.
-func up(t *testing.T, args ...string) *running {
+func up(t *testing.T, args ...string) running {
 	t.Helper()
-	r := &running{
-		cmd:    exec.CommandContext(t.Context(), "expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0"}, args...)...),
-		stderr: &bytes.Buffer{},
-	}
-	stdout, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.cmd.Stderr = r.stderr
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.out = bufio.NewReader(stdout)
-	for !strings.Contains(r.said, "Ctrl-C") {
-		line, err := r.out.ReadString('\n')
-		r.said += line
-		if err != nil {
-			waitErr := r.cmd.Wait()
-			t.Fatalf("it ended: %v, %v\n%s%s", err, waitErr, r.said, r.stderr)
-		}
-	}
-	return r
+	return start(t, "Ctrl-C", exec.Command("expediter", append([]string{"up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0"}, args...)...))
 }
 
-// interrupt presses Ctrl-C, and returns the exit code.
-func (r *running) interrupt(t *testing.T) int {
+// start starts a program and returns when it has printed a line with a text.
+func start(t *testing.T, until string, cmd *exec.Cmd) running {
 	t.Helper()
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(r.out)
-	if err != nil {
-		t.Error(err)
-	}
-	r.said += string(rest)
-	return exitCode(t, r.cmd.Wait())
+	r := running{crash.Start(t, cmd)}
+	r.Await(regexp.QuoteMeta(until))
+	return r
 }
 
 func exitCode(t *testing.T, err error) int {
@@ -79,19 +47,19 @@ func exitCode(t *testing.T, err error) int {
 }
 
 // find returns the first match of a pattern in what was said.
-func (r *running) find(t *testing.T, pattern string) string {
+func (r running) find(t *testing.T, pattern string) string {
 	t.Helper()
-	found := regexp.MustCompile(pattern).FindString(r.said)
+	found := regexp.MustCompile(pattern).FindString(r.Output())
 	if found == "" {
-		t.Fatalf("no %s in:\n%s", pattern, r.said)
+		t.Fatalf("no %s in:\n%s", pattern, r.Output())
 	}
 	return found
 }
 
 // lines returns what a user is told to type.
-func (r *running) lines() []string {
+func (r running) lines() []string {
 	var lines []string
-	for line := range strings.Lines(r.said) {
+	for line := range strings.Lines(r.Output()) {
 		if typed, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(typed, " ") {
 			lines = append(lines, strings.TrimSpace(typed))
 		}
@@ -151,7 +119,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	r := up(t)
 	lines := r.lines()
 	if len(lines) != 6 {
-		t.Fatalf("want six lines to paste, got %q in:\n%s", lines, r.said)
+		t.Fatalf("want six lines to paste, got %q in:\n%s", lines, r.Output())
 	}
 	first := decode(t, shell(t, lines[0]))
 	if first.RequestID != "hello" || first.Pending != 1 || first.Results[0].Providers["wolt"]["status"] != "PENDING" {
@@ -169,11 +137,9 @@ func TestUpSaysWhatToTry(t *testing.T) {
 	if recipe := shell(t, lines[3]); !strings.Contains(recipe, "1 tablespoon  butter") || !strings.Contains(recipe, "3. Pour in the eggs") {
 		t.Errorf("the recipe is:\n%s", recipe)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
-	if r.stderr.String() != "Stopping. Interrupt again to end at once.\n" {
-		t.Errorf("it complained: %s", r.stderr)
+	r.Interrupt()
+	if said := r.Said(); said != "Stopping. Interrupt again to end at once." {
+		t.Errorf("it complained: %s", said)
 	}
 }
 
@@ -181,7 +147,7 @@ func TestUpSaysWhatToTry(t *testing.T) {
 func TestUpRunsTwoEnrichers(t *testing.T) {
 	t.Parallel()
 	r := up(t)
-	urls := regexp.MustCompile(`http://127\.0\.0\.1:\d+\b`).FindAllString(r.said, 2)
+	urls := regexp.MustCompile(`http://127\.0\.0\.1:\d+\b`).FindAllString(r.Output(), 2)
 	if len(urls) != 2 || urls[0] == urls[1] {
 		t.Fatalf("want two different URLs, got %q", urls)
 	}
@@ -192,9 +158,7 @@ func TestUpRunsTwoEnrichers(t *testing.T) {
 	if a := decode(t, shell(t, "curl -s "+urls[1]+"/v1/enrich -d "+body)); a.Pending != 0 {
 		t.Errorf("the second enricher does not know what the first does: %+v", a)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 }
 
 // With --dir what was found out is known after a restart.
@@ -207,17 +171,13 @@ func TestUpKeepsResults(t *testing.T) {
 	if before.Pending != 0 {
 		t.Fatalf("still pending: %+v", before)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Fatalf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 	r = up(t, "--dir", dir)
 	after := decode(t, shell(t, r.lines()[0])) // without waiting
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Error(diff)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 }
 
 func TestUpOnACluster(t *testing.T) {
@@ -226,8 +186,8 @@ func TestUpOnACluster(t *testing.T) {
 		t.Skip("starts three servers, which takes seconds")
 	}
 	r := up(t, "--cluster", "3")
-	if n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.said, "\n", "  "), -1)); n != 3 {
-		t.Errorf("want the URLs of three servers:\n%s", r.said)
+	if n := len(regexp.MustCompile(`nats://127\.0\.0\.1:\d+  `).FindAllString(strings.ReplaceAll(r.Output(), "\n", "  "), -1)); n != 3 {
+		t.Errorf("want the URLs of three servers:\n%s", r.Output())
 	}
 	if a := decode(t, shell(t, strings.Replace(r.lines()[0], "/v1/enrich'", "/v1/enrich?wait=20s'", 1))); a.Pending != 0 {
 		t.Errorf("still pending: %+v", a)
@@ -236,37 +196,19 @@ func TestUpOnACluster(t *testing.T) {
 	if third.Results[0].Providers["wolt"]["url"] != venue {
 		t.Errorf("over NATS: %+v", third)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
-	if strings.Contains(r.stderr.String(), "route") {
-		t.Errorf("it talks of what is none of its user's business:\n%s", r.stderr)
+	r.Interrupt()
+	if strings.Contains(r.Said(), "route") {
+		t.Errorf("it talks of what is none of its user's business:\n%s", r.Said())
 	}
 }
 
 // Who changes his mind while it starts has not met an error.
 func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--notifier-port", "0", "--cluster", "3")
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if first, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || !strings.HasPrefix(first, "Starting 3 NATS servers") {
-		t.Errorf("it begins with %q, %v", first, err)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	rest, err := io.ReadAll(stderr)
-	if err != nil {
-		t.Error(err)
-	}
-	if code := exitCode(t, cmd.Wait()); code != 0 || strings.Contains(string(rest), "error") {
-		t.Errorf("it ends with %d: %s", code, rest)
+	r := start(t, "", exec.Command("sh", "-c", "exec expediter up --http-port 0 --importer-port 0 --notifier-port 0 --cluster 3 2>&1"))
+	r.Interrupt()
+	if said := r.Output(); !strings.HasPrefix(said, "Starting 3 NATS servers") || strings.Contains(said, "error") {
+		t.Errorf("it says:\n%s", said)
 	}
 }
 
@@ -309,7 +251,5 @@ func TestUpSaysWhyItDoesNotStart(t *testing.T) {
 			t.Errorf("%q: exits with %d, want %d and %q:\n%s", tc.args, code, tc.code, tc.want, &stderr)
 		}
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 }

@@ -30,8 +30,8 @@ func TestUpWithoutPrograms(t *testing.T) {
 	t.Setenv("PATH", emptyPath(t))
 	r := up(t)
 	const want = "not installed: yt-dlp, so no videos of YouTube; tesseract, so no photos\n"
-	if strings.Count(r.said, want) != 1 {
-		t.Errorf("want once %q:\n%s", want, r.said)
+	if strings.Count(r.Output(), want) != 1 {
+		t.Errorf("want once %q:\n%s", want, r.Output())
 	}
 	url := strings.Fields(r.find(t, `importer   http://127\.0\.0\.1:\d+`))[1]
 	dir := t.TempDir()
@@ -49,9 +49,7 @@ func TestUpWithoutPrograms(t *testing.T) {
 	if code := exitCode(t, video.Run()); code != 1 || !strings.Contains(stderr.String(), "it is not turned on (unavailable)") {
 		t.Errorf("a video ends with %d: %s", code, &stderr)
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 }
 
 // A yt-dlp that does not work is no reason not to start, unless videos were asked for.
@@ -62,12 +60,10 @@ func TestUpWithABrokenProgram(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	r := up(t)
-	if !strings.Contains(r.said, "a yt-dlp that works, so no videos of YouTube") {
-		t.Errorf("it says:\n%s", r.said)
+	if !strings.Contains(r.Output(), "a yt-dlp that works, so no videos of YouTube") {
+		t.Errorf("it says:\n%s", r.Output())
 	}
-	if code := r.interrupt(t); code != 0 {
-		t.Errorf("Ctrl-C ends with %d: %s", code, r.stderr)
-	}
+	r.Interrupt()
 	t.Setenv("IMPORTER_YOUTUBE", "true")
 	var stderr bytes.Buffer
 	asked := exec.CommandContext(t.Context(), "expediter", "up", "--http-port", "0", "--importer-port", "0", "--nats-port", "0", "--notifier-port", "0")

@@ -1,108 +1,37 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"math"
 	"os"
-	"os/exec"
-	"os/signal"
-	"regexp"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/peterstace/simplefeatures/geom"
-	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// programEnv makes the test binary the program itself.
-const programEnv = "GEOPROCESSOR_TEST_PROGRAM"
+func TestMain(m *testing.M) { crash.Main(m, 1, programs) }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(programEnv) != "" {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		err := run(ctx, os.Args[1:], os.Stdout)
-		stop()
-		if err != nil {
-			panic(err)
-		}
-		os.Exit(0)
+// programs are processes of the program.
+var programs = crash.Role[invocation]{Name: "geoprocessor", Run: func(ctx context.Context, is invocation) error {
+	if err := os.Setenv("NATS_URL", is.URL); err != nil {
+		return err
 	}
-	goleak.VerifyTestMain(m)
-}
+	return run(ctx, is.Args, os.Stdout)
+}}
 
-// program is a process of the program.
-type program struct {
-	cmd   *exec.Cmd
-	lines chan string
-	all   []string
-	mu    sync.Mutex
-}
-
-func start(t *testing.T, url string, args ...string) *program {
-	t.Helper()
-	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), lines: make(chan string, 1000)}
-	p.cmd.Env = append(os.Environ(), programEnv+"=1", "NATS_URL="+url)
-	p.cmd.Stderr = t.Output()
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer close(p.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			p.mu.Lock()
-			p.all = append(p.all, s.Text())
-			p.mu.Unlock()
-			p.lines <- s.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		<-read
-		_ = p.cmd.Wait()
-	})
-	return p
-}
-
-// says waits for a line that matches.
-func (p *program) says(t *testing.T, pattern string) {
-	t.Helper()
-	timeout := time.After(30 * time.Second)
-	for {
-		select {
-		case line, ok := <-p.lines:
-			if !ok {
-				t.Fatalf("the program ended without saying %s", pattern)
-			}
-			if regexp.MustCompile(pattern).MatchString(line) {
-				return
-			}
-		case <-timeout:
-			t.Fatalf("the program does not say %s", pattern)
-		}
-	}
-}
-
-func (p *program) count(text string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Count(strings.Join(p.all, "\n"), text)
+type invocation struct {
+	Args []string
+	URL  string
 }
 
 // A worker is killed in the middle of a job. Another, which waits for the same inputs for a job of its own, takes over; the job
@@ -128,24 +57,22 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 	}
 	accepted := countResults(t, me.flight, key)
 
-	doomed := start(t, srv.URL(), "-slow", "1h", "-concurrency", "1", "work")
+	doomed := programs.Start(t, invocation{[]string{"-slow", "1h", "-concurrency", "1", "work"}, srv.URL()})
 	if err := enqueue(t.Context(), js, job); err != nil {
 		t.Fatal(err)
 	}
-	doomed.says(t, "^first-all: executing union")
-	heir := start(t, srv.URL(), "work")
+	doomed.Await("^first-all: executing union")
+	heir := programs.Start(t, invocation{[]string{"work"}, srv.URL()})
 	if err := enqueue(t.Context(), js, same); err != nil {
 		t.Fatal(err)
 	}
-	heir.says(t, `^union\..*: waiting for `)
+	heir.Await(`^union\..*: waiting for `)
 	killed := time.Now()
-	if err := doomed.cmd.Process.Kill(); err != nil { // SIGKILL
-		t.Fatal(err)
-	}
-	heir.says(t, `^union\..*: taken over from .*, which is gone`)
+	doomed.Kill()
+	heir.Await(`^union\..*: taken over from .*, which is gone`)
 	t.Logf("taken over %s after the kill", time.Since(killed).Round(time.Millisecond))
-	heir.says(t, "^second-all: union computed")
-	heir.says(t, "^first-all: union cached, .* computed for second-all")
+	heir.Await("^second-all: union computed")
+	heir.Await("^first-all: union cached, .* computed for second-all")
 
 	for _, j := range []Job{job, same} {
 		out, slot, err := me.result(t.Context(), j)
@@ -156,24 +83,22 @@ func TestWorkerIsKilledInMidJob(t *testing.T) {
 	if err := me.idle(t.Context(), js); err != nil {
 		t.Error(err)
 	}
-	if n := doomed.count("computed") + heir.count("union computed"); n != 1 {
+	if n := strings.Count(doomed.Output(), "computed") + strings.Count(heir.Output(), "union computed"); n != 1 {
 		t.Errorf("computed %d times", n)
 	}
-	if n := heir.count("executing"); n != 1 {
+	if n := strings.Count(heir.Output(), "executing"); n != 1 {
 		t.Errorf("executed %d times after the kill", n)
 	}
 	if n := accepted(); n != 1 {
 		t.Errorf("%d results were accepted", n)
 	}
-	if err := heir.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	heir.says(t, "^Total entries: +1 ")
-	heir.says(t, "1 take-overs")
+	heir.Stop()
+	heir.Await("^Total entries: +1 ")
+	heir.Await("1 take-overs")
 }
 
 // countResults counts the results that the bucket accepts for key, by its own pushes.
-func countResults(t *testing.T, f *kvlock.Flight, key string) func() int {
+func countResults(t *testing.T, f *flight.Flight, key string) func() int {
 	t.Helper()
 	w, err := f.Watch(key)
 	if err != nil {
@@ -189,7 +114,7 @@ func countResults(t *testing.T, f *kvlock.Flight, key string) func() int {
 			if err != nil {
 				return
 			}
-			if slot.State == kvlock.Done {
+			if slot.State == flight.Done {
 				n++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -33,8 +34,8 @@ type Job struct {
 
 // processor runs jobs, each once for all that have the same inputs.
 type processor struct {
-	flight *kvlock.Flight
-	caches map[string]*kvlock.Cache[Job, Output]
+	flight *flight.Flight
+	caches map[string]*flight.Cache[Job, Output]
 	kinds  map[string]process
 	slow   time.Duration // what each operation takes beside
 
@@ -52,17 +53,17 @@ func newProcessor(ctx context.Context, js jetstream.JetStream, out io.Writer, sl
 	}); err != nil {
 		return nil, fmt.Errorf("create stream %s: %w", stream, err)
 	}
-	p := &processor{caches: map[string]*kvlock.Cache[Job, Output]{}, kinds: map[string]process{}, slow: slow, out: out}
+	p := &processor{caches: map[string]*flight.Cache[Job, Output]{}, kinds: map[string]process{}, slow: slow, out: out}
 	var err error
-	if p.flight, err = kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: bucket, Observe: p.observe}); err != nil {
+	if p.flight, err = flight.New(ctx, js, flight.Config{Bucket: bucket, Observe: p.observe}); err != nil {
 		return nil, err
 	}
 	for _, kind := range processes() {
 		p.kinds[kind.name] = kind
-		p.caches[kind.name], err = kvlock.NewCache[Job, Output](p.flight, kvlock.CacheConfig[Job]{
+		p.caches[kind.name], err = flight.NewCache[Job, Output](p.flight, flight.CacheConfig[Job]{
 			Inputs:  func(j Job) any { return j.Inputs },
 			JobID:   func(j Job) string { return j.ID },
-			Options: kvlock.DoOptions{TTL: kind.keep},
+			Options: flight.DoOptions{TTL: kind.keep},
 			Process: kind.name,
 			Version: version,
 		})
@@ -99,7 +100,7 @@ func (p *processor) handle(ctx context.Context, j *worker.Job[Job]) error {
 	out, r, err := cache.Do(ctx, job, p.execute)
 	if err != nil {
 		p.sayf("%s: failed: %v", job.ID, err)
-		if errors.Is(err, kvlock.ErrInvalidInputs) {
+		if errors.Is(err, flight.ErrInvalidInputs) {
 			return worker.Cancel(err)
 		}
 		return err
@@ -121,11 +122,11 @@ func (p *processor) execute(ctx context.Context, job Job) (Output, error) {
 }
 
 // observe prints what happens between processes.
-func (p *processor) observe(_ context.Context, e kvlock.Event) {
+func (p *processor) observe(_ context.Context, e flight.Event) {
 	switch e.Kind {
-	case kvlock.EventWaiting:
+	case flight.EventWaiting:
 		p.sayf("%.20s...: waiting for %s", e.Key, e.Owner)
-	case kvlock.EventTakeOver:
+	case flight.EventTakeOver:
 		p.sayf("%.20s...: taken over from %s, which is gone", e.Key, e.Owner)
 	default:
 	}

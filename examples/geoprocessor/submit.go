@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/peterstace/simplefeatures/geom"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 //go:embed sample.geojson
@@ -43,24 +43,24 @@ func enqueue(ctx context.Context, js jetstream.JetStream, job Job) error {
 }
 
 // result waits until there is a result for the job, whoever computes it, and however many of them die in between.
-func (p *processor) result(ctx context.Context, job Job) (Output, kvlock.Slot, error) {
+func (p *processor) result(ctx context.Context, job Job) (Output, flight.Slot, error) {
 	cache := p.caches[job.Process]
 	key, err := cache.Key(job)
 	if err != nil {
-		return Output{}, kvlock.Slot{}, err
+		return Output{}, flight.Slot{}, err
 	}
 	w, err := p.flight.Watch(key)
 	if err != nil {
-		return Output{}, kvlock.Slot{}, err
+		return Output{}, flight.Slot{}, err
 	}
 	defer w.Close()
 	for {
 		switch slot, err := w.Next(ctx); {
 		case err != nil:
 			return Output{}, slot, err
-		case slot.State == kvlock.Failed:
-			return Output{}, slot, &kvlock.FailedError{Key: key, Reason: slot.Reason, Owner: slot.Owner}
-		case slot.State == kvlock.Done:
+		case slot.State == flight.Failed:
+			return Output{}, slot, &flight.FailedError{Key: key, Reason: slot.Reason, Owner: slot.Owner}
+		case slot.State == flight.Done:
 			return cache.Get(ctx, job)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/jsretry"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // Action says what a Change does.

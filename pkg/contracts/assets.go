@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // Names of the streams.
@@ -201,7 +202,7 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 func objects(options AssetOptions) []jetstream.StreamConfig {
 	// Each object goes by itself, with the record that refers to it. Full means refuse: what the importer then cannot keep
 	// for others it fetches again.
-	return []jetstream.StreamConfig{kvlock.OverflowConfig(kvlock.BucketConfig{
+	return []jetstream.StreamConfig{flight.LargeValueConfig(kvlock.BucketConfig{
 		Bucket: ObjectsImportSteps, Description: "Photos and long transcripts of imports", MaxBytes: 1 * gib,
 		Replicas: options.Replicas, Storage: options.Storage,
 	})}

@@ -8,9 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func fullEvent() contracts.CloudEvent {
 	return contracts.CloudEvent{

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 const (
@@ -227,7 +227,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // canonical form, such as one with a name twice.
 func (e Event) Fingerprint() (string, error) {
 	e.OccurredAt = e.OccurredAt.UTC()
-	mark, err := kvlock.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()
+	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()
 	if err != nil {
 		return "", fmt.Errorf("contracts: fingerprint: %w", err)
 	}

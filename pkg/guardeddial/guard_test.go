@@ -7,8 +7,12 @@ import (
 	"strconv"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/guardeddial"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPublic(t *testing.T) {
 	t.Parallel()

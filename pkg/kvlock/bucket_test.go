@@ -6,7 +6,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestStreamConfigIsSafe(t *testing.T) {
 	t.Parallel()
@@ -15,7 +20,7 @@ func TestStreamConfigIsSafe(t *testing.T) {
 		{Bucket: "b", MaxBytes: 1 << 20, NoRepublish: true, Replicas: 3, Storage: jetstream.MemoryStorage},
 	} {
 		sc := StreamConfig(cfg)
-		if err := checkStream("b", sc); err != nil {
+		if err := kv.CheckStream("b", sc); err != nil {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 		if (sc.RePublish == nil) != cfg.NoRepublish || sc.Replicas != max(1, cfg.Replicas) || sc.MaxConsumers <= 0 {
@@ -47,34 +52,14 @@ func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 		sc := StreamConfig(BucketConfig{Bucket: "b"})
 		set(&sc)
 		set(&all)
-		if err := checkStream("b", sc); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") != 0 {
+		if err := kv.CheckStream("b", sc); err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "\n") != 0 {
 			t.Errorf("%s: got %v", want, err)
 		}
 	}
-	err := checkStream("b", all)
+	err := kv.CheckStream("b", all)
 	for want := range breaks {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("all at once: %s is not named in %v", want, err)
-		}
-	}
-}
-
-func TestConfigReportsEverythingAtOnce(t *testing.T) {
-	t.Parallel()
-	err := Config{
-		Bucket: "a.b", ClaimTTL: 1500 * time.Millisecond, ResultTTL: -time.Second, OpTimeout: -1, Instance: strings.Repeat("x", 300),
-	}.validate()
-	for _, want := range []string{"Bucket", "ClaimTTL", "ResultTTL", "OpTimeout", "Instance"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
-	if err := (Config{Bucket: "b"}).withDefaults().validate(); err != nil {
-		t.Errorf("defaults: %v", err)
-	}
-	for _, bucket := range []string{"", "a/b", "a b", "a=", "*", "ä"} {
-		if err := (Config{Bucket: bucket}).withDefaults().validate(); err == nil {
-			t.Errorf("bucket %q was taken", bucket)
 		}
 	}
 }

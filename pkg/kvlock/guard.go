@@ -12,6 +12,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
 // Guard keeps values that are written under a lock, and refuses a write whose fencing token is smaller than that of the
@@ -31,8 +35,7 @@ import (
 //	PUT /accounts/7
 //	Fencing-Token: 1792454400000000000-42
 type Guard struct {
-	*store
-
+	store   *kv.Store
 	closing sync.Once
 }
 
@@ -46,7 +49,7 @@ type GuardConfig struct {
 	// name and the process id.
 	Instance string
 
-	// Logger gets what nobody else is told: corrupt records. Defaults to slog.Default().
+	// Logger gets what no caller is told. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// OpTimeout bounds each operation beside its context. Defaults to 2 seconds.
@@ -55,15 +58,13 @@ type GuardConfig struct {
 
 // NewGuard binds to the bucket, as [NewLocker] does. Close ends it. One round trip.
 func NewGuard(ctx context.Context, js jetstream.JetStream, cfg GuardConfig) (*Guard, error) {
-	base := Config{
+	base := kv.Config{
 		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout,
-	}.withDefaults()
-	if err := base.validate(); err != nil {
+	}.WithDefaults()
+	if err := base.Validate(); err != nil {
 		return nil, err
 	}
-	s, err := openStore(ctx, js, storeConfig{
-		bucket: base.Bucket, instance: base.Instance, kind: fenced, log: base.Logger, opTimeout: base.OpTimeout,
-	})
+	s, err := kv.Open(ctx, js, base)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +74,8 @@ func NewGuard(ctx context.Context, js jetstream.JetStream, cfg GuardConfig) (*Gu
 // Close ends the operations under way. Calling it again does nothing.
 func (g *Guard) Close() {
 	g.closing.Do(func() {
-		g.ending.end(ErrClosed)
-		g.close()
+		g.store.BeginClose()
+		g.store.Close()
 	})
 }
 
@@ -90,36 +91,33 @@ type Guarded struct {
 // A Put that returns nil was stored, though a greater token may have written since. One that returns ErrUnavailable, or a
 // FencedError with Unknown set, may have been stored. Two round trips.
 func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) error {
-	if err := checkKey(key); err != nil {
+	if err := kv.CheckKey(key); err != nil {
 		return err
 	}
 	if token == (Token{}) {
 		return fmt.Errorf("kvlock: put %q: a zero token is nobody's", key)
 	}
-	ctx, cancel := g.bound(ctx)
+	ctx, cancel := g.store.Bound(ctx)
 	defer cancel()
-	writer := nuid.Next()
+	w := guardWriter{guard: g, owner: nuid.Next()}
 	now, err := g.ask(ctx, key)
-	if err == nil && now.in().fence.Compare(token) > 0 {
-		return &FencedError{Key: key, Token: token, Stored: now.in().fence}
+	if err == nil && now.token.Compare(token) > 0 {
+		return &FencedError{Key: key, Token: token, Stored: now.token}
 	}
 	for err == nil {
-		_, _, err = g.write(ctx, change{key: key, expect: now.Revision, value: value, record: record{
-			Version: recordVersion, State: fenced.String(), Claim: token.String(), Owner: writer, Instance: g.instance,
-			Replaced: now.ref(),
-		}})
-		var conflict *conflictError
+		err = w.write(ctx, key, token, now, value)
+		var conflict *kv.ConflictError
 		if err == nil || !errors.As(err, &conflict) {
 			return err
 		}
 		before := now
-		now, err = conflict.slot, nil
-		order, became := now.in().fence.Compare(token), now.tells(before, writer)
+		now, err = w.found, nil
+		order, became := now.token.Compare(token), now.tells(before, w.owner)
 		switch {
 		case became == wasApplied:
 			return nil
 		case order > 0:
-			return &FencedError{Key: key, Token: token, Stored: now.in().fence, Unknown: became == isUnknown}
+			return &FencedError{Key: key, Token: token, Stored: now.token, Unknown: became == isUnknown}
 		case order == 0 && became == isUnknown: // once more could undo a later write of the same holder
 			return fmt.Errorf("kvlock: put %q with token %s: %w: the outcome is unknown, and the token has written again",
 				key, token, ErrUnavailable)
@@ -127,6 +125,36 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 	}
 	return err
 }
+
+// stateFenced is the state of the record of a guarded value.
+const stateFenced = "fenced"
+
+// guardedHead is the first line of the record of a guarded value, which follows. Its claim is the token.
+type guardedHead struct {
+	record.Head
+
+	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
+}
+
+// Set sets a member of the first line.
+func (h *guardedHead) Set(name, value string) bool {
+	if name == "replaced" {
+		return fastjson.SetString(&h.Replaced, value)
+	}
+	return h.Head.Set(name, value)
+}
+
+// guarded is what a key of a Guard holds.
+type guarded struct {
+	revision uint64
+	token    Token
+	value    []byte
+	writer   string
+	replaced string
+}
+
+// ref names the record in its history: its revision and its writer.
+func (v guarded) ref() string { return strconv.FormatUint(v.revision, 10) + "." + v.writer }
 
 // outcome is what became of a write.
 type outcome int
@@ -137,67 +165,94 @@ const (
 	wasRefused
 )
 
-// ref names the record in its history: its revision and its writer.
-func (s *Slot) ref() string { return strconv.FormatUint(s.Revision, 10) + "." + s.in().writer }
-
-// tells says what became of a write over before, of which no acknowledgement came, from what the key holds now. Each
+// tells returns what became of a write over before, of which no acknowledgement came, from what the key holds now. Each
 // guarded value names the record that it replaced, and a record is replaced once.
-func (s *Slot) tells(before Slot, writer string) outcome {
-	_, replaced, _ := strings.Cut(s.in().replaced, ".")
+func (v guarded) tells(before guarded, writer string) outcome {
+	_, replaced, _ := strings.Cut(v.replaced, ".")
 	switch {
 	case replaced == writer:
 		return wasApplied
-	case s.in().replaced == before.ref():
+	case v.replaced == before.ref():
 		return wasRefused
 	default:
 		return isUnknown
 	}
 }
 
+// errCorrupt is of a record that cannot be read and is not removed: without its token anybody could write.
+var errCorrupt = errors.New("record is corrupt")
+
+// decode reads an entry.
+func (g *Guard) decode(e kv.Entry) (guarded, error) {
+	v := guarded{revision: e.Revision}
+	if e.Deleted() || e.Purged() {
+		return v, nil
+	}
+	h, value, err := record.Decode[guardedHead](e.Data, record.Guarded)
+	if err == nil {
+		v.token, err = ParseToken(h.Claim)
+	}
+	switch {
+	case record.IsForeign(err):
+		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", e.Key, g.store.Bucket, e.Revision, err)
+	case err != nil:
+		return v, fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w: %w", e.Key, g.store.Bucket, e.Revision, errCorrupt, err)
+	}
+	v.value, v.writer, v.replaced = value, h.Owner, h.Replaced
+	return v, nil
+}
+
+func (g *Guard) ask(ctx context.Context, key string) (guarded, error) {
+	e, err := g.store.Ask(ctx, key)
+	if err != nil {
+		return guarded{}, err
+	}
+	return g.decode(e)
+}
+
+// guardWriter is one Put.
+type guardWriter struct {
+	guard *Guard
+	owner string
+	found guarded // what the key was found to hold instead
+}
+
+func (w *guardWriter) write(ctx context.Context, key string, token Token, now guarded, value []byte) error {
+	data, err := record.Encode(guardedHead{
+		Head: record.Head{
+			Version: record.Version, State: stateFenced, Claim: token.String(), Owner: w.owner, Instance: w.guard.store.Instance,
+		},
+		Replaced: now.ref(),
+	}, value)
+	if err != nil {
+		return err
+	}
+	_, _, err = w.guard.store.Write(ctx, kv.Change{Key: key, Expect: now.revision, Data: data, State: stateFenced, Writer: w})
+	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
+		w.found.revision = conflict.Revision
+	}
+	return err
+}
+
+// Found tells the store whether the key holds what this Put wrote.
+func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
+	var err error
+	w.found, err = w.guard.decode(e)
+	return kv.Found{Revision: e.Revision, Ours: w.found.writer != "" && w.found.writer == w.owner, Err: err}
+}
+
+// Pushed returns nothing: values of a Guard are not watched.
+func (w *guardWriter) Pushed() kv.Found { return kv.Found{} }
+
 // Get returns what the last Put stored. It is read from the stream's leader, and may be old all the same: only Put
 // decides. One round trip.
 func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
-	if err := checkKey(key); err != nil {
+	if err := kv.CheckKey(key); err != nil {
 		return Guarded{}, err
 	}
-	slot, err := g.ask(ctx, key)
+	now, err := g.ask(ctx, key)
 	if err != nil {
 		return Guarded{}, err
 	}
-	return Guarded{Value: slot.Value, Token: slot.in().fence, Revision: slot.Revision}, nil
-}
-
-// FencedError says that a write was refused because somebody with a greater token has written.
-type FencedError struct {
-	Key    string
-	Token  Token // of the write that was refused
-	Stored Token // of the one that was accepted before
-
-	// Unknown reports whether the write may have been stored all the same: before the greater token's, until which it
-	// refused smaller ones. Its acknowledgement was lost, or it was refused while the leader changed, and several others
-	// wrote before the key was read back.
-	Unknown bool
-}
-
-// Error names the key and both tokens.
-func (e *FencedError) Error() string {
-	if e.Unknown {
-		return fmt.Sprintf("kvlock: write of %q with token %s may have been stored: it was not acknowledged, and %s has written since",
-			e.Key, e.Token, e.Stored)
-	}
-	return fmt.Sprintf("kvlock: write of %q with token %s is refused: %s has written", e.Key, e.Token, e.Stored)
-}
-
-// Unwrap makes errors.Is(err, ErrFenced) true.
-func (e *FencedError) Unwrap() error { return ErrFenced }
-
-// ParseToken reads what [Token.String] wrote.
-func ParseToken(s string) (Token, error) {
-	epoch, revision, _ := strings.Cut(s, "-")
-	e, epochErr := strconv.ParseUint(epoch, 10, 64)
-	r, revisionErr := strconv.ParseUint(revision, 10, 64)
-	if err := errors.Join(epochErr, revisionErr); err != nil {
-		return Token{}, fmt.Errorf("kvlock: %q is not a token: want two numbers and a hyphen between them", truncate(s, maxClaimBytes))
-	}
-	return Token{Epoch: e, Revision: r}, nil
+	return Guarded{Value: now.value, Token: now.token, Revision: now.revision}, nil
 }

@@ -8,7 +8,7 @@
 //		Hooks:      telemetry.Hooks(worker.Hooks{}),
 //		Middleware: []worker.Middleware{telemetry.Middleware},
 //	})
-//	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: "menus", Observe: telemetry.Observe("menus")})
+//	menus, err := flight.New(ctx, js, flight.Config{Bucket: "menus", Observe: telemetry.Observe("menus")})
 //
 // It uses the API of OpenTelemetry only. Without providers, its own or the global ones, it does nothing and costs next
 // to nothing.

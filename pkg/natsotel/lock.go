@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // lockMetrics are the instruments of locks and flights.
@@ -25,17 +26,17 @@ func newLockMetrics(m *maker) lockMetrics {
 	}
 }
 
-// Observe is for Config.Observe of a Flight or Locker on a bucket: it counts what happens, and adds it to the span of
-// ctx as an event.
-func (t *Telemetry) Observe(bucket string) func(context.Context, kvlock.Event) {
+// Observe is for Config.Observe of a Flight on a bucket: it counts what happens, and adds it to the span of ctx as an
+// event.
+func (t *Telemetry) Observe(bucket string) func(context.Context, flight.Event) {
 	in := attribute.String("bucket", bucket)
-	return func(ctx context.Context, e kvlock.Event) {
+	return func(ctx context.Context, e flight.Event) {
 		kind := attribute.String("kind", string(e.Kind))
 		t.locks.events.Add(ctx, 1, metric.WithAttributes(in, kind))
 		switch e.Kind {
-		case kvlock.EventReleased:
+		case flight.EventReleased:
 			t.locks.hold.Record(ctx, e.Elapsed.Seconds(), metric.WithAttributes(in))
-		case kvlock.EventCoalesced, kvlock.EventWaitTimeout, kvlock.EventTakeOver:
+		case flight.EventCoalesced, flight.EventWaitTimeout, flight.EventTakeOver:
 			t.locks.wait.Record(ctx, e.Elapsed.Seconds(), metric.WithAttributes(in, kind))
 		default: // took no time of its own
 		}
@@ -43,8 +44,18 @@ func (t *Telemetry) Observe(bucket string) func(context.Context, kvlock.Event) {
 	}
 }
 
+// ObserveLocks is for LockerConfig.Observe of a Locker on a bucket, as Observe is for a Flight.
+func (t *Telemetry) ObserveLocks(bucket string) func(context.Context, kvlock.Event) {
+	observe := t.Observe(bucket)
+	return func(ctx context.Context, e kvlock.Event) {
+		observe(ctx, flight.Event{
+			Kind: flight.EventKind(e.Kind), Key: e.Name, Claim: e.Lease, Owner: e.Holder, Elapsed: e.Elapsed, Err: e.Err,
+		})
+	}
+}
+
 // annotate adds an event to a span that is recorded.
-func annotate(span trace.Span, in attribute.KeyValue, e kvlock.Event) {
+func annotate(span trace.Span, in attribute.KeyValue, e flight.Event) {
 	if !span.IsRecording() {
 		return
 	}
@@ -56,7 +67,7 @@ func annotate(span trace.Span, in attribute.KeyValue, e kvlock.Event) {
 		attributes = append(attributes, attribute.String("error", e.Err.Error()))
 	}
 	span.AddEvent("kvlock "+string(e.Kind), trace.WithAttributes(attributes...))
-	if e.Kind == kvlock.EventLost {
+	if e.Kind == flight.EventLost {
 		span.SetStatus(codes.Error, "claim lost")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // What happens to keys is counted by kind, timed where it took time, and told in the caller's span.
@@ -17,23 +18,27 @@ func TestObserve(t *testing.T) {
 	b := setup(t, nil)
 	observe := b.Observe("menus")
 	ctx, span := b.provider.Tracer("test").Start(t.Context(), "caller")
-	observe(ctx, kvlock.Event{Kind: kvlock.EventWaiting, Key: "k", Claim: "c1"})
-	observe(ctx, kvlock.Event{Kind: kvlock.EventCoalesced, Key: "k", Claim: "c1", Elapsed: time.Second})
-	observe(ctx, kvlock.Event{Kind: kvlock.EventReleased, Key: "k", Elapsed: time.Second})
-	observe(ctx, kvlock.Event{Kind: kvlock.EventLost, Key: "k", Err: errors.New("gone")})
+	observe(ctx, flight.Event{Kind: flight.EventWaiting, Key: "k", Claim: "c1"})
+	observe(ctx, flight.Event{Kind: flight.EventCoalesced, Key: "k", Claim: "c1", Elapsed: time.Second})
+	observe(ctx, flight.Event{Kind: flight.EventReleased, Key: "k", Elapsed: time.Second})
+	observe(ctx, flight.Event{Kind: flight.EventLost, Key: "k", Err: errors.New("gone")})
 	span.End()
-	observe(t.Context(), kvlock.Event{Kind: kvlock.EventWaiting, Key: "other"}) // outside of any span
+	b.ObserveLocks("locks")(t.Context(), kvlock.Event{Kind: kvlock.EventReleased, Name: "l", Elapsed: time.Second})
+	observe(t.Context(), flight.Event{Kind: flight.EventWaiting, Key: "other"}) // outside of any span
 
 	in := attribute.String("bucket", "menus")
-	of := func(kind kvlock.EventKind) attribute.KeyValue { return attribute.String("kind", string(kind)) }
-	if got := b.value(t, "kvlock.events", in, of(kvlock.EventWaiting)); got != 2 {
+	of := func(kind flight.EventKind) attribute.KeyValue { return attribute.String("kind", string(kind)) }
+	if got := b.value(t, "kvlock.events", in, of(flight.EventWaiting)); got != 2 {
 		t.Errorf("%d waits, want 2", got)
 	}
-	if got := b.value(t, "kvlock.wait.duration", in, of(kvlock.EventCoalesced)); got != 1 {
+	if got := b.value(t, "kvlock.wait.duration", in, of(flight.EventCoalesced)); got != 1 {
 		t.Errorf("%d waits were timed, want 1", got)
 	}
 	if got := b.value(t, "kvlock.hold.duration", in); got != 1 {
 		t.Errorf("%d claims were timed, want 1", got)
+	}
+	if got := b.value(t, "kvlock.hold.duration", attribute.String("bucket", "locks")); got != 1 {
+		t.Errorf("%d leases were timed, want 1", got)
 	}
 	ended := b.spans.Ended()[0]
 	if len(ended.Events()) != 4 || ended.Events()[1].Name != "kvlock coalesced" || ended.Status().Code != codes.Error {

@@ -10,9 +10,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsotel"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bundle is telemetry that a test can look into.
 type bundle struct {

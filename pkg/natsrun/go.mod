@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter/deploy/nats v0.0.0
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/gofrs/flock v0.13.1
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
@@ -26,5 +26,5 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg/kvlock => ../kvlock
+	github.com/expediter-io/expediter/pkg => ..
 )

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -29,28 +28,21 @@ const (
 // It reads its spec from stdin and stops at the end of it, so it does not outlive
 // this process; it says on stdout that it is ready, or why not.
 type processNode struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process is gone and err is set
-	err    error
-	log    string
-	stdin  io.WriteCloser
-	url    string // of its monitor
+	*process.Process
+
+	log string
+	url string // of its monitor
 }
 
 func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (incarnation, error) {
-	p := &processNode{
-		exited: make(chan struct{}),
-		log:    filepath.Join(spec.Dir, logName),
-		url:    "http://" + address(spec.MonitorPort),
-	}
+	p := &processNode{log: filepath.Join(spec.Dir, logName), url: "http://" + address(spec.MonitorPort)}
 
-	stdout, err := p.launch()
-	if err != nil {
+	if err := p.launch(); err != nil {
 		return nil, err
 	}
-	defer stdout.Close()
+	defer p.Out.Close() //nolint:errcheck // it was read
 
-	if err := p.handshake(ctx, spec, stdout); err != nil {
+	if err := p.handshake(ctx, spec); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
 
@@ -58,83 +50,43 @@ func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (incarnati
 }
 
 // launch starts the process. Its log is appended to over its incarnations.
-func (p *processNode) launch() (io.ReadCloser, error) {
+func (p *processNode) launch() error {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find this executable: %w", err)
+		return fmt.Errorf("find this executable: %w", err)
 	}
 
 	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the node's log: %w", err)
+		return fmt.Errorf("open the node's log: %w", err)
 	}
 	defer log.Close() //nolint:errcheck // the process has its own handle
 
-	p.cmd = exec.Command(exe) //nolint:gosec,noctx // this very program; it outlives the context of its start
-	p.cmd.Env = append(os.Environ(), nodeEnv+"=1")
-	p.cmd.Stderr = log
-	process.Bind(p.cmd)
+	cmd := exec.Command(exe) //nolint:gosec,noctx // this very program; it outlives the context of its start
+	cmd.Env = append(os.Environ(), nodeEnv+"=1")
+	cmd.Stderr = log
+	p.Process, err = process.Start(cmd)
 
-	p.stdin, err = p.cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("pipe to the node: %w", err)
-	}
-
-	// Not StdoutPipe: Wait, which runs at the same time, would close it.
-	reader, writer, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("pipe from the node: %w", err)
-	}
-	defer writer.Close() //nolint:errcheck // the process has its own handle
-
-	p.cmd.Stdout = writer
-
-	if err := p.begin(); err != nil {
-		return nil, errors.Join(fmt.Errorf("run %s: %w", exe, err), reader.Close())
-	}
-
-	return reader, nil
-}
-
-// begin starts the process from a thread that lives as long as the process: the
-// kernel sends the parent-death signal when the thread ends that made the child.
-func (p *processNode) begin() error {
-	started := make(chan error, 1)
-
-	go func() {
-		defer close(p.exited)
-
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-
-		err := p.cmd.Start()
-		started <- err
-
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
-	}()
-
-	return <-started
+	return err
 }
 
 // handshake hands the node its spec and waits until it says that it is ready.
-func (p *processNode) handshake(ctx context.Context, spec nodeSpec, stdout io.ReadCloser) error {
-	if err := json.NewEncoder(p.stdin).Encode(spec); err != nil {
+func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
+	if err := json.NewEncoder(p.In).Encode(spec); err != nil {
 		return fmt.Errorf("hand over the configuration: %w", err)
 	}
 
 	// The end of ctx ends the read.
-	stop := context.AfterFunc(ctx, func() { _ = stdout.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = p.Out.Close() }) //nolint:errcheck // the read says so
 	defer stop()
 
-	answer, err := io.ReadAll(io.LimitReader(stdout, int64(len(readyLine))))
+	answer, err := io.ReadAll(io.LimitReader(p.Out, int64(len(readyLine))))
 	if string(answer) == readyLine {
 		return nil
 	}
 
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.cmd.Process.Pid, ctx.Err(), p.log)
+		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.PID(), ctx.Err(), p.log)
 	}
 
 	return errors.Join(fmt.Errorf("%w: the process ended: %s (%s)", ErrNotReady, lastLine(p.log), p.log), err)
@@ -172,36 +124,24 @@ func ask[T any](ctx context.Context, url string) (*T, error) {
 	return answer, nil
 }
 
-func (p *processNode) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill: %w", err)
-	}
+func (p *processNode) kill() error { return p.Kill() }
 
-	<-p.exited
-
-	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("close its stdin: %w", err)
-	}
-
-	return nil
-}
-
-func (p *processNode) pause(on bool) error { return process.Pause(p.cmd.Process, on) }
+func (p *processNode) pause(on bool) error { return p.Pause(on) }
 
 // stop lets the node hand over and end by itself, and kills it if it does not.
 func (p *processNode) stop() error {
 	// A frozen process reads nothing. An error here means that it has gone already,
 	// and matters only if it turns out that it has not.
-	err := errors.Join(process.Pause(p.cmd.Process, false), p.stdin.Close())
+	err := errors.Join(p.Pause(false), p.In.Close())
 
 	select {
-	case <-p.exited:
+	case <-p.Gone:
 	case <-time.After(stopGrace):
 		return errors.Join(fmt.Errorf("it did not end within %s: its log is %s", stopGrace, p.log), err, p.kill())
 	}
 
-	if p.err != nil {
-		return fmt.Errorf("%w: %s (%s)", p.err, lastLine(p.log), p.log)
+	if p.Err != nil {
+		return fmt.Errorf("%w: %s (%s)", p.Err, lastLine(p.log), p.log)
 	}
 
 	return nil

@@ -1,73 +1,45 @@
 package natsrun_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
-
-const orphanEnv = "NATSRUN_TEST_PARENT"
-
-// orphanParentMain makes this process one that starts a cluster, freezes a node
-// and waits to be killed.
-func orphanParentMain() {
-	if os.Getenv(orphanEnv) == "" {
-		return
-	}
-
-	c, err := natsrun.StartCluster(context.Background(), natsrun.ClusterConfig{Dir: os.Getenv(orphanEnv), Processes: true})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-
-	if err := c.Nodes[0].Pause(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-
-	fmt.Println(c.URLs()) //nolint:forbidigo // to the test that started this process
-	select {}
-}
 
 // A killed parent cannot stop its nodes, and a frozen node cannot notice.
 func TestNodesDieWithTheirParent(t *testing.T) {
+	parents := crash.Role[string]{Name: "parent of a cluster", Run: func(ctx context.Context, dir string) error {
+		c, err := natsrun.StartCluster(ctx, natsrun.ClusterConfig{Dir: dir, Processes: true})
+		if err != nil {
+			return err
+		}
+
+		if err := c.Nodes[0].Pause(); err != nil {
+			return err
+		}
+
+		if _, err := fmt.Fprintln(os.Stdout, c.URLs()); err != nil {
+			return err
+		}
+
+		select {}
+	}}
+	parents.Main()
 	t.Parallel()
 
-	parent := exec.CommandContext(t.Context(), os.Args[0])
-	parent.Env = append(os.Environ(), orphanEnv+"="+t.TempDir())
-	parent.Stderr = t.Output()
-
-	stdout, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if err := parent.Start(); err != nil {
-		t.Fatal(err)
-	}
-
-	urls, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatalf("the parent did not start its cluster: %v", err)
-	}
-
-	if err := parent.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-
-	_ = parent.Wait()
+	parent := parents.Start(t, t.TempDir(), "-test.run=^TestNodesDieWithTheirParent$")
+	urls := parent.Line()
+	parent.Kill()
 
 	var dialer net.Dialer
 
-	for url := range strings.SplitSeq(strings.TrimSpace(urls), ",") {
+	for url := range strings.SplitSeq(urls, ",") {
 		addr := strings.TrimPrefix(url, "nats://")
 
 		// A frozen process still accepts: its kernel does.

@@ -17,10 +17,18 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
+
+func TestMain(m *testing.M) {
+	// A server that is stopped while it makes a replicated stream leaves a store of it open (createRaftGroup, when
+	// startRaftNode fails), and with it the goroutine that keeps the time for all stores of the process.
+	natstest.Main(m, 4, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
+}
 
 func TestServerListensOnLoopbackOnlyWhenAsked(t *testing.T) {
 	t.Parallel()

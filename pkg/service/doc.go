@@ -1,6 +1,7 @@
-// Package service is what the services have in common around their own work: configuration from the environment, the
-// connection to NATS, streams that have to be there, an HTTP server with probes, metrics and errors as RFC 9457 has
-// them, event streams and WebSockets, NATS micro services, and the way all of that ends.
+// Package service is the frame of a service: configuration from the environment, the connection to NATS, the streams
+// it needs, an HTTP server with probes, metrics and errors in the form of RFC 9457, event streams and WebSockets,
+// NATS micro services, workers, and an orderly stop.
 //
-// It knows nothing of what a service does. Every part takes the service's name, which begins what it logs and returns.
+// A service fills in a [Spec]. [Run] runs it as a program, [Start] within another one. Every log line and error begins
+// with the name of the service.
 package service

@@ -3,6 +3,8 @@ package service
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"reflect"
@@ -12,37 +14,45 @@ import (
 	"github.com/caarlos0/env/v11"
 )
 
-// Environment returns the environment of this process, by name.
-func Environment() map[string]string { return env.ToMap(os.Environ()) }
+// placeholder stands for the service's name in the tags of [BaseConfig].
+const placeholder = "SERVICE_"
 
-// Read fills the fields of a Config whose tags name environment variables. Every value that cannot be read, and every
-// variable that begins with the service's name in capitals and is none of the Config's, is reported at once.
-func Read[Config any](name string, environment map[string]string, cfg *Config) error {
-	known := variables[Config]()
-	errs := unreadable(name, env.ParseWithOptions(cfg, env.Options{Environment: environment}), known, environment)
+// Config is a pointer to a struct that embeds [BaseConfig].
+type Config interface{ base() *BaseConfig }
+
+// FromEnvironment is [Read] with the environment and the standard error of this process.
+func FromEnvironment(name string, cfg Config) error {
+	return Read(name, env.ToMap(os.Environ()), os.Stderr, cfg)
+}
+
+// Read fills in the fields of a configuration whose tags name environment variables, and sets its Logger, which writes
+// to stderr. It reports at once every value that cannot be read, and every variable that begins with the service's name
+// in capitals and is unknown.
+func Read(name string, environment map[string]string, stderr io.Writer, cfg Config) error {
+	prefix := strings.ToUpper(name) + "_"
+	known, values := map[string]string{}, map[string]string{} // variables by the names of fields; values by those in tags
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(cfg).Elem()) {
+		tag := field.Tag.Get("env")
+		if tag == "" || tag == "-" {
+			continue
+		}
+		known[field.Name] = strings.Replace(tag, placeholder, prefix, 1)
+		if value, ok := environment[known[field.Name]]; ok {
+			values[tag] = value
+		}
+	}
+	errs := unreadable(name, env.ParseWithOptions(cfg, env.Options{Environment: values}), known, environment)
 	for _, variable := range slices.Sorted(maps.Keys(environment)) {
-		if strings.HasPrefix(variable, strings.ToUpper(name)+"_") && !slices.Contains(slices.Collect(maps.Values(known)), variable) {
+		if strings.HasPrefix(variable, prefix) && !slices.Contains(slices.Collect(maps.Values(known)), variable) {
 			errs = append(errs, fmt.Errorf("%s: unknown environment variable %s: is it misspelt?", name, variable))
 		}
 	}
+	base := cfg.base()
+	base.Logger = NewLogger(stderr, base.LogLevel)
 	return errors.Join(errs...)
 }
 
-// variables are the names of the variables by those of the fields.
-func variables[Config any]() map[string]string {
-	names := map[string]string{}
-	if reflect.TypeFor[Config]().Kind() != reflect.Struct {
-		return nil // the parser says so
-	}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Config]()) { // also those of embedded structs
-		if variable := field.Tag.Get("env"); variable != "-" && variable != "" {
-			names[field.Name] = variable
-		}
-	}
-	return names
-}
-
-// unreadable names the variables in the errors of the parser, which speaks of fields.
+// unreadable names the variables in the errors of the parser, which names fields.
 func unreadable(name string, err error, names, environment map[string]string) []error {
 	all, ok := errors.AsType[env.AggregateError](err)
 	if !ok {
@@ -52,8 +62,12 @@ func unreadable(name string, err error, names, environment map[string]string) []
 	for i, err := range all.Errors {
 		errs[i] = fmt.Errorf("%s: %w", name, err)
 		if parse, ok := errors.AsType[env.ParseError](err); ok {
+			want := "a value of the kind " + parse.Type.String()
+			if parse.Type == reflect.TypeFor[slog.Level]() {
+				want = "debug, info, warn or error"
+			}
 			variable := names[parse.Name]
-			errs[i] = fmt.Errorf("%s: %s is %q: want a value of the kind %s: %w", name, variable, environment[variable], parse.Type, parse.Err)
+			errs[i] = fmt.Errorf("%s: %s is %q: want %s: %w", name, variable, environment[variable], want, parse.Err)
 		}
 	}
 	return errs

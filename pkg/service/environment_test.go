@@ -1,14 +1,23 @@
 package service_test
 
 import (
+	"bytes"
+	"io"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 type config struct {
+	service.BaseConfig
+
 	Old   bool          `env:"ENABLE_OLD"`
 	Plain string        // has no variable
 	Inner string        `env:"-"`
@@ -19,8 +28,14 @@ type config struct {
 func TestRead(t *testing.T) {
 	t.Parallel()
 	var cfg config
-	environment := map[string]string{"SHOP_SIZE": "3", "SHOP_WAIT": "7s", "ENABLE_OLD": "true", "SHOPPING": "x", "HOME": "/"}
-	if err := service.Read("shop", environment, &cfg); err != nil || cfg != (config{Old: true, Size: 3, Wait: 7 * time.Second}) {
+	err := service.Read("shop", map[string]string{
+		"SHOP_SIZE": "3", "SHOP_WAIT": "7s", "ENABLE_OLD": "true", "SHOPPING": "x", "HOME": "/", "SERVICE_LISTEN": ":1",
+		"SHOP_LISTEN": ":2", "NATS_URL": "nats://x:4222", "SHOP_REPLICAS": "3",
+	}, io.Discard, &cfg)
+	cfg.Logger = nil
+	want := config{Old: true, Size: 3, Wait: 7 * time.Second}
+	want.Listen, want.NATSURL, want.Replicas = ":2", "nats://x:4222", 3
+	if err != nil || cfg != want {
 		t.Errorf("%+v: %v", cfg, err)
 	}
 }
@@ -28,10 +43,12 @@ func TestRead(t *testing.T) {
 func TestReadReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	var cfg config
-	err := service.Read("shop", map[string]string{"SHOP_SIZE": "many", "SHOP_WAIT": "soon", "ENABLE_OLD": "perhaps", "SHOP_SIZ": "1", "SHOP_": "1"}, &cfg)
+	err := service.Read("shop", map[string]string{
+		"SHOP_SIZE": "many", "SHOP_WAIT": "soon", "ENABLE_OLD": "perhaps", "SHOP_SIZ": "1", "SHOP_": "1", "SHOP_ACK_WAIT": "3x", "SHOP_LOG_LEVEL": "loud",
+	}, io.Discard, &cfg)
 	for _, want := range []string{
-		`shop: SHOP_SIZE is "many": want a value of the kind int`, `SHOP_WAIT is "soon"`, `ENABLE_OLD is "perhaps"`,
-		"unknown environment variable SHOP_SIZ:", "unknown environment variable SHOP_:",
+		`shop: SHOP_SIZE is "many": want a value of the kind int`, `SHOP_WAIT is "soon"`, `ENABLE_OLD is "perhaps"`, `SHOP_ACK_WAIT is "3x"`,
+		"unknown environment variable SHOP_SIZ:", "unknown environment variable SHOP_:", `SHOP_LOG_LEVEL is "loud": want debug, info, warn or error`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say: %s", err, want)
@@ -39,9 +56,45 @@ func TestReadReportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-func TestReadOfSomethingElse(t *testing.T) {
+// The log has the events from the configured level on, as lines of JSON.
+func TestLogLevel(t *testing.T) {
 	t.Parallel()
-	if err := service.Read("shop", nil, new(int)); err == nil {
-		t.Error("a number is a configuration")
+	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+	for set, lines := range map[string]int{"": 3, "debug": 4, "info": 3, "warn": 2, "error": 1, "DEBUG": 4} {
+		var cfg config
+		var log bytes.Buffer
+		if err := service.Read("shop", map[string]string{"SHOP_LOG_LEVEL": set}, &log, &cfg); err != nil {
+			t.Fatal(err)
+		}
+		for _, level := range levels {
+			cfg.Logger.Log(t.Context(), level, "shop: open")
+		}
+		if got := strings.Count(log.String(), `"msg":"shop: open"}`+"\n"); got != lines {
+			t.Errorf("%q logs %d lines, want %d:\n%s", set, got, lines, &log)
+		}
+	}
+}
+
+func TestValidateReportsEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	err := service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 6}.WithDefaults(":1", 8).Validate("shop")
+	for _, want := range []string{
+		"shop: AckWait (SHOP_ACK_WAIT) is 1ns: want at least 100ms", "shop: Concurrency (SHOP_CONCURRENCY) is -1: want a positive number",
+		"shop: MaxBytes (SHOP_MAX_BYTES) is -1: want a positive number", "shop: Replicas (SHOP_REPLICAS) is 6: want 1 to 5",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say: %s", err, want)
+		}
+	}
+	if err := (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"); err != nil {
+		t.Errorf("the defaults are invalid: %v", err)
+	}
+}
+
+func TestCheckOrigins(t *testing.T) {
+	t.Parallel()
+	err := service.CheckOrigins("shop", []string{"app.example.com", "*.example.com", "[", "https://x", ""})
+	if err == nil || strings.Count(err.Error(), "shop: Origins (SHOP_ORIGINS) has ") != 3 {
+		t.Errorf("got %v", err)
 	}
 }

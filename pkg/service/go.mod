@@ -5,9 +5,8 @@ go 1.26.0
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/coder/websocket v1.8.15
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.70.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -19,8 +18,6 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -56,9 +53,6 @@ require (
 )
 
 replace (
-	github.com/expediter-io/expediter/pkg/contracts => ../contracts
-	github.com/expediter-io/expediter/pkg/kvlock => ../kvlock
+	github.com/expediter-io/expediter/pkg => ..
 	github.com/expediter-io/expediter/pkg/natsotel => ../natsotel
-	github.com/expediter-io/expediter/pkg/natsotel/export => ../natsotel/export
-	github.com/expediter-io/expediter/pkg/worker => ../worker
 )

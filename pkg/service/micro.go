@@ -15,25 +15,25 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// requestsAtOnce bounds the requests that are answered at a time; the next ones wait in the subscription.
+// requestsAtOnce bounds the requests that are answered at the same time; the next ones wait in the subscription.
 const requestsAtOnce = 256
 
-// flushTimeout bounds the wait for the server to have the subscriptions.
+// flushTimeout bounds the wait until the server has the subscriptions.
 const flushTimeout = 5 * time.Second
 
-// Endpoint is one of a micro service.
+// Endpoint is an endpoint of a micro service.
 type Endpoint struct {
 	// Answer answers a request with JSON.
 	Answer func(ctx context.Context, request Request) ([]byte, error)
 
-	// Name is the endpoint's; Subject is where it is, such as importer.v1.get.
+	// Name is the endpoint's name; Subject is its subject, such as importer.v1.get.
 	Name, Subject string
 
-	// Takes and Gives say what a request and an answer are, for those who ask the service.
+	// Takes and Gives describe a request and an answer in the metadata of the endpoint.
 	Takes, Gives string
 }
 
-// Request is what a micro service is asked.
+// Request is a request to a micro service.
 type Request struct {
 	// Data is the body.
 	Data []byte
@@ -42,24 +42,24 @@ type Request struct {
 	Header nats.Header
 }
 
-// MicroConfig says what a micro service offers.
+// MicroConfig describes a micro service.
 type MicroConfig struct {
 	// Description says in words what the service does. Required.
 	Description string
 
-	// Endpoints are what it answers. Required.
+	// Endpoints are the service's. Required.
 	Endpoints []Endpoint
 
-	// Logger gets what went wrong in answering. Required.
+	// Errors maps the service's own errors. Defaults to the errors that all services have.
+	Errors ErrorMapper
+
+	// Logger gets the errors that clients are not shown. Required.
 	Logger *slog.Logger
 
-	// Name is the service's. Required.
+	// Name is the name of the service. Required.
 	Name string
 
-	// Sort sorts the service's own errors. Defaults to those that all services have.
-	Sort Sort
-
-	// Version is a semantic one. Required.
+	// Version is a semantic version. Required.
 	Version string
 }
 
@@ -71,7 +71,7 @@ type Micro struct {
 	limit  chan struct{}
 	micro  micro.Service
 
-	mu       sync.RWMutex // guards stopped, after which no request begins
+	mu       sync.RWMutex // guards stopped; no request begins after it is set
 	stopped  bool
 	requests sync.WaitGroup
 }
@@ -96,14 +96,14 @@ func StartMicro(nc *nats.Conn, cfg MicroConfig) (*Micro, error) {
 		errs = append(errs, svc.AddEndpoint(e.Name, m.handler(e.Answer), micro.WithEndpointSubject(e.Subject),
 			micro.WithEndpointMetadata(map[string]string{"request": e.Takes, "response": e.Gives})))
 	}
-	// Whoever is told that the service is there may ask it at once.
+	// A client that learns of the service may send a request at once.
 	if err := errors.Join(append(errs, nc.FlushTimeout(flushTimeout))...); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: add endpoints: %w", cfg.Name, err), m.Stop())
 	}
 	return m, nil
 }
 
-// Stop takes no more requests and returns when those under way are answered. A nil one has none.
+// Stop takes no more requests and returns when those under way are answered. A nil Micro has none.
 func (m *Micro) Stop() error {
 	if m == nil {
 		return nil
@@ -111,7 +111,7 @@ func (m *Micro) Stop() error {
 	err := m.micro.Stop()
 	m.cancel()
 	m.mu.Lock()
-	m.stopped = true // what the subscriptions still hold is refused
+	m.stopped = true // requests that the subscriptions still hold are refused
 	m.mu.Unlock()
 	m.requests.Wait()
 	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
@@ -120,7 +120,7 @@ func (m *Micro) Stop() error {
 	return nil
 }
 
-// handler answers each request in a goroutine of its own: an endpoint gets them one after the other, and one may wait.
+// handler answers each request in a goroutine of its own: an endpoint gets requests one by one, and one may wait for long.
 func (m *Micro) handler(answer func(context.Context, Request) ([]byte, error)) micro.Handler {
 	return micro.HandlerFunc(func(r micro.Request) {
 		m.mu.RLock()
@@ -137,7 +137,8 @@ func (m *Micro) handler(answer func(context.Context, Request) ([]byte, error)) m
 	})
 }
 
-// admit waits for room, and reports false when the service stops meanwhile.
+// admit waits until fewer than requestsAtOnce are under way. It reports whether the request may begin: the service may stop
+// meanwhile.
 func (m *Micro) admit() bool {
 	select {
 	case m.limit <- struct{}{}:
@@ -147,7 +148,7 @@ func (m *Micro) admit() bool {
 	}
 }
 
-// respond sends an answer; or an error in the headers of ADR-32, with the failing fields or the code in the body.
+// respond sends an answer, or an error in the headers of ADR-32 with the failing fields and the code in the body.
 func (m *Micro) respond(r micro.Request, data []byte, err error) {
 	if err == nil {
 		err = r.Respond(data)
@@ -160,7 +161,7 @@ func (m *Micro) respond(r micro.Request, data []byte, err error) {
 }
 
 func (m *Micro) refuse(r micro.Request, err error) error {
-	p := m.cfg.Sort.Of(err)
+	p := m.cfg.Errors.Of(err)
 	if p.Status == http.StatusInternalServerError {
 		m.warn("request failed", "subject", r.Subject(), "error", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -16,116 +15,76 @@ import (
 )
 
 const (
-	// pingEvery and pingsLost say how soon a connection counts as dead on which nothing arrives: when the third ping has gone
-	// unanswered as long. A server whose machine is gone says no farewell, and the client's own bound is six minutes.
+	// defaultURL is the address of a server on this machine.
+	defaultURL = "nats://127.0.0.1:4222"
+
+	// pingEvery and pingsLost say when a silent connection counts as dead: when the third ping has gone unanswered for
+	// pingEvery. A server whose machine is gone closes nothing, and the client's own bound is six minutes.
 	pingEvery = 5 * time.Second
 	pingsLost = 2
 )
 
-// DefaultURL is where NATS is looked for when nothing else is said.
-const DefaultURL = "nats://127.0.0.1:4222"
-
-// NATS says how a service connects.
-type NATS struct {
-	// CA is a file with the certificates of the authorities that the server's is checked against. Defaults to those of
-	// the system.
-	CA string
-
-	// Creds is a file with credentials. Defaults to none.
-	Creds string
-
-	// Logger gets what goes wrong on the connection. Required.
-	Logger *slog.Logger
-
-	// Name is the service's. Required.
-	Name string
-
-	// Nkey is a file with an nkey seed. Defaults to none.
-	Nkey string
-
-	// URL is where the server is. Required.
-	URL string
-}
-
-// Connect returns a connection that comes back for as long as it is not closed. Answers arrive under _INBOX_<name>, which
-// is what the permissions in deploy/nats let a service subscribe to.
-func (cfg NATS) Connect() (*nats.Conn, error) {
-	options, err := cfg.options()
+// connect returns a connection that reconnects until it is closed. Answers arrive under _INBOX_<name>, the subjects that
+// the permissions in deploy/nats let a service subscribe to.
+func (cfg BaseConfig) connect(name string) (*nats.Conn, error) {
+	options, err := cfg.natsOptions(name)
 	if err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(cfg.URL, options...)
+	nc, err := nats.Connect(cfg.NATSURL, options...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", cfg.Name, cfg.URL, err)
+		return nil, fmt.Errorf("%s: connect to %s: %w (is the server running? set NATS_URL)", name, cfg.NATSURL, err)
 	}
 	return nc, nil
 }
 
-func (cfg NATS) options() ([]nats.Option, error) {
+func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 	options := []nats.Option{
-		nats.Name(cfg.Name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_" + cfg.Name), nats.PermissionErrOnSubscribe(true),
+		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_" + name), nats.PermissionErrOnSubscribe(true),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			cfg.Logger.Error(cfg.Name+": NATS", "error", err) //nolint:sloglint // begins with the service's name
+			cfg.Logger.Error(name+": NATS", "error", err) //nolint:sloglint // begins with the service's name
 		}),
 	}
-	if cfg.Creds != "" {
-		options = append(options, nats.UserCredentials(cfg.Creds))
+	if cfg.NATSCreds != "" {
+		options = append(options, nats.UserCredentials(cfg.NATSCreds))
 	}
-	if cfg.CA != "" {
-		options = append(options, nats.RootCAs(cfg.CA))
+	if cfg.NATSCA != "" {
+		options = append(options, nats.RootCAs(cfg.NATSCA))
 	}
-	if cfg.Nkey != "" {
-		nkey, err := nats.NkeyOptionFromSeed(cfg.Nkey)
+	if cfg.NATSNkey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(cfg.NATSNkey)
 		if err != nil {
-			return nil, fmt.Errorf("%s: NATS_NKEY: %w", cfg.Name, err)
+			return nil, fmt.Errorf("%s: NATS_NKEY: %w", name, err)
 		}
 		options = append(options, nkey)
 	}
 	return options, nil
 }
 
-// Assets are the streams and buckets that a service works with.
-type Assets struct {
-	// Create makes all that is declared, when it is missing. Defaults to false: it is checked.
-	Create bool
-
-	// Logger gets what is set otherwise than declared. Required.
-	Logger *slog.Logger
-
-	// Name is the service's. Required.
-	Name string
-
-	// Options say how Create stores them.
-	Options contracts.AssetOptions
-
-	// Streams are the names of those that the service works with. A bucket's is "KV_" and its name.
-	Streams []string
-}
-
-// Prepare makes the streams and buckets, or checks those that the service works with: one that is missing is an error,
-// one that is set otherwise than declared is logged.
-func (a Assets) Prepare(ctx context.Context, js jetstream.JetStream) error {
-	all := contracts.Assets(a.Options)
-	if a.Create {
+// prepare makes the declared streams and buckets, or checks the named ones: a missing one is an error, a difference from
+// its declaration is logged.
+func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
+	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
+	if cfg.CreateAssets {
 		if _, err := contracts.Apply(ctx, js, all, contracts.ApplyOptions{}); err != nil {
-			return fmt.Errorf("%s: create streams and buckets: %w", a.Name, err)
+			return fmt.Errorf("%s: create streams and buckets: %w", name, err)
 		}
 		return nil
 	}
-	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(a.Streams, c.Name) })
+	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
 	differences, err := contracts.Check(ctx, js, ours)
 	if err != nil {
-		return fmt.Errorf("%s: check streams and buckets: %w", a.Name, err)
+		return fmt.Errorf("%s: check streams and buckets: %w", name, err)
 	}
 	var missing []error
 	for _, d := range differences {
 		if d.Missing {
 			missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator make it, or set %s_CREATE_ASSETS",
-				a.Name, d.Stream, strings.ToUpper(a.Name)))
+				name, d.Stream, strings.ToUpper(name)))
 			continue
 		}
-		a.Logger.WarnContext(ctx, a.Name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+		cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
 	}
 	return errors.Join(missing...)
 }

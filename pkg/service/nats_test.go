@@ -44,12 +44,12 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
-		options, err := NATS{Logger: slog.New(slog.DiscardHandler), Name: "test"}.options()
+		options, err := BaseConfig{Logger: slog.New(slog.DiscardHandler)}.natsOptions("test")
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := &silent{dialled: make(chan time.Time, 1)}
-		nc, err := nats.Connect(DefaultURL, append(options, nats.SetCustomDialer(server))...)
+		nc, err := nats.Connect(defaultURL, append(options, nats.SetCustomDialer(server))...)
 		if err != nil {
 			t.Fatal(err)
 		}

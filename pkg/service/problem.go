@@ -12,17 +12,17 @@ var (
 	// ErrBody is returned for a request whose body did not arrive.
 	ErrBody = errors.New("the body could not be read")
 
-	// ErrBodyTooLarge is returned for a request whose body is over the limit. What wraps it says which.
+	// ErrBodyTooLarge is returned for a request whose body is over the limit. The wrapping error names the limit.
 	ErrBodyTooLarge = errors.New("the body is over the limit")
 
-	// ErrStopping is returned to those whose request came too late.
+	// ErrStopping is returned for a request that arrives while the service stops.
 	ErrStopping = errors.New("the service is stopping, ask again")
 
 	errMethod  = errors.New("not a method of this resource")
 	errNoRoute = errors.New("there is no such resource")
 )
 
-// Problem is an error as RFC 9457 has it, with the failing fields and a code for programs as members of its own.
+// Problem is an error in the form of RFC 9457, with the failing fields and a code for programs as additional members.
 type Problem struct {
 	Type   string                 `json:"type"`
 	Title  string                 `json:"title"`
@@ -32,15 +32,16 @@ type Problem struct {
 	Errors []contracts.FieldError `json:"errors,omitempty"`
 }
 
-// Sort says what an error of a service means to a client: a problem with a status, or one without when it does not know
-// the error. Detail is the error's own text unless it is set.
-type Sort func(error) Problem
+// ErrorMapper maps an error of a service to the problem that a client gets. A problem without a status says that the error
+// is unknown to it. An empty Detail stands for the error's own text.
+type ErrorMapper func(error) Problem
 
-// Of sorts an error: the service's own first, then those that all have. What no one knows is not told to the client.
-func (s Sort) Of(err error) Problem {
+// Of maps an error: the service's own errors first, then those that all services have. The text of any other error is not
+// shown to the client.
+func (m ErrorMapper) Of(err error) Problem {
 	var p Problem
-	if s != nil {
-		p = s(err)
+	if m != nil {
+		p = m(err)
 	}
 	if p.Status == 0 {
 		p = common(err)

@@ -12,44 +12,46 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 )
 
-// retryAfter is, in seconds, what every 503 says.
+// retryAfter is the Retry-After of every 503, in seconds.
 const retryAfter = "2"
 
-// RouterConfig says what every API serves beside its own.
+// RouterConfig describes the routes that every API has.
 type RouterConfig struct {
-	// Exports have the metrics that /metrics shows. Defaults to none: there is no such route.
+	// Errors maps the service's own errors. Defaults to the errors that all services have.
+	Errors ErrorMapper
+
+	// Exports have the metrics that /metrics shows. Defaults to none: there is no /metrics.
 	Exports *export.Exports
 
-	// Logger gets what went wrong in answering. Required.
+	// Logger gets the errors that clients are not shown. Required.
 	Logger *slog.Logger
 
-	// Name is the service's. Required.
+	// Name is the name of the service. Required.
 	Name string
 
 	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
 	Ready func(context.Context) map[string]error
 
-	// Sort sorts the service's own errors. Defaults to those that all services have.
-	Sort Sort
-
-	// Version is what /version tells. Required.
+	// Version is the answer of /version. Required.
 	Version string
 }
 
-// Note is returned by a check of readiness that is passed, with something to be said: the verbose answer has it.
-type Note string //nolint:errname // what it is
+// Note is returned by a check of readiness that is passed with a remark, which the verbose answer shows.
+type Note string //nolint:errname // not a failure
 
 // Error returns the note.
 func (n Note) Error() string { return string(n) }
 
-// Router is the handler of all routes. What has no route is answered as other errors are.
+// Router is the handler of all routes. A request without a route gets a problem, as for other errors.
 type Router struct {
-	cfg    RouterConfig
-	routes *http.ServeMux
+	cfg     RouterConfig
+	routes  *http.ServeMux
+	sockets sync.WaitGroup
 }
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
@@ -69,13 +71,30 @@ func (a *Router) HandleFunc(pattern string, handler http.HandlerFunc) {
 	a.routes.HandleFunc(pattern, handler)
 }
 
-// Handle adds a route whose errors are answered as problems.
+// Handle adds a route whose errors become problems.
 func (a *Router) Handle(pattern string, answer func(http.ResponseWriter, *http.Request) error) {
 	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := answer(w, r); err != nil {
 			a.Fail(w, r, err)
 		}
 	})
+}
+
+// HandleSocket adds a route that answers with [ServeSocket], which Wait waits for.
+func (a *Router) HandleSocket(pattern string, answer func(http.ResponseWriter, *http.Request) error) {
+	a.Handle(pattern, func(w http.ResponseWriter, r *http.Request) error {
+		a.sockets.Add(1)
+		defer a.sockets.Done()
+		return answer(w, r)
+	})
+}
+
+// Wait waits until every WebSocket has ended, after the contexts of their requests have: [http.Server.Shutdown] does not
+// wait for them. A client that does not read delays it by a second. A nil Router has none.
+func (a *Router) Wait() {
+	if a != nil {
+		a.sockets.Wait()
+	}
 }
 
 // ServeHTTP answers one request.
@@ -115,7 +134,7 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) {
 // Fail answers with a problem. What the client may not know is logged. A request whose context is over gets an answer
 // too: the client may have gone, but the service may also be stopping.
 func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := a.cfg.Sort.Of(err)
+	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
 			"path", r.URL.Path, "status", p.Status, "error", err)
@@ -126,8 +145,8 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	write(w, p.Status, "application/problem+json", p)
 }
 
-// refuse answers a request that has no route as the other errors are answered: refusal is what the mux would say, in
-// plain text. It reports false when that is something else, such as the way to the path without double slashes.
+// refuse answers a request without a route by a problem, where the refusal of the mux is plain text. It reports whether
+// the refusal is one: the mux also redirects to the path without double slashes.
 func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Handler) bool {
 	said := verdict{header: http.Header{}}
 	refusal.ServeHTTP(&said, r)
@@ -144,7 +163,7 @@ func (a *Router) refuse(w http.ResponseWriter, r *http.Request, refusal http.Han
 	return true
 }
 
-// verdict is an answer without its body.
+// verdict takes an answer without its body.
 type verdict struct {
 	header http.Header
 	status int
@@ -154,7 +173,7 @@ func (v *verdict) Header() http.Header         { return v.header }
 func (v *verdict) Write(b []byte) (int, error) { return len(b), nil }
 func (v *verdict) WriteHeader(status int)      { v.status = status }
 
-// WriteJSON answers with JSON, and a line break for those who read it in a terminal.
+// WriteJSON answers with JSON and a line break, for terminals.
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	write(w, status, "application/json", body)
 }
@@ -182,7 +201,7 @@ func Body(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	return nil, errors.Join(ErrBody, err)
 }
 
-// PathEscape makes any id one segment of a path. Dots alone would be taken for the way to another folder.
+// PathEscape makes any id one segment of a path. Unescaped, "." and ".." would lead to another path.
 func PathEscape(id string) string {
 	if id == "." || id == ".." {
 		return strings.ReplaceAll(id, ".", "%2E")

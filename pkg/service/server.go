@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// drainTimeout bounds how long requests under way are waited for.
+	// drainTimeout bounds the wait for requests under way.
 	drainTimeout = 5 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
@@ -22,38 +22,38 @@ const (
 	idleTimeout       = 2 * time.Minute
 )
 
-// None is the address to listen on that stands for no HTTP at all.
+// None is the listen address of a service without HTTP.
 const None = "-"
 
-// ServerConfig says what is served, and where.
+// ServerConfig describes a server.
 type ServerConfig struct {
 	// Exports take the traces and metrics of requests. Defaults to none.
 	Exports *export.Exports
 
-	// Handler answers. Required.
+	// Handler answers the requests. Required.
 	Handler http.Handler
 
-	// Logger gets what goes wrong on a connection, and handlers that panic. Defaults to slog.Default().
+	// Logger gets the errors of connections and the panics of handlers. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Name is the service's. Required.
+	// Name is the name of the service. Required.
 	Name string
 
 	// WriteTimeout bounds an answer; streams set their own. Defaults to 1 minute.
 	WriteTimeout time.Duration
 }
 
-// Server is an HTTP server whose every wait is bounded. A nil one is none.
+// Server is an HTTP server whose every wait is bounded. A nil Server serves nothing.
 type Server struct {
 	listener net.Listener
 	name     string
 	server   *http.Server
 }
 
-// Listen takes an address, such as ":8080" or "127.0.0.1:0". "-" is none: a nil server, without an error.
+// Listen listens on an address, such as ":8080" or "127.0.0.1:0". For [None] it returns nil and no error.
 func Listen(ctx context.Context, name, address string) (*Server, error) {
 	if address == None {
-		return nil, nil //nolint:nilnil // says so
+		return nil, nil //nolint:nilnil // documented
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", address)
@@ -63,16 +63,24 @@ func Listen(ctx context.Context, name, address string) (*Server, error) {
 	return On(name, listener), nil
 }
 
-// On returns a server that will take its connections from a listener.
+// On returns a server that takes its connections from a listener.
 func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
 
-// Serve answers requests, as one of the parts, until Stop. Open event streams end with Stop at once: it would wait for
-// them otherwise.
-func (s *Server) Serve(parts *Parts, cfg ServerConfig) {
+// listen returns a server for the configured listener, or else on the configured address.
+func (cfg BaseConfig) listen(ctx context.Context, name string) (*Server, error) {
+	if cfg.Listener != nil {
+		return On(name, cfg.Listener), nil
+	}
+	return Listen(ctx, name, cfg.Listen)
+}
+
+// Serve answers requests in a goroutine of the group until Stop, which ends open event streams at once instead of waiting
+// for them.
+func (s *Server) Serve(group *Group, cfg ServerConfig) {
 	if s == nil {
 		return
 	}
-	base, endStreams := context.WithCancel(parts.ctx)
+	base, endStreams := context.WithCancel(group.ctx)
 	s.server = &http.Server{
 		Handler:           observed(cfg.Name, cfg.Exports, cfg.Handler),
 		BaseContext:       func(net.Listener) context.Context { return base },
@@ -83,7 +91,7 @@ func (s *Server) Serve(parts *Parts, cfg ServerConfig) {
 		ErrorLog:          slog.NewLogLogger(cmp.Or(cfg.Logger, slog.Default()).Handler(), slog.LevelError),
 	}
 	s.server.RegisterOnShutdown(endStreams)
-	parts.Go(func(context.Context) error {
+	group.Go(func(context.Context) error {
 		defer endStreams()
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("%s: serve HTTP: %w", s.name, err)
@@ -92,7 +100,7 @@ func (s *Server) Serve(parts *Parts, cfg ServerConfig) {
 	})
 }
 
-// URL is the base URL, "" when there is no server.
+// URL is the base URL, "" for a nil server.
 func (s *Server) URL() string {
 	if s == nil {
 		return ""
@@ -107,7 +115,7 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Stop takes no more requests, and waits for those under way. Those that take longer than 5 seconds are cut off.
+// Stop takes no more requests and waits for those under way. It cuts off those that take longer than 5 seconds.
 func (s *Server) Stop() error {
 	if s == nil {
 		return nil

@@ -24,11 +24,11 @@ var errSold = errors.New("it is sold")
 // shop is a running server with some routes.
 type shop struct {
 	client *http.Client
-	parts  *service.Parts
+	group  *service.Group
 	server *service.Server
 }
 
-func sort(err error) service.Problem {
+func mapped(err error) service.Problem {
 	if errors.Is(err, errSold) {
 		return service.Problem{Status: http.StatusConflict, Code: "SOLD"}
 	}
@@ -42,7 +42,7 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Logger, cfg.Name, cfg.Sort, cfg.Version = slog.New(slog.DiscardHandler), "shop", sort, "1.2.3"
+	cfg.Logger, cfg.Name, cfg.Errors, cfg.Version = slog.New(slog.DiscardHandler), "shop", mapped, "1.2.3"
 	if cfg.Ready == nil {
 		cfg.Ready = func(context.Context) map[string]error { return nil }
 	}
@@ -50,10 +50,10 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 	if route != nil {
 		route(router)
 	}
-	s := &shop{client: &http.Client{Transport: &http.Transport{}}, parts: service.NewParts(t.Context()), server: server}
-	server.Serve(s.parts, service.ServerConfig{Exports: cfg.Exports, Handler: router, Name: "shop"})
+	s := &shop{client: &http.Client{Transport: &http.Transport{}}, group: service.NewGroup(t.Context()), server: server}
+	server.Serve(s.group, service.ServerConfig{Exports: cfg.Exports, Handler: router, Name: "shop"})
 	t.Cleanup(func() {
-		if err := errors.Join(server.Stop(), s.parts.Stop()); err != nil {
+		if err := errors.Join(server.Stop(), s.group.Stop()); err != nil {
 			t.Error(err)
 		}
 		s.client.CloseIdleConnections()
@@ -169,8 +169,8 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer // read when the server has stopped
-	parts := service.NewParts(t.Context())
-	server.Serve(parts, service.ServerConfig{
+	group := service.NewGroup(t.Context())
+	server.Serve(group, service.ServerConfig{
 		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("out of stock") }),
 		Logger:  slog.New(slog.NewJSONHandler(&log, nil)), Name: "shop",
 	})
@@ -179,7 +179,7 @@ func TestServerLogsWhatGoesWrong(t *testing.T) {
 		resp.Body.Close()
 		t.Errorf("a handler that panics answers %d", resp.StatusCode)
 	}
-	if err := errors.Join(server.Stop(), parts.Stop()); err != nil {
+	if err := errors.Join(server.Stop(), group.Stop()); err != nil {
 		t.Error(err)
 	}
 	var line struct {
@@ -197,7 +197,7 @@ func TestListen(t *testing.T) {
 	if err != nil || none != nil || none.URL() != "" || none.Stop() != nil {
 		t.Errorf("%v, %v", none, err)
 	}
-	none.Serve(service.NewParts(t.Context()), service.ServerConfig{})
+	none.Serve(service.NewGroup(t.Context()), service.ServerConfig{})
 	taken, err := service.Listen(t.Context(), "shop", ":0")
 	if err != nil || !strings.HasPrefix(taken.URL(), "http://127.0.0.1:") {
 		t.Fatalf("%v, %v", taken, err)
@@ -260,29 +260,29 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 	}
 }
 
-// One part that ends by itself ends the whole, and says why.
-func TestParts(t *testing.T) {
+// A goroutine that ends by itself ends the group, and its error is reported.
+func TestGroup(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	parts := service.NewParts(ctx)
+	group := service.NewGroup(ctx)
 	cancel() // what starts a service may be over long before it
 	broken := make(chan struct{})
-	parts.Go(func(ctx context.Context) error {
+	group.Go(func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	})
-	parts.Go(func(ctx context.Context) error {
+	group.Go(func(ctx context.Context) error {
 		<-broken
 		return errors.Join(errSold, ctx.Err())
 	})
 	select {
-	case <-parts.Ended():
+	case <-group.Ended():
 		t.Error("it is over before anything has ended")
 	default:
 	}
 	close(broken)
-	<-parts.Ended()
-	if err := parts.Stop(); !errors.Is(err, errSold) || errors.Is(err, context.Canceled) {
+	<-group.Ended()
+	if err := group.Stop(); !errors.Is(err, errSold) || errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -292,19 +292,6 @@ func TestPathEscape(t *testing.T) {
 	for id, want := range map[string]string{"a": "a", ".": "%2E", "..": "%2E%2E", "a/b": "a%2Fb", "...": "...", "שלום": "%D7%A9%D7%9C%D7%95%D7%9D"} {
 		if got := service.PathEscape(id); got != want {
 			t.Errorf("%q is %q, want %q", id, got, want)
-		}
-	}
-}
-
-func TestConnectSaysWhatIsWrong(t *testing.T) {
-	t.Parallel()
-	for want, cfg := range map[string]service.NATS{
-		"shop: connect to nats://127.0.0.1:1": {URL: "nats://127.0.0.1:1"},
-		"shop: NATS_NKEY":                     {URL: service.DefaultURL, Nkey: "/nonexistent"},
-	} {
-		cfg.Name, cfg.Logger = "shop", slog.New(slog.DiscardHandler)
-		if _, err := cfg.Connect(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

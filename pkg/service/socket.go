@@ -3,35 +3,37 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
 )
 
-// farewellTimeout is for a client to take what is being written to it when the service stops, and to agree to the end of a
-// WebSocket.
+// farewellTimeout is the time that a client has to read the frame being written when the service stops, and to answer the
+// closing handshake.
 const farewellTimeout = time.Second
 
-// Socket sends frames over a WebSocket (RFC 6455) to a client that may have stopped to read. Its errors say that the
-// client has gone: it comes back with the id of what it saw.
+// Socket sends frames over a WebSocket (RFC 6455) to a client that may have stopped reading. An error says that the client
+// has gone; it comes back with the id of the last event that it saw.
 type Socket struct {
 	conn    *websocket.Conn
 	writing context.Context //nolint:containedctx // the life of the connection, not of a call
 }
 
-// ServeSocket answers a request with a WebSocket, which tell writes to until it has no more to tell or its context ends:
-// because the service stops, or because the client closes or sends a message, which is a violation. The client is told
-// "complete" when tell returns nil, "come back" (1001) when it returns an error. Pages of other hosts are refused unless one of
-// the patterns of origins matches theirs.
-func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, tell func(context.Context, *Socket) error) {
+// ServeSocket answers a request with a WebSocket, which send writes to until it is done or its context ends: the service
+// stops, or the client closes the connection or sends a message, which is a violation. The connection closes with "complete"
+// (1000) when send returns nil, and with "come back" (1001) when it returns an error. Pages of other hosts are refused unless
+// their host matches one of the patterns of origins, see [CheckOrigins].
+func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, send func(context.Context, *Socket) error) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: origins})
 	if err != nil {
 		return // Accept has answered
 	}
-	// Reading goes on when the request's context ends, because the service stops: the end is to be agreed on with the
-	// client.
+	// Reading goes on when the service stops and ends the request's context: the client answers the closing handshake.
 	reading, cut := context.WithCancel(context.WithoutCancel(r.Context()))
 	ctx, cancel := context.WithCancel(r.Context())
 	read := make(chan struct{})
@@ -49,15 +51,15 @@ func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, tell 
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(farewellTimeout, cut) })()
 	s := &Socket{conn: conn, writing: reading}
 	code, reason := websocket.StatusNormalClosure, "complete"
-	if tell(ctx, s) != nil {
+	if send(ctx, s) != nil {
 		code, reason = websocket.StatusGoingAway, "come back"
 	}
 	defer time.AfterFunc(farewellTimeout, cut).Stop()
 	_ = conn.Close(code, reason) //nolint:errcheck // the client may have gone
 }
 
-// listen answers pings until the client closes, or says something, which ends the connection. It is what CloseRead of the
-// connection does, whose goroutine waits for itself, for 15 seconds, when the client says something.
+// listen answers pings until the client closes the connection or sends a message, which ends it. Conn.CloseRead would do the
+// same, but its goroutine waits 15 seconds for itself after a message.
 func listen(ctx context.Context, conn *websocket.Conn) {
 	if _, _, err := conn.Reader(ctx); err == nil {
 		_ = conn.Close(websocket.StatusPolicyViolation, "unexpected data message") //nolint:errcheck // the client may have gone
@@ -66,7 +68,7 @@ func listen(ctx context.Context, conn *websocket.Conn) {
 	_ = conn.CloseNow() //nolint:errcheck // closed already
 }
 
-// Frame sends a body as one object of JSON.
+// Frame sends a body as one JSON object.
 func (s *Socket) Frame(body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -78,7 +80,7 @@ func (s *Socket) Frame(body any) error {
 // Heartbeat sends a ping, so that proxies keep an idle WebSocket open, and waits for its answer.
 func (s *Socket) Heartbeat() error { return s.do(s.conn.Ping) }
 
-// do has a context of its own, not that of tell: one that ends in the middle of a frame would cut the connection off.
+// do uses a context of its own, not that of send: a context that ends in the middle of a frame cuts the connection off.
 func (s *Socket) do(write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.writing, streamTimeout)
 	defer cancel()
@@ -86,4 +88,16 @@ func (s *Socket) do(write func(context.Context) error) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// CheckOrigins reports every pattern that is no host with wildcards as [path.Match] has them, such as *.example.com.
+func CheckOrigins(name string, origins []string) error {
+	var errs []error
+	for _, origin := range origins {
+		if _, err := path.Match(origin, ""); err != nil || origin == "" || strings.Contains(origin, "/") {
+			errs = append(errs, fmt.Errorf("%s: Origins (%s_ORIGINS) has %q: want hosts such as app.example.com or *.example.com",
+				name, strings.ToUpper(name), origin))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -43,9 +43,9 @@ func (s *street) Close() error {
 func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
 	t.Helper()
 	s := &street{conns: make(chan net.Conn), over: make(chan struct{})}
-	server, parts := service.On("shop", s), service.NewParts(t.Context())
+	server, group := service.On("shop", s), service.NewGroup(t.Context())
 	ended := make(chan error, 1)
-	server.Serve(parts, service.ServerConfig{Name: "shop", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server.Serve(group, service.ServerConfig{Name: "shop", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		service.ServeSocket(w, r, nil, func(ctx context.Context, s *service.Socket) error {
 			err = tell(ctx, s)
@@ -67,7 +67,7 @@ func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (cli
 	stopped := false
 	stop = func() {
 		stopped = true
-		if err := errors.Join(server.Stop(), parts.Stop()); err != nil {
+		if err := errors.Join(server.Stop(), group.Stop()); err != nil {
 			t.Error(err)
 		}
 	}

@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// streamTimeout bounds the writing of one event to a client that does not read.
+// streamTimeout bounds the write of one event to a client that does not read.
 const streamTimeout = 10 * time.Second
 
-// ErrIdle is returned by [Wait] when nothing happened for as long as it waits.
+// ErrIdle is returned by [Wait] when nothing happened in time.
 var ErrIdle = errors.New("nothing happened")
 
-// Stream writes server-sent events, as the HTML standard has them
-// (https://html.spec.whatwg.org/multipage/server-sent-events.html), to a client that may have stopped to read. Its errors
-// say that the client has gone: it comes back with the id of what it saw.
+// Stream writes server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html) to a client that may
+// have stopped reading. An error says that the client has gone; it comes back with the id of the last event that it saw.
 type Stream struct {
 	control *http.ResponseController
 	w       http.ResponseWriter
 }
 
-// OpenStream begins an event stream. Nothing else may be written to w from here on.
+// OpenStream begins an event stream. The caller writes nothing else to w.
 func OpenStream(w http.ResponseWriter) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -65,8 +64,8 @@ func (s *Stream) write(text string) error {
 	return nil
 }
 
-// LastEventID is what the client saw last: the header that EventSource sends when it comes back, or the query parameter
-// for those who cannot set headers.
+// LastEventID is the id of the last event that the client saw: the header that EventSource sends when it comes back, or the
+// query parameter last_event_id of a client that cannot set headers.
 func LastEventID(r *http.Request) string {
 	if id := r.Header.Get("Last-Event-ID"); id != "" {
 		return id
@@ -74,7 +73,7 @@ func LastEventID(r *http.Request) string {
 	return r.URL.Query().Get("last_event_id")
 }
 
-// Wait calls next with a context that ends after idle. The error is [ErrIdle] when that is why there is nothing.
+// Wait calls next with a context that ends after idle. The error is [ErrIdle] when next failed for that reason.
 func Wait[T any](ctx context.Context, idle time.Duration, next func(context.Context) (T, error)) (T, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, idle, ErrIdle)
 	defer cancel()

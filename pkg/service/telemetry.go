@@ -14,11 +14,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 )
 
-// exportTimeout bounds how long spans that are left are sent when all stops.
+// exportTimeout bounds the export of the last spans when a service stops.
 const exportTimeout = 5 * time.Second
 
-// Telemetry connects the parts of a service with the exporters, or with nothing when exports is nil.
-func Telemetry(name string, exports *export.Exports) (*natsotel.Telemetry, error) {
+// telemetry connects the parts of a service with the exporters, or with nothing when exports is nil.
+func telemetry(name string, exports *export.Exports) (*natsotel.Telemetry, error) {
 	to := natsotel.Config{MeterProvider: noopmetric.NewMeterProvider(), TracerProvider: nooptrace.NewTracerProvider()}
 	if exports != nil {
 		to = natsotel.Config{MeterProvider: exports.Meters, Propagator: exports.Propagator, TracerProvider: exports.Tracers}
@@ -30,14 +30,14 @@ func Telemetry(name string, exports *export.Exports) (*natsotel.Telemetry, error
 	return t, nil
 }
 
-// StopExports sends what is left, after ctx has ended too.
+// StopExports exports what is left, within 5 seconds, also when ctx has ended.
 func StopExports(ctx context.Context, exports *export.Exports) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), exportTimeout)
 	defer cancel()
 	return exports.Stop(ctx)
 }
 
-// quiet are the paths that are asked for all the time and say nothing in a trace.
+// quiet are the paths of probes, which would flood the traces.
 var quiet = map[string]bool{"/health": true, "/livez": true, "/metrics": true, "/readyz": true, "/version": true}
 
 // observed wraps a handler so that its requests are traced and timed.

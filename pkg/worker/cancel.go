@@ -9,43 +9,45 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// cancelKept is how long a worker that is cut off has to see that its job was cancelled.
-const cancelKept = 24 * time.Hour
+const (
+	// cancelKept is how long a worker that is cut off has to see that its job was cancelled.
+	cancelKept = 24 * time.Hour
 
-// ErrCancelled is the cause with which a handler's context ends when Client.Cancel has
-// cancelled its job.
+	// nearDue is how close to its time a schedule is not replaced or cancelled: it may be firing.
+	nearDue = 300 * time.Millisecond
+
+	// firedBy is when a schedule has fired, after its time.
+	firedBy = 500 * time.Millisecond
+)
+
+// ErrCancelled is the cause with which a handler's context ends when Client.Cancel has cancelled its job.
 var ErrCancelled = errors.New("worker: job cancelled by a client")
 
-// Cancel takes away the scheduled, queued or running job of a key, and returns what it
-// was. Nothing is left of it but a note, for a day, which holds no key and is no dead
-// letter. One that is queued or waits for its next attempt does not start any more. The
-// context of a running handler ends within AckWait/3 (of its worker, 5/3 seconds by
-// default) with the cause [ErrCancelled]; it is not told apart from a queued one unless
-// Replace inserted it, its key is free at once, and a handler that is done before hears
-// nothing of it. A key without a live job is no error: see Status.State.
+// Cancel takes away the scheduled, queued or running job of a key, and returns its former status. Nothing is left of the job but
+// a record, for a day, which holds no key and is no dead letter. A job that is queued or waits for its next attempt does not
+// start any more. The context of a running handler ends within AckWait/3 (of its worker, 5/3 seconds by default) with the cause
+// [ErrCancelled]. Unless Replace inserted it, a running job is not told apart from a queued one. Its key is free at once, and a
+// handler that returns earlier does not notice. A key without a live job is no error: see Status.State.
 //
-// Only unique jobs can be cancelled. Three round trips; more for a schedule within 300 ms
-// of its time, which is waited for.
+// Only unique jobs can be cancelled. Three round trips; more for a schedule within 300 ms of its time, which is waited for.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
 		return Status{}, fmt.Errorf("worker: cancel: %w", err)
 	}
-
 	ctx, stop := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer stop()
-
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
 		s, err := c.cancel(ctx, k)
 		if err == nil {
 			return s, nil
 		}
-
 		if !isPassing(err) || !sleep(ctx, pause) {
 			return s, fmt.Errorf("worker: cancel %q: %w", k.Job(), err)
 		}
@@ -54,18 +56,18 @@ func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status,
 
 // cancel tries once, and returns errBusy when it has to look again.
 func (c *Client) cancel(ctx context.Context, k key.Key) (Status, error) {
-	msg, found, err := c.last(ctx, k)
+	msg, found, err := c.last(ctx, k.Any())
 	if err != nil || !found {
 		return Status{State: StateFree, Subject: k.Job()}, err
 	}
-
 	s, err := c.statusOf(ctx, k, msg)
-
 	switch {
 	case err != nil:
 		return s, err
+	case s.State == StateScheduled && time.Until(s.Due) < nearDue:
+		return s, errBusy // were it firing, its job could come after the removal
 	case s.State == StateScheduled:
-		return s, c.cancelSchedule(ctx, s)
+		return s, c.remove(ctx, s.Sequence)
 	case s.State == StateQueued, s.State == StateRunning:
 		return s, c.cancelJob(ctx, k, msg, s)
 	case s.State == StateCancelled: // by a call that did not come to its end
@@ -75,96 +77,139 @@ func (c *Client) cancel(ctx context.Context, k key.Key) (Status, error) {
 	}
 }
 
-// cancelSchedule removes a schedule, unless it may be firing: its job could come after.
-func (c *Client) cancelSchedule(ctx context.Context, s Status) error {
-	if time.Until(s.Due) < nearDue {
-		return errBusy
-	}
-
-	return c.remove(ctx, s.Sequence)
-}
-
-// cancelJob notes that a job is cancelled, for the worker that may have it, and removes it,
-// so that no other gets it.
+// cancelJob records that a job is cancelled, for the worker that may have it, and removes it, so that no other worker gets it.
 func (c *Client) cancelJob(ctx context.Context, k key.Key, last api.Message, s Status) error {
-	sequence := last.Header.Get(HeaderSequence) // of a mark
+	sequence := last.Header.Get(HeaderSequence) // of a running mark
 	if s.State == StateQueued {
 		sequence = strconv.FormatUint(last.Sequence, 10)
 	}
-
-	note := nats.NewMsg(k.Done())
-	note.Header.Set(HeaderID, s.ID)
-	note.Header.Set(HeaderSequence, sequence)
-	note.Header.Set(HeaderState, string(StateCancelled))
-	note.Header.Set(jetstream.ExpectedStreamHeader, c.cfg.Stream)
-	note.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	note.Header.Set(jetstream.MsgTTLHeader, cancelKept.String())
-	setExpected(note.Header, k, last.Sequence)
-
+	record := recordMsg(c.cfg.Stream, k, s.ID, sequence, StateCancelled, cancelKept)
+	setExpected(record.Header, k, last.Sequence)
 	once, stop := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer stop()
-
-	if _, err := c.js.PublishMsg(once, note); err != nil {
+	if _, err := c.js.PublishMsg(once, record); err != nil {
 		return err //nolint:wrapcheck // the caller says of what
 	}
-
-	return c.removeJob(ctx, k, api.Message{Header: note.Header})
+	return c.removeJob(ctx, k, api.Message{Header: record.Header})
 }
 
-// removeJob removes the job that a note speaks of.
-func (c *Client) removeJob(ctx context.Context, k key.Key, note api.Message) error {
-	sequence, err := strconv.ParseUint(note.Header.Get(HeaderSequence), 10, 64)
+// removeJob removes the job of a record.
+func (c *Client) removeJob(ctx context.Context, k key.Key, record api.Message) error {
+	sequence, err := strconv.ParseUint(record.Header.Get(HeaderSequence), 10, 64)
 	if err != nil {
 		return fmt.Errorf("record of %q: %w", k.Job(), err)
 	}
-
 	return c.remove(ctx, sequence)
 }
 
-// lookForCancelled ends the contexts of running jobs that have been cancelled, each time it
-// is asked to. It costs a read for each unique job that runs longer than from one heartbeat
-// to the next.
-func (w *Worker) lookForCancelled(asked <-chan time.Time) {
-	for now := range asked {
-		w.cancelJobs(now)
+var errNotUnique = errors.New("NewJob.Unique is nil: only a unique job can replace the job of its key")
+
+// Replace inserts a unique job, or puts it in the place of the job of its key that an earlier Replace inserted and that is
+// scheduled or queued: payload, time and headers, at once. Repeated calls with a Delay are a debounce. A job that is running, or
+// that Insert inserted, is not replaced: the receipt is then a duplicate's and has the job's state. The same holds for a job
+// that is done and kept.
+//
+// The old job and the new one never both run. A worker starts a replaceable job with a write under the same condition as the
+// replacement, and ends it with another; these writes are the additional cost of such a job. A schedule within 300 ms of its
+// time is waited for, since it may be firing; were this process killed just while it replaces one so close, the old job may run
+// instead of the new.
+//
+// One round trip when there is nothing to replace, otherwise three.
+func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
+	p, err := c.plan(job)
+	if err == nil && !p.unique {
+		err = errNotUnique
 	}
-}
-
-func (w *Worker) cancelJobs(now time.Time) {
-	var running []*delivery
-
-	w.table.each(func(d *delivery) {
-		since := d.gathered
-		if d.running {
-			since = d.started
-		}
-
-		if !since.IsZero() && now.Sub(since) >= w.cfg.AckWait/beatsPerAckWait {
-			running = append(running, d)
-		}
-	})
-
-	for _, d := range running {
-		w.showRunning(d)
-
-		if d.cancel != nil && w.isCancelled(d) {
-			w.log.Info(EventJobCancelled, d.attrs()...)
-			d.cancel(ErrCancelled)
-		}
-	}
-}
-
-func (w *Worker) isCancelled(d *delivery) bool {
-	k, err := key.Of(d.info.Subject)
 	if err != nil {
-		return false
+		return Receipt{}, &InsertError{Cause: err, ID: job.ID, Subject: job.Subject}
 	}
+	p.replace = true
+	p.header.Set(HeaderReplaceable, "1")
+	for {
+		receipt, err := c.insert(ctx, p)
+		if err == nil && !receipt.Duplicate && p.old.isWaiting() {
+			receipt.Replaced = true
+			err = c.replaced(ctx, p, receipt)
+		}
+		switch {
+		case err == nil:
+			return receipt, nil
+		case !errors.Is(err, errFreed):
+			return Receipt{}, p.failed(0, err)
+		}
+	}
+}
 
-	ctx, stop := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-	defer stop()
+// canReplace reports whether p may take the place of the job that was found.
+func (p *plan) canReplace(msg api.Message, s Status) bool {
+	return p.replace && msg.Header.Get(HeaderReplaceable) != "" && s.isWaiting()
+}
 
-	// When it cannot be read, the next heartbeat is near.
-	msg, found, err := api.Last(ctx, w.js, d.info.Stream, k.Done())
+// mayBeFiring reports whether p has to wait until the schedule that was found has fired.
+func (p *plan) mayBeFiring(s Status) bool {
+	return p.replace && s.State == StateScheduled && time.Until(s.Due) < nearDue
+}
 
-	return err == nil && found && isRecordOf(msg, d) && State(msg.Header.Get(HeaderState)) == StateCancelled
+// supersede sets the headers with which the server puts p in the place of the old message.
+func (p *plan) supersede(old Status) {
+	h := p.header
+	for _, name := range []string{jetstream.MsgRollup, jetstream.ScheduleNextHeader, jetstream.SchedulerHeader} {
+		h.Del(name)
+	}
+	switch {
+	case !p.due.IsZero():
+	case old.State == StateScheduled: // it goes with the same write
+		h.Set(jetstream.SchedulerHeader, p.key.Later())
+		h.Set(jetstream.ScheduleNextHeader, "purge")
+	case old.State == StateQueued:
+		h.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	}
+	p.old = old
+	setExpected(h, p.key, old.Sequence)
+}
+
+// replaced finishes a replacement that the server has accepted.
+func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
+	switch {
+	case p.old.State == StateQueued && !p.due.IsZero():
+		// No worker starts the old job any more. It need not even see it.
+		_ = c.remove(ctx, p.old.Sequence) //nolint:errcheck // see above
+	case p.old.State == StateScheduled && time.Until(p.old.Due) < nearDue/2:
+		return c.recheck(ctx, p, r)
+	}
+	return nil
+}
+
+// recheck looks whether the old schedule fired while it was being replaced. Its job may have been on the way when the server
+// accepted the new one, arrive after it, and take all schedules of the key along. Had it arrived before, no worker would start
+// it.
+func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
+	p.unknown = true
+	if !sleep(ctx, time.Until(p.old.Due)+firedBy) {
+		return context.Cause(ctx)
+	}
+	last, found, err := c.last(ctx, p.key.Job())
+	if err != nil {
+		return err
+	}
+	gone := found && last.Sequence > r.Sequence && last.Header.Get(jetstream.SchedulerHeader) != "" && insertOf(last.Header) != p.insertID
+	if !gone && time.Now().Before(p.due) {
+		if last, found, err = c.last(ctx, p.key.Later()); err != nil {
+			return err
+		}
+		gone = !found || insertOf(last.Header) != p.insertID && last.Sequence < r.Sequence
+	}
+	if !gone {
+		return nil
+	}
+	if err := c.remove(ctx, r.Sequence); err != nil {
+		return err
+	}
+	// The server remembers the first message ID, and would take the next publication for the first.
+	p.insertID = nuid.Next()
+	p.header.Set(nats.MsgIdHdr, p.insertID)
+	p.header.Set(HeaderInsert, p.insertID)
+	p.header.Set(HeaderID, p.id)
+	p.supersede(Status{})
+	return errFreed
 }

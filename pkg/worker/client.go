@@ -2,36 +2,38 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 )
 
-// ClientConfig says where a [Client] inserts jobs and how. Stream is required, everything
-// else has a default.
+// ClientConfig says where a [Client] inserts jobs and how. Stream is required, every other field has a default.
 type ClientConfig struct {
 	// Bucket is the Config.Bucket of the workers, where Progress looks. Defaults to "jobs".
 	Bucket string
 
-	// Encode turns the arguments of a job into its payload. The Policy.Decode of the
-	// handler is its counterpart. Defaults to JSON; []byte is then a payload as it is.
+	// Encode turns the arguments of a job into its payload. The Policy.Decode of the handler is its counterpart. Defaults to
+	// JSON; []byte is then a payload as it is.
 	Encode func(args any) ([]byte, error)
 
-	// InFlight is how many jobs InsertMany sends before it waits for answers. Defaults to
-	// 256, at most 2048.
+	// InFlight is how many jobs InsertMany sends before it waits for answers. Defaults to 256, at most 2048.
 	InFlight int
 
-	// RequestTimeout is how long one request to the server may take before its outcome
-	// counts as unknown and is looked up. Defaults to 2 seconds.
+	// RequestTimeout is how long one request to the server may take before its outcome counts as unknown and is looked up.
+	// Defaults to 2 seconds.
 	RequestTimeout time.Duration
 
-	// SettleTimeout is how long a call goes on when answers are lost or the server is
-	// away. The call's context may end it earlier. Defaults to 10 seconds.
+	// SettleTimeout is how long a call goes on when answers are lost or the server is away. The call's context may end it
+	// earlier. Defaults to 10 seconds.
 	SettleTimeout time.Duration
 
 	// Stream is the stream that takes the jobs. Letters, digits, "-" and "_". Required.
@@ -46,44 +48,27 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	c.InFlight = cmp.Or(c.InFlight, 256)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 2*time.Second)
 	c.SettleTimeout = cmp.Or(c.SettleTimeout, 10*time.Second)
-
 	if c.Encode == nil {
 		c.Encode = encodeJSON
 	}
-
 	return c
 }
 
-// validate reports everything that is wrong at once. It expects defaults to be set.
+// validate reports all mistakes at once. It expects defaults to be set.
 func (c ClientConfig) validate() error {
-	var errs []error
-
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("worker: "+format, args...)) }
-
+	var m mistakes
 	if c.InFlight < 1 || c.InFlight > maxInFlight {
-		bad("ClientConfig.InFlight is %d: use 1 to %d", c.InFlight, maxInFlight)
+		m.addf("ClientConfig.InFlight is %d: use 1 to %d", c.InFlight, maxInFlight)
 	}
-
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"RequestTimeout", c.RequestTimeout}, {"SettleTimeout", c.SettleTimeout}} {
-		if d.value < 0 {
-			bad("ClientConfig.%s is %s: use a positive duration", d.field, d.value)
-		}
-	}
-
-	for _, name := range []struct{ field, value string }{{"Bucket", c.Bucket}, {"Stream", c.Stream}} {
-		if !safeName.MatchString(name.value) {
-			bad("ClientConfig.%s is %q: use 1 to 255 letters, digits, '-' and '_'", name.field, name.value)
-		}
-	}
-
-	return errors.Join(errs...)
+	m.positive("ClientConfig.RequestTimeout", c.RequestTimeout)
+	m.positive("ClientConfig.SettleTimeout", c.SettleTimeout)
+	m.name("ClientConfig.Bucket", c.Bucket)
+	m.name("ClientConfig.Stream", c.Stream)
+	return m.err()
 }
 
-// Client inserts jobs into one stream and looks after their keys. It holds nothing that
-// must be closed and may be used by many goroutines.
+// Client inserts jobs into one stream and looks after their keys. It holds nothing that must be closed and may be used by many
+// goroutines.
 type Client struct {
 	cfg    ClientConfig
 	js     jetstream.JetStream
@@ -91,20 +76,16 @@ type Client struct {
 	stream atomic.Pointer[jetstream.StreamConfig] // as last seen
 }
 
-// NewClient returns a client that publishes through js. It makes no request. Every invalid
-// field of cfg is reported at once.
+// NewClient returns a client that publishes through js. It makes no request. Every invalid field of cfg is reported at once.
 func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	cfg = cfg.withDefaults()
-
 	err := cfg.validate()
 	if js == nil {
 		err = errors.Join(errors.New("worker: NewClient needs a JetStream context, got nil"), err)
 	}
-
 	if err != nil {
 		return nil, err
 	}
-
 	return &Client{cfg: cfg, js: js, nc: js.Conn()}, nil
 }
 
@@ -112,6 +93,282 @@ func encodeJSON(args any) ([]byte, error) {
 	if data, ok := args.([]byte); ok {
 		return data, nil
 	}
-
 	return json.Marshal(args) //nolint:wrapcheck // the caller says of what
+}
+
+// firstPause is the first wait between two tries of a write.
+const firstPause = 2 * time.Millisecond
+
+var (
+	errBusy  = errors.New("worker: another write of the key is under way")
+	errFreed = errors.New("worker: the key has become free")
+)
+
+// Receipt is the result of an insert.
+type Receipt struct {
+	// Duplicate says that nothing was inserted, since another job holds the key.
+	Duplicate bool
+
+	// ID is that of the inserted job, or of the one that holds the key.
+	ID string
+
+	// Replaced says that the job took the place of another, see [Client.Replace].
+	Replaced bool
+
+	// Sequence is where the job, its schedule or its record lies in the stream.
+	Sequence uint64
+
+	// State is how far the job has come. It is empty for a duplicate that is not unique: the server knows only that a job with
+	// its ID was there.
+	State State
+
+	// Subject is the job's.
+	Subject string
+}
+
+// Insert stores one job and returns when the server has confirmed it: one round trip, as a rule. A unique job whose key is
+// taken costs one more and is no error: see Receipt.
+//
+// An insert whose answer is lost is repeated, until the context or ClientConfig.SettleTimeout ends, without storing the job
+// twice: a unique job is refused while another job of its key is there, and the message ID covers the time after that, for as
+// long as the stream's duplicate window. The error is an [*InsertError]; when its Unknown is set, the job may be there or not,
+// and the same job inserted again, with the same ID or key, is safe.
+func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
+	p, err := c.plan(job)
+	if err != nil {
+		return Receipt{}, &InsertError{Cause: err, ID: job.ID, Subject: job.Subject}
+	}
+	receipt, err := c.insert(ctx, p)
+	if err != nil {
+		return Receipt{}, p.failed(0, err)
+	}
+	return receipt, nil
+}
+
+func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
+	if err := c.ensureStream(ctx, p); err != nil {
+		return Receipt{}, err
+	}
+	receipt, err := c.publish(ctx, p)
+	if err == nil {
+		return receipt, nil
+	}
+	return c.settle(ctx, p, err)
+}
+
+// publish publishes a job once.
+func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	ack, err := c.js.PublishMsg(ctx, p.message())
+	if err != nil {
+		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
+	}
+	return p.receipt(ack), nil
+}
+
+// settle finds out the outcome of a publication that failed, and repeats it if need be.
+func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, lastWait) {
+		switch {
+		case p.unique && api.Conflict(err):
+			var receipt Receipt
+			if receipt, err = c.resolveConflict(ctx, p); err == nil {
+				return receipt, nil
+			}
+		case errors.Is(err, jetstream.ErrNoStreamResponse):
+			if lack := c.checkStream(ctx, p); isFinal(lack) {
+				return Receipt{}, lack
+			}
+		default:
+			p.unknown = p.unknown || api.Unknown(err) || errors.Is(err, nats.ErrConnectionClosed)
+		}
+		if !errors.Is(err, errFreed) && (!isPassing(err) || !sleep(ctx, pause)) {
+			return Receipt{}, err
+		}
+		receipt, failed := c.publish(ctx, p)
+		if failed == nil {
+			return receipt, nil
+		}
+		err = failed
+	}
+}
+
+// isPassing reports whether a failed write is worth a repetition.
+func isPassing(err error) bool {
+	return errors.Is(err, errBusy) || api.Conflict(err) || api.Unknown(err)
+}
+
+// resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
+// leaders the server may refuse a write that it has carried out.
+func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) {
+	msg, found, err := c.last(ctx, p.key.Any())
+	if err != nil {
+		return Receipt{}, err
+	}
+	if !found {
+		p.supersede(Status{})
+		return Receipt{}, errBusy // or done and gone meanwhile
+	}
+	s, err := c.statusOf(ctx, p.key, msg)
+	if err != nil {
+		return Receipt{}, err
+	}
+	r := Receipt{Duplicate: true, ID: s.ID, Sequence: s.Sequence, State: s.State, Subject: s.Subject}
+	if insertOf(msg.Header) == p.insertID {
+		r.Duplicate = false
+		return r, nil
+	}
+	if p.mayBeFiring(s) {
+		if !sleep(ctx, firstWait) {
+			return Receipt{}, context.Cause(ctx)
+		}
+		return c.resolveConflict(ctx, p)
+	}
+	switch {
+	case p.canReplace(msg, s):
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State == StateCancelled: // perhaps by a call that did not come to its end
+		if err := c.removeJob(ctx, p.key, msg); err != nil {
+			return Receipt{}, err
+		}
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State == StateFree:
+		p.supersede(s)
+		return Receipt{}, errFreed
+	case s.State != StateDead || p.holdDead:
+		return r, nil
+	}
+	p.supersede(Status{})
+
+	// The record goes first. A crash after it leaves the key free, one between a new job and the removal of an old record would
+	// leave two.
+	if err := c.remove(ctx, s.Sequence); err != nil {
+		return Receipt{}, err
+	}
+	return Receipt{}, errFreed
+}
+
+// last reads the last message on a subject, which may have wildcards.
+func (c *Client) last(ctx context.Context, subject string) (api.Message, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	msg, found, err := api.Last(ctx, c.js, c.cfg.Stream, subject)
+	if err != nil {
+		return api.Message{}, false, fmt.Errorf("worker: %w", err)
+	}
+	return msg, found, nil
+}
+
+// remove deletes a message, if it is there.
+func (c *Client) remove(ctx context.Context, sequence uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	if err := api.Delete(ctx, c.js, c.cfg.Stream, sequence); err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
+// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise the
+// failed jobs are named by their index in [*InsertError] values, joined; the receipts of the others hold. It is no transaction.
+func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
+	plans, err := c.plans(jobs)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range plans {
+		if err := c.ensureStream(ctx, p); err != nil {
+			return nil, p.failed(i, err)
+		}
+	}
+	m := &insertion{client: c, errs: make([]error, len(plans)), plans: plans, receipts: make([]Receipt, len(plans))}
+	m.publish(ctx)
+	m.settle(ctx)
+	for i, err := range m.errs {
+		if err != nil {
+			m.errs[i] = plans[i].failed(i, err)
+		}
+	}
+	return m.receipts, errors.Join(m.errs...)
+}
+
+func (c *Client) plans(jobs []NewJob) ([]*plan, error) {
+	var errs []error
+	plans := make([]*plan, len(jobs))
+	for i, job := range jobs {
+		p, err := c.plan(job)
+		if err != nil {
+			errs = append(errs, &InsertError{Cause: err, ID: job.ID, Index: i, Subject: job.Subject})
+		}
+		plans[i] = p
+	}
+	return plans, errors.Join(errs...)
+}
+
+// insertion is the work of one InsertMany.
+type insertion struct {
+	client   *Client
+	errs     []error
+	plans    []*plan
+	receipts []Receipt
+}
+
+// publish publishes every job once, at most InFlight ahead of the answers.
+func (m *insertion) publish(ctx context.Context) {
+	futures := make([]jetstream.PubAckFuture, len(m.plans))
+	next := 0 // to be answered
+	for i, p := range m.plans {
+		if i-next >= m.client.cfg.InFlight {
+			m.await(ctx, next, futures[next])
+			next++
+		}
+		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
+			continue
+		}
+		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(p.message())
+	}
+	for ; next < len(m.plans); next++ {
+		m.await(ctx, next, futures[next])
+	}
+}
+
+// await takes the answer to one job.
+func (m *insertion) await(ctx context.Context, i int, future jetstream.PubAckFuture) {
+	if future == nil {
+		return
+	}
+	timer := time.NewTimer(m.client.cfg.RequestTimeout)
+	defer timer.Stop()
+	select {
+	case ack := <-future.Ok():
+		m.receipts[i] = m.plans[i].receipt(ack)
+	case m.errs[i] = <-future.Err():
+	case <-timer.C:
+		m.errs[i] = nats.ErrTimeout
+	case <-ctx.Done():
+		m.errs[i] = ctx.Err()
+	}
+}
+
+// settle finds out the outcomes of the jobs that were not confirmed, InFlight at a time.
+func (m *insertion) settle(ctx context.Context) {
+	var group sync.WaitGroup
+	free := make(chan struct{}, m.client.cfg.InFlight)
+	for i, err := range m.errs {
+		if err == nil {
+			continue
+		}
+		free <- struct{}{}
+		group.Go(func() {
+			defer func() { <-free }()
+			m.receipts[i], m.errs[i] = m.client.settle(ctx, m.plans[i], err)
+		})
+	}
+	group.Wait()
 }

@@ -4,7 +4,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
@@ -17,7 +21,6 @@ func TestConfigReportsAllMistakesAtOnce(t *testing.T) {
 	for _, edge := range []time.Duration{100 * time.Millisecond, 24 * time.Hour} {
 		cfg := ok
 		cfg.AckWait = edge
-
 		if err := cfg.validate(); err != nil {
 			t.Errorf("AckWait %s: %v", edge, err)
 		}

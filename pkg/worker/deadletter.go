@@ -2,16 +2,25 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
-// Headers of the message that carries a dead letter, so that a consumer of headers only
-// can list and group.
+// Headers of the message that carries a dead letter, so that a consumer of headers only can list and group.
 const (
 	// HeaderDeadReason holds the letter's Reason.
 	HeaderDeadReason = "Dead-Reason"
@@ -20,43 +29,82 @@ const (
 	HeaderDeadSignature = "Dead-Signature"
 )
 
-// maxPayload bounds what ParseDeadLetter unpacks. It is the largest message that a server
-// can be set to accept.
-const maxPayload = 64 << 20
+// Headers of a job that was replayed from the dead letters.
+const (
+	// HeaderReplay holds how often the job has been replayed, 1 for the first time.
+	HeaderReplay = "Job-Replay"
 
-// encodingGzip marks a payload that is packed on the wire.
-const encodingGzip = "gzip"
+	// HeaderReplayOf holds the letter: "<dead letter stream>:<sequence>".
+	HeaderReplayOf = "Job-Replay-Of"
 
-// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are no dead
-// letters themselves. No subject of a job begins with a '$'.
+	// HeaderReplayRecord holds the sequence of the record of the replay in the dead letter stream.
+	HeaderReplayRecord = "Job-Replay-Record"
+
+	// HeaderResume holds the job whose steps (package step) are this job's too, see [DeadLetter.Resume].
+	HeaderResume = "Job-Resume"
+)
+
+// HeaderReplayState holds the state of a replay. It is a header of the replay's record, a message on
+// <DeadSubject>.<stream>.<TokenReplay>.<letter's sequence>.
+const HeaderReplayState = "Dead-Replay"
+
+// Values of HeaderReplayState.
+const (
+	// ReplayBegun is written before the job is published again.
+	ReplayBegun = "begun"
+
+	// ReplayWorked is written by the worker, before it takes the replayed job out of its stream.
+	ReplayWorked = "worked"
+)
+
+// Tokens that follow <DeadSubject>.<stream> in the subjects of messages that are no dead letters themselves. No subject of a
+// job begins with a '$'.
 const (
 	// TokenPart stands before the parts of a large letter: <job's sequence>.<number>.
 	TokenPart = "$part"
 
-	// TokenReplay stands before what is known of a replay: <letter's sequence>.
+	// TokenReplay stands before the record of a replay: <letter's sequence>.
 	TokenReplay = "$replay"
+)
+
+const (
+	deadKept     = 30 * 24 * time.Hour
+	deadWindow   = 24 * time.Hour // of duplicates
+	maxErrorText = 4 << 10
+	maxStackText = 8 << 10
+
+	// encodingGzip marks a payload that is packed on the wire.
+	encodingGzip = "gzip"
+
+	// headerRoom is left for the headers of a dead letter's message.
+	headerRoom = 1 << 10
+
+	// maxPayload bounds the payload that ParseDeadLetter unpacks. It is the largest message that a server can be set to accept.
+	maxPayload = 64 << 20
+
+	// minPart is the smallest part of a large letter that is tried. A stream that does not take it takes no letter.
+	minPart = 16 << 10
 )
 
 // ErrDeadLetter is returned when bytes are not a dead letter.
 var ErrDeadLetter = errors.New("worker: not a dead letter")
 
-// Reason says why a job was given up.
+// Reason is why a job was given up.
 type Reason string
 
 const (
-	// ReasonCancelled means: the handler returned [Cancel].
+	// ReasonCancelled is a handler that returned [Cancel].
 	ReasonCancelled Reason = "cancelled"
 
-	// ReasonExhausted means: the last attempt failed, or its worker died.
+	// ReasonExhausted is a last attempt that failed, or whose worker died.
 	ReasonExhausted Reason = "exhausted"
 
-	// ReasonUndecodable means: the payload is not what the handler expects.
+	// ReasonUndecodable is a payload that Policy.Decode refused.
 	ReasonUndecodable Reason = "undecodable"
 )
 
-// DeadLetter is a job that was given up, with all that is needed to see why and to run it
-// again. Its JSON is the body of a message on <DeadSubject>.<stream>.<original subject>.
-// Fields may be added, never changed.
+// DeadLetter is a job that was given up, with all that is needed to see why and to run it again. Its JSON is the body of a
+// message on <DeadSubject>.<stream>.<original subject>. Fields may be added, never changed.
 type DeadLetter struct {
 	// Attempts is the number of attempts used.
 	Attempts int `json:"attempts"`
@@ -85,27 +133,26 @@ type DeadLetter struct {
 	// MaxAttempts is how many attempts the policy allowed.
 	MaxAttempts int `json:"maxAttempts"`
 
-	// Parts is set when the letter was too large for one message: its whole JSON is then
-	// the bodies of the messages with these sequences in the dead letter stream, in this
-	// order, and this letter has neither payload nor headers. [ParseDeadLetter] of them all
-	// together gives the letter.
+	// Parts is set when the letter was too large for one message: its whole JSON is then the bodies of the messages with these
+	// sequences in the dead letter stream, in this order, and this letter has neither payload nor headers. [ParseDeadLetter] of
+	// all of them together returns the letter.
 	Parts []uint64 `json:"parts,omitempty"`
 
 	// Payload is the job's payload, byte for byte (base64 in JSON).
 	Payload []byte `json:"payload"`
 
-	// PayloadEncoding is "gzip" on the wire when the letter would not fit into a message
-	// otherwise. ParseDeadLetter unpacks it and leaves this empty.
+	// PayloadEncoding is "gzip" on the wire when the letter would not fit into a message otherwise. ParseDeadLetter unpacks it
+	// and leaves this empty.
 	PayloadEncoding string `json:"payloadEncoding,omitempty"`
 
-	// Reason says why the job was given up.
+	// Reason is why the job was given up.
 	Reason Reason `json:"reason"`
 
 	// Sequence is the job's position in the stream.
 	Sequence uint64 `json:"sequence"`
 
-	// Signature is the error without what differs from job to job (numbers, ids, quoted
-	// values): equal for errors of one kind. At most 200 bytes.
+	// Signature is the error without the parts that differ from job to job (numbers, ids, quoted values): equal for errors of
+	// one kind. At most 200 bytes.
 	Signature string `json:"signature"`
 
 	// Stack is the stack of a panic, at most 8 KiB.
@@ -121,18 +168,25 @@ type DeadLetter struct {
 	Worker string `json:"worker"`
 }
 
-// ParseDeadLetter reads the body of a dead letter's message. The error wraps
-// [ErrDeadLetter].
+// Resume returns the value of [HeaderResume] with which a replay of the letter's job runs no step again whose result is
+// recorded. It works for as long as the steps are kept (Config.StepTTL), within the same stream and consumer; later the job
+// starts over.
+func (l DeadLetter) Resume() string {
+	if key := nats.Header(l.Header).Get(HeaderResume); journal.ValidKey(key) {
+		return key // it was a replay itself
+	}
+	return journal.Key(l.Sequence, l.EnqueuedAt)
+}
+
+// ParseDeadLetter reads the body of a dead letter's message. The error wraps [ErrDeadLetter].
 func ParseDeadLetter(data []byte) (DeadLetter, error) {
 	var letter DeadLetter
 	if err := json.Unmarshal(data, &letter); err != nil {
 		return DeadLetter{}, fmt.Errorf("%w: %w", ErrDeadLetter, err)
 	}
-
 	if letter.Stream == "" || letter.Subject == "" {
 		return DeadLetter{}, fmt.Errorf("%w: stream or subject is missing", ErrDeadLetter)
 	}
-
 	switch letter.PayloadEncoding {
 	case "":
 	case encodingGzip:
@@ -140,47 +194,33 @@ func ParseDeadLetter(data []byte) (DeadLetter, error) {
 		if err != nil {
 			return DeadLetter{}, fmt.Errorf("%w: payload: %w", ErrDeadLetter, err)
 		}
-
 		letter.Payload, letter.PayloadEncoding = payload, ""
 	default:
 		return DeadLetter{}, fmt.Errorf("%w: unknown payload encoding %q", ErrDeadLetter, letter.PayloadEncoding)
 	}
-
 	return letter, nil
 }
 
-// encode returns the letter's JSON, packed when it is longer than limit and that helps (0
-// for none).
+// encode returns the letter's JSON, packed when it is longer than limit (0 for none) and packing helps.
 func (l DeadLetter) encode(limit int) ([]byte, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return nil, fmt.Errorf("worker: encode dead letter: %w", err)
 	}
-
 	if limit <= 0 || len(data) <= limit {
 		return data, nil
 	}
-
 	var packed bytes.Buffer
-
 	writer := gzip.NewWriter(&packed)
 	_, werr := writer.Write(l.Payload)
-
 	if err = errors.Join(werr, writer.Close()); err != nil {
 		return nil, fmt.Errorf("worker: pack dead letter: %w", err)
 	}
-
 	if packed.Len() >= len(l.Payload) {
 		return data, nil
 	}
-
 	l.Payload, l.PayloadEncoding = packed.Bytes(), encodingGzip
-
-	if data, err = json.Marshal(l); err != nil {
-		return nil, fmt.Errorf("worker: encode dead letter: %w", err)
-	}
-
-	return data, nil
+	return l.encode(0)
 }
 
 func unpack(data []byte) ([]byte, error) {
@@ -188,15 +228,149 @@ func unpack(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gzip: %w", err)
 	}
-
 	payload, err := io.ReadAll(io.LimitReader(reader, maxPayload+1))
 	if err != nil {
 		return nil, fmt.Errorf("gzip: %w", err)
 	}
-
 	if len(payload) > maxPayload {
 		return nil, fmt.Errorf("unpacks to more than %d bytes", maxPayload)
 	}
-
 	return payload, nil
+}
+
+// deadLetter calls the policy's OnDeadLetter, publishes the dead letter of a job, and returns nil once the server has stored
+// it. The message ID is made of the job's place in its stream, so that a repetition after a lost answer or a crash is the same
+// letter.
+func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
+	letter := w.letter(d, reason, cause)
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.SettleTimeout)
+	defer cancel()
+	if err := d.policy.onDeadLetter(ctx, letter); err != nil {
+		return err
+	}
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		_, err := publishLetter(ctx, w.js, w.cfg.DeadSubject, letter, w.cfg.RequestTimeout)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
+			return err
+		}
+	}
+}
+
+func (w *Worker) letter(d *delivery, reason Reason, cause error) DeadLetter {
+	letter := DeadLetter{
+		Attempts: min(d.info.Attempt, d.info.MaxAttempts), Consumer: d.info.Consumer, DeadAt: time.Now().UTC(),
+		Deliveries: d.info.Deliveries, EnqueuedAt: d.info.EnqueuedAt.UTC(), Error: clip(cause.Error(), maxErrorText),
+		Header: d.msg.Header, ID: d.info.ID, MaxAttempts: d.info.MaxAttempts, Payload: d.msg.Data, Reason: reason,
+		Sequence: d.info.Sequence, Signature: cmp.Or(signature.Of(cause.Error()), "(no text)"), Stream: d.info.Stream, Subject: d.info.Subject,
+		Worker: w.cfg.ID,
+	}
+	if fatal, ok := errors.AsType[*PanicError](cause); ok {
+		letter.Stack = clip(string(fatal.Stack), maxStackText)
+	}
+	return letter
+}
+
+// PublishDeadLetter stores a letter under <deadSubject>.<Stream>.<Subject> and returns its sequence there once the server has
+// confirmed it. A worker does so by itself; this function is for programs that give up jobs without a worker. Repeating it
+// within the stream's duplicate window stores the letter once.
+//
+// A letter that does not fit into a message is packed, and stored in parts when that does not help: one round trip for each
+// part, and one for the letter behind them.
+func PublishDeadLetter(ctx context.Context, js jetstream.JetStream, deadSubject string, letter DeadLetter) (uint64, error) {
+	if letter.Stream == "" || letter.Subject == "" {
+		return 0, fmt.Errorf("%w: stream or subject is missing", ErrDeadLetter)
+	}
+	const each = 5 * time.Second
+	return publishLetter(ctx, js, deadSubject, letter, each)
+}
+
+func publishLetter(ctx context.Context, js jetstream.JetStream, prefix string, letter DeadLetter, each time.Duration) (uint64, error) {
+	limit := int(js.Conn().MaxPayload()) - headerRoom
+	whole, err := letter.encode(limit)
+	if err != nil {
+		return 0, err
+	}
+	var sequence uint64
+	p := letterStore{each: each, js: js, letter: letter, prefix: prefix + "." + letter.Stream + "."}
+	if len(whole) <= limit {
+		if sequence, err = p.store(ctx, letter.Subject, whole, letter.messageID()); !isTooLarge(err) {
+			return sequence, err
+		}
+	}
+	// The stream may take less than the server.
+	for limit = min(limit, len(whole)-1); limit >= minPart; limit /= 2 {
+		if sequence, err = p.storeParts(ctx, whole, limit); !isTooLarge(err) {
+			return sequence, err
+		}
+	}
+	return 0, err
+}
+
+// letterStore stores one letter.
+type letterStore struct {
+	each   time.Duration // for one request
+	js     jetstream.JetStream
+	letter DeadLetter
+	prefix string // of its subjects, with the last dot
+}
+
+// storeParts stores the letter's JSON in parts of at most limit bytes, and last a letter that names their sequences. A call
+// that ends in between leaves parts without a letter, which the next call uses.
+func (p letterStore) storeParts(ctx context.Context, whole []byte, limit int) (uint64, error) {
+	stub := p.letter
+	stub.Header, stub.Payload, stub.Parts = nil, nil, nil
+	chunks := slices.Collect(slices.Chunk(whole, limit))
+	for i, chunk := range chunks {
+		seq, err := p.store(ctx, fmt.Sprintf("%s.%d.%d", TokenPart, p.letter.Sequence, i+1), chunk,
+			fmt.Sprintf("%s:part:%d:%d", p.letter.messageID(), i+1, len(chunks)))
+		if err != nil {
+			return 0, err
+		}
+		stub.Parts = append(stub.Parts, seq)
+	}
+	data, err := stub.encode(0)
+	if err != nil {
+		return 0, err
+	}
+	return p.store(ctx, stub.Subject, data, stub.messageID())
+}
+
+func (p letterStore) store(ctx context.Context, subject string, data []byte, id string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.each)
+	defer cancel()
+	msg := nats.NewMsg(p.prefix + subject)
+	msg.Data = data
+	if subject == p.letter.Subject { // parts are nothing to list or group
+		msg.Header.Set(HeaderDeadReason, string(p.letter.Reason))
+		msg.Header.Set(HeaderDeadSignature, p.letter.Signature)
+	}
+	ack, err := p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(id))
+	if err != nil {
+		return 0, fmt.Errorf("worker: publish dead letter to %s: %w", msg.Subject, err)
+	}
+	return ack.Sequence, nil
+}
+
+// isTooLarge reports whether a message was refused because it is longer than the stream or the connection takes.
+func isTooLarge(err error) bool {
+	const messageTooLarge = 10054
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == messageTooLarge
+}
+
+// messageID is the same whenever this job is given up by this consumer. The time tells apart a stream that was deleted and made
+// again, whose sequences start over.
+func (l DeadLetter) messageID() string {
+	return fmt.Sprintf("dead:%s:%s:%d:%d", l.Stream, l.Consumer, l.Sequence, l.EnqueuedAt.UnixNano())
+}
+
+// clip shortens a text to at most limit bytes of valid UTF-8.
+func clip(text string, limit int) string {
+	if len(text) > limit {
+		text = text[:limit]
+	}
+	return strings.ToValidUTF8(text, "?")
 }

@@ -13,7 +13,6 @@ import (
 
 func sampleLetter() DeadLetter {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-
 	return DeadLetter{
 		Attempts: 3, Consumer: "cook", DeadAt: at.Add(time.Hour), Deliveries: 5, EnqueuedAt: at,
 		Error: "EOF 7", Header: map[string][]string{"a": {"b", "c"}}, ID: "id-1", MaxAttempts: 3,
@@ -22,7 +21,7 @@ func sampleLetter() DeadLetter {
 	}
 }
 
-// golden is what every later version must read. Never change it: add another.
+// golden is a letter that every later version must read. Never change it: add another.
 const golden = `{"attempts":3,"consumer":"cook","deadAt":"2026-01-02T04:04:05.000000006Z","deliveries":5,` +
 	`"enqueuedAt":"2026-01-02T03:04:05.000000006Z","error":"EOF 7","header":{"a":["b","c"]},"id":"id-1","maxAttempts":3,` +
 	`"payload":"AP97","reason":"exhausted","sequence":42,"signature":"EOF #","stack":"s","stream":"JOBS",` +
@@ -74,7 +73,7 @@ func TestDeadLetterIsPackedWhenItWouldNotFit(t *testing.T) {
 		t.Errorf("unpacked (-want +got):\n%s", diff)
 	}
 
-	// What cannot be packed stays as it is, and is stored in parts.
+	// A payload that packing does not shrink stays as it is, and is stored in parts.
 	_, _ = rand.Read(letter.Payload)
 	if data, err = letter.encode(10_000); err != nil || bytes.Contains(data, []byte(encodingGzip)) {
 		t.Errorf("%v; packed what only grows by it", err)
@@ -109,7 +108,6 @@ func FuzzParseDeadLetter(f *testing.F) {
 			if !errors.Is(err, ErrDeadLetter) {
 				t.Errorf("%v is not an ErrDeadLetter", err)
 			}
-
 			return
 		}
 

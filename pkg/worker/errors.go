@@ -21,8 +21,7 @@ var (
 	ErrStarted = errors.New("worker: already started")
 )
 
-// DecodeError is returned when a payload is not what its handler expects. The message
-// goes to the dead letters.
+// DecodeError is returned when Policy.Decode refuses a payload. The message goes to the dead letters.
 type DecodeError struct {
 	// Cause is what Policy.Decode returned.
 	Cause error
@@ -56,6 +55,36 @@ func (e *DriftError) Error() string {
 		e.Asset, strings.Join(e.Differences, "; "), orAutoCreate(e.mends))
 }
 
+// InsertError is returned when a job could not be inserted.
+type InsertError struct {
+	// Cause is why.
+	Cause error
+
+	// ID is the job's.
+	ID string
+
+	// Index is the job's place in the slice that InsertMany was given.
+	Index int
+
+	// Subject is the job's.
+	Subject string
+
+	// Unknown says that the job may have been stored all the same.
+	Unknown bool
+}
+
+// Error implements error.
+func (e *InsertError) Error() string {
+	outcome := "not inserted"
+	if e.Unknown {
+		outcome = "perhaps inserted"
+	}
+	return fmt.Sprintf("worker: job %d (%q on %q) %s: %v", e.Index, clip(e.ID, 64), clip(e.Subject, 256), outcome, e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *InsertError) Unwrap() error { return e.Cause }
+
 // MissingError is returned when something on the server that the worker needs is absent.
 type MissingError struct {
 	// Asset names it, such as "bucket jobs".
@@ -75,12 +104,11 @@ func (e *MissingError) Error() string {
 // Unwrap returns the cause.
 func (e *MissingError) Unwrap() error { return e.Cause }
 
-// orAutoCreate is the advice to let a worker mend what it can, which is not everything.
+// orAutoCreate is the advice to let a worker mend an asset, where it can.
 func orAutoCreate(mends bool) string {
 	if !mends {
 		return ""
 	}
-
 	return ", or set Config.AutoCreate"
 }
 
@@ -93,7 +121,7 @@ type PanicError struct {
 	Value any
 }
 
-// Error implements error. It has no stack: that is for logs and dead letters.
+// Error implements error. The text has no stack: that is for logs and dead letters.
 func (e *PanicError) Error() string { return fmt.Sprintf("worker: handler panicked: %v", e.Value) }
 
 // Unwrap returns the panic's value when it is an error.
@@ -102,12 +130,11 @@ func (e *PanicError) Unwrap() error {
 	if !ok {
 		return nil
 	}
-
 	return err
 }
 
-// StuckError is returned by Run when handlers did not return before the hard deadline.
-// Their jobs were handed back and may run elsewhere while these still run here.
+// StuckError is returned by Run when handlers did not return before the hard deadline. Their jobs were handed back and may run
+// elsewhere while these still run here.
 type StuckError struct {
 	// Jobs are the jobs that were still running.
 	Jobs []Info
@@ -119,7 +146,6 @@ func (e *StuckError) Error() string {
 	for _, job := range e.Jobs {
 		names = append(names, fmt.Sprintf("%s (%s)", job.ID, job.Subject))
 	}
-
 	return fmt.Sprintf("worker: %d handlers did not return before the hard deadline: %s",
 		len(e.Jobs), strings.Join(names, ", "))
 }

@@ -26,7 +26,6 @@ func Example_controlErrors() {
 		case job.Attempt == 1:
 			return worker.Retry(30*time.Second, busy) // the far side said when
 		}
-
 		return nil
 	}
 
@@ -80,7 +79,6 @@ func ExampleHooks() {
 func ExampleTimeoutError() {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 0, &worker.TimeoutError{Timeout: time.Minute})
 	defer cancel()
-
 	if timeout, ok := errors.AsType[*worker.TimeoutError](context.Cause(ctx)); ok {
 		fmt.Println("out of time after", timeout.Timeout)
 	}

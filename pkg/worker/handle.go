@@ -4,11 +4,141 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
+
+// Handler works one job. Returning nil completes it. [Retry], [Snooze] and [Cancel] say what to do instead; any other error, a
+// panic or a runtime.Goexit is a failed attempt, retried by the policy. The context ends at the policy's timeout and when the
+// worker stops; [context.Cause] says why it ended.
+//
+// A job is delivered at least once, so a handler must be idempotent: it runs again after a crash between its last effect and
+// the acknowledgement.
+type Handler[T any] func(ctx context.Context, job *Job[T]) error
+
+// Handle registers the handler of every job whose subject matches pattern. A pattern is a subject that may end in ">" and have
+// "*" tokens, and must lie within the stream's subjects. Patterns of one worker must not overlap, since a job has one handler.
+// The errors of a bad pattern and a bad policy are reported together. Call it before Run.
+func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T]) error {
+	policy = policy.withDefaults()
+	err := policy.validate()
+	if handler == nil {
+		err = errors.Join(err, errNilHandler)
+	}
+	return w.register(err, &route{
+		pattern: pattern, policy: policy,
+		work: func(ctx context.Context, info Info, msg *nats.Msg) error {
+			job, err := decodeJob[T](policy, info, msg)
+			if err != nil {
+				return err
+			}
+			return handler(ctx, job)
+		},
+	})
+}
+
+var errNilHandler = errors.New("worker: registering needs a handler, got nil")
+
+func decodeJob[T any](policy Policy, info Info, msg *nats.Msg) (*Job[T], error) {
+	job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
+	if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
+		return nil, &DecodeError{Cause: err, Subject: info.Subject}
+	}
+	return job, nil
+}
+
+// Type is the one definition that the inserters and the handlers of a type of jobs share, so that they cannot disagree: the
+// subject of the jobs, what makes one unique, and the policy.
+//
+//	var Mails = worker.Type[Mail]{
+//		Key:     func(m Mail) string { return m.To },
+//		Keep:    24 * time.Hour,
+//		Policy:  worker.Policy{MaxAttempts: 5},
+//		Subject: "jobs.mail",
+//	}
+//
+//	receipt, err := client.Insert(ctx, Mails.New(Mail{To: "ada@example.org"}))
+//	...
+//	err = Mails.Handle(w, func(ctx context.Context, job *worker.Job[Mail]) error { ... })
+type Type[T any] struct {
+	// HoldDead is Unique.HoldDead. Defaults to false.
+	HoldDead bool
+
+	// Keep is Unique.Keep. Defaults to not at all.
+	Keep time.Duration
+
+	// Key returns the Unique.Key of a job; "" is the key of an empty text. Defaults to none: the jobs are not unique.
+	Key func(args T) string
+
+	// Policy is the policy of the handler. Its Decode has to read what the client's Encode writes, by default JSON.
+	Policy Policy
+
+	// Subject is the subject of the jobs, with Key the subject before its last token, the key. Required.
+	Subject string
+}
+
+// noKey stands for the key of an empty text, which no token can be. Encoding another key never results in this token.
+const noKey = "="
+
+// New returns a job of this type, to be inserted as it is or with a time, an ID or headers.
+func (t Type[T]) New(args T) NewJob {
+	job := NewJob{Args: args, Subject: t.Subject}
+	if t.Key == nil {
+		return job
+	}
+	job.Unique = &Unique{HoldDead: t.HoldDead, Keep: t.Keep, Key: t.Key(args)}
+	if job.Unique.Key == "" {
+		job.Subject += "." + noKey
+	}
+	return job
+}
+
+// Handle registers the handler of all jobs of this type. See the function Handle.
+func (t Type[T]) Handle(w *Worker, handler Handler[T]) error {
+	if err := t.validate(); err != nil {
+		return err
+	}
+	return Handle(w, t.Pattern(), t.Policy, handler)
+}
+
+// Pattern is the subject filter that covers all jobs of this type.
+func (t Type[T]) Pattern() string {
+	if t.Key == nil {
+		return t.Subject
+	}
+	return t.Subject + ".*"
+}
+
+func (t Type[T]) validate() error {
+	if err := subject.CheckLiteral(t.Subject); err != nil {
+		return fmt.Errorf("worker: Type.Subject is %q: not a literal subject: %w", t.Subject, err)
+	}
+	return nil
+}
+
+// Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
+// for checks that all handlers share. It has to call next once at most and to return the error that next returned, or an error
+// of its own in its place; one that does not call next decides the attempt without the handler. The context that it passes to
+// next must be derived from ctx. A panic of the handler passes through it.
+//
+// header holds the headers of the message, nil when it has none, and must not be changed.
+type Middleware func(ctx context.Context, info Info, header nats.Header, next func(context.Context) error) error
+
+// wrap puts the middleware around work, the first one outermost.
+func wrap(all []Middleware, info Info, header nats.Header, work func(context.Context) error) func(context.Context) error {
+	for _, outer := range slices.Backward(all) {
+		next := work
+		work = func(ctx context.Context) error { return outer(ctx, info, header, next) }
+	}
+	return work
+}
 
 // route ties a pattern to a handler. Past this point nothing is generic.
 type route struct {
@@ -19,94 +149,86 @@ type route struct {
 	work    func(ctx context.Context, info Info, msg *nats.Msg) error
 }
 
-// Handle registers the handler of every job whose subject matches pattern. A pattern is a
-// subject that may end in ">" and have "*" tokens, and must lie within the stream's
-// subjects. Patterns of one worker must not overlap, since a job has one handler. The
-// errors of a bad pattern and a bad policy are reported together. Call it before Run.
-func Handle[T any](w *Worker, pattern string, policy Policy, handler Handler[T]) error {
-	policy = policy.withDefaults()
-
-	err := policy.validate()
-	if handler == nil {
-		err = errors.Join(err, errors.New("worker: Handle needs a handler, got nil"))
-	}
-
+// register adds a route, unless err says that its handler is invalid.
+func (w *Worker) register(err error, added *route) error {
 	if err != nil {
-		return fmt.Errorf("worker: handle %q: %w", pattern, err)
+		return fmt.Errorf("worker: handle %q: %w", added.pattern, err)
 	}
-
-	return w.register(&route{
-		labels: w.labels(pattern, policy), pattern: pattern, policy: policy,
-		work: func(ctx context.Context, info Info, msg *nats.Msg) error {
-			job := &Job[T]{Info: info, Data: msg.Data, Header: msg.Header}
-			if err := policy.Decode(msg.Header, msg.Data, &job.Args); err != nil {
-				return &DecodeError{Cause: err, Subject: info.Subject}
-			}
-
-			return handler(ctx, job)
-		},
-	})
-}
-
-// labels are those of the CPU profiles of a handler.
-func (w *Worker) labels(pattern string, policy Policy) []string {
-	return []string{"worker_consumer", ConsumerOf(w.cfg.Consumer, policy.Priority), "worker_pattern", pattern}
-}
-
-func (w *Worker) register(added *route) error {
 	if w.started.Load() {
 		return fmt.Errorf("%w: handle %q before Run", ErrStarted, added.pattern)
 	}
-
 	if err := subject.CheckPattern(added.pattern); err != nil {
 		return fmt.Errorf("worker: handle %q: not a subject filter: %w", added.pattern, err)
 	}
-
 	for _, other := range w.routes {
 		if !subject.Overlap(other.pattern, added.pattern) {
 			continue
 		}
-
 		err := fmt.Errorf("worker: handle %q: overlaps %q, so a job could have two handlers", added.pattern, other.pattern)
 		if other.policy.Priority != added.policy.Priority {
 			err = fmt.Errorf("%w, and two priorities: publish the jobs of each priority under a subject of their own, "+
 				"such as jobs.urgent.> and jobs.bulk.>", err)
 		}
-
 		return err
 	}
-
-	if err := w.checkSame(added); err != nil {
+	if err := w.checkSameLimits(added); err != nil {
 		return err
 	}
-
 	c := w.classFor(added.policy.Priority)
 	if len(c.consumer) > maxName {
 		return fmt.Errorf("worker: handle %q: the consumer of its priority would be %q: use a shorter Config.Consumer", added.pattern, c.consumer)
 	}
-
 	c.patterns = append(c.patterns, added.pattern)
+	added.labels = []string{"worker_consumer", c.consumer, "worker_pattern", added.pattern}
 	w.limited = w.limited || len(added.policy.Limits) > 0
 	w.routes = append(w.routes, added)
-
 	return nil
 }
 
-// routeOf finds the handler of a subject, nil when there is none.
+// routeOf returns the route of a subject, nil when there is none.
 func (w *Worker) routeOf(to string) *route {
 	for _, r := range w.routes {
 		if subject.Matches(r.pattern, to) {
 			return r
 		}
 	}
-
 	return nil
 }
 
-func subjectPrefix(prefix string) error {
-	if err := subject.CheckLiteral(prefix); err != nil {
-		return fmt.Errorf("not a literal subject: %w", err)
-	}
+// class is the handlers of one priority and the consumer that they share.
+type class struct {
+	consumer string
+	created  atomic.Int64 // when the consumer was made, in Unix nanoseconds
+	patterns []string
+	priority Priority
+}
 
-	return nil
+// classFor returns the class of a priority, made when it is new. The highest come first.
+func (w *Worker) classFor(p Priority) *class {
+	at, found := slices.BinarySearchFunc(w.classes, p, func(c *class, p Priority) int { return int(p - c.priority) })
+	if !found {
+		w.classes = slices.Insert(w.classes, at, &class{consumer: ConsumerOf(w.cfg.Consumer, p), priority: p})
+	}
+	return w.classes[at]
+}
+
+// classOf returns the class of the consumer that delivered a job.
+func (w *Worker) classOf(consumer string) *class {
+	for _, c := range w.classes {
+		if c.consumer == consumer {
+			return c
+		}
+	}
+	return w.classes[0]
+}
+
+// sources are the consumers to pull from.
+func (w *Worker) sources() []pull.Source {
+	all := make([]pull.Source, 0, len(w.classes))
+	for _, c := range w.classes {
+		all = append(all, pull.Source{
+			Subject: api.Prefix(w.js) + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
+		})
+	}
+	return all
 }

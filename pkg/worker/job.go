@@ -1,15 +1,14 @@
 package worker
 
 import (
-	"context"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// HeaderID is the header that names a job. Without it the Nats-Msg-Id does, which must
-// differ between two publications of one job, and which a schedule drops when it fires.
+// HeaderID is the header that names a job. Without it the Nats-Msg-Id names it, which must differ between two publications of
+// one job, and which a schedule drops when it fires.
 const HeaderID = "Job-Id"
 
 // Job is one job as its handler sees it. Handlers must not change Data or Header.
@@ -28,28 +27,28 @@ type Job[T any] struct {
 
 // Info identifies one attempt at one job.
 type Info struct {
-	// Attempt is 1 for the first attempt. See the package comment for what uses one.
+	// Attempt is 1 for the first attempt. README.md has a table of what uses one.
 	Attempt int
 
 	// Consumer is the durable name of the consumer that delivered the job.
 	Consumer string
 
-	// Deliveries is how often the server has delivered the message, this time included.
-	// It is at least Attempt; deliveries that used no attempt make the difference.
+	// Deliveries is how often the server has delivered the message, this time included. It is at least Attempt; uncounted
+	// deliveries make the difference.
 	Deliveries int
 
 	// EnqueuedAt is when the stream stored the message, by the server's clock.
 	EnqueuedAt time.Time
 
-	// ID is the header Job-Id of the message, else its Nats-Msg-Id, else
-	// "<stream>:<sequence>". It is the same in every attempt and after a replay.
+	// ID is the header Job-Id of the message, else its Nats-Msg-Id, else "<stream>:<sequence>". It is the same in every attempt
+	// and after a replay.
 	ID string
 
 	// MaxAttempts is the policy's: at Attempt == MaxAttempts an error is final.
 	MaxAttempts int
 
-	// Pattern is what its handler was registered for: a label for metrics, where subjects
-	// would be without number. Empty when the job has no handler here.
+	// Pattern is the pattern that its handler was registered for: a label for metrics, where subjects would be without number.
+	// Empty when the job has no handler here.
 	Pattern string
 
 	// Sequence is the position in the stream.
@@ -62,21 +61,11 @@ type Info struct {
 	Subject string
 }
 
-// Handler works one job. Returning nil completes it. [Retry], [Snooze] and [Cancel] say
-// what to do instead; any other error, a panic or a runtime.Goexit is a failed attempt,
-// retried by the policy. The context ends at the policy's timeout and when the worker
-// stops; [context.Cause] tells which.
-//
-// A job is delivered at least once, so a handler must be idempotent: it runs again after
-// a crash between its last effect and the acknowledgement.
-type Handler[T any] func(ctx context.Context, job *Job[T]) error
-
 func jobID(header nats.Header, stream string, sequence uint64) string {
 	for _, name := range []string{HeaderID, nats.MsgIdHdr} {
 		if id := header.Get(name); id != "" {
 			return id
 		}
 	}
-
 	return stream + ":" + strconv.FormatUint(sequence, 10)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The first middleware is the outermost, each sees the job, and what an inner one returns.
+// The first middleware is the outermost. Each sees the job, and the error that the inner one returns.
 func TestMiddlewareOrder(t *testing.T) {
 	t.Parallel()
 
@@ -22,13 +22,11 @@ func TestMiddlewareOrder(t *testing.T) {
 			calls = append(calls, name+" "+info.ID+" "+header.Get("H"))
 			err := next(context.WithValue(ctx, key{}, name))
 			calls = append(calls, name+" got "+err.Error())
-
 			return errors.Join(err, errors.New(name))
 		}
 	}
 	work := func(ctx context.Context) error {
 		calls = append(calls, "work in "+ctx.Value(key{}).(string)) //nolint:forcetypeassert // set above
-
 		return errors.New("no")
 	}
 

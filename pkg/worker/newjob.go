@@ -17,13 +17,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
-// Headers of a job's message, beside HeaderID. Who publishes without a [Client] sets them by hand.
+// Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
 const (
 	// HeaderInsert tells two inserts with one ID apart.
 	HeaderInsert = "Job-Insert"
 
-	// HeaderKeep marks a unique job. It holds how long the record of its completion is
-	// kept, as a Go duration; at "0s" there is one only if the job dies.
+	// HeaderKeep makes a job unique. It holds how long the record of its completion is kept, as a Go duration; at "0s" there is
+	// a record only if the job dies.
 	HeaderKeep = "Job-Keep"
 )
 
@@ -41,45 +41,42 @@ type NewJob struct {
 	// Args is the payload, encoded by ClientConfig.Encode.
 	Args any
 
-	// At is when the job becomes due, to the millisecond and as a rule a fraction of a
-	// second later: the server looks at its schedules at most four times a second (p50
-	// about 130 ms late, at most about 250). A time that has passed means now. Defaults to
-	// now.
+	// At is when the job becomes due, to the millisecond and as a rule a fraction of a second later: the server looks at its
+	// schedules at most four times a second (p50 about 130 ms late, at most about 250). A time that has passed means now.
+	// Defaults to now.
 	At time.Time
 
 	// Delay is At as a distance from now. Not both. Defaults to none.
 	Delay time.Duration
 
-	// Header holds further headers. Names that start with "Nats-" or "Job-" are taken. At
-	// most 16 KiB. Defaults to none.
+	// Header holds further headers. Names that start with "Nats-" or "Job-" are taken. At most 16 KiB. Defaults to none.
 	Header nats.Header
 
-	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. Of a job
-	// that is not unique it is the message ID as well, so that within the stream's
-	// duplicate window (two minutes by default) one with the same ID is stored once. At
+	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. For a job that is not unique it is the message
+	// ID as well, so that within the stream's duplicate window (two minutes by default) jobs with one ID are stored once. At
 	// most 320 bytes. Defaults to a random one.
 	ID string
 
-	// Subject is where the job goes. At most 1,024 bytes, with the key.
+	// Subject is the subject of the job. At most 1,024 bytes, with the key.
 	Subject string
 
 	// Unique makes this the only job of its key. Defaults to none.
 	Unique *Unique
 }
 
-// Unique says what else there may be beside a job. While a job of the key is scheduled,
-// queued or running, no other is accepted; the server itself decides that, in one write.
+// Unique says how long a job holds its key. While a job of the key is scheduled, queued or running, no other is accepted; the
+// server itself decides that, in one write.
 type Unique struct {
-	// HoldDead makes a dead job hold its key, until it is freed, for 30 days at most.
-	// Otherwise a new job takes its place. Defaults to false.
+	// HoldDead makes a dead job hold its key, until it is freed, for 30 days at most. Otherwise a new job takes its place.
+	// Defaults to false.
 	HoldDead bool
 
-	// Keep is how long a completed job goes on holding its key, up to a year. It costs a
-	// write per job. Fractions of a second are rounded up. Defaults to not at all.
+	// Keep is how long a completed job goes on holding its key, up to a year. It costs a write per job. Fractions of a second
+	// are rounded up. Defaults to not at all.
 	Keep time.Duration
 
-	// Key is appended to the subject as one token, encoded as package token does when it
-	// is none: any text of up to 320 bytes. Defaults to none, the subject is the key then.
+	// Key is appended to the subject as one token, encoded by package token if it is none: any text of up to 320 bytes.
+	// Defaults to none: the subject is the key.
 	Key string
 }
 
@@ -90,30 +87,26 @@ type plan struct {
 	header   nats.Header
 	holdDead bool
 	id       string
-	key      key.Key
+	insertID string // tells this insert from any other
 	keep     time.Duration
-	mark     string // tells this insert from any other
-	old      Status // what the next try takes the place of
-	replace  bool   // what is scheduled or queued
+	key      key.Key
+	old      Status // of the job that this one replaces
+	replace  bool   // a scheduled or queued job
 	to       string // the subject it is published to
 	unique   bool
-	unsure   bool // a try may have been stored without our knowing
+	unknown  bool // a publication may have been stored although no answer came
 }
 
-// plan checks a job and encodes it. Everything wrong is reported at once.
+// plan checks a job and encodes it. All mistakes are reported at once.
 func (c *Client) plan(job NewJob) (*plan, error) {
+	p := &plan{id: job.ID, insertID: nuid.Next(), unique: job.Unique != nil}
 	var errs []error
-
-	p := &plan{id: job.ID, mark: nuid.Next(), unique: job.Unique != nil}
-
 	note := func(field string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("NewJob.%s: %w", field, err))
 		}
 	}
-
 	var err error
-
 	p.key, err = keyOf(job.Subject, job.Unique)
 	note("Subject", err)
 	p.due, err = dueOf(job, time.Now())
@@ -121,23 +114,18 @@ func (c *Client) plan(job NewJob) (*plan, error) {
 	p.header, err = headerOf(job.Header)
 	note("Header", err)
 	note("ID", checkID(job.ID))
-
 	if u := job.Unique; u != nil {
 		p.holdDead, p.keep = u.HoldDead, wholeSeconds(u.Keep)
 		if u.Keep < 0 || u.Keep > maxKeep {
 			note("Unique.Keep", fmt.Errorf("%s: use 0 to %s", u.Keep, maxKeep))
 		}
 	}
-
 	p.data, err = c.encode(job.Args)
 	note("Args", err)
-
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-
 	p.address(c.cfg.Stream)
-
 	return p, nil
 }
 
@@ -147,50 +135,41 @@ func (c *Client) encode(args any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	if limit := c.nc.MaxPayload(); limit > 0 && int64(len(data)) > limit-headerRoom {
 		return nil, fmt.Errorf("%d bytes, encoded, are too many for a server that takes %d: %w", len(data), limit, nats.ErrMaxPayload)
 	}
-
 	return data, nil
 }
 
 // address fills in the subject and the headers that the server and the worker read.
 func (p *plan) address(stream string) {
 	if p.id == "" {
-		p.id = p.mark
+		p.id = p.insertID
 	} else if !p.unique {
-		p.mark = p.id
+		p.insertID = p.id
 	}
-
 	h := p.header
 	h.Set(jetstream.ExpectedStreamHeader, stream)
 
-	// A unique job's message ID is of this insert alone: it guards the retry of a publish,
-	// and must not swallow the next job of the key.
-	h.Set(nats.MsgIdHdr, p.mark)
-
-	if p.id != p.mark {
-		h.Set(HeaderInsert, p.mark)
+	// A unique job's message ID is of this insert alone: it guards the retry of a publish, and must not swallow the next job of
+	// the key.
+	h.Set(nats.MsgIdHdr, p.insertID)
+	if p.id != p.insertID {
+		h.Set(HeaderInsert, p.insertID)
 	}
-
-	if p.id != p.mark || !p.due.IsZero() {
+	if p.id != p.insertID || !p.due.IsZero() {
 		h.Set(HeaderID, p.id)
 	}
-
 	if p.unique {
 		h.Set(HeaderKeep, p.keep.String())
-		p.expect(0)
+		setExpected(h, p.key, 0)
 	}
-
 	p.to = p.key.Job()
 	if p.due.IsZero() {
 		return
 	}
-
 	h.Set(headerSchedule, "@at "+p.due.UTC().Format(time.RFC3339Nano))
 	h.Set(headerScheduleTarget, p.to)
-
 	p.to = p.key.Later()
 	if !p.unique {
 		// One schedule each, or the next would replace this one.
@@ -199,14 +178,26 @@ func (p *plan) address(stream string) {
 	}
 }
 
-// expect makes the server refuse the job unless the last message of its key is the given.
-func (p *plan) expect(sequence uint64) {
-	setExpected(p.header, p.key, sequence)
-}
-
-// message returns a message for one try. nats.go keeps some and writes into them.
+// message returns a message for one publication. nats.go keeps some and writes into them.
 func (p *plan) message() *nats.Msg {
 	return &nats.Msg{Subject: p.to, Header: maps.Clone(p.header), Data: p.data}
+}
+
+// receipt reads the server's confirmation.
+func (p *plan) receipt(ack *jetstream.PubAck) Receipt {
+	r := Receipt{ID: p.id, Sequence: ack.Sequence, State: StateQueued, Subject: p.key.Job()}
+	if !p.due.IsZero() {
+		r.State = StateScheduled
+	}
+	// A message ID that no other insert can have is known from a publication whose answer was lost.
+	if ack.Duplicate && p.insertID == p.id && !p.unknown && !p.unique {
+		r.Duplicate, r.State = true, ""
+	}
+	return r
+}
+
+func (p *plan) failed(index int, err error) *InsertError {
+	return &InsertError{Cause: err, ID: p.id, Index: index, Subject: p.key.Job(), Unknown: p.unknown}
 }
 
 func keyOf(subject string, unique *Unique) (key.Key, error) {
@@ -215,22 +206,18 @@ func keyOf(subject string, unique *Unique) (key.Key, error) {
 		if err != nil {
 			return key.Key{}, fmt.Errorf("key: %w", err)
 		}
-
 		subject += "." + last
 	}
-
 	k, err := key.Of(subject)
 	if err != nil {
 		return key.Key{}, fmt.Errorf("%q is no subject for a job: %w", clip(subject, key.MaxSubject), err)
 	}
-
 	return k, nil
 }
 
 // dueOf returns when a job is due, the zero time for at once.
 func dueOf(job NewJob, now time.Time) (time.Time, error) {
 	due := job.At
-
 	switch {
 	case job.Delay < 0:
 		return due, fmt.Errorf("a Delay of %s: use none or a positive one", job.Delay)
@@ -239,7 +226,6 @@ func dueOf(job NewJob, now time.Time) (time.Time, error) {
 	case job.Delay > 0:
 		due = now.Add(job.Delay)
 	}
-
 	switch {
 	case !due.After(now):
 		return time.Time{}, nil
@@ -252,36 +238,28 @@ func dueOf(job NewJob, now time.Time) (time.Time, error) {
 
 // headerOf copies the headers that a caller may set.
 func headerOf(header nats.Header) (nats.Header, error) {
-	const own = 6 // of ours, as a rule
-
+	const own = 6 // headers that the client adds, as a rule
 	size := 0
 	all := make(nats.Header, len(header)+own)
-
 	for name, values := range header {
 		lower := strings.ToLower(name)
 		if strings.HasPrefix(lower, "nats-") || strings.HasPrefix(lower, "job-") {
 			return nil, fmt.Errorf("%q: names that start with Nats- or Job- are taken", clip(name, 64))
 		}
-
 		for _, text := range append([]string{name}, values...) {
 			if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
 				return nil, fmt.Errorf("%q: control characters and invalid UTF-8 are not allowed", clip(name, 64))
 			}
-
 			size += len(text)
 		}
-
 		if name == "" || strings.ContainsAny(name, ": ") {
 			return nil, fmt.Errorf("%q: no name of a header", clip(name, 64))
 		}
-
 		all[name] = values
 	}
-
 	if size > maxHeaders {
 		return nil, fmt.Errorf("%d bytes: use at most %d", size, maxHeaders)
 	}
-
 	return all, nil
 }
 

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -17,48 +15,42 @@ import (
 // minDelay is the shortest wait that a backoff gives, so that a broken policy cannot spin.
 const minDelay = 100 * time.Millisecond
 
-// Policy says how the jobs of one handler are decoded, retried and limited. The zero value
-// is ready to use.
+// Policy says how the jobs of one handler are decoded, retried and limited. The zero value is ready to use.
 type Policy struct {
-	// Backoff returns the wait before the next attempt, given the number of the attempt
-	// that failed (1 for the first). Jitter is applied to what it returns; the result is
-	// never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
+	// Backoff returns the wait before the next attempt, given the number of the attempt that failed (1 for the first). Jitter
+	// is applied to it; the result is never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
 	Backoff func(attempt int) time.Duration
 
-	// Bury is called with the letter of a job that is given up, before the letter is stored and
-	// the job acknowledged: for what has to follow from that whatever dies in between. After an
-	// error or a panic the job is delivered again, and so after a crash; it comes back here until this
-	// returns nil, so what this does must be the same when it is done twice. It has Config.SettleTimeout
-	// each time, and must not change the letter. Defaults to nothing.
-	Bury func(ctx context.Context, letter DeadLetter) error
-
-	// Decode turns the payload of a message into args, a pointer to the handler's type. An
-	// error sends the message to the dead letters at once: a payload that cannot be read
-	// today cannot be read by a retry. Defaults to json.Unmarshal of the payload.
+	// Decode turns the payload of a message into args, a pointer to the handler's type. An error sends the message to the dead
+	// letters at once: a payload that cannot be read today cannot be read by a retry. Defaults to json.Unmarshal of the payload.
 	Decode func(header nats.Header, payload []byte, args any) error
 
-	// Jitter is the share by which a backoff may be longer or shorter, between 0 and 1.
-	// Defaults to 0.2 (plus or minus 20 %); -1 is none.
+	// Jitter is the share by which a backoff may be longer or shorter, between 0 and 1. Defaults to 0.2 (plus or minus 20 %);
+	// -1 is none.
 	Jitter float64
 
-	// Limits are counted over all workers: how many of the jobs run at once, and how often
-	// they start. At most 8. Defaults to none.
+	// Limits are counted over all workers: how many of the jobs run at once, and how often they start. At most 8. Defaults to
+	// none.
 	Limits []Limit
 
-	// MaxAttempts is how many attempts a job has before it goes to the dead letters. An
-	// attempt is used by an error, a panic, a timeout and a crash of the worker; none is
-	// used by Snooze and by a shutdown. Defaults to 10.
+	// MaxAttempts is how many attempts a job has before it goes to the dead letters. An error, a panic, a timeout and a crash of
+	// the worker use an attempt; Snooze and a shutdown use none. Defaults to 10.
 	MaxAttempts int
 
-	// Priority says which jobs start first when the worker has not slots for all that wait.
-	// The handlers of one priority share a consumer of the server, named by [ConsumerOf], so
-	// a worker with several priorities pulls from several. A job that a consumer has
-	// delivered counts its attempts there: they start over when the priority of its handler
-	// is changed. Defaults to PriorityNormal.
+	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job acknowledged, so
+	// that what must follow from the job's end happens whatever crashes in between. After an error, a panic or a crash the job
+	// is delivered again and OnDeadLetter called again, until it returns nil, so doing it twice must have the effect of doing it
+	// once. Each call has Config.SettleTimeout, and must not change the letter. Defaults to nothing.
+	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
+
+	// Priority decides which jobs start first when the worker has fewer free slots than waiting jobs. The handlers of one
+	// priority share a consumer of the server, named by [ConsumerOf], so a worker with several priorities pulls from several
+	// consumers. A job's attempts are counted on the consumer that delivered it: they start over when the priority of its
+	// handler is changed. Defaults to PriorityNormal.
 	Priority Priority
 
-	// Timeout ends the context of a handler that has run this long, with a [*TimeoutError]
-	// as its cause. Defaults to 1 hour; -1 is no limit.
+	// Timeout ends the context of a handler that has run this long, with a [*TimeoutError] as its cause. Defaults to 1 hour;
+	// -1 is no limit.
 	Timeout time.Duration
 }
 
@@ -70,10 +62,8 @@ func Exponential(base, limit time.Duration) func(attempt int) time.Duration {
 			if delay >= limit/2 {
 				return limit
 			}
-
 			delay *= 2
 		}
-
 		return min(delay, limit)
 	}
 }
@@ -82,55 +72,36 @@ func (p Policy) withDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential(time.Second, 15*time.Minute)
 	}
-
 	if p.Decode == nil {
 		p.Decode = func(_ nats.Header, payload []byte, args any) error { return json.Unmarshal(payload, args) }
 	}
-
-	if p.Jitter == 0 {
-		p.Jitter = 0.2
-	}
-
+	p.Jitter = cmp.Or(p.Jitter, 0.2)
 	p.Limits = slices.Clone(p.Limits)
 	for i := range p.Limits {
 		p.Limits[i].Burst = cmp.Or(p.Limits[i].Burst, 1)
 	}
-
-	if p.MaxAttempts == 0 {
-		p.MaxAttempts = 10
-	}
-
-	if p.Timeout == 0 {
-		p.Timeout = time.Hour
-	}
-
+	p.MaxAttempts = cmp.Or(p.MaxAttempts, 10)
+	p.Timeout = cmp.Or(p.Timeout, time.Hour)
 	return p
 }
 
+// validate reports all mistakes at once. It expects defaults to be set.
 func (p Policy) validate() error {
-	var errs []error
-
+	var m mistakes
 	if p.Jitter != -1 && (p.Jitter < 0 || p.Jitter > 1) {
-		errs = append(errs, fmt.Errorf("worker: Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter))
+		m.addf("Policy.Jitter is %v: use 0 to 1, or -1 for none", p.Jitter)
 	}
-
-	if err := checkLimits(p.Limits); err != nil {
-		errs = append(errs, err)
-	}
-
+	checkLimits(&m, p.Limits)
 	if p.MaxAttempts < 1 {
-		errs = append(errs, fmt.Errorf("worker: Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts))
+		m.addf("Policy.MaxAttempts is %d: use at least 1", p.MaxAttempts)
 	}
-
-	if err := p.Priority.validate(); err != nil {
-		errs = append(errs, err)
+	if _, known := prioritySuffixes[p.Priority]; !known {
+		m.addf("Policy.Priority is %d: use PriorityLowest to PriorityHighest, %d to %d", p.Priority, PriorityLowest, PriorityHighest)
 	}
-
 	if p.Timeout < 0 && p.Timeout != -1 {
-		errs = append(errs, fmt.Errorf("worker: Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout))
+		m.addf("Policy.Timeout is %s: use a positive duration, or -1 for no limit", p.Timeout)
 	}
-
-	return errors.Join(errs...)
+	return m.err()
 }
 
 // delay is the jittered wait after a failed attempt. random is in [0, 1).
@@ -139,7 +110,6 @@ func (p Policy) delay(attempt int, random float64) time.Duration {
 	if p.Jitter > 0 {
 		wait += time.Duration(float64(wait) * p.Jitter * (2*random - 1))
 	}
-
 	return max(wait, minDelay)
 }
 
@@ -147,21 +117,112 @@ func (p Policy) nextDelay(attempt int) time.Duration {
 	return p.delay(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }
 
-// bury calls Bury. A panic is an error: the goroutine is that of the job, and has left its handler.
-func (p Policy) bury(ctx context.Context, letter DeadLetter) (err error) {
-	if p.Bury == nil {
+// onDeadLetter calls OnDeadLetter. A panic of it becomes an error: the goroutine is the job's, outside of its handler.
+func (p Policy) onDeadLetter(ctx context.Context, letter DeadLetter) error {
+	if p.OnDeadLetter == nil {
 		return nil
 	}
-
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("worker: Policy.Bury: %w", &PanicError{Stack: debug.Stack(), Value: value})
-		}
-	}()
-
-	if err := p.Bury(ctx, letter); err != nil {
-		return fmt.Errorf("worker: Policy.Bury: %w", err)
+	call := func() (err error) {
+		defer catchPanic(&err)
+		return p.OnDeadLetter(ctx, letter)
 	}
-
+	if err := call(); err != nil {
+		return fmt.Errorf("worker: Policy.OnDeadLetter: %w", err)
+	}
 	return nil
+}
+
+// Priority says which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of a priority
+// have a consumer of their own, see [Policy.Priority].
+type Priority int
+
+// The priorities. While jobs of several wait, each gets four times the starts of the one below it, so that none is ever
+// starved: with jobs of PriorityHigh, PriorityNormal and PriorityLow waiting, 16, 4 and 1 of 21. A priority without waiting
+// jobs leaves its slots to the others. While those take every slot, its next job waits for 5 ms at most, and for the next slot
+// to be free.
+const (
+	PriorityLowest Priority = iota - 2
+	PriorityLow
+	PriorityNormal // the default
+	PriorityHigh
+	PriorityHighest
+)
+
+// priorityShare is how many starts a priority has for one of the priority below it.
+const priorityShare = 4
+
+var prioritySuffixes = map[Priority]string{
+	PriorityLowest: "-lowest", PriorityLow: "-low", PriorityNormal: "", PriorityHigh: "-high", PriorityHighest: "-highest",
+}
+
+func (p Priority) weight() int {
+	weight := 1
+	for ; p > PriorityLowest; p-- {
+		weight *= priorityShare
+	}
+	return weight
+}
+
+// ConsumerOf returns the name of the consumer of the jobs with a priority, for a worker with the given Config.Consumer: that
+// name for PriorityNormal, otherwise with "-highest", "-high", "-low" or "-lowest" at its end.
+func ConsumerOf(consumer string, p Priority) string { return consumer + prioritySuffixes[p] }
+
+// RetryError is what [Retry] returns.
+type RetryError struct {
+	// After is the wait before the next attempt, used as it is: no backoff, no jitter.
+	After time.Duration
+
+	// Cause is why, and may be nil.
+	Cause error
+}
+
+// Retry fails this attempt and asks for the next one after the given wait, instead of the policy's backoff. Use it when the
+// far side said when to come back. A negative wait counts as zero. On the last attempt the job goes to the dead letters all
+// the same.
+func Retry(after time.Duration, cause error) error {
+	return &RetryError{After: max(after, 0), Cause: cause}
+}
+
+// Error implements error.
+func (e *RetryError) Error() string {
+	return withCause(fmt.Sprintf("worker: retry after %s", e.After), e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *RetryError) Unwrap() error { return e.Cause }
+
+// SnoozeError is what [Snooze] returns.
+type SnoozeError struct {
+	// Delay is the wait before the job is delivered again.
+	Delay time.Duration
+}
+
+// Snooze puts the job off without using an attempt: the next delivery has the same Job.Attempt. It costs two round trips more
+// than [Retry]. A negative delay counts as zero. A job may be snoozed without limit.
+func Snooze(delay time.Duration) error { return &SnoozeError{Delay: max(delay, 0)} }
+
+// Error implements error.
+func (e *SnoozeError) Error() string { return fmt.Sprintf("worker: snooze for %s", e.Delay) }
+
+// CancelError is what [Cancel] returns.
+type CancelError struct {
+	// Cause is why, and may be nil.
+	Cause error
+}
+
+// Cancel gives the job up: it goes to the dead letters at once, whatever attempts it had left. Use it for errors that no retry
+// can mend.
+func Cancel(cause error) error { return &CancelError{Cause: cause} }
+
+// Error implements error.
+func (e *CancelError) Error() string { return withCause("worker: cancelled", e.Cause) }
+
+// Unwrap returns the cause.
+func (e *CancelError) Unwrap() error { return e.Cause }
+
+func withCause(text string, cause error) string {
+	if cause == nil {
+		return text
+	}
+	return text + ": " + cause.Error()
 }

@@ -110,7 +110,6 @@ func TestHandleRefusesBadAndOverlappingPatterns(t *testing.T) {
 	}
 
 	w.started.Store(true)
-
 	if err := add("late"); !errors.Is(err, ErrStarted) {
 		t.Errorf("after Run: %v, want ErrStarted", err)
 	}

@@ -20,11 +20,11 @@ const (
 	progressKept = 24 * time.Hour
 )
 
-// ErrNoProgress is returned when nothing is known of how far a job is.
+// ErrNoProgress is returned when the progress of a job is not known.
 var ErrNoProgress = errors.New("worker: no progress is known")
 
-// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in
-// the worker's bucket, and so, live, the message on ProgressSubject. Fields may be added.
+// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and so, live, the
+// message on ProgressSubject. Fields may be added.
 type Progress struct {
 	// At is when the worker wrote this, by its clock.
 	At time.Time `json:"at"`
@@ -41,43 +41,38 @@ type Progress struct {
 	// Subject is the job's.
 	Subject string `json:"subject"`
 
-	// Value is what the handler last passed to Job.Progress, null for nothing yet.
+	// Value is the value that the handler last passed to Job.Progress, null before the first.
 	Value json.RawMessage `json:"value"`
 
 	// Worker is the Config.ID of the worker.
 	Worker string `json:"worker"`
 }
 
-// ProgressSubject is where the progress of a job appears as it is written. To follow it,
-// subscribe there with nats.go, or watch the key in the bucket.
+// ProgressSubject is where the progress of a job appears as it is written. To follow it, subscribe there with nats.go, or watch
+// the key in the bucket.
 func ProgressSubject(bucket, stream string, sequence uint64) string {
 	return "$KV." + bucket + ".progress." + stream + "." + strconv.FormatUint(sequence, 10)
 }
 
-// Progress records how far the job is: any value that JSON can hold, of at most 64 KiB. It
-// replaces what was recorded before and is kept for a day. One confirmed write; a handler
-// calls it as often as somebody may want to look, not in every turn of a loop. A job that
-// says nothing is recorded as running once it has run for AckWait/3. Outside a worker it
-// does nothing.
+// Progress records how far the job is: any value that JSON can hold, of at most 64 KiB. It replaces the former value and is kept
+// for a day. One confirmed write; a handler calls it as often as a user may want to look, not in every turn of a loop. A job
+// whose handler does not call it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
 func (j *Job[T]) Progress(ctx context.Context, value any) error {
 	r := reporterOf(ctx, j.Sequence)
 	if r == nil {
 		return nil
 	}
-
 	data, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-
 	if len(data) > maxProgress {
 		return fmt.Errorf("worker: progress of %d bytes: use at most %d", len(data), maxProgress)
 	}
-
-	return r.worker.show(ctx, r.delivery, StateRunning, data)
+	return r.worker.writeProgress(ctx, r.delivery, StateRunning, data)
 }
 
-// reporter is how Job.Progress finds the delivery of its job.
+// reporter is the value of a handler's context by which Job.Progress finds the delivery of its job.
 type reporter struct {
 	delivery *delivery
 	worker   *Worker
@@ -85,7 +80,7 @@ type reporter struct {
 
 type reporterKey struct{}
 
-// reporterOf finds the reporter of a job, which in a batch is one of many.
+// reporterOf returns the reporter of a job, which in a batch is one of many.
 func reporterOf(ctx context.Context, sequence uint64) *reporter {
 	switch found := ctx.Value(reporterKey{}).(type) {
 	case *reporter:
@@ -97,7 +92,7 @@ func reporterOf(ctx context.Context, sequence uint64) *reporter {
 	}
 }
 
-func (w *Worker) show(ctx context.Context, d *delivery, state State, value json.RawMessage) error {
+func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, value json.RawMessage) error {
 	data, err := json.Marshal(Progress{
 		At: time.Now().UTC(), Attempt: d.info.Attempt, ID: d.info.ID, State: state, Subject: d.info.Subject,
 		Value: value, Worker: w.cfg.ID,
@@ -105,92 +100,77 @@ func (w *Worker) show(ctx context.Context, d *delivery, state State, value json.
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-
 	msg := nats.NewMsg(ProgressSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence))
 	if prefix := api.Prefix(w.js); prefix != jetstream.DefaultAPIPrefix {
 		msg.Subject = prefix + msg.Subject // as nats.go does for a bucket behind a domain
 	}
-
 	msg.Data = data
 	msg.Header.Set(jetstream.MsgTTLHeader, progressKept.String())
-
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
 	defer cancel()
-
 	if _, err := w.js.PublishMsg(ctx, msg); err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-
 	d.shown.Store(true)
-
 	return nil
 }
 
-// showRunning records that a job runs which has said nothing by itself. Somebody may ask.
-// A worker that may not write that stops trying.
+// showRunning records that a job runs whose handler has recorded no progress. A worker that may not write that stops trying.
 func (w *Worker) showRunning(d *delivery) {
-	if d.shown.Load() || w.mute.Load() {
-		return
-	}
-
-	if err := w.show(w.settling, d, StateRunning, nil); err != nil {
-		w.mute.Store(true)
-		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)
+	if !d.shown.Load() && !w.silent.Load() && !w.show(d, StateRunning) {
+		w.silent.Store(true)
 	}
 }
 
 // showWaiting records that a job that was shown as running does not run any more.
 func (w *Worker) showWaiting(d *delivery) {
-	if !d.shown.Load() {
-		return
-	}
-
-	if err := w.show(w.settling, d, StateQueued, nil); err != nil {
-		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)
+	if d.shown.Load() {
+		w.show(d, StateQueued)
 	}
 }
 
-// Progress returns how far the job of a key is, see Job.Progress. The error wraps
-// [ErrNoProgress] when there is no job, or none that has run for a while. Two round trips.
+// show reports whether the state was recorded.
+func (w *Worker) show(d *delivery, state State) bool {
+	err := w.writeProgress(w.settling, d, state, nil)
+	if err != nil {
+		w.log.Warn(EventProgressFailed, append(d.attrs(), "error", err)...)
+	}
+	return err == nil
+}
+
+// Progress returns how far the job of a key is, see Job.Progress. The error wraps [ErrNoProgress] when there is no job, or none
+// that has run for a while. Two round trips.
 func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progress, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
 		return Progress{}, fmt.Errorf("worker: progress: %w", err)
 	}
-
-	job, found, err := c.lastOn(ctx, k.Job())
-
+	job, found, err := c.last(ctx, k.Job())
 	switch {
 	case err != nil:
 		return Progress{}, err
 	case !found:
 		return Progress{}, fmt.Errorf("%w: no job on %q", ErrNoProgress, k.Job())
 	}
-
 	return c.progressOf(ctx, k, job)
 }
 
 func (c *Client) progressOf(ctx context.Context, k key.Key, job api.Message) (Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-
 	msg, found, err := api.Last(ctx, c.js, "KV_"+c.cfg.Bucket, ProgressSubject(c.cfg.Bucket, c.cfg.Stream, job.Sequence))
-
+	if err != nil {
+		return Progress{}, fmt.Errorf("worker: progress: %w", err)
+	}
+	var p Progress
+	if found {
+		err = json.Unmarshal(msg.Data, &p)
+	}
 	switch {
 	case err != nil:
-		return Progress{}, fmt.Errorf("worker: progress: %w", err)
-	case !found:
-		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
-	}
-
-	var p Progress
-	if err := json.Unmarshal(msg.Data, &p); err != nil {
 		return Progress{}, fmt.Errorf("worker: progress of %q: %w", k.Job(), err)
-	}
-
-	if p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence) { // of a stream that was made again
+	case !found || p.ID != jobID(job.Header, c.cfg.Stream, job.Sequence): // or of a stream that was made again
 		return Progress{}, fmt.Errorf("%w: of %q", ErrNoProgress, k.Job())
 	}
-
 	return p, nil
 }

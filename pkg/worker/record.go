@@ -14,12 +14,38 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// errForgetful is the error of an attempt that did not begin, since it could not be known
-// whether the job had ended already.
-var errForgetful = errors.New("worker: the record of the job cannot be read")
+// Headers of the record of a job, beside HeaderID and HeaderInsert.
+const (
+	// HeaderSequence holds the position of the job in the stream.
+	HeaderSequence = "Job-Sequence"
 
-// newsTime is how long a leader may take to come to a job that was delivered.
-const newsTime = time.Second
+	// HeaderState holds the job's State.
+	HeaderState = "Job-State"
+)
+
+// HeaderReplaceable marks a job that Replace may replace while it is queued.
+const HeaderReplaceable = "Job-Replaceable"
+
+const (
+	// markKept bounds how long the running mark of a job is kept. The mark is removed when the job ends or waits again,
+	// whatever becomes of its worker.
+	markKept = 30 * 24 * time.Hour
+
+	// freeKept is how long the record of a replaceable job whose completion is not kept is kept: until the job is acknowledged,
+	// perhaps by another worker. It holds no key.
+	freeKept = time.Minute
+
+	// catchUp is how long the stream's leader may take to store a job that a consumer has delivered.
+	catchUp = time.Second
+)
+
+var (
+	// errRecordUnknown is the error of an attempt that did not begin, since it could not be known whether the job had ended.
+	errRecordUnknown = errors.New("worker: the record of the job is unknown")
+
+	// errReplaced is the error of an attempt at a job that another has replaced.
+	errReplaced = errors.New("worker: another job has taken the place of this one")
+)
 
 // endedError is the error of an attempt at a job that had ended already.
 type endedError struct{ outcome Outcome }
@@ -28,168 +54,233 @@ func (e *endedError) Error() string {
 	return fmt.Sprintf("worker: %s by an earlier delivery, which was not acknowledged", e.outcome)
 }
 
-// keepOf returns how long the record of a job's completion is kept, and whether the job is
-// unique at all.
+// keepOf returns how long the record of a job's completion is kept, and whether the job is unique at all.
 func keepOf(header nats.Header) (time.Duration, bool) {
 	text := header.Get(HeaderKeep)
 	if text == "" {
 		return 0, false
 	}
-
 	keep, err := time.ParseDuration(text)
 	if err != nil || keep < 0 || keep > maxKeep {
 		keep = 0 // set by hand, and wrong: free the key rather than hold it for ever
 	}
-
 	return wholeSeconds(keep), true
 }
 
-// recall looks whether a unique job that is delivered again has ended: its worker may have
-// died between the record and the acknowledgement. Other jobs, and first deliveries, cost
-// nothing. The leader of the stream knows all that was ever acknowledged: a new one answers
-// when it has applied what it had at its election, and not before.
-func (w *Worker) recall(d *delivery) error {
+// checkEnded looks whether a unique job that is delivered again has ended: its worker may have died between the record and the
+// acknowledgement. Other jobs, and first deliveries, cost nothing. The leader of the stream knows all that was ever
+// acknowledged: a new one answers when it has applied all that it had at its election, and not before.
+func (w *Worker) checkEnded(d *delivery) error {
 	if w.isFirst(d) && !d.waited {
 		return nil
 	}
-
 	if _, unique := keepOf(d.msg.Header); !unique {
 		return nil
 	}
-
-	k, err := key.Of(d.info.Subject)
-	if err != nil {
-		return nil // of such a job there is no record
-	}
-
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-	defer cancel()
-
-	msg, found, err := api.Last(ctx, w.js, d.info.Stream, k.Done())
-
+	msg, found, err := w.recordOf(d)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errForgetful, err)
-	case !found || !isRecordOf(msg, d):
+		return fmt.Errorf("%w: %w", errRecordUnknown, err)
+	case !found:
 		return nil
 	default:
-		return d.recalled(msg)
+		return d.applyRecord(msg)
 	}
 }
 
-// isRecordOf tells the record of a job from that of another with the same key. The ID
-// tells a stream that was deleted and made again.
-func isRecordOf(msg api.Message, d *delivery) bool {
+// isCancelled reports whether Client.Cancel has cancelled a job. When the record cannot be read, the next heartbeat is near.
+func (w *Worker) isCancelled(d *delivery) bool {
+	msg, found, err := w.recordOf(d)
+	return err == nil && found && State(msg.Header.Get(HeaderState)) == StateCancelled
+}
+
+// recordOf reads the record of a job, if it has one.
+func (w *Worker) recordOf(d *delivery) (msg api.Message, found bool, err error) {
+	k, err := key.Of(d.info.Subject)
+	if err != nil {
+		return msg, false, nil // no key, no record
+	}
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+	defer cancel()
+	msg, found, err = api.Last(ctx, w.js, d.info.Stream, k.Done())
+	return msg, found && d.isRecord(msg), err
+}
+
+// isRecord reports whether a record is this job's, and not that of another with the same key. The ID tells apart a stream that
+// was deleted and made again.
+func (d *delivery) isRecord(msg api.Message) bool {
 	return msg.Header.Get(HeaderSequence) == strconv.FormatUint(d.info.Sequence, 10) && msg.Header.Get(HeaderID) == d.info.ID
 }
 
-// record stores how a unique job ended, before the job is acknowledged, so that there is
-// no moment at which its key is free. It reports false when that could not be found out;
-// the job is then left as it is, to be delivered again.
-func (w *Worker) record(d *delivery, state State) bool {
-	keep, unique := keepOf(d.msg.Header)
+// applyRecord takes over the record of an earlier delivery of the job.
+func (d *delivery) applyRecord(msg api.Message) error {
+	switch State(msg.Header.Get(HeaderState)) {
+	case StateRunning:
+		d.runningMark = msg.Sequence
+		return nil
+	case StateCancelled:
+		return &endedError{outcome: OutcomeCancelled}
+	case StateDead:
+		return &endedError{outcome: OutcomeDead}
+	default:
+		return &endedError{outcome: OutcomeCompleted}
+	}
+}
 
+// markRunning records that a replaceable job starts, so that it is not replaced from now on. It is one write with the same
+// condition as a replacement: the server refuses one of the two.
+func (w *Worker) markRunning(d *delivery) error {
+	if d.msg.Header.Get(HeaderReplaceable) == "" {
+		return nil
+	}
+	return w.putRecord(d, StateRunning, markKept)
+}
+
+// clearRunningMark removes the mark of a job that waits again, if it is still this delivery's. When the mark stays, the job is
+// not replaced before its next attempt.
+func (w *Worker) clearRunningMark(d *delivery) {
+	if d.runningMark == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+	defer cancel()
+	if err := api.Delete(ctx, w.js, d.info.Stream, d.runningMark); err != nil {
+		w.log.Warn(EventRecordFailed, append(d.attrs(), "error", err)...)
+	}
+	d.runningMark = 0
+}
+
+// recordEnd stores how a unique job ended, before the job is acknowledged, so that its key is never free in between. It reports
+// false when the outcome of the write is unknown; the job is then left as it is, to be delivered again.
+func (w *Worker) recordEnd(d *delivery, state State) bool {
+	keep, unique := keepOf(d.msg.Header)
 	switch {
 	case !unique:
 		return true
-	case state == StateDone && keep == 0 && d.last == 0:
+	case state == StateDone && keep == 0 && d.runningMark == 0:
 		return true
-	case state == StateDone && keep == 0: // in place of the mark, so that nobody replaces what has run
+	case state == StateDone && keep == 0: // in place of the mark, so that a job that has run is not replaced
 		state, keep = StateFree, freeKept
 	case state == StateDead:
 		keep = deadKept
 	}
+	err := w.putRecord(d, state, keep)
+	if err != nil {
+		w.log.Warn(EventJobUnknown, append(d.attrs(), "error", w.denial(err))...)
+	}
+	return err == nil
+}
 
+// putRecord writes a record of a job until the outcome of the write is known. A record that the stream does not take is
+// reported and no error: the job goes on without it.
+func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 	k, err := key.Of(d.info.Subject)
 	if err != nil {
-		return true // no key, no record
+		return nil //nolint:nilerr // no key, no record: the job cannot have been replaced either
 	}
-
 	until := time.Now().Add(w.cfg.SettleTimeout)
-
 	for wait := firstPause; ; wait = min(2*wait, lastWait) {
 		err := w.writeRecord(d, k, state, keep)
-		if err == nil {
-			return true
+		if err == nil || errors.Is(err, errReplaced) {
+			return err
 		}
-
-		if !api.Unknown(err) && !errors.Is(err, nats.ErrConnectionClosed) || w.homeless(w.settling, k, err) {
+		if _, ended := errors.AsType[*endedError](err); ended {
+			return err
+		}
+		closed := errors.Is(err, nats.ErrConnectionClosed)
+		if !closed && !api.Unknown(err) || w.hasNoStream(k, err) {
 			w.log.Error(EventRecordFailed, append(d.attrs(), "error", err)...)
-
-			return true
+			return nil
 		}
-
-		if errors.Is(err, nats.ErrConnectionClosed) || !sleepUntil(w.settling, wait, until) {
-			w.log.Warn(EventJobUnknown, append(d.attrs(), "error", w.denial(err))...)
-
-			return false
+		if closed || !sleepUntil(w.settling, wait, until) {
+			return fmt.Errorf("%w: %w", errRecordUnknown, err)
 		}
 	}
 }
 
-// writeRecord writes a record once. It is refused when the job is not the last word on its
-// key: the record is there already, or the job has been replaced or taken away and another
-// may be in its place, of which nothing must be said here.
+// writeRecord writes a record once. The server refuses it when neither the job nor its running mark is the last message of its
+// key: a record is there already, or the job has been replaced or taken away, and its key may be another job's. An end is then
+// not recorded; a running mark is [errReplaced], or the error that the record there stands for.
 func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Duration) error {
-	requests := d.requests(w)
+	requests := w.requestsOf(d)
 	defer requests.Pause()
-
 	ctx := requests.Begin()
-
-	_, refused := w.js.PublishMsg(ctx, d.recordMsg(k, state, keep))
-	if !api.Conflict(refused) {
-		return refused //nolint:wrapcheck // logged by the caller, with the job
+	msg := recordMsg(d.info.Stream, k, d.info.ID, strconv.FormatUint(d.info.Sequence, 10), state, keep)
+	setExpected(msg.Header, k, d.lastKnown())
+	if id := d.msg.Header.Get(HeaderInsert); id != "" {
+		msg.Header.Set(HeaderInsert, id)
 	}
-
+	ack, refused := w.js.PublishMsg(ctx, msg)
+	switch {
+	case refused == nil && state == StateRunning:
+		d.runningMark = ack.Sequence
+		return nil
+	case !api.Conflict(refused):
+		return refused //nolint:wrapcheck // the caller names the job
+	}
 	last, found, err := api.Last(ctx, w.js, d.info.Stream, k.Any())
-
 	switch {
 	case err != nil:
 		return err
-	case d.isNews(refused, last, found):
+	case d.isUnseen(refused, last, found):
 		return errBusy
-	case found && last.Sequence == d.info.Sequence:
-		d.last = 0 // its mark has been removed, or never was
+	case found && last.Sequence == d.info.Sequence: // its mark has been removed, or never was
+		d.runningMark = 0
+		return errBusy
+	case found && last.Sequence == d.lastKnown(): // a rival's write is under way, and will be refused
+		return errBusy
+	case state != StateRunning:
+		return nil
+	case !found || !d.isRecord(last):
+		return errReplaced
 	}
-
-	if found && last.Sequence == d.lastWord() {
-		return errBusy // a rival's write is under way, and will be refused
+	// A mark of an earlier delivery is replaced by one of this, so that the worker of the earlier delivery, should it still be
+	// alive, cannot remove it.
+	if err := d.applyRecord(last); err != nil {
+		return err
 	}
-
-	return nil
+	return errBusy
 }
 
-// isNews reports whether the leader of the stream, which refused a write, has not come to
-// the job itself yet. With replicas it may get a job's record before it has stored the job:
-// the consumer has a leader of its own, perhaps on another server, that may be ahead. What
-// it says of the key then is of the past, and nothing that would free it.
-func (d *delivery) isNews(refused error, last api.Message, found bool) bool {
+// recordMsg returns the message of a record.
+func recordMsg(stream string, k key.Key, id, sequence string, state State, keep time.Duration) *nats.Msg {
+	msg := nats.NewMsg(k.Done())
+	msg.Header.Set(HeaderID, id)
+	msg.Header.Set(HeaderSequence, sequence)
+	msg.Header.Set(HeaderState, string(state))
+	msg.Header.Set(jetstream.ExpectedStreamHeader, stream)
+	msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	msg.Header.Set(jetstream.MsgTTLHeader, keep.String())
+	return msg
+}
+
+// lastKnown is the last message of the job's key as far as its worker knows.
+func (d *delivery) lastKnown() uint64 { return max(d.runningMark, d.info.Sequence) }
+
+// isUnseen reports whether the leader of the stream, which refused a write, has not stored the job itself yet. With replicas it
+// may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, that may be ahead.
+// The leader's view of the key is then from before the job, and frees nothing.
+func (d *delivery) isUnseen(refused error, last api.Message, found bool) bool {
 	if found && last.Sequence >= d.info.Sequence {
 		return false
 	}
-
 	if api.UnderWay(refused) {
 		return true
 	}
-
-	// A new leader does not know what is under way. Or the job was deleted by hand.
+	// A new leader does not know which writes are under way. Or the job was deleted by hand.
 	if d.missed.IsZero() {
 		d.missed = time.Now()
 	}
-
-	return time.Since(d.missed) < newsTime
+	return time.Since(d.missed) < catchUp
 }
 
-// homeless reports whether no stream takes the records of a key.
-func (w *Worker) homeless(ctx context.Context, k key.Key, err error) bool {
+// hasNoStream reports whether no stream takes the records of a key.
+func (w *Worker) hasNoStream(k key.Key, err error) bool {
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return false
 	}
-
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
 	defer cancel()
-
 	_, err = w.js.StreamNameBySubject(ctx, k.Done())
-
 	return errors.Is(err, jetstream.ErrStreamNotFound)
 }

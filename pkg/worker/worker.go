@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -11,96 +12,290 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/api"
-	"github.com/expediter-io/expediter/pkg/worker/internal/excuse"
-	"github.com/expediter-io/expediter/pkg/worker/internal/gate"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
+	"github.com/expediter-io/expediter/pkg/worker/internal/semaphore"
+	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
 
+// Bounds of the backoff between two requests to the server.
 const (
-	deadKept       = 30 * 24 * time.Hour
-	deadWindow     = 24 * time.Hour
-	firstWait      = 50 * time.Millisecond // of a backoff against the server
-	lastWait       = 2 * time.Second
-	prepareTimeout = 5 * time.Second
+	firstWait = 50 * time.Millisecond
+	lastWait  = 2 * time.Second
 )
 
-// Worker works the jobs of one consumer, or of one for each priority of its handlers. Make it with [New], give it handlers with
-// [Handle], then call Run once.
+// Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
+// handlers with [Handle], then call Run once.
 type Worker struct {
 	cfg      Config
 	classes  []*class // of the handlers, the highest priority first
-	excuses  *excuse.Store
 	journals *journal.Store
 	js       jetstream.JetStream
-	limited  bool // some handler has limits
+	limited  bool // a handler has limits
 	log      *slog.Logger
 	nc       *nats.Conn
 	routes   []*route
 	started  atomic.Bool
 
 	// Of a run.
-	acks     *lastAcks
-	drained  chan struct{}   // closed when no more messages come
-	down     atomic.Bool     // reported as not ready
-	jobs     context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
-	mute     atomic.Bool     // says no more of jobs that run
-	limits   *limit.Set      // nil without limits
-	losses   atomic.Int32    // since the server last gave a sign of life
-	puller   *pull.Puller
-	running  sync.WaitGroup  // deliveries that are not abandoned
-	settling context.Context //nolint:containedctx // ends when outcomes are no longer recorded
-	slots    *gate.Gate
-	stopping context.Context //nolint:containedctx // ends when no more jobs are taken
-	table    table
-	watch    watch
-	watching sync.WaitGroup
+	acks       *lastAcks
+	contact    contact
+	contacting sync.WaitGroup
+	deliveries deliveries
+	down       atomic.Bool     // reported as not ready
+	drained    chan struct{}   // closed when no more messages come
+	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
+	limits     *limit.Set      // nil without limits
+	losses     atomic.Int32    // since the last sign of life of the server
+	puller     *pull.Puller
+	running    sync.WaitGroup  // deliveries that are not abandoned
+	settling   context.Context //nolint:containedctx // ends when outcomes are no longer recorded
+	silent     atomic.Bool     // records no running jobs, since the server refuses that
+	slots      *semaphore.Priority
+	stopping   context.Context //nolint:containedctx // ends when no more jobs are taken
+	uncounted  *uncounted.Store
 }
 
-// New returns a worker that pulls through js. It makes no request: what is missing on the
-// server is reported by Run. Every invalid field of cfg is reported at once.
+// New returns a worker that pulls through js. It makes no request: Run reports what is missing on the server. Every invalid
+// field of cfg is reported at once.
 func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	cfg = cfg.withDefaults()
-
 	err := cfg.validate()
 	if js == nil {
 		err = errors.Join(errors.New("worker: New needs a JetStream context, got nil"), err)
 	}
-
 	if err != nil {
 		return nil, err
 	}
-
 	return &Worker{
-		cfg: cfg, excuses: excuse.New(js, cfg.Bucket), js: js, nc: js.Conn(),
+		cfg: cfg, js: js, nc: js.Conn(),
 		journals: journal.New(journal.Config{
 			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix(js),
 			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
 		}),
-		log:     cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
-		drained: make(chan struct{}), slots: gate.New(cfg.Concurrency),
-		table: table{ended: newEndings(), jobs: make(map[uint64]*delivery, cfg.Concurrency)},
+		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
+		deliveries: newDeliveries(), drained: make(chan struct{}), slots: semaphore.New(cfg.Concurrency),
 	}, nil
 }
 
-// sleep waits and reports true, or false when ctx ends first.
-func sleep(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
+// Run works jobs until ctx ends, then stops gracefully:
+//
+//  1. The worker asks for no more jobs, starts none, and hands back the jobs that its last request still brings, which
+//     takes up to a second.
+//  2. Handlers have Config.SoftStop to finish.
+//  3. Their contexts end with the cause [ErrShutdown], and they have Config.HardStop to return. A job whose handler then
+//     returns an error that is no control error is handed back.
+//  4. Jobs that are still running are handed back and named in a [*StuckError].
+//
+// A job that is handed back uses no attempt. Run returns nil when every handler returned, and leaves no goroutine but those
+// of stuck handlers.
+//
+// Before it pulls, Run checks the consumer, the bucket and the dead letter stream, and returns a [*DriftError] or
+// [*MissingError] for each that is not as it must be. An unreachable server is no error: Run tries until the server answers,
+// at the start and later.
+func (w *Worker) Run(ctx context.Context) error {
+	if len(w.routes) == 0 {
+		return ErrNoHandler
+	}
+	if !w.started.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: Run may be called once", ErrStarted)
+	}
+	if err := w.await(ctx, nil); err != nil || ctx.Err() != nil {
+		return err
+	}
 
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+	records, err := kvrecord.New(kvrecord.Config{JetStream: w.js, Try: w.cfg.RequestTimeout, Timeout: w.cfg.RequestTimeout})
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	defer records.Close()
+	w.uncounted = uncounted.New(records.Bucket(w.cfg.Bucket))
+
+	// Handlers must outlive ctx by the soft deadline, so their contexts are not its children.
+	var (
+		root                = context.WithoutCancel(ctx)
+		jobs, cancelJobs    = context.WithCancelCause(root)
+		settling, endSettle = context.WithCancel(root)
+		stopping, endPull   = context.WithCancel(ctx)
+	)
+	defer cancelJobs(nil)
+	defer endSettle()
+	defer endPull()
+
+	w.down.Store(true)
+	w.contact.lose()
+	w.stopping, w.jobs, w.settling = stopping, jobs, settling
+	w.puller = pull.New(pull.Config{
+		Conn: w.nc, Deliver: w.deliver, Down: w.isDown, Free: func() int { return w.cfg.Concurrency - w.deliveries.size() },
+		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
+	})
+	w.acks = newLastAcks(w.maxDeliveries())
+	w.openLimits()
+
+	beating := make(chan struct{})
+	beats, endBeats := context.WithCancel(root)
+	go func() {
+		defer close(beating)
+		w.heartbeat(beats)
+	}()
+
+	err = w.puller.Run(ctx)
+	if err != nil {
+		err = fmt.Errorf("worker: %w", err)
+	}
+	endPull()
+	w.contacting.Wait()
+	close(w.drained)
+	err = errors.Join(err, w.stop(cancelJobs, endSettle))
+	w.limits.Close()
+	endBeats()
+	<-beating
+	w.log.InfoContext(ctx, EventStopped)
+	return err
+}
+
+// stop ends the deliveries that are still here.
+func (w *Worker) stop(cancelJobs context.CancelCauseFunc, endSettle context.CancelFunc) error {
+	w.log.Info(EventStopping, "running", w.deliveries.size())
+	idle := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(idle)
+	}()
+
+	if waitFor(idle, w.cfg.SoftStop) {
+		return nil
+	}
+	cancelJobs(ErrShutdown)
+	if waitFor(idle, w.cfg.HardStop) {
+		return nil
+	}
+	stuck := w.abandon()
+
+	// The rest are outcomes that are being recorded. They end by themselves when the server answers; a server that is away
+	// gets the time of one more request.
+	if !waitFor(idle, w.cfg.RequestTimeout) {
+		endSettle()
+		<-idle
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	return &StuckError{Jobs: stuck}
+}
+
+// abandon hands back the jobs whose handlers did not return.
+func (w *Worker) abandon() []Info {
+	var group sync.WaitGroup
+	running := w.deliveries.close()
+	dumps := dump(running)
+	stuck := make([]Info, 0, len(running))
+	for _, d := range running {
+		stuck = append(stuck, d.info)
+		group.Go(func() {
+			defer w.running.Done()
+			w.log.Error(EventJobStuck, append(d.attrs(), "ran", time.Since(d.started), "stacks", dumps[d.label])...)
+			o := outcome{kind: OutcomeHandedBack, uncounted: true}
+			o.kind = w.release(d, o)
+			d.requests.End()
+			w.report(d, o, ErrShutdown, time.Now())
+		})
+	}
+	group.Wait()
+	return stuck
+}
+
+// await returns when the server has all that the worker needs, when ctx ends, or with an error that waiting does not mend. It
+// logs the first failure only. A reason says that the worker has been working before; await then waits for everything.
+func (w *Worker) await(ctx context.Context, reason error) error {
+	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
+		err := w.prepare(ctx, reason != nil)
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // stopped before it began, which is no failure
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) || reason == nil && isFinal(err) {
+			return err
+		}
+		w.isDown(err)
+		sleep(ctx, wait)
+	}
+	return nil
+}
+
+// isFinal reports whether an operator has to do something.
+func isFinal(err error) bool {
+	_, missing := errors.AsType[*MissingError](err)
+	_, drifted := errors.AsType[*DriftError](err)
+	return missing || drifted
+}
+
+// recover is called when the consumer cannot be pulled from. It returns when the worker can pull again. It waits a little
+// first, longer each time: a leader change is over in a moment, and a server that has the consumer but does not serve it must
+// not be hammered.
+func (w *Worker) recover(ctx context.Context, reason error) {
+	w.isDown(reason)
+	const doublings = 5
+	sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
+	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
+}
+
+// denial adds to an error of silence the last refusal that the connection received: the server leaves a request that is not
+// permitted unanswered, and reports the refusal apart from it.
+func (w *Worker) denial(err error) error {
+	last := w.nc.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) ||
+		!errors.Is(err, pull.ErrSilent) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+		return err
+	}
+	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
+}
+
+// isDown reports once that the worker cannot pull.
+func (w *Worker) isDown(reason error) {
+	if !w.down.CompareAndSwap(false, true) {
+		return
+	}
+	reason = w.denial(reason)
+	w.log.Warn(EventLost, "error", reason)
+	if w.cfg.Hooks.Ready != nil {
+		w.cfg.Hooks.Ready(false, reason)
 	}
 }
+
+// isUp reports once that the worker pulls, and gets into contact with the server.
+func (w *Worker) isUp() {
+	w.losses.Store(0)
+	if !w.down.CompareAndSwap(true, false) {
+		return
+	}
+	begin, acks := w.contact.begin(), w.acks.byConsumer()
+	w.contacting.Go(func() { w.getContact(begin, acks) })
+	w.log.Info(EventReady)
+	if w.cfg.Hooks.Ready != nil {
+		w.cfg.Hooks.Ready(true, nil)
+	}
+}
+
+// waitFor reports whether done is closed within the time.
+func waitFor(done <-chan struct{}, longest time.Duration) bool {
+	timer := time.NewTimer(max(longest, 0))
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// sleep waits and reports true, or false when ctx ends first.
+func sleep(ctx context.Context, wait time.Duration) bool { return !waitFor(ctx.Done(), wait) }
 
 // sleepUntil is sleep with a time at which it returns false, if not earlier.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
-
 	return sleep(ctx, min(wait, left)) && left > wait
 }

@@ -1,27 +1,31 @@
 package enricher
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
 func TestFromEnvironment(t *testing.T) {
 	t.Parallel()
-	cfg, err := fromEnvironment(map[string]string{
+	var cfg Config
+	err := service.Read(name, map[string]string{
 		"ENABLE_WOLT_ENRICHMENT": "true", "ENRICHER_ACK_WAIT": "7s", "ENRICHER_CONCURRENCY": "3", "ENRICHER_ORIGINS": "a.example.com,*.example.org",
 		"ENRICHER_CATALOG": "venues.csv", "NATS_URL": "nats://nats:4222", "ENRICHER_LISTEN": "-", "PATH": "/bin", "NATS_OTHER": "x",
-	})
+	}, io.Discard, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Logger = nil
 	want := Config{
-		AckWait: 7 * time.Second, Catalog: "venues.csv", Concurrency: 3, Enabled: true, Listen: "-", NATSURL: "nats://nats:4222",
-		Origins: []string{"a.example.com", "*.example.org"},
+		BaseConfig: service.BaseConfig{AckWait: 7 * time.Second, Concurrency: 3, Listen: "-", NATSURL: "nats://nats:4222"},
+		Catalog:    "venues.csv", Enabled: true, Origins: []string{"a.example.com", "*.example.org"},
 	}
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -31,10 +35,10 @@ func TestFromEnvironment(t *testing.T) {
 // TestFromEnvironmentReportsEverything at once, by the names of the variables.
 func TestFromEnvironmentReportsEverything(t *testing.T) {
 	t.Parallel()
-	_, err := fromEnvironment(map[string]string{
+	err := service.Read(name, map[string]string{
 		"ENRICHER_ACK_WAIT": "3x", "ENRICHER_CONCURRENCY": "many", "ENABLE_WOLT_ENRICHMENT": "perhaps",
 		"ENRICHER_WORKRES": "1", "ENRICHER_FOUND_TLL": "1h", "OTHER": "x",
-	})
+	}, io.Discard, &Config{})
 	if err == nil {
 		t.Fatal("nothing is reported")
 	}
@@ -47,7 +51,7 @@ func TestFromEnvironmentReportsEverything(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "OTHER") {
-		t.Errorf("the error speaks of what is not ours:\n%v", err)
+		t.Errorf("the error names another program's variable:\n%v", err)
 	}
 }
 
@@ -58,7 +62,9 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("defaults are %+v", cfg)
 	}
 	cfg.Logger = nil
-	want := Config{AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSURL: "nats://127.0.0.1:4222", Replicas: 1, Version: "0.0.0-dev"}
+	want := Config{BaseConfig: service.BaseConfig{
+		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSURL: "nats://127.0.0.1:4222", Replicas: 1, Version: "0.0.0-dev",
+	}}
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -67,8 +73,9 @@ func TestDefaults(t *testing.T) {
 func TestValidateReportsEverything(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
-		AckWait: time.Millisecond, Catalog: "a", ClaimTTL: time.Millisecond, Concurrency: -1, FoundTTL: -time.Second, MaxBytes: -1,
-		NotFoundTTL: 1500 * time.Millisecond, Origins: []string{"[", "https://x"}, Replicas: 9, WoltURL: "https://x",
+		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 9},
+		Catalog:    "a", ClaimTTL: time.Millisecond, FoundTTL: -time.Second, NotFoundTTL: 1500 * time.Millisecond,
+		Origins: []string{"[", "https://x"}, WoltURL: "https://x",
 	}
 	err := cfg.withDefaults().validate()
 	if err == nil {

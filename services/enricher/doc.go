@@ -1,5 +1,5 @@
-// Package enricher attaches delivery links to restaurants, each place looked up once however many ask at the same time.
+// Package enricher attaches delivery links to restaurants. It looks up each place once, however many requests name it.
 //
-// [Run] is the service: it answers over HTTP and NATS micro, and works the jobs that the answers leave behind.
-// [Start] is the same for a program that embeds it.
+// [Run] is the service: it answers over HTTP and NATS micro, and handles the jobs that its answers queue.
+// [Start] runs it within another program.
 package enricher

@@ -22,9 +22,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // patience ends a test that waits for what does not come.
 const patience = 5 * time.Minute
@@ -64,8 +67,10 @@ func (b *buffer) String() string {
 
 func config() Config {
 	return Config{
-		CreateAssets: true, Enabled: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
-		Providers: []provider.Provider{named("wolt")},
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+		},
+		Enabled: true, Providers: []provider.Provider{named("wolt")},
 	}
 }
 

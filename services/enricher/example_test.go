@@ -10,11 +10,12 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 )
 
-// A program that has a NATS server of its own starts the service in it, here with a file of venues, and asks it without
-// a network in between.
+// A program with an embedded NATS server starts the service, here with a file of venues, and asks it without a network in
+// between.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "enricher")
@@ -38,15 +39,16 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	service, err := enricher.Start(ctx, nc, enricher.Config{
-		Catalog: venues, CreateAssets: true, Enabled: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+	e, err := enricher.Start(ctx, nc, enricher.Config{
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: service.None, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30},
+		Catalog:    venues, Enabled: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer service.Stop() //nolint:errcheck // an example
+	defer e.Stop() //nolint:errcheck // an example
 
-	answer, err := service.Enrich(ctx, contracts.EnrichRequest{
+	answer, err := e.Enrich(ctx, contracts.EnrichRequest{
 		CityText: "Tel Aviv",
 		Results:  []contracts.Restaurant{{PlaceID: "ChIJ123", Name: "Pizza House", Address: "Dizengoff 50"}},
 		WaitMS:   10_000,

@@ -10,11 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
 // pipes is a listener that stays in the process, so that HTTP works under fake time.
@@ -46,18 +44,19 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 // waits.
 func TestLongAnswers(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		nc, js := natstest.Connect(t, srv)
-		if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		answers, err := enrich.New(t.Context(), js, config().answering(config().Providers))
+		nc, _ := natstest.Connect(t, srv)
+		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		cfg := config()
+		cfg.Listener = listener
+		e, err := prepare(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-		e := &Enricher{cfg: config(), nc: nc, parts: service.NewParts(t.Context()), server: service.On(name, listener), service: answers}
-		e.workerState.Store(&workerState{})
-		e.serve()
+		spec := e.spec()
+		spec.Open = e.answer // without a worker: the place stays pending
+		if e.running, err = service.Start(t.Context(), nc, spec); err != nil {
+			t.Fatal(err)
+		}
 		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
 		defer client.CloseIdleConnections()
 		if e.URL() != "http://127.0.0.1:80" {

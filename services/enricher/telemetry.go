@@ -8,11 +8,15 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 )
 
-// watchStats shows what Stats tells as metrics.
-func (e *Enricher) watchStats() error {
-	meter := e.cfg.Exports.Meters.Meter("github.com/expediter-io/expediter/services/enricher")
+// exportStats exports the counts of Stats as metrics. Without exports it does nothing.
+func (e *Enricher) exportStats(exports *export.Exports) error {
+	if exports == nil {
+		return nil
+	}
+	meter := exports.Meters.Meter("github.com/expediter-io/expediter/services/enricher")
 	counter := func(name, unit, description string, observe func(metric.Int64Observer, Stats)) error {
 		_, err := meter.Int64ObservableCounter("enricher."+name, metric.WithUnit(unit), metric.WithDescription(description),
 			metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
@@ -28,7 +32,7 @@ func (e *Enricher) watchStats() error {
 	}{
 		{"requests", "{request}", "Requests answered.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Requests) }},
 		{"places", "{place}", "Places asked for, each provider counted.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Places) }},
-		{"hits", "{place}", "Places answered from what is known.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Hits) }},
+		{"hits", "{place}", "Places answered from a known result.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Hits) }},
 		{"jobs", "{job}", "Jobs queued.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Jobs) }},
 		{"provider.calls", "{call}", "Searches made by jobs.", func(o metric.Int64Observer, s Stats) { o.Observe(s.ProviderCalls) }},
 		{"patches", "{patch}", "Patches handed to subscribers.", func(o metric.Int64Observer, s Stats) { o.Observe(s.Patches) }},

@@ -2,24 +2,25 @@ package importer
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
-	"sync/atomic"
-	"syscall"
+	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
-// childEnv holds the duty of a worker process that the test starts to kill.
-const childEnv = "IMPORTER_TEST_CHILD"
+func TestMain(m *testing.M) { crash.Main(m, 4, workers) }
+
+// workers are the processes that are killed.
+var workers = crash.Role[duty]{Name: "worker", Run: func(ctx context.Context, d duty) error { return d.work(ctx) }}
 
 // duty says what a worker process does, and where it dies.
 type duty struct {
@@ -35,21 +36,8 @@ type duty struct {
 // token is what the Recipe Service of the tests wants to see.
 const token = "crash-test-token"
 
-// child is the life of a worker process: it works until it kills itself, is killed, or its standard input ends.
-func child(text string) int {
-	var d duty
-	err := json.Unmarshal([]byte(text), &d)
-	if err == nil {
-		err = d.work()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-func (d duty) work() error {
+// work is the life of a worker process: it works until it kills itself, is killed, or its standard input ends.
+func (d duty) work(ctx context.Context) error {
 	nc, err := nats.Connect(d.URL)
 	if err != nil {
 		return err
@@ -59,13 +47,11 @@ func (d duty) work() error {
 	if err != nil {
 		return err
 	}
-	i, err := Start(context.Background(), nc, cfg)
+	i, err := Start(ctx, nc, cfg)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return err
-	}
+	<-ctx.Done()
 	return i.Stop()
 }
 
@@ -82,15 +68,12 @@ func (d duty) config() (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	var passed atomic.Int64
 	return Config{
-		AckWait: 500 * time.Millisecond, CreateAssets: true, Fetcher: fetcher, Listen: "-", MaxBytes: 1 << 30, Store: recipes,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		passed: func(point string) {
-			if point == d.Point && passed.Add(1) >= int64(d.After) {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {}
-			}
+		BaseConfig: service.BaseConfig{
+			AckWait: 500 * time.Millisecond, CreateAssets: true, Listen: "-", MaxBytes: 1 << 30,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		},
+		Fetcher: fetcher, Store: recipes,
+		passed: child.DieAt(d.Point, d.After),
 	}, nil
 }

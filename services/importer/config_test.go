@@ -1,21 +1,28 @@
 package importer
 
 import (
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/service"
 )
 
 func TestEnvironmentIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, err := fromEnvironment(map[string]string{
+	var cfg Config
+	err := service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "many", "IMPORTER_YOUTUBE": "perhaps", "IMPORTER_TYPO": "1", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0", "HOME": "/root",
-	})
+	}, io.Discard, &cfg)
 	for _, want := range []string{"IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	cfg, err := fromEnvironment(map[string]string{"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1"})
+	cfg = Config{}
+	err = service.Read(name, map[string]string{
+		"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1",
+	}, io.Discard, &cfg)
 	if err != nil || cfg.Concurrency != 3 || len(cfg.AllowNetworks) != 2 || cfg.NATSURL != "nats://n1" {
 		t.Errorf("%+v, %v", cfg, err)
 	}
@@ -25,8 +32,9 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret"
 	err := Config{
-		AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9, RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n",
-		OrchestratorToken: secret, StateTTL: 1, OpenAIKey: secret,
+		BaseConfig:       service.BaseConfig{AckWait: 1, Concurrency: -1, MaxBytes: -1, Replicas: 9},
+		RecipeServiceURL: "http://far.test", RecipeServiceToken: secret + "\n", OrchestratorToken: secret, StateTTL: 1,
+		OpenAIKey: secret,
 	}.withDefaults().validate()
 	for _, want := range []string{
 		"IMPORTER_ACK_WAIT", "IMPORTER_CONCURRENCY", "IMPORTER_MAX_BYTES", "IMPORTER_REPLICAS", "plain http", "IMPORTER_ORCHESTRATOR_TOKEN", "StateTTL", "IMPORTER_OPENAI_KEY",

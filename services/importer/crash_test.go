@@ -11,9 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -44,9 +45,9 @@ const patience = 3 * time.Minute
 //	go test . -run KilledWorkers -args -seed N       with the choices of another run
 func TestKilledWorkers(t *testing.T) {
 	t.Parallel()
-	t.Logf("seed %d", *seed)
-	if *long {
-		newCrash(t, true).play(500, append(slices.Clone(points), inPage, inCaptions))
+	seed := crash.Seed(t)
+	if crash.Long() {
+		newRun(t, seed, true).play(500, append(slices.Clone(points), inPage, inCaptions))
 		return
 	}
 	const rows = 4 // at the same time, because each of them waits most of its time
@@ -57,22 +58,22 @@ func TestKilledWorkers(t *testing.T) {
 			for i := row; i < len(points); i += rows {
 				at = append(at, points[i])
 			}
-			newCrash(t, false).play(2*len(at)+2, at)
+			newRun(t, seed, false).play(2*len(at)+2, at)
 		})
 	}
 	t.Run("videos", func(t *testing.T) {
 		t.Parallel()
-		newCrash(t, true).play(4, []string{inPage, inCaptions})
+		newRun(t, seed, true).play(4, []string{inPage, inCaptions})
 	})
 }
 
-// crash is some imports whose workers are killed.
-type crash struct {
+// run is some imports whose workers are killed.
+type run struct {
 	*testing.T
 
 	dir     string // for temporary folders
 	fetcher *source.Sources
-	flight  *kvlock.Flight
+	flight  *flight.Flight
 	js      jetstream.JetStream
 	random  *rand.Rand
 	recipes *recipeService
@@ -85,13 +86,13 @@ type crash struct {
 	videos   int
 }
 
-func newCrash(t *testing.T, videos bool) *crash {
+func newRun(t *testing.T, seed uint64, videos bool) *run {
 	t.Helper()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	c := &crash{
-		T: t, dir: t.TempDir(), excused: map[int]int{}, js: js, random: rand.New(rand.NewPCG(*seed, 0)),
-		recipes: newRecipeService(t, *seed), site: newCaptionSite(t), url: srv.URL(),
+	c := &run{
+		T: t, dir: t.TempDir(), excused: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
+		recipes: newRecipeService(t, seed), site: newCaptionSite(t), url: srv.URL(),
 	}
 	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
@@ -100,7 +101,7 @@ func newCrash(t *testing.T, videos bool) *crash {
 	if c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
-	if c.flight, err = kvlock.NewFlight(t.Context(), js, kvlock.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}); err != nil {
+	if c.flight, err = flight.New(t.Context(), js, flight.Config{Bucket: contracts.BucketImportSteps, ProbeInterval: -1}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.flight.Close)
@@ -120,7 +121,7 @@ func newCrash(t *testing.T, videos bool) *crash {
 }
 
 // play has workers die one after the other, each of some new jobs and of what was left, and a last one finish them all.
-func (c *crash) play(jobs int, at []string) {
+func (c *run) play(jobs int, at []string) {
 	c.Helper()
 	portion := jobs / (len(at) + 1)
 	for _, point := range at {
@@ -132,7 +133,7 @@ func (c *crash) play(jobs int, at []string) {
 			c.insert(portion, sourcetest.Video{})
 			after := 1 + c.random.IntN(max(1, (c.videos-fresh)/2)) // each video comes to every point
 			w := c.spawn(duty{After: after, Point: point})
-			c.dies(w, point)
+			c.dies(w)
 		}
 		c.await("the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
 		c.excuse()
@@ -140,20 +141,18 @@ func (c *crash) play(jobs int, at []string) {
 	last := c.spawn(duty{})
 	c.insert(jobs-len(c.inserted), sourcetest.Video{})
 	c.await("all jobs are done", func() bool {
-		if last.ended() {
-			c.Fatalf("the last worker has ended: %s", &last.said)
+		if last.Ended() {
+			c.Fatalf("the last worker has ended: %s", last.Said())
 		}
 		return c.queued() == 0
 	})
-	if err := last.stop(); err != nil {
-		c.Error(err)
-	}
+	last.Stop()
 	c.judge(len(at))
 }
 
 // share is how many jobs want the same video.
 func share() int {
-	if *long {
+	if crash.Long() {
 		return 5
 	}
 	return 2
@@ -161,7 +160,7 @@ func share() int {
 
 // insert publishes jobs as the document has them, some of them twice. The first of the videos that they want behaves as is
 // said, the others well.
-func (c *crash) insert(jobs int, how sourcetest.Video) {
+func (c *run) insert(jobs int, how sourcetest.Video) {
 	c.Helper()
 	for n := range jobs {
 		if n%share() == 0 {
@@ -190,14 +189,14 @@ func (c *crash) insert(jobs int, how sourcetest.Video) {
 func jobName(job int) string { return fmt.Sprint("job-", job) }
 
 // kind is what a source is: where there are videos, every other one is, in the long form.
-func (c *crash) kind(video int) string {
-	if c.youTube == nil || *long && video%2 == 1 {
+func (c *run) kind(video int) string {
+	if c.youTube == nil || crash.Long() && video%2 == 1 {
 		return contracts.SourceCaptions
 	}
 	return contracts.SourceYouTube
 }
 
-func (c *crash) address(video int) string {
+func (c *run) address(video int) string {
 	if c.kind(video) == contracts.SourceCaptions {
 		return c.site.URL + "/" + videoName(video)
 	}
@@ -207,7 +206,7 @@ func (c *crash) address(video int) string {
 func videoName(video int) string { return fmt.Sprintf("crash%06d", video) }
 
 // put makes a video, or changes how it behaves.
-func (c *crash) put(video int, how sourcetest.Video) {
+func (c *run) put(video int, how sourcetest.Video) {
 	if c.youTube == nil {
 		return
 	}
@@ -220,7 +219,7 @@ func (c *crash) put(video int, how sourcetest.Video) {
 }
 
 // fetches is how often the captions of a video were asked for.
-func (c *crash) fetches(video int) int {
+func (c *run) fetches(video int) int {
 	if c.kind(video) == contracts.SourceCaptions {
 		return c.site.count(videoName(video))
 	}
@@ -229,7 +228,7 @@ func (c *crash) fetches(video int) int {
 
 // killInYtDlp kills a worker while yt-dlp waits for a video that does not come. Some jobs end before anything is fetched for
 // them, because the Recipe Service did not answer when they began, as it never does for the first: then there are others.
-func (c *crash) killInYtDlp(point string, jobs int) {
+func (c *run) killInYtDlp(point string, jobs int) {
 	c.Helper()
 	asked := c.youTube.Looks
 	if point == inCaptions {
@@ -248,8 +247,8 @@ func (c *crash) killInYtDlp(point string, jobs int) {
 	stall(jobs)
 	w := c.spawn(duty{})
 	c.await(point, func() bool {
-		if w.ended() {
-			c.Fatalf("the worker has ended before %s: %s", point, &w.said)
+		if w.Ended() {
+			c.Fatalf("the worker has ended before %s: %s", point, w.Said())
 		}
 		if c.over(first) {
 			stall(1)
@@ -259,17 +258,14 @@ func (c *crash) killInYtDlp(point string, jobs int) {
 	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(c.dir)) == 0 {
 		c.Error("no process is seen to be at work: the test would not see one that is left")
 	}
-	if err := w.cmd.Process.Kill(); err != nil {
-		c.Fatal(err)
-	}
-	<-w.gone
+	w.Kill()
 	for video := fresh; video < c.videos; video++ {
 		c.put(video, sourcetest.Video{})
 	}
 }
 
 // over reports whether all jobs have ended that were inserted after the first n.
-func (c *crash) over(n int) bool {
+func (c *run) over(n int) bool {
 	c.Helper()
 	for _, job := range c.inserted[n:] {
 		if record, known := c.job(job.JobID); !known || !record.Status.Final() {
@@ -280,10 +276,10 @@ func (c *crash) over(n int) bool {
 }
 
 // dies waits until a worker has killed itself. When its jobs end before they come to its point, it gets others.
-func (c *crash) dies(w *process, point string) {
+func (c *run) dies(w *crash.Process) {
 	c.Helper()
-	c.await(point, func() bool {
-		if w.ended() {
+	c.await("the worker has killed itself", func() bool {
+		if w.Ended() {
 			return true
 		}
 		if c.queued() == 0 {
@@ -291,13 +287,11 @@ func (c *crash) dies(w *process, point string) {
 		}
 		return false
 	})
-	if state := w.cmd.ProcessState; state.String() != "signal: killed" {
-		c.Fatalf("%s: the worker ended with %s: %s", point, state, &w.said)
-	}
+	w.Died()
 }
 
 // excuse notes for which videos a killed worker has asked in vain: nobody else has what it got.
-func (c *crash) excuse() {
+func (c *run) excuse() {
 	c.Helper()
 	for video := range c.videos {
 		if !c.shared(video) {
@@ -307,7 +301,7 @@ func (c *crash) excuse() {
 }
 
 // shared says whether all jobs have what is said in a video.
-func (c *crash) shared(video int) bool {
+func (c *run) shared(video int) bool {
 	c.Helper()
 	id, err := c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)})
 	if err != nil {
@@ -321,11 +315,11 @@ func (c *crash) shared(video int) bool {
 	if err != nil {
 		c.Fatal(err)
 	}
-	return slot.State == kvlock.Done
+	return slot.State == flight.Done
 }
 
 // queued is how many messages are in the queue.
-func (c *crash) queued() uint64 {
+func (c *run) queued() uint64 {
 	c.Helper()
 	stream, err := c.js.Stream(c.Context(), contracts.StreamImportJobs)
 	if err != nil {
@@ -335,7 +329,7 @@ func (c *crash) queued() uint64 {
 }
 
 // await waits until something has come true, and says what when it never does.
-func (c *crash) await(what string, done func() bool) {
+func (c *run) await(what string, done func() bool) {
 	c.Helper()
 	giveUp := time.NewTimer(patience)
 	defer giveUp.Stop()

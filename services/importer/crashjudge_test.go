@@ -12,7 +12,7 @@ import (
 )
 
 // judge says what is wrong after all.
-func (c *crash) judge(kills int) {
+func (c *run) judge(kills int) {
 	c.Helper()
 	failed := 0
 	for _, job := range c.inserted {
@@ -55,7 +55,7 @@ func (c *crash) judge(kills int) {
 }
 
 // job is where a job stands.
-func (c *crash) job(id string) (job Job, known bool) {
+func (c *run) job(id string) (job Job, known bool) {
 	c.Helper()
 	bucket, err := c.js.KeyValue(c.Context(), contracts.BucketImportJobs)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *crash) job(id string) (job Job, known bool) {
 }
 
 // wellEnded reports whether a job is READY, and complains unless both sides agree on how it ended.
-func (c *crash) wellEnded(req contracts.ImportJob) bool {
+func (c *run) wellEnded(req contracts.ImportJob) bool {
 	c.Helper()
 	job, known := c.job(req.JobID)
 	if !known {

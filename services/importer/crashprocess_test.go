@@ -1,85 +1,22 @@
 package importer
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// process is a worker process.
-type process struct {
-	cmd  *exec.Cmd
-	gone chan struct{}
-	err  error
-	said strings.Builder
-	stop func() error
-}
-
-func (p *process) ended() bool {
-	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
-	}
-}
-
-func (c *crash) spawn(d duty) *process {
+func (c *run) spawn(d duty) *crash.Process {
 	c.Helper()
 	d.Recipes, d.TempDir, d.URL = c.recipes.URL, c.dir, c.url
 	if c.youTube != nil {
 		d.CAFile, d.Proxy = c.youTube.CAFile, c.youTube.Proxy
 	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		c.Fatal(err)
-	}
-	program, err := os.Executable()
-	if err != nil {
-		c.Fatal(err)
-	}
-	p := &process{gone: make(chan struct{})}
-	p.cmd = exec.CommandContext(context.WithoutCancel(c.Context()), program)
-	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), childEnv+"="+string(text)), &p.said
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
-	go func() {
-		defer close(p.gone)
-		p.err = p.cmd.Wait()
-	}()
-	p.stop = func() error {
-		if err := in.Close(); err != nil {
-			return err
-		}
-		<-p.gone
-		if p.err != nil {
-			return fmt.Errorf("%w: %s", p.err, &p.said)
-		}
-		return nil
-	}
-	c.Cleanup(func() {
-		if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			c.Error(err)
-		}
-		<-p.gone
-		if c.Failed() {
-			c.Logf("worker process %d said:\n%s", p.cmd.Process.Pid, &p.said)
-		}
-	})
-	return p
+	return workers.Start(c, d)
 }
 
 // captionSite is a site with caption files.

@@ -17,7 +17,7 @@ import (
 )
 
 // The importer does with what deploy/nats permits it, when an administrator has made what it needs: it takes jobs in all
-// ways, works them, keeps what is large, buries what it cannot work, and shows recipes. What is not its own it may not touch.
+// ways, works them, keeps what is large, dead-letters what it cannot work, and shows recipes. What is not its own it may not touch.
 func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	site := newVideos(t)
@@ -69,7 +69,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 			t.Errorf("%s: %+v", id, last)
 		}
 	}
-	eventually(t, "the message that is no job is buried", func() bool {
+	eventually(t, "the message that is no job is dead-lettered", func() bool {
 		dead, err := admin.Stream(t.Context(), contracts.StreamDead)
 		return err == nil && dead.CachedInfo().State.Msgs == 1
 	})

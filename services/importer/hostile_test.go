@@ -166,7 +166,7 @@ func TestHostileJobIDs(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "what is no job is buried", func() bool { return h.letters() == uint64(len(refused)) })
+	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(len(refused)) })
 	list, _, err := h.importer.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada", Limit: 100})
 	if err != nil || len(list) != 3*len(odd) {
 		t.Errorf("%d recipes of %d jobs: %v", len(list), 3*len(odd), err)
@@ -228,7 +228,7 @@ func TestHostileURLs(t *testing.T) {
 			return err == nil && job.Status.Final()
 		})
 	}
-	eventually(t, "what is no job is buried", func() bool { return h.letters() == uint64(unknown) })
+	eventually(t, "what is no job is dead-lettered", func() bool { return h.letters() == uint64(unknown) })
 	if data, err := os.ReadFile(h.asked); err == nil {
 		t.Errorf("yt-dlp was called:\n%s", data)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -77,8 +78,10 @@ func start(t *testing.T, srv *natsrun.Server, mutate ...func(*importer.Config)) 
 func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *importer.Importer {
 	t.Helper()
 	cfg := importer.Config{
-		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, CreateAssets: true, Listen: "127.0.0.1:0",
-		Logger: slog.New(slog.DiscardHandler), TempDir: t.TempDir(), Version: "1.2.3",
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), Version: "1.2.3",
+		},
+		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, TempDir: t.TempDir(),
 	}
 	for _, m := range mutate {
 		m(&cfg)
@@ -369,7 +372,7 @@ func TestMissingStreamsAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	_, err = importer.Start(t.Context(), nc, importer.Config{Listen: "-", TempDir: t.TempDir()})
+	_, err = importer.Start(t.Context(), nc, importer.Config{BaseConfig: service.BaseConfig{Listen: "-"}, TempDir: t.TempDir()})
 	for _, want := range []string{"IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -386,7 +389,8 @@ func TestWithoutYtDlpThereIsNoYouTube(t *testing.T) {
 	}
 	defer nc.Close()
 	_, err = importer.Start(t.Context(), nc, importer.Config{
-		CreateAssets: true, Listen: "-", TempDir: t.TempDir(), YouTube: true, YtDlp: "/nonexistent/yt-dlp",
+		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-"},
+		TempDir:    t.TempDir(), YouTube: true, YtDlp: "/nonexistent/yt-dlp",
 	})
 	if err == nil || !strings.Contains(err.Error(), "yt-dlp") {
 		t.Errorf("it starts: %v", err)

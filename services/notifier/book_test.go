@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -36,8 +37,9 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 		s.write(name, text)
 	}
 	cfg := Config{
-		Logger: slog.New(slog.NewTextHandler(&s.log, nil)), Rules: filepath.Join(s.folder, "rules.yaml"),
-		Ways: Ways{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
+		BaseConfig: service.BaseConfig{Logger: slog.New(slog.NewTextHandler(&s.log, nil))},
+		Rules:      filepath.Join(s.folder, "rules.yaml"),
+		Ways:       Ways{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
 	}.withDefaults()
 	b, err := openBook(cfg, []string{"inapp", "email", "pigeon"})
 	if err != nil {

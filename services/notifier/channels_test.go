@@ -2,11 +2,13 @@ package notifier
 
 import (
 	"encoding/base64"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 )
 
@@ -26,11 +28,12 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))
-	cfg, err := fromEnvironment(map[string]string{
+	var cfg Config
+	err = service.Read(name, map[string]string{
 		"NOTIFIER_EMAIL_FROM": "n@example.com", "NOTIFIER_EMAIL_SERVER": "127.0.0.1:25", "NOTIFIER_EMAIL_SECURITY": "plain",
 		"NOTIFIER_SMS_URL": "https://sms.example", "NOTIFIER_TEMPLATES": folder, "NOTIFIER_USER_NETWORKS": "10.1.0.0/16,fd00::/8",
 		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
-	})
+	}, io.Discard, &cfg)
 	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
 		t.Fatalf("%+v %v", cfg.Ways, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // clockChange is a change of clocks in the year 2000, in which fake time begins.
@@ -150,13 +151,13 @@ var clockChanges = []clockChange{
 // live only around the moments at which something is to happen: whatever waits goes from each to the next. What one
 // tells too early or too late is seen all the same: it comes when some notifier starts, which is the right moment of nothing.
 func TestUsersAreToldByTheClockOnTheirWall(t *testing.T) {
-	t.Logf("seed %d", *seed)
+	seed := crash.Seed(t)
 	for i, change := range clockChanges {
 		t.Run(change.at, func(t *testing.T) {
 			at := utc(t, change.at)
 			c := &calendar{T: t, begin: at.Truncate(day).Add(-4 * day), days: 9, clocks: map[string]*oracle{}, quiet: map[string][]bool{}}
 			change.check(c, at)
-			tales := append(change.fixed(c), change.random(c, at, rand.New(rand.NewPCG(*seed, uint64(i))))...)
+			tales := append(change.fixed(c), change.random(c, at, rand.New(rand.NewPCG(seed, uint64(i))))...)
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				v := newVigil(t, srv)
 				v.plan(at, nil)

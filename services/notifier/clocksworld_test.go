@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
@@ -201,8 +202,11 @@ func newVigil(t *testing.T, srv *natsrun.Server) *vigil {
 	t.Helper()
 	v := &vigil{place: newPlace(t, srv, nats.PingInterval(forever))}
 	v.cfg = Config{
-		Channels: []Channel{{Channel: &pigeon{send: v.receive}}}, CreateAssets: true, InboxKeep: forever, Listen: "-",
-		Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30, Rules: writeRules(t, clockRules()), RulesEvery: day,
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
+		},
+		Channels: []Channel{{Channel: &pigeon{send: v.receive}}}, InboxKeep: forever, Rules: writeRules(t, clockRules()),
+		RulesEvery: day,
 	}
 	return v
 }

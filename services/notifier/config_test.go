@@ -1,20 +1,28 @@
 package notifier
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/service"
 )
 
 func TestFromEnvironmentReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	cfg, err := fromEnvironment(map[string]string{
+	var cfg Config
+	err := service.Read(name, map[string]string{
 		"NOTIFIER_RULES": "rules.yaml", "NOTIFIER_ACK_WAIT": "7s", "NATS_URL": "nats://x:4222", "NOTIFIER_CONCURRENCY": "3", "OTHER": "x",
-	})
-	if err != nil || cfg.Rules != "rules.yaml" || cfg.AckWait != 7*time.Second || cfg.NATSURL != "nats://x:4222" || cfg.Concurrency != 3 {
+		"NOTIFIER_SMS_URL": "https://sms.test",
+	}, io.Discard, &cfg)
+	if err != nil || cfg.Rules != "rules.yaml" || cfg.AckWait != 7*time.Second || cfg.NATSURL != "nats://x:4222" || cfg.Concurrency != 3 ||
+		cfg.SMSURL != "https://sms.test" {
 		t.Errorf("%+v: %v", cfg, err)
 	}
-	_, err = fromEnvironment(map[string]string{"NOTIFIER_RULE": "x", "NOTIFIER_ACK_WAIT": "soon", "NOTIFIER_CONCURRENCY": "many"})
+	err = service.Read(name, map[string]string{
+		"NOTIFIER_RULE": "x", "NOTIFIER_ACK_WAIT": "soon", "NOTIFIER_CONCURRENCY": "many",
+	}, io.Discard, &Config{})
 	for _, want := range []string{"unknown environment variable NOTIFIER_RULE", `NOTIFIER_ACK_WAIT is "soon"`, `NOTIFIER_CONCURRENCY is "many"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say: %s", err, want)
@@ -25,9 +33,10 @@ func TestFromEnvironmentReportsEverythingAtOnce(t *testing.T) {
 func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
-		AckWait: time.Millisecond, Concurrency: -1, InboxKeep: time.Millisecond, MaxBytes: -1, MaxRecipients: -1, Replicas: 7,
-		ResolverURL: "not a URL", Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
-		Rules: writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
+		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 7},
+		InboxKeep:  time.Millisecond, MaxRecipients: -1, ResolverURL: "not a URL",
+		Channels: []Channel{{Channel: &pigeon{name: "inapp"}}},
+		Rules:    writeRules(t, "version: 1\nevents: {X: {ADMIN: {channels: [owl]}}}"),
 	}
 	_, err := cfg.withDefaults().validate()
 	for _, want := range []string{

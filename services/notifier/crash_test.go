@@ -3,7 +3,6 @@ package notifier
 import (
 	"context"
 	"errors"
-	"flag"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -19,17 +18,12 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
-)
-
-var (
-	long = flag.Bool("long", false, "some 140,000 rows on one server, and 50,000 to 120,000 on each other kind")
-	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random choices")
 )
 
 var (
@@ -50,29 +44,29 @@ var (
 //	go test . -run KilledNotifiers -args -seed N     with the choices of another run
 func TestKilledNotifiers(t *testing.T) { //nolint:tparallel // the cells of the long form would only disturb each other
 	t.Parallel()
-	t.Logf("seed %d", *seed)
+	seed := crash.Seed(t)
 	for _, test := range []struct {
 		name        string
-		on          func(t *testing.T) *servers
+		on          func(t testing.TB) *crash.Servers
 		once        bool
 		at          []string // in the small form
 		small, long int      // events
 		crew        int
 	}{
-		{name: "one server", on: lone, at: allPoints, small: 10, long: 200},
-		{name: "one server, killed", on: mortal, at: []string{plan.PointRecord, fanout.PointRow, deliver.PointSent}, small: 6, long: 50},
-		{name: "three servers, the leader killed", on: three, at: []string{deliver.PointSent}, small: 4, long: 50},
-		{name: "at most once", on: lone, once: true, at: sendPoints, small: 6, long: 50},
+		{name: "one server", on: crash.OneServer, at: allPoints, small: 10, long: 200},
+		{name: "one server, killed", on: crash.MortalServer, at: []string{plan.PointRecord, fanout.PointRow, deliver.PointSent}, small: 6, long: 50},
+		{name: "three servers, the leader killed", on: crash.ThreeServers, at: []string{deliver.PointSent}, small: 4, long: 50},
+		{name: "at most once", on: crash.OneServer, once: true, at: sendPoints, small: 6, long: 50},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if !*long {
+			if !crash.Long() {
 				t.Parallel()
 			}
 			c := &cell{
 				T: t, on: test.on(t), once: test.once, users: 6, crew: 1, events: test.small, at: test.at, chaos: 1,
-				random: rand.New(rand.NewPCG(*seed, uint64(len(test.name)))), wants: map[string]want{},
+				random: rand.New(rand.NewPCG(seed, uint64(len(test.name)))), seed: seed, wants: map[string]want{},
 			}
-			if *long {
+			if crash.Long() {
 				c.users, c.crew, c.events, c.at, c.chaos = 50, 2, test.long, slices.Repeat(allPoints, 3), 4
 			}
 			c.play()
@@ -88,9 +82,10 @@ type cell struct {
 	chaos  int      // how often each other misfortune happens
 	crew   int      // how many processes there are beside the one that dies
 	events int
-	on     *servers
+	on     *crash.Servers
 	once   bool
 	random *rand.Rand
+	seed   uint64
 	users  int // of each kind
 
 	book      *ledger.Ledger
@@ -105,7 +100,7 @@ type cell struct {
 	wants     map[string]want // by key
 
 	mu        sync.Mutex
-	hands     []*child.Process // the crew
+	hands     []*crash.Process // the crew
 	accidents accidents
 }
 
@@ -140,28 +135,26 @@ func (c *cell) play() {
 	c.drained()
 	c.settled()
 	for _, p := range c.hands {
-		if err := p.Stop(); err != nil {
-			c.Error(err)
-		}
+		p.Stop()
 	}
 	c.judge(time.Since(begin))
 }
 
 func (c *cell) prepare() {
 	c.Helper()
-	_, c.js = natstest.ConnectURL(c.T, c.on.url)
-	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.replicas}) // the rows of the long form have to fit
+	_, c.js = natstest.ConnectURL(c.T, c.on.URL)
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.Replicas}) // the rows of the long form have to fit
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
 		return err
 	}); err != nil {
 		c.Fatal(err)
 	}
-	c.far = newFar(c.T, *seed)
+	c.far = newFar(c.T, c.seed)
 	c.accidents.workers = map[string]string{}
 	c.duty = duty{
 		Mail: c.far.mail, Once: c.once, Pages: 512, PushKey: c.far.pushKey, Rules: writeRules(c.T, crashRules()), Secret: c.far.secret,
-		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.url,
+		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.URL,
 	}
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
 		if c.book, err = ledger.Open(ctx, c.js); err == nil {
@@ -184,24 +177,15 @@ func (c *cell) prepare() {
 }
 
 // spawn starts a notifier that dies when it comes to a point for the n-th time.
-func (c *cell) spawn(point string, n int) *child.Process {
+func (c *cell) spawn(point string, n int) *crash.Process {
 	c.Helper()
 	d := c.duty
 	d.Point, d.After = point, n
-	p, err := child.Start(c.Output(), notifierRole, d)
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			c.Error(err)
-		}
-	})
-	return p
+	return notifiers.Start(c, d)
 }
 
 // nameOf is how a process is called in the ledger.
-func nameOf(p *child.Process) string { return selfName(p.PID()) }
+func nameOf(p *crash.Process) string { return selfName(p.PID()) }
 
 func selfName(pid int) string {
 	host, err := os.Hostname()
@@ -212,7 +196,7 @@ func selfName(pid int) string {
 }
 
 // note notes how a process ended, or what was done to it.
-func (c *cell) note(p *child.Process, what string) {
+func (c *cell) note(p *crash.Process, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.accidents.workers[nameOf(p)] = what
@@ -236,19 +220,16 @@ func (c *cell) die(point string, events int) {
 	p := c.spawn(point, after)
 	c.publish(events)
 	c.view.moved = time.Now() // nobody has looked meanwhile
-	for done := false; !done; {
+	for !p.Ended() {
 		select {
 		case <-p.Gone:
-			done = true
 		case <-time.After(50 * time.Millisecond): // the others may have done all that there was
 			if c.look() || !slices.Contains(sendPoints, point) && c.expanded() {
 				c.publish(1)
 			}
 		}
 	}
-	if err := p.Killed(c.Context()); err != nil {
-		c.Fatalf("at %s: %v", point, err)
-	}
+	p.Died()
 	c.note(p, "died at "+point)
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
@@ -19,9 +21,10 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-const (
-	notifierRole = "notifier"
+// notifiers are the processes that are killed.
+var notifiers = crash.Role[duty]{Name: "notifier", Run: notify}
 
+const (
 	// ackWait is how soon the work of a process that died is taken up, and callTimeout is for how long nobody calls a
 	// provider again whom it may have called.
 	ackWait     = 500 * time.Millisecond
@@ -104,8 +107,11 @@ func (d duty) config() (cfg Config, done func(), err error) {
 		return cfg, nil, err
 	}
 	cfg = Config{
-		AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 16 << 30, Rules: d.Rules, pageBytes: d.Pages,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		BaseConfig: service.BaseConfig{
+			AckWait: ackWait, Concurrency: inFlight, CreateAssets: true, Listen: "-", MaxBytes: 16 << 30,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		},
+		Rules: d.Rules, pageBytes: d.Pages,
 	}
 	for _, c := range []channel.Channel{mail, hooks, push} {
 		cfg.Channels = append(cfg.Channels, Channel{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -25,7 +26,7 @@ func (c *cell) trouble(all *sync.WaitGroup) {
 		}
 	}
 	misfortunes := []func(){c.killOne, c.forgetConsumers, c.killOne, c.freezeOne}
-	if c.on.disturb != nil {
+	if c.on.Disturb != nil {
 		misfortunes = []func(){c.killOne, c.killServer, c.freezeOne, c.killServer, c.forgetConsumers}
 	}
 	misfortunes = slices.Repeat(misfortunes, c.chaos)
@@ -52,9 +53,7 @@ func (c *cell) killOne() {
 	defer c.mu.Unlock()
 	i := int(c.far.seed % uint64(len(c.hands)))
 	p := c.hands[i]
-	if err := p.Kill(); err != nil {
-		c.Error(err)
-	}
+	p.Kill()
 	c.accidents.workers[nameOf(p)] = "was killed"
 	c.accidents.kills++
 	c.hands[i] = c.spawn("", 0)
@@ -66,15 +65,10 @@ func (c *cell) freezeOne() {
 	p := c.hands[len(c.hands)-1]
 	c.mu.Unlock()
 	c.note(p, freezing)
-	if err := p.Pause(true); err != nil {
-		c.Error(err)
-		return
-	}
+	p.Pause()
 	helper := c.spawn("", 0)
 	<-time.After(2*ackWait + callTimeout)
-	if err := p.Pause(false); err != nil {
-		c.Error(err)
-	}
+	p.Continue()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hands = append(c.hands, helper)
@@ -83,7 +77,7 @@ func (c *cell) freezeOne() {
 // killServer kills a server, and starts it again.
 func (c *cell) killServer() {
 	from := time.Now()
-	if err := c.on.disturb(c.Context()); err != nil {
+	if err := c.on.Disturb(c.Context(), contracts.StreamNotifications); err != nil {
 		c.Error(err)
 	}
 	c.mu.Lock()

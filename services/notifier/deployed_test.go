@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -29,7 +30,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		c.Channels, c.Logger, c.Rules = []Channel{{Channel: moody(&mood)}}, logger, rules
 	}
 	// Once as the administrator, who may make everything.
-	cfg := Config{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}
+	cfg := Config{BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}}
 	ours(&cfg)
 	made, err := Start(t.Context(), adminConn, cfg)
 	if err != nil {
@@ -40,7 +41,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		p.directory(r)
 	}
 	p.until("all consumers are there", func() bool {
-		for _, problem := range made.ready(t.Context()) {
+		for _, problem := range made.running.Ready(t.Context()) {
 			if problem != nil {
 				return false
 			}
@@ -52,7 +53,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	}
 	denied := make(chan error, 100)
 	nc, _ := natstest.Connect(t, srv, users.As("notifier"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	cfg = Config{Listen: "127.0.0.1:0"}
+	cfg = Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package notifier tells everybody whom an event concerns, once on each channel.
+// Package notifier delivers each event to its recipients, once on each channel.
 //
-// An event becomes one plan, which holds every user and channel; a plan becomes rows, each stored once; a row is sent,
-// and what the channel said is kept in a ledger. Each step reads what the one before it stored, never does it again, so
-// that a crash anywhere loses nothing and repeats nothing but, at most, one call to a provider, under the same key.
+// An event becomes one plan, which holds every user and channel; a plan becomes rows, each stored once; a row is sent, and
+// the answer of the channel is kept in a ledger. Each step reads the stored result of the step before it and never repeats
+// that step. A crash anywhere loses nothing, and repeats at most one call to a provider, under the same key.
 //
-// An event may be told later than it is published, be cancelled, and what has failed of it be sent again: see
+// An event may be delivered later than it is published, be cancelled, and its failed rows be sent again: see
 // [Notifier.Cancel] and [Notifier.Replay].
 //
-// [Run] is the service, [Start] the same for a program that embeds it.
+// [Run] is the service, [Start] runs it within another program.
 package notifier

@@ -13,6 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
@@ -49,15 +51,18 @@ func TestTheNextChannelTells(t *testing.T) {
 	}
 }
 
-const fallingRole = "falling"
+// fallers are notifiers whose first channel refuses everything.
+var fallers = crash.Role[fall]{Name: "falling", Run: falling}
 
 // fall says where a process dies whose first channel refuses everything.
 type fall struct{ Point, Rules, URL string }
 
 func (f fall) config(birds *pigeon) Config {
 	return Config{
-		AckWait: ackWait, Channels: []Channel{{Channel: birds}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler),
-		MaxBytes: 2 << 30, Rules: f.Rules, passed: child.DieAt(f.Point, 1),
+		BaseConfig: service.BaseConfig{
+			AckWait: ackWait, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
+		},
+		Channels: []Channel{{Channel: birds}}, Rules: f.Rules, passed: child.DieAt(f.Point, 1),
 	}
 }
 
@@ -88,14 +93,14 @@ func falling(ctx context.Context, f fall) error {
 func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		point  string
-		buried bool // what the directory has of the user cannot be read, so that the worker gives the row up
+		point        string
+		deadLettered bool // what the directory has of the user cannot be read, so that the worker gives the row up
 	}{
-		"refused, recorded": {deliver.PointRecorded, false},
-		"refused, ended":    {deliver.PointEnded, false},
-		"refused, followed": {deliver.PointFollowed, false},
-		"buried, ended":     {deliver.PointEnded, true},
-		"buried, followed":  {deliver.PointFollowed, true},
+		"refused, recorded":       {deliver.PointRecorded, false},
+		"refused, ended":          {deliver.PointEnded, false},
+		"refused, followed":       {deliver.PointFollowed, false},
+		"dead-lettered, ended":    {deliver.PointEnded, true},
+		"dead-lettered, followed": {deliver.PointFollowed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,21 +108,16 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			p := newPlace(t, srv)
 			ada := contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: "ada"}
 			directory := p.directory(ada)
-			if test.buried {
+			if test.deadLettered {
 				p.spoil(ada)
 			}
 			f := fall{
 				Point: test.point, URL: srv.URL(),
 				Rules: writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, fallback: [pigeon, inapp]}}}"),
 			}
-			dying, err := child.Start(t.Output(), fallingRole, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			dying := fallers.Start(t, f)
 			p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
-			if err := dying.Killed(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			dying.Died()
 			if err := directory.Put(t.Context(), ada); err != nil {
 				t.Fatal(err)
 			}
@@ -126,14 +126,14 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			all := p.settled(2)
 			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
 			reason := "rejected"
-			if test.buried {
+			if test.deadLettered {
 				reason = ledger.ReasonExhausted
 			}
 			if first == nil || first.State != ledger.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
 				t.Errorf("%+v", first)
 			}
 			// The process that died may have given up the next row as well, as it could not read the user then either.
-			given := test.buried && test.point == deliver.PointFollowed && next != nil && next.State == ledger.Failed
+			given := test.deadLettered && test.point == deliver.PointFollowed && next != nil && next.State == ledger.Failed
 			if next == nil || next.State != ledger.Delivered && !given {
 				t.Errorf("the next: %+v", next)
 			}

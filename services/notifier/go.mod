@@ -3,46 +3,46 @@ module github.com/expediter-io/expediter/services/notifier
 go 1.26.0
 
 require (
-	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/coder/websocket v1.8.15
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0
-	github.com/expediter-io/expediter/pkg/guardeddial v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel/export v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0-00010101000000-000000000000
-	github.com/expediter-io/expediter/pkg/worker v0.0.0
-	github.com/google/go-cmp v0.7.0
-	github.com/jackc/pgx/v5 v5.12.0
-	github.com/nats-io/nats.go v1.55.0
-	go.uber.org/goleak v1.3.0
-	go.yaml.in/yaml/v3 v3.0.5
-	golang.org/x/sync v0.24.0
-	pgregory.net/rapid v1.3.0
-)
-
-require (
 	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
 	github.com/emersion/go-smtp v0.25.0
-	github.com/expediter-io/expediter/pkg/service v0.0.0-00010101000000-000000000000
+	github.com/expediter-io/expediter/pkg v0.0.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/pkg/service v0.0.0
+	github.com/google/go-cmp v0.7.0
+	github.com/nats-io/nats.go v1.55.0
+	github.com/nats-io/nuid v1.0.1
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/wneessen/go-mail v0.8.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
+	go.uber.org/goleak v1.3.0
+	go.yaml.in/yaml/v3 v3.0.5
+	pgregory.net/rapid v1.3.0
 )
 
 require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.30.0 // indirect
-	github.com/jackc/pgpassfile v1.0.0 // indirect
-	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -58,40 +58,21 @@ require (
 	go.opentelemetry.io/otel/sdk/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-require (
-	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0 // indirect
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
-	github.com/gofrs/flock v0.13.1 // indirect
-	github.com/google/go-tpm v0.9.8 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
-	github.com/minio/highwayhash v1.0.4 // indirect
-	github.com/nats-io/jwt/v2 v2.8.2 // indirect
-	github.com/nats-io/nats-server/v2 v2.15.2 // indirect
-	github.com/nats-io/nkeys v0.4.16 // indirect
-	github.com/nats-io/nuid v1.0.1
-	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/time v0.16.0 // indirect
-)
-
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg/contracts => ../../pkg/contracts
-	github.com/expediter-io/expediter/pkg/guardeddial => ../../pkg/guardeddial
-	github.com/expediter-io/expediter/pkg/kvlock => ../../pkg/kvlock
+	github.com/expediter-io/expediter/pkg => ../../pkg
 	github.com/expediter-io/expediter/pkg/natsotel => ../../pkg/natsotel
-	github.com/expediter-io/expediter/pkg/natsotel/export => ../../pkg/natsotel/export
 	github.com/expediter-io/expediter/pkg/natsrun => ../../pkg/natsrun
 	github.com/expediter-io/expediter/pkg/service => ../../pkg/service
-	github.com/expediter-io/expediter/pkg/worker => ../../pkg/worker
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 )
 
@@ -38,8 +39,11 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	adminConn, admin := natstest.Connect(t, server, users.As("admin"))
 	cfg := Config{
-		Channels: []Channel{{Channel: hook}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
-		Rules: writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [webhook]}}}"),
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+		},
+		Channels: []Channel{{Channel: hook}},
+		Rules:    writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [webhook]}}}"),
 	}
 	made, err := Start(t.Context(), adminConn, cfg) // makes everything, which the notifier may not
 	if err != nil {

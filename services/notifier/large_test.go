@@ -2,11 +2,9 @@ package notifier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"os"
-	"regexp"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -19,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -40,7 +38,7 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	}
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	p := newPlace(t, srv)
-	inItsOwnProcess(t, largeRole, srv.URL(), maxHeap)
+	inItsOwnProcess(t, expander, srv.URL(), maxHeap)
 	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
 	if err != nil {
 		t.Fatal(err)
@@ -66,27 +64,19 @@ func TestAHundredThousandRecipients(t *testing.T) {
 }
 
 // inItsOwnProcess runs a process, which says how large its heap became: no larger than most bytes.
-func inItsOwnProcess(t *testing.T, role, argument string, most int) {
+func inItsOwnProcess(t *testing.T, role crash.Role[string], argument string, most int) {
 	t.Helper()
-	process, err := child.Start(t.Output(), role, argument)
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, err := process.Line(t.Context())
-	if err := errors.Join(err, process.Stop()); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("R1, default sync: %s", said)
-	found := regexp.MustCompile(`heap (\d+)`).FindStringSubmatch(said)
-	if found == nil {
-		t.Fatal("no measurement")
-	}
+	process := role.Start(t, argument)
+	found := process.Await(`.*heap (\d+).*`)
+	process.Stop()
+	t.Logf("R1, default sync: %s", found[0])
 	if heap, err := strconv.Atoi(found[1]); err != nil || heap > most {
 		t.Errorf("the heap had %d bytes, at most %d: %v", heap, most, err)
 	}
 }
 
-const largeRole = "large"
+// expander is told the URL of the server.
+var expander = crash.Role[string]{Name: "large", Run: large}
 
 // multitude is a source of 100,000 recipients.
 type multitude struct{}

@@ -7,17 +7,19 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
 )
 
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/services/notifier"
 
-// observe has the metrics show which rules are in force, until stop is called.
-func (n *Notifier) observe() (stop func() error, err error) {
-	if n.cfg.Exports == nil {
-		return func() error { return nil }, nil
+// exportRules exports the state of the rules as metrics until stop is called. Without exports stop is nil.
+func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err error) {
+	if exports == nil {
+		return nil, nil //nolint:nilnil // documented
 	}
-	meter := n.cfg.Exports.Meters.Meter(scope)
+	meter := exports.Meters.Meter(scope)
 	info, infoErr := meter.Int64ObservableGauge("notifier.rules.info",
 		metric.WithDescription("1, with the version of the rules that are in force"))
 	loaded, loadedErr := meter.Int64ObservableGauge("notifier.rules.loaded",

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 )
 
@@ -100,7 +101,10 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	adminConn, admin := natstest.Connect(t, server, users.As("admin"))
 	cfg := Config{
-		CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30, Rules: writeRules(t, mailRules),
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+		},
+		Rules: writeRules(t, mailRules),
 		Ways: Ways{
 			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: box.address, LinkSecrets: []string{strings.Repeat("x", 32)},
 			PublicURL: "https://n.example", Templates: folder,

@@ -23,7 +23,7 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	nobody := event("evt-001", "X")
 	refused := func(letters int) {
 		t.Helper()
-		p.until("it is buried", func() bool { return len(p.letters()) == letters })
+		p.until("it is dead-lettered", func() bool { return len(p.letters()) == letters })
 		if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.State != plan.StateRefused || !strings.Contains(e.Reason, "no user_id") {
 			t.Fatalf("%+v: %v", e, err)
 		}

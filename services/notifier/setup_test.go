@@ -19,12 +19,17 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
+
+func TestMain(m *testing.M) { crash.Main(m, 2, notifiers, fallers, planner, expander) }
 
 // patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
 const patience = time.Minute
@@ -116,8 +121,10 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 	p.Helper()
 	nc, _ := natstest.Connect(p.T, p.srv)
 	cfg := Config{
-		Channels: []Channel{{Channel: pigeons}}, CreateAssets: true, MaxBytes: 2 << 30,
-		Listen: "-", Logger: slog.New(slog.DiscardHandler), Rules: writeRules(p.T, testRules),
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, MaxBytes: 2 << 30, Listen: "-", Logger: slog.New(slog.DiscardHandler),
+		},
+		Channels: []Channel{{Channel: pigeons}}, Rules: writeRules(p.T, testRules),
 	}
 	for _, m := range mutate {
 		m(&cfg)

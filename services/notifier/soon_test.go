@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -86,8 +87,10 @@ func (l *look) start(options ...nats.Option) *Notifier {
 	l.Helper()
 	nc, _ := natstest.Connect(l.T, l.srv, options...)
 	n, err := Start(l.Context(), nc, Config{
-		Channels: []Channel{{Channel: &pigeon{}}}, CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
-		Rules: writeRules(l.T, soonRules),
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
+		},
+		Channels: []Channel{{Channel: &pigeon{}}}, Rules: writeRules(l.T, soonRules),
 	})
 	if err != nil {
 		l.Fatal(err)

@@ -18,14 +18,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
-// sourceRole is that of the process that plans the large event. It is told the server's URL, and after a space that of the
-// source, or nothing for the directory.
-const sourceRole = "source"
+// planner plans the large event. It is told the server's URL, and after a space that of the source, or nothing for the
+// directory.
+var planner = crash.Role[string]{Name: "source", Run: source}
 
 // maxListHeap is what planning from the directory may have in memory, in bytes: what keys there are comes in one answer.
 const maxListHeap = 64 << 20
@@ -53,7 +54,7 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the directory does not fill")
 	}
-	inItsOwnProcess(t, sourceRole, srv.URL(), maxListHeap)
+	inItsOwnProcess(t, planner, srv.URL(), maxListHeap)
 	p.planned()
 }
 
@@ -91,7 +92,7 @@ func TestAHundredThousandOverHTTP(t *testing.T) {
 	defer source.Close()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	p := newPlace(t, srv)
-	inItsOwnProcess(t, sourceRole, srv.URL()+" "+source.URL, maxHeap)
+	inItsOwnProcess(t, planner, srv.URL()+" "+source.URL, maxHeap)
 	p.planned()
 }
 

@@ -47,7 +47,7 @@ func leave(nats.Header, []byte, any) error { return nil }
 
 func (n *Notifier) planPolicy() worker.Policy {
 	return worker.Policy{
-		Backoff: worker.Exponential(time.Second, planBackoff), Bury: n.refuse, Decode: leave, MaxAttempts: attempts, Timeout: planTimeout,
+		Backoff: worker.Exponential(time.Second, planBackoff), Decode: leave, MaxAttempts: attempts, OnDeadLetter: n.refuse, Timeout: planTimeout,
 	}
 }
 
@@ -107,7 +107,7 @@ func (n *Notifier) later(ctx context.Context, err error) error {
 	return worker.Snooze(storeSnooze)
 }
 
-// refuse notes with an event that it is buried, so that whoever waits for it hears of that.
+// refuse records with an event that it is dead-lettered, so that its waiters learn of it.
 func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
 	event, err := desk.Read(letter.Subject, letter.Header, letter.Payload)
 	if err != nil { // it is not known by an id

@@ -1,16 +1,12 @@
 package enricher_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,41 +15,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // nPlaces is how many places everybody asks about.
 const nPlaces = 50
-
-// process is one instance of the enricher in a process of its own.
-type process struct {
-	name string
-	url  string
-	cmd  *exec.Cmd
-}
-
-func startInstance(t *testing.T, name, nats, farSide string) *process {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envInstance+"="+name, envNATS+"="+nats, envProvider+"="+farSide)
-	cmd.Stderr = t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have been killed
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("instance %s did not start: %v", name, err)
-	}
-	return &process{name: name, url: strings.TrimSpace(line), cmd: cmd}
-}
 
 func places(n int) []contracts.Restaurant {
 	list := make([]contracts.Restaurant, n)
@@ -82,19 +48,6 @@ func untilStalled(t *testing.T) (ctx context.Context, moved func()) {
 	return ctx, func() { timer.Reset(stall) }
 }
 
-// kill kills an instance.
-func kill(t *testing.T, instances []*process, name string) {
-	t.Helper()
-	for _, p := range instances {
-		if p.name == name {
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = p.cmd.Wait()
-		}
-	}
-}
-
 // TestCrash has three instances asked 200 times each, at the same moment, for the same 50 new places. One instance is
 // killed in the middle of a look-up, and the server is restarted in the middle of everything. Each place is looked up
 // once, but for what the killed instance was in the middle of; everybody is told everything, and nothing twice.
@@ -104,11 +57,11 @@ func TestCrash(t *testing.T) {
 	ctx, moved := untilStalled(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	far := newFarSide(t, moved)
-	var instances []*process
 	var urls []string
+	started := map[string]*crash.Process{}
 	for _, name := range []string{"a", "b", "c"} {
-		p := startInstance(t, name, srv.URL(), far.URL)
-		instances, urls = append(instances, p), append(urls, p.url)
+		started[name] = instances.Start(t, instance{Name: name, NATS: srv.URL(), Provider: far.URL})
+		urls = append(urls, started[name].Line())
 	}
 	victim := "Kitchen-25"
 	release := far.holdFirst(victim)
@@ -136,7 +89,7 @@ func TestCrash(t *testing.T) {
 		t.Fatal("nobody looked up", victim)
 	}
 	before := far.counts()
-	kill(t, instances, q.Instance)
+	started[q.Instance].Kill()
 	close(release)
 	// Restart the server once some look-ups have come back.
 	for n := 0; n < restartAfter; {

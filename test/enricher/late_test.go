@@ -17,9 +17,9 @@ func TestCallsReadAfterTheKill(t *testing.T) {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	far := newFarSide(t, moved)
 	release := far.readLate()
-	a := startInstance(t, "a", srv.URL(), far.URL)
+	a := instances.Start(t, instance{Name: "a", NATS: srv.URL(), Provider: far.URL})
 	c := &client{
-		http: newHTTP(t), instances: []string{a.url}, retrying: make(chan struct{}, 1),
+		http: newHTTP(t), instances: []string{a.Line()}, retrying: make(chan struct{}, 1),
 		req: contracts.EnrichRequest{RequestID: "r", Results: places(n)},
 	}
 	if _, err := c.ask(ctx); err != nil {
@@ -33,9 +33,9 @@ func TestCallsReadAfterTheKill(t *testing.T) {
 		}
 	}
 	before := far.counts()
-	kill(t, []*process{a}, "a")
+	a.Kill()
 	close(release)
-	c.instances = []string{startInstance(t, "b", srv.URL(), far.URL).url}
+	c.instances = []string{instances.Start(t, instance{Name: "b", NATS: srv.URL(), Provider: far.URL}).Line()}
 	if err := c.run(ctx); err != nil {
 		t.Fatal(err)
 	}

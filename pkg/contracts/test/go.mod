@@ -4,14 +4,12 @@ go 1.26.0
 
 require (
 	github.com/cloudevents/sdk-go/v2 v2.16.2
-	github.com/expediter-io/expediter/pkg/contracts v0.0.0
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/invopop/jsonschema v0.14.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -19,7 +17,6 @@ require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/worker v0.0.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -33,6 +30,7 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
@@ -42,8 +40,6 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
-	github.com/expediter-io/expediter/pkg/contracts => ..
-	github.com/expediter-io/expediter/pkg/kvlock => ../../kvlock
+	github.com/expediter-io/expediter/pkg => ../..
 	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
-	github.com/expediter-io/expediter/pkg/worker => ../../worker
 )

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -42,24 +44,24 @@ var jumps = []time.Duration{time.Hour, -time.Hour, 72 * time.Hour, -72 * time.Ho
 // A holder whose clock jumps to and fro keeps what it holds, and nobody else gets it.
 func TestHolderWhoseClockJumps(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		lease := acquire(t, b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "l")
-		near := b.flight(t, kvlock.Config{ClaimTTL: 5 * time.Second}, p.Through())
-		claim := begin(t, near, "k", kvlock.BeginOptions{})
-		held, stop := claim.Keep(t.Context(), 0)
+		p := natstest.NewProxy(t, b.Srv)
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "l")
+		near := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second}, p.Through())
+		claim := begin(t, near, "k", flight.BeginOptions{})
+		held, stop := claim.AutoRenew(t.Context(), 0)
 		defer stop()
-		locker, flight := b.locker(t, kvlock.LockerConfig{}), b.flight(t, kvlock.Config{})
+		locker, f := b.Locker(t, kvlock.LockerConfig{}), b.Flight(t, flight.Config{})
 		for i := range 60 {
 			jump := jumps[i%len(jumps)]
 			shiftClock(p, jump)
 			pass(3 * time.Second)
-			if off := get(t, near, "k").Created.Sub(get(t, flight, "k").Created); off != jump {
+			if off := get(t, near, "k").Created.Sub(get(t, f, "k").Created); off != jump {
 				t.Fatalf("the clock is off by %s, want %s", off, jump)
 			}
 			if _, err := locker.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}); !errors.Is(err, kvlock.ErrHeld) {
 				t.Fatalf("jump %d: got %v while the lock was held", i, err)
 			}
-			if _, err := flight.Begin(t.Context(), "k", kvlock.BeginOptions{}); !errors.Is(err, kvlock.ErrTaken) {
+			if _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
 				t.Fatalf("jump %d: got %v while the key was claimed", i, err)
 			}
 		}
@@ -77,21 +79,21 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 	for _, jump := range jumps {
 		t.Run(jump.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				far := natstest.NewProxy(t, b.srv)
-				lease := acquire(t, b.locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
-				claim := begin(t, b.flight(t, kvlock.Config{ClaimTTL: ttl}, far.Through()), "k", kvlock.BeginOptions{})
-				held, stop := claim.Keep(t.Context(), 0)
+				far := natstest.NewProxy(t, b.Srv)
+				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
+				claim := begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
+				held, stop := claim.AutoRenew(t.Context(), 0)
 				defer stop()
-				p := natstest.NewProxy(t, b.srv)
-				locker, flight := b.locker(t, kvlock.LockerConfig{}, p.Through()), b.flight(t, kvlock.Config{}, p.Through())
+				p := natstest.NewProxy(t, b.Srv)
+				locker, f := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Flight(t, flight.Config{}, p.Through())
 				next := queue(t, locker, "l", 1, kvlock.AcquireOptions{})
 				var computed, ended time.Time
 				var both sync.WaitGroup
 				both.Go(func() {
-					_, err := flight.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
+					_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
 						computed = time.Now()
 						return nil, nil
-					}, kvlock.DoOptions{})
+					}, flight.DoOptions{})
 					if err != nil {
 						t.Error(err)
 					}
@@ -117,29 +119,29 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 }
 
 // wantEndsFirst waits until the lease has ended and the next holder has the lock, and compares when.
-func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *waiting) {
+func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	t.Helper()
 	start := time.Now()
 	var second time.Time
 	var taken sync.WaitGroup
 	taken.Go(func() {
-		<-next.done
+		<-next.Done
 		second = time.Now()
 	})
 	<-lease.Context().Done()
 	ended := time.Now()
 	taken.Wait()
-	if next.err != nil {
-		t.Fatal(next.err)
+	if next.Err != nil {
+		t.Fatal(next.Err)
 	}
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	if !ended.Before(second) {
 		t.Errorf("held until %s after the cut, the second holder came after %s", ended.Sub(start), second.Sub(start))
 	}
-	if token := next.lease.Token(); token.Compare(lease.Token()) <= 0 {
+	if token := next.Lease.Token(); token.Compare(lease.Token()) <= 0 {
 		t.Errorf("token %s after %s", token, lease.Token())
 	}
-	release(t, next.lease)
+	release(t, next.Lease)
 }
 
 // The clock of the server jumps between a renewal and the coming of somebody else. Who comes does not take that for the
@@ -148,9 +150,9 @@ func TestServerWhoseClockJumps(t *testing.T) {
 	for _, jump := range jumps {
 		t.Run(jump.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				lease := acquire(t, b.locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
-				p := natstest.NewProxy(t, b.srv)
-				other := b.locker(t, kvlock.LockerConfig{}, p.Through())
+				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
+				p := natstest.NewProxy(t, b.Srv)
+				other := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 				for range 5 {
 					_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
 					wantErr(t, err, kvlock.ErrHeld)

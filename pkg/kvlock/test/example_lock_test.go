@@ -7,12 +7,13 @@ import (
 	"log"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 )
 
 // openLocks runs a server with a bucket, for one example.
 func openLocks() (l *kvlock.Locker, g *kvlock.Guard, end func()) {
 	ctx := context.Background()
-	js, stop := serve("locks")
+	js, stop := testbed.Serve("locks")
 	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: "locks", Instance: "kitchen-1"})
 	if err != nil {
 		log.Fatal(err)

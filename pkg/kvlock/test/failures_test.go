@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -25,7 +26,7 @@ const soon = 5 * time.Millisecond
 // to expire.
 func TestOwnerPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		owner, other := b.flight(t, kvlock.Config{}), b.flight(t, kvlock.Config{})
+		owner, other := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		computing, die := make(chan struct{}), make(chan struct{})
 		var died time.Time
 		var panics sync.WaitGroup
@@ -35,24 +36,24 @@ func TestOwnerPanics(t *testing.T) {
 				<-die
 				died = time.Now()
 				panic("no")
-			}, kvlock.DoOptions{})
-			if _, ok := errors.AsType[*kvlock.PanicError](err); !ok {
+			}, flight.DoOptions{})
+			if _, ok := errors.AsType[*flight.PanicError](err); !ok {
 				t.Errorf("the owner got %v", err)
 			}
 		})
 		<-computing
 		waits := make(chan error, 1)
 		go func() {
-			_, err := other.Do(t.Context(), "k", nil, kvlock.DoOptions{}) // waits: it computes nothing
+			_, err := other.Do(t.Context(), "k", nil, flight.DoOptions{}) // waits: it computes nothing
 			waits <- err
 		}()
 		pass(time.Second)
 		close(die)
-		if err := <-waits; !errors.Is(err, kvlock.ErrFailed) {
+		if err := <-waits; !errors.Is(err, flight.ErrFailed) {
 			t.Errorf("who waited got %v", err)
 		}
-		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, kvlock.DoOptions{})
-		if took := time.Since(died); err != nil || r.Outcome != kvlock.Computed || took > soon {
+		r, err := other.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+		if took := time.Since(died); err != nil || r.Outcome != flight.Computed || took > soon {
 			t.Errorf("got %+v, %v after %s", r, err, took)
 		}
 		panics.Wait()
@@ -62,7 +63,7 @@ func TestOwnerPanics(t *testing.T) {
 // A lock whose holder panics goes to the next in the queue at once.
 func TestHolderPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		holder, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		holder, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		holds, die := make(chan struct{}), make(chan struct{})
 		var died time.Time
 		var panics sync.WaitGroup
@@ -92,26 +93,26 @@ func TestHolderPanics(t *testing.T) {
 // A renewal does not take the TTL away: whatever was renewed, by a process that then died, is gone some time.
 func TestRenewalKeepsTheTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		f := b.flight(t, kvlock.Config{ClaimTTL: 5 * time.Second}, p.Through())
-		_, stop := begin(t, f, "claim", kvlock.BeginOptions{}).Keep(t.Context(), 0)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second}, p.Through())
+		_, stop := begin(t, f, "claim", flight.BeginOptions{}).AutoRenew(t.Context(), 0)
 		defer stop()
-		acquire(t, b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "lock")
+		acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "lock")
 		before := map[string]uint64{}
 		for _, key := range []string{"claim", "lock"} {
-			before[key] = b.present(t, key).Sequence
+			before[key] = b.Present(t, key).Sequence
 		}
 		pass(time.Minute)
 		p.Partition()
 		for _, key := range []string{"claim", "lock"} {
-			m := b.last(t, key)
+			m := b.Last(t, key)
 			if m == nil || m.Sequence == before[key] || m.Header.Get("Nats-TTL") == "" {
 				t.Errorf("%s was not renewed with a TTL: %+v", key, m)
 			}
 		}
 		pass(2 * time.Minute)
 		for _, key := range []string{"claim", "lock"} {
-			if m := b.last(t, key); m != nil {
+			if m := b.Last(t, key); m != nil {
 				t.Errorf("%s is still there two minutes after its holder died: %+v", key, m)
 			}
 		}
@@ -122,15 +123,15 @@ func TestRenewalKeepsTheTTL(t *testing.T) {
 func TestIntegersAbove53Bits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	f := b.flight(t, kvlock.Config{})
+	f := b.Flight(t, flight.Config{})
 	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
-		key, err := kvlock.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key()
+		key, err := flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key()
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := fmt.Sprint("result of ", n)
-		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, kvlock.DoOptions{})
-		if err != nil || string(r.Value) != want || r.Outcome != kvlock.Computed {
+		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
+		if err != nil || string(r.Value) != want || r.Outcome != flight.Computed {
 			t.Errorf("%d: got %q, %s, %v", n, r.Value, r.Outcome, err)
 		}
 	}

@@ -4,13 +4,12 @@ go 1.26.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.20.3
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
-	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	pgregory.net/rapid v1.3.0
 )
@@ -25,12 +24,13 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
-	github.com/expediter-io/expediter/pkg/kvlock => ..
+	github.com/expediter-io/expediter/pkg => ../..
 	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
 )

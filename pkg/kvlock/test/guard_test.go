@@ -13,15 +13,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 func (b *bed) guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
 	t.Helper()
-	_, js := connect(t, b.srv, opts...)
+	_, js := connect(t, b.Srv, opts...)
 	cfg.Bucket = bucket
 	g, err := kvlock.NewGuard(t.Context(), js, cfg)
-	return closed(t, g, err)
+	return testbed.Closed(t, g, err)
 }
 
 func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revision: revision} }
@@ -76,10 +77,10 @@ func TestGuard(t *testing.T) {
 func TestGuardArguments(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if _, err := kvlock.NewGuard(t.Context(), b.js, kvlock.GuardConfig{}); err == nil {
+	if _, err := kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{}); err == nil {
 		t.Error("no bucket was accepted")
 	}
-	_, err := kvlock.NewGuard(t.Context(), b.js, kvlock.GuardConfig{Bucket: "none"})
+	_, err := kvlock.NewGuard(t.Context(), b.JS, kvlock.GuardConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
 	for _, s := range []string{"", "1", "-", "a-b", "1-", "-1", "1-2-3", "+1-2", "1--2", "18446744073709551616-1"} {
 		if token, err := kvlock.ParseToken(s); err == nil {
@@ -92,7 +93,7 @@ func TestGuardArguments(t *testing.T) {
 func TestGuardOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	kv, err := b.js.KeyValue(t.Context(), bucket)
+	kv, err := b.JS.KeyValue(t.Context(), bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func TestGuardOfSomethingElse(t *testing.T) {
 		if _, err := g.Get(t.Context(), name); err == nil {
 			t.Errorf("%s was read", name)
 		}
-		if now := b.present(t, name).Sequence; now != revision {
+		if now := b.Present(t, name).Sequence; now != revision {
 			t.Errorf("%s was written", name)
 		}
 	}
@@ -130,7 +131,7 @@ func TestGuardUnderFaults(t *testing.T) {
 				var mu sync.Mutex
 				var all sync.WaitGroup
 				for w := range writers {
-					p := natstest.NewProxy(t, b.srv)
+					p := natstest.NewProxy(t, b.Srv)
 					g := b.guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
 					r := rand.New(rand.NewPCG(seed, uint64(w)))
 					all.Go(func() {
@@ -195,7 +196,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 		for _, before := range []uint64{0, 3} {
 			t.Run(fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bed) {
-					p := natstest.NewProxy(t, b.srv)
+					p := natstest.NewProxy(t, b.Srv)
 					slow, other := b.guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.guard(t, kvlock.GuardConfig{})
 					if before > 0 {
 						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
@@ -230,8 +231,8 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 // A holder that is paused past its TTL wakes up in the middle of its work: what it writes is refused.
 func TestGuardRefusesAZombie(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		paused, other := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), b.locker(t, kvlock.LockerConfig{})
+		p := natstest.NewProxy(t, b.Srv)
+		paused, other := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
 		mine, theirs := b.guard(t, kvlock.GuardConfig{}), b.guard(t, kvlock.GuardConfig{})
 		zombie := acquire(t, paused, "l")
 		if err := mine.Put(t.Context(), "k", zombie.Token(), []byte("first")); err != nil {

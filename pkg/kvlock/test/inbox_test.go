@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -14,8 +15,8 @@ import (
 // out as soon as there is a connection again.
 func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{}, p.Through(), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{}, p.Through(), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
 		release(t, acquire(t, l, "l"))
 		lost, reply := make(chan struct{}), ""
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -47,14 +48,14 @@ func TestLostConnectionIsNoticedAtOnce(t *testing.T) {
 func TestCloseLeavesNoSubscription(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	nc := b.js.Conn()
+	nc := b.JS.Conn()
 	before := nc.NumSubscriptions()
 	for range 3 {
-		l, err := kvlock.NewLocker(t.Context(), b.js, kvlock.LockerConfig{Bucket: bucket})
+		l, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := kvlock.NewFlight(t.Context(), b.js, kvlock.Config{Bucket: bucket})
+		f, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket})
 		if err != nil {
 			t.Fatal(err)
 		}

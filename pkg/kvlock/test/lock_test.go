@@ -9,106 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 )
-
-// locker is a Locker with a connection of its own, as another process has it.
-func (b *bed) locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option) *kvlock.Locker {
-	t.Helper()
-	_, js := connect(t, b.srv, opts...)
-	return lockerOn(t, js, cfg)
-}
-
-func lockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
-	t.Helper()
-	cfg.Bucket, cfg.Logger = bucket, quiet(cfg.Logger)
-	l, err := kvlock.NewLocker(t.Context(), js, cfg)
-	return closed(t, l, err)
-}
-
-func acquire(t testing.TB, l *kvlock.Locker, name string) *kvlock.Lease {
-	t.Helper()
-	lease, err := l.Acquire(t.Context(), name, kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatalf("acquire %s: %v", name, err)
-	}
-	return lease
-}
-
-func release(t testing.TB, l *kvlock.Lease) {
-	t.Helper()
-	if err := l.Release(t.Context()); err != nil {
-		t.Fatalf("release %s: %v", l.Name(), err)
-	}
-}
-
-// waiting is an Acquire that runs.
-type waiting struct {
-	lease *kvlock.Lease
-	err   error
-	done  chan struct{}
-}
-
-// acquiring starts an Acquire, which the test does not outlive.
-func acquiring(t *testing.T, l *kvlock.Locker, name string, opts kvlock.AcquireOptions) *waiting {
-	t.Helper()
-	w := &waiting{done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.lease, w.err = l.Acquire(t.Context(), name, opts)
-	}()
-	t.Cleanup(func() { <-w.done }) // at the latest because the test's context has ended
-	return w
-}
-
-// queue starts an Acquire and returns when its place is in the record: n places in all.
-func queue(t *testing.T, l *kvlock.Locker, name string, n int, opts kvlock.AcquireOptions) *waiting {
-	t.Helper()
-	w := acquiring(t, l, name, opts)
-	for places(inspect(t, l, name)) != n {
-		select {
-		case <-w.done:
-			t.Fatalf("acquired %v, %v instead of waiting", w.lease, w.err)
-		case <-within(t).Done():
-			t.Fatalf("%d places in the queue, want %d", places(inspect(t, l, name)), n)
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return w
-}
-
-func (w *waiting) got(t testing.TB) *kvlock.Lease {
-	t.Helper()
-	await(t, w.done, "a waiter")
-	if w.err != nil {
-		t.Fatal(w.err)
-	}
-	return w.lease
-}
-
-func inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
-	t.Helper()
-	lock, err := l.Inspect(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lock
-}
-
-func places(l kvlock.Lock) (n int) {
-	for _, w := range l.Queue {
-		n += w.Waiters
-	}
-	return n
-}
 
 func TestTryAcquire(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 	lease, err := one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}})
 	if err != nil {
 		t.Fatal(err)
@@ -142,22 +50,22 @@ func TestTryAcquire(t *testing.T) {
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	lockers := []*kvlock.Locker{b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})}
+	lockers := []*kvlock.Locker{b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})}
 	lease := acquire(t, lockers[0], "l")
-	var order []*waiting
+	var order []*testbed.Waiting
 	for i := range 12 {
 		order = append(order, queue(t, lockers[[]int{0, 1, 1, 2, 0, 0}[i%6]], "l", i+1, kvlock.AcquireOptions{}))
 	}
 	for i, w := range order {
 		token := lease.Token()
 		release(t, lease)
-		lease = w.got(t)
+		lease = w.Got(t)
 		if lease.Token().Compare(token) <= 0 {
 			t.Errorf("token %s after %s", lease.Token(), token)
 		}
 		for j := i + 1; j < len(order); j++ {
 			select {
-			case <-order[j].done:
+			case <-order[j].Done:
 				t.Fatalf("waiter %d was served with %d", j, i)
 			default:
 			}
@@ -178,7 +86,7 @@ func TestContention(t *testing.T) {
 	var tokens []kvlock.Token
 	var all sync.WaitGroup
 	for i := range clients {
-		l := b.locker(t, kvlock.LockerConfig{Instance: fmt.Sprint(i)})
+		l := b.Locker(t, kvlock.LockerConfig{Instance: fmt.Sprint(i)})
 		for range 1 + i%2 {
 			all.Go(func() {
 				for range rounds {
@@ -205,24 +113,14 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// sequence is the last of the stream: how many writes there were.
-func (b *bed) sequence(t testing.TB) uint64 {
-	t.Helper()
-	stream, err := b.js.Stream(t.Context(), "KV_"+bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stream.CachedInfo().State.LastSeq
-}
-
 // What a lock costs: one write to take it and one to release it, one to queue, one to hand it over and one to confirm.
 func TestWritesOfALock(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		last := uint64(0)
 		wrote := func(what string, want uint64) {
 			t.Helper()
-			now := b.sequence(t)
+			now := b.Sequence(t)
 			if now-last != want {
 				t.Errorf("%s: %d writes, want %d", what, now-last, want)
 			}
@@ -247,7 +145,7 @@ func TestWritesOfALock(t *testing.T) {
 		pass(time.Second)
 		wrote("confirm", 1)
 
-		var here []*waiting
+		var here []*testbed.Waiting
 		for range 100 {
 			here = append(here, acquiring(t, one, "l", kvlock.AcquireOptions{}))
 		}
@@ -255,22 +153,22 @@ func TestWritesOfALock(t *testing.T) {
 		if n := places(inspect(t, one, "l")); n != 100 {
 			t.Errorf("%d wait", n)
 		}
-		if n := b.sequence(t) - last; n > 50 {
+		if n := b.Sequence(t) - last; n > 50 {
 			t.Errorf("100 waiters that came together queued with %d writes", n)
 		}
-		last = b.sequence(t)
+		last = b.Sequence(t)
 		release(t, lease)
 		served := map[*kvlock.Lease]bool{}
 		for len(served) < 100 {
 			for _, w := range here {
 				select {
-				case <-w.done:
-					if w.err != nil {
-						t.Fatal(w.err)
+				case <-w.Done:
+					if w.Err != nil {
+						t.Fatal(w.Err)
 					}
-					if !served[w.lease] {
-						served[w.lease] = true
-						release(t, w.lease)
+					if !served[w.Lease] {
+						served[w.Lease] = true
+						release(t, w.Lease)
 					}
 				default:
 				}
@@ -285,7 +183,7 @@ func TestWritesOfALock(t *testing.T) {
 func TestNoBarging(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	greedy, patient := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	greedy, patient := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 	lease := acquire(t, greedy, "l")
 	for range 50 {
 		w := queue(t, patient, "l", 1, kvlock.AcquireOptions{})
@@ -293,14 +191,14 @@ func TestNoBarging(t *testing.T) {
 		_, err := greedy.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 		wantErr(t, err, kvlock.ErrHeld)
 		again := acquiring(t, greedy, "l", kvlock.AcquireOptions{})
-		got := w.got(t)
+		got := w.Got(t)
 		select {
-		case <-again.done:
-			t.Fatalf("who had released the lock got %v, %v before who waited", again.lease, again.err)
+		case <-again.Done:
+			t.Fatalf("who had released the lock got %v, %v before who waited", again.Lease, again.Err)
 		default:
 		}
 		release(t, got)
-		lease = again.got(t)
+		lease = again.Got(t)
 	}
 	release(t, lease)
 }
@@ -315,7 +213,7 @@ func TestNobodyStarves(t *testing.T) {
 		defer cancel()
 		var all sync.WaitGroup
 		for i := range clients {
-			l := b.locker(t, kvlock.LockerConfig{})
+			l := b.Locker(t, kvlock.LockerConfig{})
 			all.Go(func() {
 				for ctx.Err() == nil {
 					err := l.Do(ctx, "l", func(context.Context, kvlock.Token) error {

@@ -65,11 +65,11 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 				t.Errorf("lost: %v", context.Cause(lease.Context()))
 			}
 			release(t, lease)
-			release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		},
 		"queue, and be handed it": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
 			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 			pass(10 * time.Second)
@@ -82,12 +82,12 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			lease := acquire(t, l, "l")
 			hit()
 			release(t, lease)
-			release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+			release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		},
 		"hand over": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
 			lease := acquire(t, l, "l")
-			other := b.locker(t, kvlock.LockerConfig{})
+			other := b.Locker(t, kvlock.LockerConfig{})
 			w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
 			hit()
 			release(t, lease)
@@ -95,7 +95,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 		},
 		"give up": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			time.AfterFunc(time.Second, hit)
 			_, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 2 * time.Second})
 			wantErr(t, err, kvlock.ErrHeld)
@@ -107,7 +107,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 		},
 		"steal": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
 			t.Helper()
-			lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
 			stolen, err := l.Steal(t.Context(), "l", kvlock.AcquireOptions{})
 			if err != nil {
@@ -127,8 +127,8 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			for _, times := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T) {
 					inBubble(t, func(t *testing.T, b *bed) {
-						p := natstest.NewProxy(t, b.srv)
-						l := b.locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
+						p := natstest.NewProxy(t, b.Srv)
+						l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
 						op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
 						p.Filter(nil)
 						pass(time.Minute)
@@ -149,9 +149,9 @@ func TestLockWithoutPushes(t *testing.T) {
 		var only alone
 		start := time.Now()
 		for range 5 {
-			p := natstest.NewProxy(t, b.srv)
+			p := natstest.NewProxy(t, b.Srv)
 			p.Filter(losePushes)
-			l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 			all.Go(func() {
 				lease, err := l.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
 				if err != nil {
@@ -177,8 +177,8 @@ func TestFreeLockAfterAPause(t *testing.T) {
 		n = 1000
 	}
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 		for i := range n {
 			until := time.Now().Add(60 * time.Millisecond)
 			side := i % 3 // what is lost: what is asked, what is answered, or both
@@ -222,9 +222,9 @@ func TestOneSidedPartition(t *testing.T) {
 
 func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Frame) bool) {
 	t.Helper()
-	p := natstest.NewProxy(t, b.srv)
-	holder := b.locker(t, kvlock.LockerConfig{TTL: ttl}, p.Through())
-	other := b.locker(t, kvlock.LockerConfig{TTL: ttl})
+	p := natstest.NewProxy(t, b.Srv)
+	holder := b.Locker(t, kvlock.LockerConfig{TTL: ttl}, p.Through())
+	other := b.Locker(t, kvlock.LockerConfig{TTL: ttl})
 	var only alone
 	lease := acquire(t, holder, "l")
 	only.took(t, lease)
@@ -274,8 +274,8 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 	end := time.Now().Add(10 * time.Minute)
 	for range clients {
 		r := rand.New(rand.NewPCG(random.Uint64(), random.Uint64()))
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second}, p.Through())
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Duration(1+r.IntN(8)) * time.Second}, p.Through())
 		faults := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		all.Go(func() { // what happens to its connection
 			for time.Now().Before(end) {
@@ -321,7 +321,7 @@ func testHistory(t *testing.T, b *bed, random *rand.Rand) {
 	}
 	all.Wait()
 	pass(time.Minute)
-	l := b.locker(t, kvlock.LockerConfig{})
+	l := b.Locker(t, kvlock.LockerConfig{})
 	if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
 		t.Errorf("left behind: %+v", lock)
 	}
@@ -339,7 +339,7 @@ func TestRestartsWithWaiters(t *testing.T) {
 	var all sync.WaitGroup
 	ctx := within(t)
 	for range clients {
-		l := b.locker(t, kvlock.LockerConfig{OpTimeout: 20 * time.Second})
+		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 20 * time.Second})
 		all.Go(func() {
 			for range rounds {
 				lease, err := l.Acquire(ctx, "l", kvlock.AcquireOptions{})
@@ -355,10 +355,10 @@ func TestRestartsWithWaiters(t *testing.T) {
 		})
 	}
 	for range restarts {
-		if err := b.srv.Restart(ctx); err != nil {
+		if err := b.Srv.Restart(ctx); err != nil {
 			t.Error(err)
 		}
-		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
 	}
 	all.Wait()
 	if only.n != clients*rounds {

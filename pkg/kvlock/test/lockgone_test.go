@@ -12,13 +12,13 @@ import (
 // A process that knew the bucket before it was made anew goes on with it.
 func TestBucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		one, two := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}), b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
 		for range 50 {
 			release(t, acquire(t, one, "l"))
 		}
 		before := acquire(t, one, "l")
 		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
-		b.makeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
+		b.MakeBucketAnew(t, time.Second) // no two buckets are made in the same nanosecond
 		lease := patiently(t, w)
 		if lease.Token().Compare(before.Token()) <= 0 {
 			t.Errorf("token %s after %s", lease.Token(), before.Token())
@@ -34,9 +34,9 @@ func TestBucketMadeAnew(t *testing.T) {
 // The server cannot be reached: whoever comes is told so in time, and who waits already goes on waiting.
 func TestLockWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through())
-		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through())
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 		mine := acquire(t, l, "mine")
 		p.Partition()
@@ -67,15 +67,15 @@ func TestLockWithoutServer(t *testing.T) {
 		p.Heal()
 		release(t, lease)
 		release(t, patiently(t, w))
-		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "mine"))
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "mine"))
 	})
 }
 
 // A Locker that closes while nobody answers does not hang.
 func TestLockerClosesWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 		lease := acquire(t, l, "l")
 		p.Partition()
 		start := time.Now()
@@ -91,14 +91,14 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 // What is handed to who has given up goes on to the next at once.
 func TestHandedToWhoHasGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
-		p := natstest.NewProxy(t, b.srv)
-		leaves := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+		p := natstest.NewProxy(t, b.Srv)
+		leaves := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 		w := queue(t, leaves, "l", 1, kvlock.AcquireOptions{Wait: 5 * time.Second})
-		next := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+		next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 		p.Hit(writes("l"), natstest.WriteLost, 1) // that it leaves is lost, and sent again after a second
-		<-w.done
-		wantErr(t, w.err, kvlock.ErrHeld)
+		<-w.Done
+		wantErr(t, w.Err, kvlock.ErrHeld)
 		pass(500 * time.Millisecond)
 		start := time.Now()
 		release(t, lease)
@@ -114,10 +114,10 @@ func TestRecordIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})
 		lease := acquire(t, holder, "l")
-		other := b.locker(t, kvlock.LockerConfig{})
+		other := b.Locker(t, kvlock.LockerConfig{})
 		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
 		gone()
-		stream, err := b.js.Stream(t.Context(), "KV_"+bucket)
+		stream, err := b.JS.Stream(t.Context(), "KV_"+bucket)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -26,17 +27,17 @@ func TestHandedLate(t *testing.T) {
 
 func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	t.Helper()
-	p := natstest.NewProxy(t, b.srv)
-	lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
-	told := queue(t, b.locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
-	next := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
+	p := natstest.NewProxy(t, b.Srv)
+	lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+	told := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
+	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 	pass(waits)
 	p.Slow(late)
 	p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
 	healed := make(chan struct{})
 	var only alone
 	var all sync.WaitGroup
-	for _, w := range []*waiting{told, next} {
+	for _, w := range []*testbed.Waiting{told, next} {
 		all.Go(func() {
 			lease := patiently(t, w)
 			only.took(t, lease)
@@ -51,7 +52,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 		})
 	}
 	release(t, lease)
-	<-next.done
+	<-next.Done
 	pass(5 * time.Second)
 	p.Slow(0)
 	p.Filter(nil)
@@ -63,15 +64,15 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 // after, with all that is said of it.
 func TestHandedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 		lease := acquire(t, one, "l")
 		opts := kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}, TTL: 10 * time.Second}
 		w := queue(t, two, "l", 1, opts)
-		before := b.sequence(t)
+		before := b.Sequence(t)
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.sequence(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
+		if n := b.Sequence(t) - before; n != 1 || !lock.Granted || lock.Token != lease.Token() {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
 		if left := lease.Remaining(); left <= 0 || left > time.Second {
@@ -79,7 +80,7 @@ func TestHandedAtOnce(t *testing.T) {
 		}
 		pass(time.Second)
 		lock = inspect(t, one, "l")
-		if n := b.sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
+		if n := b.Sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() || lock.Holder != "two" ||
 			lock.Metadata["job"] != "7" || lock.TTL != opts.TTL {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
@@ -94,15 +95,15 @@ func TestHandedAtOnce(t *testing.T) {
 // Who has waited for long confirms it first.
 func TestHandedAfterLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		lease := acquire(t, one, "l")
 		w := queue(t, two, "l", 1, kvlock.AcquireOptions{})
 		pass(time.Second)
-		before := b.sequence(t)
+		before := b.Sequence(t)
 		release(t, lease)
 		lease = patiently(t, w)
 		lock := inspect(t, one, "l")
-		if n := b.sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
+		if n := b.Sequence(t) - before; n != 2 || lock.Granted || lock.Token != lease.Token() {
 			t.Errorf("%d writes, and the record is %+v, the token %s", n, lock, lease.Token())
 		}
 		release(t, lease)
@@ -112,8 +113,8 @@ func TestHandedAfterLong(t *testing.T) {
 // Who takes a lock, or gives it up, sends that himself: and waits for an answer no longer than his context lets him.
 func TestNoAnswerToWhoSendsHimself(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 		lease := acquire(t, l, "mine")
 		p.Filter(losing(func(f natstest.Frame) bool { return f.FromClient }))
 		const patience = 100 * time.Millisecond
@@ -145,9 +146,9 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 		t.Run(string(how), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.srv)
-				lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
-				l := b.locker(t, kvlock.LockerConfig{}, p.Through())
+				p := natstest.NewProxy(t, b.Srv)
+				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+				l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
 				w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 				pass(200 * time.Millisecond)
 				p.Hit(writes("l"), how, 1)
@@ -169,14 +170,14 @@ func TestHandedAndConfirmationLost(t *testing.T) {
 // However many wait for an answer about other locks, who holds one is not kept from confirming and renewing it.
 func TestHoldersBeforeOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.srv)
-		l := b.locker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second}, p.Through())
-		lease := acquire(t, b.locker(t, kvlock.LockerConfig{}), "l")
+		p := natstest.NewProxy(t, b.Srv)
+		l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 5 * time.Second}, p.Through())
+		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 		p.Filter(losing(func(f natstest.Frame) bool {
 			return f.FromClient && strings.HasPrefix(f.Subject, "$KV."+bucket+".other.")
 		}))
-		var others []*waiting
+		var others []*testbed.Waiting
 		for i := range 300 {
 			others = append(others, acquiring(t, l, fmt.Sprint("other.", i), kvlock.AcquireOptions{}))
 		}
@@ -190,9 +191,9 @@ func TestHoldersBeforeOthers(t *testing.T) {
 		p.Filter(nil)
 		release(t, lease)
 		for _, w := range others {
-			<-w.done
-			if w.err == nil {
-				release(t, w.lease)
+			<-w.Done
+			if w.Err == nil {
+				release(t, w.Lease)
 			}
 		}
 	})

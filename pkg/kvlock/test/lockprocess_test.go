@@ -15,13 +15,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// lockEnv makes the process that holds something hold a lock.
-const lockEnv = "KVLOCK_TEST_LOCK"
-
-func holdLock(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
+// hold is the life of a process that holds a lock.
+func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
 	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: ttl})
 	if err != nil {
 		return err
@@ -51,13 +50,13 @@ func holdLock(ctx context.Context, js jetstream.JetStream, ttl time.Duration, ou
 func TestLockHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := startHolder(t, b.srv.URL(), 2*time.Second, lockEnv+"=1")
-	l := b.locker(t, kvlock.LockerConfig{})
+	h := testbed.StartHolder(t, b.Srv.URL(), 2*time.Second)
+	l := b.Locker(t, kvlock.LockerConfig{})
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	if err := h.cmd.Process.Kill(); err != nil {
+	if err := h.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	release(t, w.got(t))
+	release(t, w.Got(t))
 }
 
 // A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, what it writes
@@ -65,20 +64,20 @@ func TestLockHolderIsKilled(t *testing.T) {
 func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := startHolder(t, b.srv.URL(), 2*time.Second, lockEnv+"=1")
-	l, g := b.locker(t, kvlock.LockerConfig{}), b.guard(t, kvlock.GuardConfig{})
+	h := testbed.StartHolder(t, b.Srv.URL(), 2*time.Second)
+	l, g := b.Locker(t, kvlock.LockerConfig{}), b.guard(t, kvlock.GuardConfig{})
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := h.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	lease := w.got(t)
+	lease := w.Got(t)
 	if err := g.Put(t.Context(), "value", lease.Token(), []byte("ours")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := h.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	h.says(t, "ended lost: true, fenced: true, released lost: true")
+	h.Says(t, "ended lost: true, fenced: true, released lost: true")
 	if lease.Context().Err() != nil {
 		t.Errorf("lost: %v", context.Cause(lease.Context()))
 	}
@@ -98,9 +97,9 @@ func TestTenThousandWaitForALock(t *testing.T) {
 				waiters = names
 			}
 			b := setup(t)
-			holder := b.locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
-			p := natstest.NewProxy(t, b.srv)
-			l := b.locker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute}, p.Through())
+			holder := b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Minute})
+			p := natstest.NewProxy(t, b.Srv)
+			l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 3 * time.Minute}, p.Through())
 			leases := make([]*kvlock.Lease, names)
 			for i := range leases {
 				leases[i] = acquire(t, holder, fmt.Sprint("l", i))
@@ -109,7 +108,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			subscriptions := p.Subscriptions()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
-			before := heap()
+			before := testbed.Heap()
 			var all sync.WaitGroup
 			var served atomic.Int64
 			for i := range waiters {
@@ -133,7 +132,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 					runtime.Gosched()
 				}
 			}
-			if used := heap() - before; used > 60<<20 {
+			if used := testbed.Heap() - before; used > 60<<20 {
 				t.Errorf("%d MB for the waiters", used>>20)
 			} else {
 				t.Logf("%d MB for the waiters", used>>20)
@@ -150,12 +149,4 @@ func TestTenThousandWaitForALock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// heap is what this process uses: what is on the heap, and its goroutines' stacks.
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
 }

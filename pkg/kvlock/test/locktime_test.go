@@ -7,16 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
-
-// died makes a Locker that is never heard of again once gone is called: it is cut off, and its process does not know.
-func died(t *testing.T, b *bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
-	t.Helper()
-	p := natstest.NewProxy(t, b.srv)
-	l = b.locker(t, cfg, p.Through())
-	return l, p.Partition
-}
 
 // Who waits takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
 func TestDeadHolder(t *testing.T) {
@@ -25,7 +16,7 @@ func TestDeadHolder(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
 				dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
 				first := acquire(t, dead, "l")
-				one, two := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+				one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 				head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
 				second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
 				pass(ttl) // while it is renewed
@@ -46,21 +37,12 @@ func TestDeadHolder(t *testing.T) {
 	}
 }
 
-func patiently(t *testing.T, w *waiting) *kvlock.Lease {
-	t.Helper()
-	<-w.done
-	if w.err != nil {
-		t.Fatal(w.err)
-	}
-	return w.lease
-}
-
 // A lease is renewed for as long as its holder lives, whoever queues meanwhile.
 func TestLeaseHolds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		l := b.locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
+		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
 		lease := acquire(t, l, "l")
-		other := b.locker(t, kvlock.LockerConfig{})
+		other := b.Locker(t, kvlock.LockerConfig{})
 		for range 600 { // ten minutes
 			pass(time.Second)
 			if _, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}); !errors.Is(err, kvlock.ErrHeld) {
@@ -80,14 +62,14 @@ func TestLeaseHolds(t *testing.T) {
 // A process that died while it waited costs those behind it a second, however many places it had.
 func TestDeadWaiter(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		holder := b.locker(t, kvlock.LockerConfig{})
+		holder := b.Locker(t, kvlock.LockerConfig{})
 		lease := acquire(t, holder, "l")
 		dead, gone := died(t, b, kvlock.LockerConfig{})
 		for i := range 5 {
 			queue(t, dead, "l", i+1, kvlock.AcquireOptions{})
 		}
-		head := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 6, kvlock.AcquireOptions{})
-		second := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 7, kvlock.AcquireOptions{})
+		head := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 6, kvlock.AcquireOptions{})
+		second := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 7, kvlock.AcquireOptions{})
 		gone()
 		start := time.Now()
 		release(t, lease)
@@ -102,7 +84,7 @@ func TestDeadWaiter(t *testing.T) {
 // Who gives up leaves the queue, and what was handed to it goes to the next.
 func TestWaiterGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		l, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+		l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 		lease := acquire(t, l, "l")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
@@ -137,7 +119,7 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 		queue(t, one, "l", 1, kvlock.AcquireOptions{})
 		queue(t, two, "l", 2, kvlock.AcquireOptions{})
 		queue(t, two, "l", 3, kvlock.AcquireOptions{})
-		lives := b.locker(t, kvlock.LockerConfig{})
+		lives := b.Locker(t, kvlock.LockerConfig{})
 		w := queue(t, lives, "l", 4, kvlock.AcquireOptions{})
 		gone()
 		oneGone()
@@ -147,7 +129,7 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 		if took := time.Since(start); took > ttl+300*time.Millisecond {
 			t.Errorf("took over after %s", took)
 		}
-		behind := queue(t, b.locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
+		behind := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 4, kvlock.AcquireOptions{})
 		start = time.Now()
 		release(t, lease) // to the first of the dead, whose places are given up after a second, and then to the other
 		release(t, patiently(t, behind))
@@ -176,12 +158,12 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 				lease := acquire(t, dead, "l")
 				gone()
 				start := time.Now()
-				other := b.locker(t, kvlock.LockerConfig{})
+				other := b.Locker(t, kvlock.LockerConfig{})
 				for {
 					pass(tt.every)
 					if tt.anew {
 						other.Close()
-						other = b.locker(t, kvlock.LockerConfig{})
+						other = b.Locker(t, kvlock.LockerConfig{})
 					}
 					got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 					if err == nil {
@@ -210,7 +192,7 @@ func TestLateWaiterOfADeadHolder(t *testing.T) {
 		gone()
 		pass(39 * time.Second)
 		start := time.Now()
-		release(t, acquire(t, b.locker(t, kvlock.LockerConfig{}), "l"))
+		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l"))
 		if took := time.Since(start); took < time.Second || took > 13*time.Second {
 			t.Errorf("took over after %s, want 12 s", took)
 		}
@@ -221,14 +203,14 @@ func TestLateWaiterOfADeadHolder(t *testing.T) {
 func TestLocksExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, gone := died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
-		other := b.locker(t, kvlock.LockerConfig{})
+		other := b.Locker(t, kvlock.LockerConfig{})
 		acquire(t, l, "l")
 		for range 20 {
 			pass(7 * time.Second)
 			if _, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: time.Second}); !errors.Is(err, kvlock.ErrHeld) {
 				t.Fatal(err)
 			}
-			if ttl := b.present(t, "l").Header.Get("Nats-TTL"); ttl != "60s" {
+			if ttl := b.Present(t, "l").Header.Get("Nats-TTL"); ttl != "60s" {
 				t.Fatalf("the record's TTL is %q", ttl)
 			}
 		}
@@ -236,7 +218,7 @@ func TestLocksExpire(t *testing.T) {
 		gone()
 		pass(5 * time.Minute)
 		for _, key := range []string{"l", "free"} {
-			if m := b.last(t, key); m != nil {
+			if m := b.Last(t, key); m != nil {
 				t.Errorf("%s is left: %q", key, m.Data)
 			}
 		}
@@ -246,7 +228,7 @@ func TestLocksExpire(t *testing.T) {
 // Tokens grow whatever happens to the record: it is released, expires, is deleted, or goes with its bucket.
 func TestLockTokensGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		l := b.locker(t, kvlock.LockerConfig{TTL: time.Second})
+		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Second})
 		var last kvlock.Token
 		took := func(l *kvlock.Locker, what string) *kvlock.Lease {
 			t.Helper()
@@ -268,7 +250,7 @@ func TestLockTokensGrow(t *testing.T) {
 		gone()
 		pass(10 * time.Minute)
 		lease := took(l, "expired")
-		kv, err := b.js.KeyValue(t.Context(), bucket)
+		kv, err := b.JS.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,9 +260,9 @@ func TestLockTokensGrow(t *testing.T) {
 		pass(time.Second)
 		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")
-		b.makeBucketAnew(t, time.Second)
+		b.MakeBucketAnew(t, time.Second)
 		pass(5 * time.Second)
 		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
-		took(b.locker(t, kvlock.LockerConfig{}), "bucket made anew, by a new process")
+		took(b.Locker(t, kvlock.LockerConfig{}), "bucket made anew, by a new process")
 	})
 }

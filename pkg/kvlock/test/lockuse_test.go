@@ -12,19 +12,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 )
 
 func TestSteal(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two"})
+	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 	first := acquire(t, one, "l")
 	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
 	stolen, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, first.Context().Done(), "the end of the first lease")
+	testbed.Await(t, first.Context().Done(), "the end of the first lease")
 	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
 	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
 	lock := inspect(t, two, "l")
@@ -32,12 +34,12 @@ func TestSteal(t *testing.T) {
 		t.Errorf("got %+v", lock)
 	}
 	release(t, stolen)
-	lease := w.got(t)
+	lease := w.Got(t)
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, lease.Context().Done(), "the end of the lease")
+	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, again)
 	free, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
@@ -50,7 +52,7 @@ func TestSteal(t *testing.T) {
 func TestDoUnderLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 	failure := errors.New("failure")
 	err := l.Do(t.Context(), "l", func(ctx context.Context, _ kvlock.Token) error {
 		_, err := other.TryAcquire(ctx, "l", kvlock.AcquireOptions{})
@@ -90,7 +92,7 @@ func TestDoUnderLock(t *testing.T) {
 			t.Error(err)
 			return err
 		}
-		await(t, ctx.Done(), "the end of the function's context")
+		testbed.Await(t, ctx.Done(), "the end of the function's context")
 		wantErr(t, context.Cause(ctx), kvlock.ErrLost)
 		release(t, stolen)
 		return nil
@@ -101,7 +103,7 @@ func TestDoUnderLock(t *testing.T) {
 func TestInspectAndList(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two := b.locker(t, kvlock.LockerConfig{Instance: "one"}), b.locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
+	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two, with \"quotes\"\nand lines"})
 	if lock := inspect(t, one, "jobs.a"); lock.Held || lock.Name != "jobs.a" || lock.Age() != 0 {
 		t.Errorf("got %+v", lock)
 	}
@@ -151,10 +153,10 @@ func TestInspectAndList(t *testing.T) {
 func TestListOfManyLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.locker(t, kvlock.LockerConfig{})
-	complete(t, begin(t, b.flight(t, kvlock.Config{}), "slot", kvlock.BeginOptions{}), "v")
+	l := b.Locker(t, kvlock.LockerConfig{})
+	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
-		if _, err := b.js.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
+		if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -176,7 +178,7 @@ func TestListOfManyLocks(t *testing.T) {
 	if held != n || len(errs) != 2 || errs["corrupt"] == nil || !errors.Is(errs["newer"], kvlock.ErrVersion) {
 		t.Errorf("%d locks and %v", held, errs)
 	}
-	if b.last(t, "corrupt") == nil {
+	if b.Last(t, "corrupt") == nil {
 		t.Error("looking at it removed it")
 	}
 }
@@ -190,14 +192,14 @@ func TestLockArguments(t *testing.T) {
 		"too short":     {Bucket: bucket, TTL: time.Millisecond},
 		"a bad timeout": {Bucket: bucket, OpTimeout: -1},
 	} {
-		if _, err := kvlock.NewLocker(t.Context(), b.js, cfg); err == nil {
+		if _, err := kvlock.NewLocker(t.Context(), b.JS, cfg); err == nil {
 			t.Errorf("%s was accepted", name)
 		}
 	}
-	_, err := kvlock.NewLocker(t.Context(), b.js, kvlock.LockerConfig{Bucket: "none"})
+	_, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: "none"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
 
-	l := b.locker(t, kvlock.LockerConfig{})
+	l := b.Locker(t, kvlock.LockerConfig{})
 	for _, try := range []func(context.Context, string, kvlock.AcquireOptions) (*kvlock.Lease, error){l.Acquire, l.TryAcquire, l.Steal} {
 		_, err = try(t.Context(), "a b", kvlock.AcquireOptions{})
 		wantErr(t, err, kvlock.ErrInvalidKey)
@@ -218,8 +220,8 @@ func TestLockArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	release(t, lease)
-	if b.sequence(t) != 2 {
-		t.Errorf("%d writes", b.sequence(t))
+	if b.Sequence(t) != 2 {
+		t.Errorf("%d writes", b.Sequence(t))
 	}
 }
 
@@ -227,19 +229,19 @@ func TestLockArguments(t *testing.T) {
 func TestLockerCloses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	closing, other := b.locker(t, kvlock.LockerConfig{}), b.locker(t, kvlock.LockerConfig{})
+	closing, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
 	lease := acquire(t, closing, "l")
 	mine := queue(t, closing, "l", 1, kvlock.AcquireOptions{})
 	theirs := queue(t, other, "l", 2, kvlock.AcquireOptions{})
 	blocked := acquire(t, other, "m")
 	there := queue(t, closing, "m", 1, kvlock.AcquireOptions{})
 	closing.Close()
-	for _, w := range []*waiting{mine, there} {
-		await(t, w.done, "a waiter")
-		wantErr(t, w.err, kvlock.ErrClosed)
+	for _, w := range []*testbed.Waiting{mine, there} {
+		testbed.Await(t, w.Done, "a waiter")
+		wantErr(t, w.Err, kvlock.ErrClosed)
 	}
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrClosed)
-	release(t, theirs.got(t))
+	release(t, theirs.Got(t))
 	if n := places(inspect(t, other, "m")); n != 0 {
 		t.Errorf("%d places are left in the queue", n)
 	}
@@ -256,7 +258,7 @@ func TestLockerCloses(t *testing.T) {
 func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	kv, err := b.js.KeyValue(t.Context(), bucket)
+	kv, err := b.JS.KeyValue(t.Context(), bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +270,7 @@ func TestUnreadableLocks(t *testing.T) {
 	}
 	var log logged
 	var corrupt []string
-	l := b.locker(t, kvlock.LockerConfig{Logger: log.logger()})
+	l := b.Locker(t, kvlock.LockerConfig{Logger: log.Logger()})
 	head := `{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n"
 	for key, value := range map[string]string{
 		"garbage": "garbage", "nothing": "", "line": head, "no-member": head + "{}\n", "member": head + `{"member":"a b"}` + "\n",
@@ -280,24 +282,24 @@ func TestUnreadableLocks(t *testing.T) {
 		}
 		corrupt = append(corrupt, key)
 	}
-	f := b.flight(t, kvlock.Config{})
-	begin(t, f, "slot", kvlock.BeginOptions{})
+	f := b.Flight(t, flight.Config{})
+	begin(t, f, "slot", flight.BeginOptions{})
 	put("newer", `{"v":2}`+"\n")
 	for key, want := range map[string]error{"newer": kvlock.ErrVersion, "slot": kvlock.ErrMismatch} {
-		before := b.present(t, key).Sequence
+		before := b.Present(t, key).Sequence
 		_, err := l.Acquire(t.Context(), key, kvlock.AcquireOptions{})
 		wantErr(t, err, want)
 		_, err = l.TryAcquire(t.Context(), key, kvlock.AcquireOptions{})
 		wantErr(t, err, want)
 		_, err = l.Inspect(t.Context(), key)
 		wantErr(t, err, want)
-		if after := b.present(t, key).Sequence; after != before {
+		if after := b.Present(t, key).Sequence; after != before {
 			t.Errorf("%s was written", key)
 		}
 	}
 	_, err = f.Get(t.Context(), "garbage") // a lock, now
 	wantErr(t, err, kvlock.ErrMismatch)
-	_, err = f.Begin(t.Context(), "garbage", kvlock.BeginOptions{})
+	_, err = f.Begin(t.Context(), "garbage", flight.BeginOptions{})
 	wantErr(t, err, kvlock.ErrMismatch)
 	wantErr(t, f.Invalidate(t.Context(), "garbage"), kvlock.ErrMismatch)
 	if !inspect(t, l, "garbage").Held {
@@ -307,13 +309,13 @@ func TestUnreadableLocks(t *testing.T) {
 	// A lock that turns into garbage is lost, and free.
 	lease := acquire(t, l, "turns")
 	put("turns", "garbage")
-	await(t, lease.Context().Done(), "the end of the lease")
+	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, acquire(t, l, "turns"))
 
 	l.Close() // nothing is read any more
 	for _, key := range append(corrupt, "turns") {
-		if n := log.count("key=" + key + " "); n != 1 {
+		if n := log.Count("key=" + key + " "); n != 1 {
 			t.Errorf("%s was reported %d times", key, n)
 		}
 	}
@@ -327,14 +329,14 @@ func TestLockEvents(t *testing.T) {
 			return func(_ context.Context, e kvlock.Event) {
 				mu.Lock()
 				defer mu.Unlock()
-				if e.Key != "l" || e.Claim == "" && e.Kind != kvlock.EventWaitTimeout {
+				if e.Name != "l" || e.Lease == "" && e.Kind != kvlock.EventWaitTimeout {
 					t.Errorf("got %+v", e)
 				}
-				told = append(told, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Owner))
+				told = append(told, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Holder))
 			}
 		}
 		dead, gone := died(t, b, kvlock.LockerConfig{Instance: "one", TTL: 5 * time.Second, Observe: observe("one")})
-		two := b.locker(t, kvlock.LockerConfig{Instance: "two", TTL: 5 * time.Second, Observe: observe("two")})
+		two := b.Locker(t, kvlock.LockerConfig{Instance: "two", TTL: 5 * time.Second, Observe: observe("two")})
 		acquire(t, dead, "l")
 		_, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 		wantErr(t, err, kvlock.ErrHeld)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
@@ -57,23 +58,23 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	now.Store(before)
 	_, js := connect(t, before, nats.InProcessServer(now))
 	lines := &logged{}
-	f := flightOn(t, js, kvlock.Config{Logger: lines.logger(), OpTimeout: time.Minute})
+	f := flightOn(t, js, flight.Config{Logger: lines.Logger(), OpTimeout: time.Minute})
 	var last kvlock.Token
 	for i := range 5 {
-		last = begin(t, f, fmt.Sprintf("before%d", i), kvlock.BeginOptions{}).Token()
+		last = begin(t, f, fmt.Sprintf("before%d", i), flight.BeginOptions{}).Token()
 	}
 	now.Store(natstest.Server(t, func(c *natsrun.Config) { c.Dir = backup }))
 	before.Stop()
 
-	begin(t, f, "restored", kvlock.BeginOptions{})
-	if lines.count("call MarkRestored") == 0 {
+	begin(t, f, "restored", flight.BeginOptions{})
+	if lines.Count("call MarkRestored") == 0 {
 		t.Error("it was not said that the bucket was restored")
 	}
 	if err := kvlock.MarkRestored(t.Context(), js, bucket); err != nil {
 		t.Fatal(err)
 	}
-	begin(t, f, "learning", kvlock.BeginOptions{})
-	if marked := begin(t, f, "marked", kvlock.BeginOptions{}).Token(); marked.Compare(last) <= 0 {
+	begin(t, f, "learning", flight.BeginOptions{})
+	if marked := begin(t, f, "marked", flight.BeginOptions{}).Token(); marked.Compare(last) <= 0 {
 		t.Errorf("token %s after %s", marked, last)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/jsretry"
+	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
 // UntilAnswered asks a cluster until it answers, and returns the answer: nil or

@@ -7,10 +7,17 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
+
+func TestMain(m *testing.M) {
+	// A server that is stopped while it makes a replicated stream leaves a store of it open (createRaftGroup, when
+	// startRaftNode fails), and with it the goroutine that keeps the time for all stores of the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
+}
 
 // TestMain of this package does not call NodeMain, as somebody forgets to.
 func TestProcessesNeedNodeMain(t *testing.T) {

@@ -17,7 +17,7 @@
 //
 // A replay publishes the job to its subject with its headers, without those that the server
 // reads ("Nats-...", but for Nats-TTL), and removes the letter. The job keeps its ID
-// (worker.HeaderID), so whatever goes by it resumes, and its steps (package step) go on after
+// (worker.HeaderID), so everything that is keyed by it resumes, and its steps (package step) go on after
 // those whose results are recorded, by worker.HeaderResume, unless its payload was edited;
 // worker.HeaderReplay counts its replays and worker.HeaderReplayOf names the letter. Its
 // message ID is new and belongs to the letter, so that deduplication never swallows it.
@@ -30,9 +30,9 @@
 //
 // No letter is replayed twice. Before the job is published a record of the replay is
 // written beside the letters, which one writer gets; both it and the letter's removal are
-// idempotent. Who takes up an interrupted replay, now or after a month, finds out whether
-// the job was published: it still lies in its stream, or the worker that worked it has said
-// so in that record before it took the job out (which costs replayed jobs one round trip,
+// idempotent. A later replay, now or after a month, finds out whether an interrupted one
+// published the job: it still lies in its stream, or the worker that worked it has recorded
+// that before it took the job out (which costs replayed jobs one round trip,
 // and is refused and so leaves nothing when the replay was not interrupted), or else it was
 // never published. It is published again only then, under the same message ID.
 //

@@ -27,7 +27,7 @@ const (
 	// message up, which may lie in its stream still.
 	KindStranded Kind = "stranded"
 
-	// KindUnreadable is anything else, such as somebody else's message.
+	// KindUnreadable is anything else, such as another program's message.
 	KindUnreadable Kind = "unreadable"
 )
 

@@ -21,7 +21,7 @@ var (
 	ErrSkip = errors.New("deadletter: skipped")
 
 	// ErrUnreadable is why a message of the dead letter stream cannot be replayed when it
-	// is not a dead letter: somebody else's, or damaged.
+	// is not a dead letter: another program's, or damaged.
 	ErrUnreadable = errors.New("deadletter: not a dead letter")
 
 	// ErrUnsettled is why a letter is not replayed when an earlier replay of it was

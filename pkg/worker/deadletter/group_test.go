@@ -3,8 +3,12 @@ package deadletter
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCommonIsTheNarrowestPatternOverBoth(t *testing.T) {
 	t.Parallel()

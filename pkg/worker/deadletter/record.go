@@ -107,7 +107,7 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 		return t, nil
 	}
 
-	// Whoever works this job notes nothing. The server still knows the message ID.
+	// The program that works this job records nothing. The server still knows the message ID.
 	info, err := s.info(ctx, e.Letter.Stream)
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
 		return t, err

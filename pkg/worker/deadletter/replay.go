@@ -71,8 +71,8 @@ type Outcome struct {
 	Sequence uint64
 }
 
-// Skipped reports whether the letter was left alone on purpose: because of what it is, or
-// of who has its key, or because Edit said so. Otherwise an outcome with an error failed.
+// Skipped reports whether the letter was left alone on purpose: because of its kind or state, because another job has its key, or
+// because Edit said so. Otherwise an outcome with an error failed.
 func (o Outcome) Skipped() bool {
 	var taken *TakenError
 
@@ -105,7 +105,7 @@ func (r *Result) count(o Outcome) {
 
 // Replay puts the jobs of the letters that the filter selects back into their streams,
 // oldest first, and removes the letters. Letters that die of it again are new ones and are
-// not taken. See the package comment for what is guaranteed.
+// not taken. The package comment has the guarantees.
 //
 // A letter that cannot be replayed stays, is reported to Each and counted; the others go
 // on. An error ends it: the server cannot be reached, ctx has ended, or the filter or the
@@ -135,7 +135,7 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 
 // Discard removes the letters that the filter selects, and their jobs for good. Of a
 // message stranded in a work queue it removes the message as well; in any other stream the
-// message stays for those who still read it. Errors are as Replay's. Two round trips for
+// message stays for the other consumers. Errors are as Replay's. Two round trips for
 // each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
 	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
@@ -277,7 +277,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 		return 0, fmt.Errorf("%w: none takes %s", ErrNoStream, l.Subject)
 	case isCode(err, codeWrongLast, codeWrongLastConstant, codeSubjectFull):
 		// By another job, or by this very one: an answer was lost.
-		return s.whoHas(ctx, e, t)
+		return s.holderOf(ctx, e, t)
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}

@@ -75,7 +75,7 @@ func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, 
 
 	have, err := worker.ParseDeadLetter(m.data)
 	if err != nil || have.Sequence != letter.Sequence || have.Consumer != letter.Consumer || !have.EnqueuedAt.Equal(letter.EnqueuedAt) {
-		return 0, nil //nolint:nilerr // somebody else's message is none of ours
+		return 0, nil //nolint:nilerr // another program's message
 	}
 
 	return m.sequence, nil

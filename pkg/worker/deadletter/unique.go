@@ -58,9 +58,9 @@ func isRecordOf(e *Entry, k key.Key, m *raw) bool {
 		worker.State(m.header.Get(worker.HeaderState)) == worker.StateDead
 }
 
-// whoHas finds who is in the place of a job whose publication the server refused: another
-// job, or this very one, published by an attempt whose answer was lost.
-func (s *Store) whoHas(ctx context.Context, e *Entry, t ticket) (uint64, error) {
+// holderOf finds the job in whose favour the server refused a publication: another job, or this very one, published by an
+// attempt whose answer was lost.
+func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error) {
 	place := e.Letter.Subject
 	if k, unique := keyOf(e); unique {
 		place = k.Any()

@@ -64,6 +64,6 @@
 // # Costs
 //
 // A step costs one write. A later attempt reads the record and writes it once, at its first
-// step. A completed job costs one write more, which nobody waits for. A job without steps
+// step. A completed job costs one write more, for which the job does not wait. A job without steps
 // costs nothing.
 package step

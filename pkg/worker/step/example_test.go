@@ -23,7 +23,6 @@ func ExampleRun() {
 
 		text, err := step.Run(ctx, job, "transcript", func(context.Context) (string, error) {
 			fmt.Println("transcribing", job.Args.URL)
-
 			return "two eggs, one lemon", nil
 		})
 		if err != nil {
@@ -34,7 +33,6 @@ func ExampleRun() {
 			if attempt == 1 {
 				return nil, errors.New("the model is busy")
 			}
-
 			return strings.Split(text, ", "), nil
 		})
 		if err != nil {
@@ -42,7 +40,6 @@ func ExampleRun() {
 		}
 
 		fmt.Printf("%q\n", lines)
-
 		return nil
 	}
 
@@ -67,7 +64,6 @@ func ExampleDo() {
 	for _, name := range job.Args {
 		err := step.Do(ctx, job, "invite "+name, func(context.Context) error {
 			fmt.Println("inviting", name)
-
 			return nil
 		})
 		if err != nil {

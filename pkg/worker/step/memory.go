@@ -20,6 +20,5 @@ func NewMemory() *Memory { return &Memory{memory: journal.NewMemory()} }
 // as that of a worker.
 func (m *Memory) Attempt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
-
 	return journal.With(ctx, m.memory.Open(ctx, cancel))
 }

@@ -4,21 +4,21 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // Source is where the results of a step are shared by jobs, see [Shared].
 type Source struct {
 	// Flight computes and keeps the results. Required.
-	Flight *kvlock.Flight
+	Flight *flight.Flight
 
 	// Key says which results are the same. Required.
 	Key string
 
 	// Options are those of Flight.Do; Options.TTL is how long others get the result.
 	// Options.Job defaults to the job's ID.
-	Options kvlock.DoOptions
+	Options flight.DoOptions
 }
 
 // Shared is [Run] for a result that other jobs want as well. Of all jobs that ask for the
@@ -28,7 +28,7 @@ type Source struct {
 //
 // fn runs on a context of the Flight's, which outlives that of a job when others wait. So
 // it must not begin steps of its own. Besides those of Run there are the errors of
-// [kvlock.Flight.Do].
+// [flight.Flight.Do].
 func Shared[T, A any](
 	ctx context.Context, job *worker.Job[A], name string, source Source, fn func(context.Context) (T, error),
 ) (T, error) {
@@ -48,7 +48,6 @@ func Shared[T, A any](
 			if err != nil {
 				return nil, err
 			}
-
 			return encode(name, result)
 		}, source.Options)
 		if err != nil {
@@ -58,7 +57,6 @@ func Shared[T, A any](
 		if err := decode(found.Value, &result); err != nil {
 			return result, fmt.Errorf("step: %q: the value of key %q: %w", name, source.Key, err)
 		}
-
 		return result, nil
 	})
 }

@@ -55,7 +55,6 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 		if err != nil {
 			return nil, err
 		}
-
 		return encode(name, result)
 	})
 	if data == nil {
@@ -65,14 +64,12 @@ func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func
 	if err := decode(data, &result); err != nil {
 		return result, &RecordError{Cause: err, Job: job.ID, Step: name}
 	}
-
 	return result, failed
 }
 
 // Do is Run for a step without a result.
 func Do[A any](ctx context.Context, job *worker.Job[A], name string, fn func(context.Context) error) error {
 	_, err := Run(ctx, job, name, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
-
 	return err
 }
 
@@ -83,14 +80,12 @@ func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal
 	}
 
 	j := journal.From(ctx, job.Sequence)
-
 	switch {
 	case j == nil:
 		return nil, ErrNoJournal
 	case j.Sequence() != 0 && j.Sequence() != job.Sequence:
 		return nil, fmt.Errorf("%w: the context is that of another job than %s", ErrMisuse, job.ID)
 	}
-
 	return j, nil
 }
 
@@ -106,7 +101,6 @@ func encode[T any](name string, result T) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("step: %q: its result has no JSON: %w", name, err)
 	}
-
 	return data, nil
 }
 
@@ -119,6 +113,5 @@ func decode[T any](data []byte, result *T) error {
 	default:
 		return json.Unmarshal(data, result) //nolint:wrapcheck // RecordError says the rest
 	}
-
 	return nil
 }

@@ -1,12 +1,10 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -15,47 +13,29 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
-
-// childURL is the environment variable that makes this test binary a worker process.
-const childURL = "WORKER_TEST_CHILD_URL"
-
-// childPoison is the environment variable that makes every job kill the process.
-const childPoison = "WORKER_TEST_CHILD_POISON"
-
-// childLimited is the environment variable that has jobs run one at a time.
-const childLimited = "WORKER_TEST_CHILD_LIMITED"
 
 // childAckWait is short, since the test that uses it runs in real time.
 const childAckWait = time.Second
 
-// childMain is a worker whose handler never ends, when the environment asks for one. It
-// prints a line for each start and dies with its parent's patience or by a signal.
-func childMain() {
-	url := os.Getenv(childURL)
-	if url == "" {
-		return
-	}
+// killed are worker processes whose handler never ends. They print a line for each start.
+var killed = crash.Role[killedTask]{Name: "killed", Run: workUntilKilled}
 
-	if err := childRun(url); err != nil {
-		panic(err)
-	}
-
-	os.Exit(0)
+type killedTask struct {
+	Limited bool // jobs run one at a time
+	Poison  bool // every job kills the process
+	URL     string
 }
 
-func childRun(url string) error {
-	nc, err := nats.Connect(url, nats.Timeout(patience()))
+func workUntilKilled(ctx context.Context, is killedTask) error {
+	js, done, err := connectChild(is.URL)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer done()
 
 	w, err := worker.New(js, worker.Config{AckWait: childAckWait, AutoCreate: true, Consumer: durable, Stream: stream})
 	if err != nil {
@@ -63,7 +43,7 @@ func childRun(url string) error {
 	}
 
 	var policy worker.Policy
-	if os.Getenv(childLimited) != "" {
+	if is.Limited {
 		policy = oneAtATime
 	}
 
@@ -72,8 +52,8 @@ func childRun(url string) error {
 			return err
 		}
 
-		if os.Getenv(childPoison) != "" {
-			return kill()
+		if is.Poison {
+			child.Die()
 		}
 
 		<-ctx.Done()
@@ -90,41 +70,19 @@ func childRun(url string) error {
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience())
-	defer cancel()
-
 	return w.Run(ctx)
 }
 
-// kill ends this process as the kernel does when it is out of memory.
-func kill() error {
-	self, err := os.FindProcess(os.Getpid())
+// connectChild connects a process that is no test.
+func connectChild(url string) (js jetstream.JetStream, done func(), err error) {
+	nc, err := nats.Connect(url, nats.Timeout(patience()))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 
-	return self.Kill()
-}
+	js, err = jetstream.New(nc)
 
-// startChild runs this test binary as a worker process and returns its lines.
-func startChild(t *testing.T, url string, env ...string) (*exec.Cmd, *bufio.Scanner) {
-	t.Helper()
-
-	child := exec.CommandContext(t.Context(), os.Args[0])
-	natstest.OwnGroup(child)
-	child.Env = append(append(os.Environ(), childURL+"="+url), env...)
-	child.Stderr = t.Output()
-
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-
-	return child, bufio.NewScanner(out)
+	return js, nc.Close, err
 }
 
 // TestKilledProcessLosesNoJob kills worker processes in mid-job. How soon the job runs
@@ -139,24 +97,17 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	used := 0
 
 	for range 2 {
-		child, lines := startChild(t, srv.URL())
+		p := killed.Start(t, killedTask{URL: srv.URL()})
+		line := p.Line()
 
 		var attempt, delivery int
-
-		lines.Scan()
-
-		_, err := fmt.Sscanf(lines.Text(), "started %d %d", &attempt, &delivery)
-		if err != nil || attempt <= used || delivery < attempt {
-			t.Fatalf("child said %q, %v, want an attempt after %d: a crash uses one", lines.Text(), err, used)
+		if _, err := fmt.Sscanf(line, "started %d %d", &attempt, &delivery); err != nil || attempt <= used || delivery < attempt {
+			t.Fatalf("the process printed %q, %v, want an attempt after %d: a crash uses one", line, err, used)
 		}
 
 		used = attempt
 
-		if err := child.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-
-		_ = child.Wait() // the error says that it was killed
+		p.Kill()
 	}
 
 	last := make(chan int, 10)
@@ -190,16 +141,10 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 	b := setup(t, srv)
 	b.publish(t, "jobs.poison", `{"n":1}`)
 
-	for i := range attempts {
-		child, lines := startChild(t, srv.URL(), childPoison+"=1")
-
-		if !lines.Scan() {
-			t.Fatalf("child %d did not start the job: %v", i, lines.Err())
-		}
-
-		if err := child.Wait(); err == nil {
-			t.Fatalf("child %d was not killed", i)
-		}
+	for range attempts {
+		p := killed.Start(t, killedTask{Poison: true, URL: srv.URL()})
+		p.Await("^started ")
+		p.Died()
 	}
 
 	b.publish(t, "jobs.healthy", `{"n":2}`)

@@ -42,9 +42,8 @@ func (h errorTexts) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestDeniedPermissionIsNamed takes one permission after the other from a worker. What it
-// tells names the subject that was denied. With all of them it works: the list is that of
-// the package comment.
+// TestDeniedPermissionIsNamed takes one permission after the other from a worker. Its events name the subject that was denied.
+// With all permissions it works: the list is that of README.md.
 func TestDeniedPermissionIsNamed(t *testing.T) {
 	permissions := []string{
 		"$JS.API.CONSUMER.INFO.JOBS.cook", "$JS.API.STREAM.INFO.KV_jobs", "$JS.API.STREAM.NAMES", "$JS.API.CONSUMER.MSG.NEXT.JOBS.cook",

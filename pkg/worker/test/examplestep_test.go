@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -40,11 +41,11 @@ func exampleSteps(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 
-	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: "transcripts"})
+	transcripts, err := flight.New(ctx, js, flight.Config{Bucket: "transcripts"})
 	if err != nil {
 		return err
 	}
-	defer flight.Close()
+	defer transcripts.Close()
 
 	completed := 0
 
@@ -76,7 +77,7 @@ func exampleSteps(ctx context.Context, js jetstream.JetStream) error {
 	policy := worker.Policy{Backoff: worker.Exponential(time.Millisecond, time.Millisecond)}
 
 	err = worker.Handle(w, "jobs.import.>", policy, func(ctx context.Context, job *worker.Job[Import]) error {
-		source := step.Source{Flight: flight, Key: job.Args.URL, Options: kvlock.DoOptions{TTL: time.Hour}}
+		source := step.Source{Flight: transcripts, Key: job.Args.URL, Options: flight.DoOptions{TTL: time.Hour}}
 
 		text, err := step.Shared(ctx, job, "transcript", source, func(context.Context) (string, error) {
 			fmt.Println("transcribe", job.Args.URL)

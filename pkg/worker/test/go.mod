@@ -3,13 +3,11 @@ module github.com/expediter-io/expediter/pkg/worker/test
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg/kvlock v0.0.0
+	github.com/expediter-io/expediter/pkg v0.0.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
-	github.com/expediter-io/expediter/pkg/worker v0.0.0
 	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -23,6 +21,7 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
@@ -30,7 +29,6 @@ require (
 
 replace (
 	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
-	github.com/expediter-io/expediter/pkg/kvlock => ../../kvlock
+	github.com/expediter-io/expediter/pkg => ../..
 	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
-	github.com/expediter-io/expediter/pkg/worker => ..
 )

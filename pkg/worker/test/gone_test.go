@@ -277,7 +277,7 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			pass(time.Second)
 		}
 
-		if n := log.count(worker.EventExcuseFailed); n == 0 {
+		if n := log.count(worker.EventUncountedFailed); n == 0 {
 			t.Error("nothing tells that the bucket is missing")
 		}
 

@@ -97,9 +97,9 @@ func TestLostNakHoldsAJobForAckWait(t *testing.T) {
 	})
 }
 
-// TestLostExcuseHoldsAJobForTwoAckWaits loses the records of deliveries that use no attempt,
-// so that this one uses one.
-func TestLostExcuseHoldsAJobForTwoAckWaits(t *testing.T) {
+// TestLostUncountedDeliveryHoldsAJobForTwoAckWaits loses the records of uncounted deliveries,
+// so that the delivery uses an attempt.
+func TestLostUncountedDeliveryHoldsAJobForTwoAckWaits(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		p, starts := throughProxy(t, b, worker.Policy{}, worker.Snooze(time.Second))

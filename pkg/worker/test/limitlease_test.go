@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -299,18 +298,9 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 	b := setup(t, srv)
 	b.publish(t, "jobs.1", `{"n":1}`)
 
-	child, lines := startChild(t, srv.URL(), childLimited+"=1")
-	defer func() { _ = child.Wait() }()
-	defer func() { _ = child.Process.Kill() }()
-
-	if !lines.Scan() {
-		t.Fatalf("the child did not start the job: %v", lines.Err())
-	}
-
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-
+	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p.Await("^started ")
+	p.Pause()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	started := make(chan *worker.Job[order], 4)
@@ -328,12 +318,10 @@ func TestFrozenHolderLosesItsPermit(t *testing.T) {
 
 	receive(t, started, "a job to start under the permit of the frozen process")
 
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	p.Continue()
 
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "lost") {
-		t.Errorf("the child said %q, want that it lost its permit", lines.Text())
+	if line := p.Line(); !strings.HasPrefix(line, "lost") {
+		t.Errorf("the process printed %q, want that it lost its permit", line)
 	}
 
 	close(hold)
@@ -348,18 +336,9 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 	b := setup(t, srv)
 	b.publish(t, "jobs.1", `{"n":1}`)
 
-	child, lines := startChild(t, srv.URL(), childLimited+"=1")
-
-	if !lines.Scan() {
-		t.Fatalf("the child did not start the job: %v", lines.Err())
-	}
-
-	if err := child.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-
-	_ = child.Wait() // the error says that it was killed
-
+	p := killed.Start(t, killedTask{Limited: true, URL: srv.URL()})
+	p.Await("^started ")
+	p.Kill()
 	b.publish(t, "jobs.2", `{"n":2}`)
 
 	ended := make(chan string, 4)

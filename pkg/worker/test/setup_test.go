@@ -2,22 +2,19 @@ package test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -33,32 +30,7 @@ type order struct {
 	N int `json:"n"`
 }
 
-func TestMain(m *testing.M) {
-	natsrun.NodeMain()
-	childMain()
-	stepChildMain()
-	waitTogether()
-	goleak.VerifyTestMain(natstest.Parallel(m, 4))
-}
-
-// waitTogether has more tests run at once than there are processors, unless -parallel says
-// how many: nearly all of their time they wait, each worker a second for its stop alone.
-func waitTogether() {
-	flag.Parse()
-
-	chosen := false
-
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-
-	if chosen {
-		return
-	}
-
-	const each = 4
-	if err := flag.Set("test.parallel", strconv.Itoa(each*runtime.GOMAXPROCS(0))); err != nil {
-		panic(err)
-	}
-}
+func TestMain(m *testing.M) { crash.Main(m, 4, killed, stepping) }
 
 // bundle is what a test works with.
 type bundle struct {

@@ -1,70 +1,49 @@
 package test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// Environment variables that make this test binary a worker process whose jobs have steps.
-const (
-	stepChildMode = "WORKER_TEST_STEP_CHILD"
-	stepChildURL  = "WORKER_TEST_STEP_CHILD_URL"
-)
-
-// What such a process does.
+// What a process whose jobs have steps does.
 const (
 	dieAfter  = "die after"  // it kills itself when its first new step has returned
 	dieWithin = "die within" // it kills itself within its first new step
-	freeze    = "freeze"     // its first new step returns when a line comes
+	freeze    = "freeze"     // its first new step returns when it has been frozen and goes on
 )
 
-// childSteps are the steps of its jobs.
+// stepping are such processes. They print a line with the result of each step that they run, and how the job was settled.
+var stepping = crash.Role[steppingTask]{Name: "stepping", Run: workSteps}
+
+type steppingTask struct{ Mode, URL string }
+
+// childSteps are the steps of their jobs.
 var childSteps = []string{"a", "b", "c"}
 
-func stepChildMain() {
-	url := os.Getenv(stepChildURL)
-	if url == "" {
-		return
-	}
-
-	if err := stepChild(url, os.Getenv(stepChildMode)); err != nil {
-		panic(err)
-	}
-
-	os.Exit(0)
-}
-
-// stepChild prints a line with the result of each step that it runs, and how its job was
-// settled.
-func stepChild(url, mode string) error {
-	nc, err := nats.Connect(url, nats.Timeout(patience()))
+func workSteps(ctx context.Context, is steppingTask) error {
+	js, done, err := connectChild(is.URL)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
+	defer done()
 
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
 
-	ctx, cancel := context.WithTimeout(context.Background(), patience())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
 	w, err := worker.New(js, worker.Config{
@@ -87,13 +66,11 @@ func stepChild(url, mode string) error {
 				result := fmt.Sprintf("%s-%d", name, os.Getpid())
 				sayf("ran %s", result)
 
-				switch mode {
+				switch is.Mode {
 				case dieWithin:
-					die()
+					child.Die()
 				case freeze:
-					if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-						return "", err
-					}
+					<-continued
 				}
 
 				return result, nil
@@ -102,8 +79,8 @@ func stepChild(url, mode string) error {
 				return err
 			}
 
-			if ran && mode == dieAfter {
-				die()
+			if ran && is.Mode == dieAfter {
+				child.Die()
 			}
 		}
 
@@ -123,43 +100,16 @@ func sayf(format string, args ...any) {
 	}
 }
 
-func die() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
-
-// startStepChild runs this test binary as such a process.
-func startStepChild(t *testing.T, url, mode string) (*exec.Cmd, *bufio.Scanner, io.Writer) {
-	t.Helper()
-
-	child := exec.CommandContext(t.Context(), os.Args[0])
-	natstest.OwnGroup(child)
-	child.Env = append(os.Environ(), stepChildURL+"="+url, stepChildMode+"="+mode)
-	child.Stderr = t.Output()
-
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-
-	return child, bufio.NewScanner(out), in
-}
-
 // ran waits for the line of a step that is run, and returns its result.
-func ran(t *testing.T, lines *bufio.Scanner) string {
+func ran(t *testing.T, p *crash.Process) string {
 	t.Helper()
 
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "ran ") {
-		t.Fatalf("child said %q, %v", lines.Text(), lines.Err())
+	result, ok := strings.CutPrefix(p.Line(), "ran ")
+	if !ok {
+		t.Fatalf("the process printed %q", p.Output())
 	}
 
-	return strings.TrimPrefix(lines.Text(), "ran ")
+	return result
 }
 
 // finishSteps works the job to its end in this process. It returns the results of all
@@ -209,14 +159,14 @@ func TestStepSurvivesAKillTheMomentItReturns(t *testing.T) {
 	want := map[string]string{"c": "c-here"}
 
 	for _, name := range childSteps[:2] {
-		child, lines, _ := startStepChild(t, srv.URL(), dieAfter)
-		want[name] = ran(t, lines)
+		p := stepping.Start(t, steppingTask{Mode: dieAfter, URL: srv.URL()})
+		want[name] = ran(t, p)
 
 		if !strings.HasPrefix(want[name], name+"-") {
 			t.Errorf("ran %q, want step %s: those before it are recorded", want[name], name)
 		}
 
-		_ = child.Wait() // the error says that it was killed
+		p.Died()
 	}
 
 	got, here := finishSteps(t, b)
@@ -233,12 +183,12 @@ func TestStepRunsAgainAfterAKillWithinIt(t *testing.T) {
 	b.publish(t, "jobs.1", `{}`)
 
 	for range 2 {
-		child, lines, _ := startStepChild(t, srv.URL(), dieWithin)
-		if result := ran(t, lines); !strings.HasPrefix(result, "a-") {
+		p := stepping.Start(t, steppingTask{Mode: dieWithin, URL: srv.URL()})
+		if result := ran(t, p); !strings.HasPrefix(result, "a-") {
 			t.Errorf("ran %q, want step a: nothing is recorded", result)
 		}
 
-		_ = child.Wait() // the error says that it was killed
+		p.Died()
 	}
 
 	if got, here := finishSteps(t, b); got["a"] != "a-here" || len(here) != len(childSteps) {
@@ -254,33 +204,20 @@ func TestFrozenProcessRecordsNothing(t *testing.T) {
 	b := setup(t, srv)
 	b.publish(t, "jobs.1", `{}`)
 
-	child, lines, in := startStepChild(t, srv.URL(), freeze)
-	ran(t, lines)
-
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-
+	p := stepping.Start(t, steppingTask{Mode: freeze, URL: srv.URL()})
+	ran(t, p)
+	p.Pause()
 	got, here := finishSteps(t, b)
 	if got["a"] != "a-here" || len(here) != len(childSteps) {
 		t.Errorf("results %v, steps %v ran here; want all", got, here)
 	}
 
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	p.Continue()
+	p.Wait()
 
-	if _, err := in.Write([]byte("\n")); err != nil {
-		t.Fatal(err)
-	}
-
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "settled") && lines.Text() != "settled fenced true" {
-			t.Errorf("child said %q, want that it was fenced", lines.Text())
+	for line := range strings.Lines(p.Output()) {
+		if strings.HasPrefix(line, "settled") && line != "settled fenced true\n" {
+			t.Errorf("the process printed %q, want that it was fenced", line)
 		}
-	}
-
-	if err := child.Wait(); err != nil {
-		t.Error(err)
 	}
 }

@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
 
-// flight gives a worker process its Flight.
-func flight(t testing.TB, srv *natsrun.Server) *kvlock.Flight {
+// openFlight gives a worker process its Flight.
+func openFlight(t testing.TB, srv *natsrun.Server) *flight.Flight {
 	t.Helper()
 
 	_, js := natstest.Connect(t, srv)
@@ -27,7 +28,7 @@ func flight(t testing.TB, srv *natsrun.Server) *kvlock.Flight {
 		t.Fatal(err)
 	}
 
-	f, err := kvlock.NewFlight(t.Context(), js, kvlock.Config{Bucket: "shared", Logger: slog.New(slog.DiscardHandler)})
+	f, err := flight.New(t.Context(), js, flight.Config{Bucket: "shared", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestSharedStepRunsOnceForManyJobs(t *testing.T) {
 	large := incompressible(make([]byte, 100<<10))
 
 	for range 2 { // processes
-		f := flight(t, b.srv)
+		f := openFlight(t, b.srv)
 		_, js := natstest.Connect(t, b.srv)
 		cfg := b.config(t, func(c *worker.Config) {
 			c.Concurrency, c.Hooks.Settled = jobs/4, func(s worker.Settlement) { done <- s }
@@ -93,12 +94,12 @@ func TestSharedStepRunsOnceForManyJobs(t *testing.T) {
 func TestSharedStepOutlivesTheCache(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
-		f := flight(t, srv)
+		f := openFlight(t, srv)
 		done := make(chan worker.Settlement, 10)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } })
 		runs := 0
 		got := map[string][]int{}
-		source := step.Source{Flight: f, Key: "rate", Options: kvlock.DoOptions{TTL: time.Minute}}
+		source := step.Source{Flight: f, Key: "rate", Options: flight.DoOptions{TTL: time.Minute}}
 
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			rate, err := step.Shared(ctx, job, "rate", source, func(context.Context) (int, error) {
@@ -132,7 +133,7 @@ func TestSharedStepOutlivesTheCache(t *testing.T) {
 		}
 
 		slot, err := f.Get(t.Context(), "rate")
-		if err != nil || slot.State == kvlock.Done && slot.Job != "JOBS:3" {
+		if err != nil || slot.State == flight.Done && slot.Job != "JOBS:3" {
 			t.Errorf("the result is of job %q, %v; want JOBS:3", slot.Job, err)
 		}
 	})
@@ -142,7 +143,7 @@ func TestSharedStepFails(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	f := flight(t, b.srv)
+	f := openFlight(t, b.srv)
 	job := &worker.Job[order]{}
 	ctx := step.NewMemory().Attempt(t.Context())
 	fail := func(context.Context) (int, error) { return 0, io.ErrUnexpectedEOF }

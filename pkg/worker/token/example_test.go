@@ -11,7 +11,6 @@ func Example() {
 		encoded, err := token.Encode(id)
 		if err != nil {
 			fmt.Println(err)
-
 			continue
 		}
 

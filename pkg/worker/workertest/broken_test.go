@@ -30,7 +30,6 @@ func serviceOf(policy worker.Policy, concurrency int, h func(ctx context.Context
 		if err != nil {
 			return err
 		}
-
 		return w.Run(ctx)
 	}
 }
@@ -63,7 +62,6 @@ func byHand(early bool) Service {
 				_ = msg.DoubleAck(ctx) //nolint:errcheck // it comes again, then
 			}
 		}
-
 		return nil
 	}
 }
@@ -75,7 +73,6 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 	again := func(ctx context.Context, r Recorder, id string) error { return r.Record(ctx, id) }
 	swallow := func(ctx context.Context, r Recorder, id string) error {
 		_ = r.RecordOnce(ctx, id) //nolint:errcheck // that is what is broken
-
 		return nil
 	}
 	deaf := func(ctx context.Context, r Recorder, id string) error {
@@ -89,7 +86,6 @@ func TestEachScenarioFindsTheServiceThatItIsThereFor(t *testing.T) {
 				return ctx.Err()
 			}
 		}
-
 		return nil
 	}
 	lenient := worker.Policy{Decode: func(nats.Header, []byte, any) error { return nil }}

@@ -33,16 +33,14 @@ type Env struct {
 	Recorder Recorder
 }
 
-// Recorder is the far side of a service under test: where its effects go, kept by somebody
-// who outlives the service and whom no crash of it can confuse. It is also where the suite
-// takes hold of a handler: to kill its process right before or right after the effect, or
-// to keep it waiting. A call returns when the suite lets it, or when ctx ends.
+// Recorder is the far side of a service under test, where its effects go. It outlives the service, and no crash of the service
+// can confuse it. The suite also uses it to stop a handler: to kill its process right before or right after the effect, or to
+// keep it waiting. A call returns when the suite lets it, or when ctx ends.
 type Recorder interface {
 	// Record leaves an effect of the job with this ID. A second call leaves a second one.
 	Record(ctx context.Context, jobID string) error
 
-	// RecordOnce leaves an effect unless the job has one: what a far side does that is given
-	// the job's ID as its idempotency key.
+	// RecordOnce leaves an effect unless the job has one, as a far side does that gets the job's ID as its idempotency key.
 	RecordOnce(ctx context.Context, jobID string) error
 
 	// Reach leaves nothing. It is for services whose effects are elsewhere (Suite.Effects),

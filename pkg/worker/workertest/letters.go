@@ -44,6 +44,5 @@ func letters(ctx context.Context, js jetstream.JetStream, of string) ([]worker.D
 			all = append(all, letter)
 		}
 	}
-
 	return all, nil
 }

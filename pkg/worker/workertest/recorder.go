@@ -21,13 +21,13 @@ type hold struct {
 	left     int           // how many more it keeps
 	reached  chan string   // gets the job of each
 	released chan struct{} // closed when they may go on
-	verdict  error         // what they return then
+	result   error         // what they return then
 }
 
 // release lets the calls go on; with an error they return it instead, and one that is held
 // before its effect leaves none.
-func (h *hold) release(verdict error) {
-	h.verdict = verdict
+func (h *hold) release(result error) {
+	h.result = result
 	close(h.released)
 }
 
@@ -81,7 +81,6 @@ func (r *recorder) visit(ctx context.Context, jobID string, leave func()) error 
 	}
 
 	r.note(leave)
-
 	return r.pass(ctx, jobID, afterEffect)
 }
 
@@ -96,7 +95,7 @@ func (r *recorder) pass(ctx context.Context, jobID string, at moment) error {
 
 	select {
 	case <-h.released:
-		return h.verdict
+		return h.result
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -106,13 +105,11 @@ func (r *recorder) pass(ctx context.Context, jobID string, at moment) error {
 func (r *recorder) take(at moment) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	if r.held == nil || r.held.at != at || r.held.left == 0 {
 		return nil
 	}
 
 	r.held.left--
-
 	return r.held
 }
 
@@ -120,9 +117,7 @@ func (r *recorder) take(at moment) *hold {
 func (r *recorder) hold(n int, at moment) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	r.held = &hold{at: at, left: n, reached: make(chan string, n), released: make(chan struct{})}
-
 	return r.held
 }
 
@@ -131,15 +126,13 @@ func (r *recorder) refuse(jobID string) { r.note(func() { r.poison[jobID] = true
 func (r *recorder) refuses(jobID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return r.poison[jobID]
 }
 
-// note changes something and wakes whoever waits for it.
+// note changes something and wakes the waiters.
 func (r *recorder) note(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	change()
 	close(r.changed)
 
@@ -151,6 +144,5 @@ func (r *recorder) note(change func()) {
 func (r *recorder) look() (effects, overlap map[string]int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
 	return maps.Clone(r.effects), maps.Clone(r.overlap), r.changed
 }

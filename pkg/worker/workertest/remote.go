@@ -45,7 +45,6 @@ func listen(ctx context.Context, r Recorder) (address string, closed func(), err
 
 		_ = server.Serve(l) //nolint:errcheck // it is closed
 	}()
-
 	return "http://" + l.Addr().String(), func() {
 		_ = server.Close() //nolint:errcheck // nobody is left to tell
 
@@ -87,7 +86,6 @@ func (r *remote) call(ctx context.Context, what, jobID string) error {
 		return fmt.Errorf("workertest: the recorder does not answer: %w", err)
 	}
 	defer resp.Body.Close()
-
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode == http.StatusOK {
 		return err //nolint:wrapcheck // nil, as a rule
@@ -96,6 +94,5 @@ func (r *remote) call(ctx context.Context, what, jobID string) error {
 	if strings.HasPrefix(string(text), ErrRefused.Error()) {
 		return fmt.Errorf("%w: %s", ErrRefused, jobID)
 	}
-
 	return errors.New(strings.TrimSpace(string(text)))
 }

@@ -33,7 +33,7 @@ type Options struct {
 	ID string
 
 	// Payload is what the job carries in place of the arguments as JSON: for a Policy.Decode
-	// of one's own, or a payload that nobody can read. Defaults to nil.
+	// of one's own, or a payload that cannot be read. Defaults to nil.
 	Payload []byte
 
 	// Server is where the job runs: for handlers that need what a test has prepared there,
@@ -96,7 +96,6 @@ func Run[T any](
 		ctx, cancel = context.WithCancel(t.Context())
 	)
 	defer cancel()
-
 	w, err := worker.New(js, o.config(func(s worker.Settlement) {
 		result.Settlement, settled = s, true
 
@@ -116,11 +115,9 @@ func Run[T any](
 	}
 
 	result.Dead = lastLetter(t, js, result.Settlement)
-
 	if err := js.DeleteStream(t.Context(), runStream); err != nil {
 		t.Fatalf("workertest: clear away the stream: %v", err)
 	}
-
 	return result
 }
 
@@ -140,7 +137,6 @@ func (o Options) config(settled func(worker.Settlement)) worker.Config {
 		settled(s)
 	}
 	cfg.Concurrency, cfg.Consumer, cfg.Stream = 1, runConsumer, runStream
-
 	return cfg
 }
 
@@ -157,7 +153,6 @@ func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 
 	msg := &nats.Msg{Subject: o.Subject, Header: nats.Header{}, Data: payload}
 	maps.Copy(msg.Header, o.Header)
-
 	if _, err := js.PublishMsg(ctx, msg, jetstream.WithMsgID(o.ID)); err != nil {
 		t.Fatalf("workertest: publish the job: %v", err)
 	}
@@ -201,6 +196,5 @@ func lastLetter(t testing.TB, js jetstream.JetStream, s worker.Settlement) *work
 	}
 
 	t.Fatalf("workertest: job %s is dead and has no dead letter", s.ID)
-
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/workertest"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
 // mail is the arguments of the tests' jobs.
 type mail struct {
 	To string `json:"to"`
@@ -52,7 +54,6 @@ func TestRunTellsEveryOutcome(t *testing.T) {
 
 			r := workertest.Run(t, policy, func(_ context.Context, job *worker.Job[mail]) error {
 				got = job.Args
-
 				return c.err
 			}, mail{To: "ada"}, c.mutate)
 
@@ -83,7 +84,6 @@ func TestRunInABubbleCostsNoTime(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		r := workertest.Run(t, worker.Policy{Timeout: time.Hour}, func(ctx context.Context, _ *worker.Job[mail]) error {
 			<-ctx.Done()
-
 			return ctx.Err()
 		}, mail{}, func(o *workertest.Options) { o.Server = srv })
 

@@ -17,7 +17,6 @@ func (s *stage) window() (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("look up stream %s: %w", s.suite.Stream, err)
 	}
-
 	return stream.CachedInfo().Config.Duplicates + time.Second, nil
 }
 
@@ -31,7 +30,6 @@ func (s *stage) republish(window time.Duration) error {
 			return err
 		}
 	}
-
 	return nil
 }
 
@@ -48,7 +46,6 @@ func duplicateDelivery(s *stage) error {
 	}
 
 	service := s.serve()
-
 	if err := s.finish(jobs...); err != nil {
 		return err
 	}
@@ -56,7 +53,6 @@ func duplicateDelivery(s *stage) error {
 	if err := errors.Join(s.republish(window), s.finish(jobs...)); err != nil {
 		return err
 	}
-
 	return service.stop()
 }
 
@@ -64,7 +60,6 @@ func slowHandler(s *stage) error {
 	services := []*instance{s.serve(), s.serve()}
 	jobs := s.jobs(0, s.suite.Jobs)
 	held := s.recorder.hold(1, beforeEffect)
-
 	if err := s.publish(jobs...); err != nil {
 		return err
 	}
@@ -82,7 +77,6 @@ func slowHandler(s *stage) error {
 	}
 
 	held.release(nil)
-
 	return errors.Join(err, s.finish(jobs...), services[0].stop(), services[1].stop())
 }
 
@@ -93,7 +87,6 @@ func poisonMessage(s *stage) error {
 
 	service := s.serve()
 	rest := append(s.jobs(0, 1), jobs[2:]...)
-
 	if err := s.publish(jobs...); err != nil {
 		return err
 	}
@@ -104,7 +97,6 @@ func poisonMessage(s *stage) error {
 	if waited := time.Since(began); waited > time.Minute {
 		err = errors.Join(err, fmt.Errorf("the other jobs took %s: the poison message held them up", waited))
 	}
-
 	return errors.Join(err, s.dead(poison), service.stop())
 }
 
@@ -112,11 +104,9 @@ func undecodableMessage(s *stage) error {
 	jobs := s.jobs(0, s.suite.Jobs)
 	jobs[0].Data = s.suite.Undecodable
 	service := s.serve()
-
 	if err := s.publish(jobs...); err != nil {
 		return err
 	}
-
 	return errors.Join(s.finish(jobs[1:]...), s.dead(jobs[0]), service.stop())
 }
 
@@ -126,7 +116,6 @@ func serverRestart(s *stage) error {
 	for round, at := range []moment{beforeEffect, afterEffect} {
 		jobs := s.jobs(round*s.suite.Jobs, s.suite.Jobs)
 		held := s.recorder.hold(minJobs, at)
-
 		if err := s.publish(jobs...); err != nil {
 			return err
 		}
@@ -137,22 +126,19 @@ func serverRestart(s *stage) error {
 		}
 
 		held.release(nil)
-
 		if err := errors.Join(err, s.finish(jobs...)); err != nil {
 			return err
 		}
 	}
-
 	return service.stop()
 }
 
 func shutdownInFlight(s *stage) error {
-	const bound = 10 * time.Minute // nobody lets a service take longer
+	const bound = 10 * time.Minute // no test lets a service take longer
 
 	service := s.serve()
 	jobs := s.jobs(0, s.suite.Jobs)
 	held := s.recorder.hold(minJobs, beforeEffect)
-
 	if err := s.publish(jobs...); err != nil {
 		return err
 	}
@@ -173,13 +159,11 @@ func shutdownInFlight(s *stage) error {
 	}
 
 	held.release(errKilled)
-
 	if err != nil {
 		return fmt.Errorf("shutdown: %w", err)
 	}
 
 	next := s.serve()
-
 	return errors.Join(s.finish(jobs...), next.stop())
 }
 
@@ -190,7 +174,6 @@ func clockJump(s *stage) error {
 
 	jobs := s.jobs(0, s.suite.Jobs)
 	held := s.recorder.hold(1, beforeEffect)
-
 	if err := s.publish(jobs...); err != nil {
 		return err
 	}
@@ -201,7 +184,6 @@ func clockJump(s *stage) error {
 
 	s.pass(jump)
 	held.release(nil)
-
 	if err := s.finish(jobs...); err != nil {
 		return err
 	}
@@ -209,7 +191,6 @@ func clockJump(s *stage) error {
 	s.pass(jump)
 
 	later := s.jobs(s.suite.Jobs, s.suite.Jobs)
-
 	return errors.Join(s.publish(later...), s.finish(append(jobs, later...)...), service.stop())
 }
 
@@ -236,7 +217,6 @@ func killedProcess(s *stage) error {
 		err = errors.Join(err, p.Kill())
 
 		held.release(errKilled)
-
 		if err != nil {
 			return err
 		}
@@ -255,7 +235,6 @@ func killedProcess(s *stage) error {
 	if p, err = s.spawn(recorder); err != nil {
 		return err
 	}
-
 	return errors.Join(s.finish(append(jobs, more...)...), p.Stop())
 }
 
@@ -295,6 +274,5 @@ func pausedProcess(s *stage) error {
 	held.release(nil) // what the paused process had asked for comes to pass
 
 	err = errors.Join(err, paused.Pause(false), paused.Stop(), successor.Stop())
-
 	return errors.Join(err, s.once(jobs...))
 }

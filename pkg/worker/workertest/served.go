@@ -28,7 +28,6 @@ func role(t *testing.T) string {
 	t.Helper()
 
 	name, _, _ := cutLast(t.Name(), "/")
-
 	return name
 }
 
@@ -36,7 +35,6 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
 	}
-
 	return s, "", false
 }
 
@@ -50,12 +48,10 @@ func serveIfChild(t *testing.T, suite Suite) {
 			return fmt.Errorf("connect to %s: %w", is.NATS, err)
 		}
 		defer nc.Close()
-
 		js, err := jetstream.New(nc)
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", is.NATS, err)
 		}
-
 		return suite.Service(ctx, Env{
 			AckWait: is.AckWait, JS: js, Recorder: newRemote(is.Recorder),
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -69,7 +65,6 @@ func (s *stage) offer() (address string, err error) {
 	if err == nil {
 		s.clears = append(s.clears, closed)
 	}
-
 	return address, err
 }
 
@@ -87,6 +82,5 @@ func (s *stage) spawn(recorder string) (*child.Process, error) {
 	}
 
 	s.clears = append(s.clears, func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
-
 	return p, nil
 }

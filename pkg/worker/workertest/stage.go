@@ -67,7 +67,6 @@ func (s *stage) serve() *instance {
 	go func() { i.done <- s.suite.Service(ctx, env) }()
 
 	s.clears = append(s.clears, func() { _ = i.stop() }) //nolint:errcheck // the scenario has asked, or has failed
-
 	return i
 }
 
@@ -75,7 +74,6 @@ func (s *stage) serve() *instance {
 func (i *instance) stop() error {
 	i.cancel()
 	i.once.Do(func() { i.err = <-i.done })
-
 	return i.err
 }
 
@@ -95,7 +93,6 @@ func (s *stage) jobs(from, n int) []*nats.Msg {
 			jobs[i].Header.Set(nats.MsgIdHdr, fmt.Sprintf("conform-%d", from+i))
 		}
 	}
-
 	return jobs
 }
 
@@ -107,7 +104,6 @@ func (s *stage) publish(jobs ...*nats.Msg) error {
 			return fmt.Errorf("insert job %s: %w", id(job), err)
 		}
 	}
-
 	return nil
 }
 
@@ -121,7 +117,6 @@ func (s *stage) reached(h *hold) (jobs []string, err error) {
 			return jobs, errors.New("no handler came to the recorder: call it with the context and the ID of the job")
 		}
 	}
-
 	return jobs, nil
 }
 
@@ -130,7 +125,6 @@ func (s *stage) finish(jobs ...*nats.Msg) error {
 	if err := s.settled(jobs...); err != nil {
 		return err
 	}
-
 	return s.once(jobs...)
 }
 
@@ -148,7 +142,6 @@ func (s *stage) once(jobs ...*nats.Msg) error {
 			errs = append(errs, fmt.Errorf("job %s has %d effects, want 1", id(job), n))
 		}
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -180,14 +173,12 @@ func (s *stage) dead(job *nats.Msg) error {
 	if got := effects[id(job)]; got != 0 {
 		failed = fmt.Errorf("job %s is given up and has %d effects, want 0", id(job), got)
 	}
-
 	return errors.Join(err, failed)
 }
 
 func (s *stage) effects() (map[string]int, error) {
 	if s.suite.Effects == nil {
 		effects, _, _ := s.recorder.look()
-
 		return effects, nil
 	}
 
@@ -195,7 +186,6 @@ func (s *stage) effects() (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Suite.Effects: %w", err)
 	}
-
 	return effects, nil
 }
 
@@ -219,7 +209,6 @@ func (s *stage) settled(jobs ...*nats.Msg) error {
 func (s *stage) left(jobs []*nats.Msg) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, 5*time.Second)
 	defer cancel()
-
 	stream, err := s.js.Stream(ctx, s.suite.Stream)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it is asked again
@@ -235,7 +224,6 @@ func (s *stage) left(jobs []*nats.Msg) (names []string, err error) {
 			names = append(names, id(job))
 		}
 	}
-
 	return names, nil
 }
 

@@ -24,8 +24,8 @@ type Suite struct {
 	// recorder: it asks the store, or the far side, itself. Defaults to the recorder's count.
 	Effects func(ctx context.Context, js jetstream.JetStream) (map[string]int, error)
 
-	// Job makes the nth job as whoever inserts it would: subject, payload, headers. Jobs of
-	// different n are different jobs. One without a Nats-Msg-Id, which is its ID, gets one.
+	// Job makes the nth job as its publisher would: subject, payload, headers. Jobs of different n are different jobs. A job
+	// without a Nats-Msg-Id, which is its ID, gets one.
 	Job func(n int) *nats.Msg
 
 	// Jobs is how many jobs a scenario works, at least 4. Defaults to 20.
@@ -121,15 +121,13 @@ func (s Suite) withDefaults() Suite {
 		name := s.Stream
 		s.Prepare = func(ctx context.Context, js jetstream.JetStream) error {
 			_, err := js.CreateStream(ctx, worker.StreamConfig(name, "jobs.>"))
-
-			return err //nolint:wrapcheck // whoever calls it says what was tried
+			return err //nolint:wrapcheck // the caller says what was tried
 		}
 	}
 
 	if s.Undecodable == nil {
 		s.Undecodable = []byte("{")
 	}
-
 	return s
 }
 
@@ -153,7 +151,6 @@ func (s Suite) validate() error {
 			errs = append(errs, fmt.Errorf("workertest: Suite.Skip names %q, which is no scenario", name))
 		}
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -163,7 +160,6 @@ func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 
 	if sc.real {
 		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
-
 		return s.play(t, srv, sc, role)
 	}
 
@@ -172,7 +168,6 @@ func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 
 		err = s.play(t, srv, sc, role)
 	})
-
 	return err
 }
 
@@ -198,13 +193,10 @@ func (s Suite) play(t *testing.T, srv *natsrun.Server, sc scenario, role string)
 
 	ctx, cancel := context.WithTimeout(t.Context(), st.patience)
 	defer cancel()
-
 	st.ctx = ctx
 	defer st.clear()
-
 	if err := s.Prepare(ctx, st.js); err != nil {
 		return fmt.Errorf("workertest: Suite.Prepare: %w", err)
 	}
-
 	return sc.run(st)
 }

@@ -26,7 +26,6 @@ func mailer(ctx context.Context, env workertest.Env) error {
 	if err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }
 

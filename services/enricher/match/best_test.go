@@ -3,8 +3,12 @@ package match_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func at(lat, lng float64) *match.Point { return &match.Point{Lat: lat, Lng: lng} }
 

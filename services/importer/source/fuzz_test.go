@@ -5,8 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // FuzzIdentify checks what holds of every address that is accepted: it is http or https without a user, reading it again gives
 // the same, and of a video nothing is left but eleven harmless characters.

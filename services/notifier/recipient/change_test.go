@@ -13,12 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve is a server, and a directory on it.
 func serve(t *testing.T) (*natsrun.Server, *recipient.Directory) {

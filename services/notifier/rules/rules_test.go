@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var channels = []string{"email", "inapp"}
 

@@ -11,10 +11,13 @@ import (
 	"unicode"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // files are templates by path.
 func files(texts map[string]string) fstest.MapFS {

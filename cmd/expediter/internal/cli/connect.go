@@ -35,12 +35,12 @@ func (f *natsFlags) registerServer(flags *pflag.FlagSet) {
 }
 
 // connect connects to the server, as a client of the given name. The caller calls stop.
-func (f *natsFlags) connect(ctx context.Context, name string) (js jetstream.JetStream, stop func(), err error) {
+func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Option) (js jetstream.JetStream, stop func(), err error) {
 	server, opts, err := f.options(ctx, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	nc, err := nats.Connect(server, opts...)
+	nc, err := nats.Connect(server, append(opts, more...)...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: NATS at %s: %w (set --server or NATS_URL)", errUnavailable, server, err)
 	}

@@ -24,7 +24,7 @@ func graveyard(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	ts.Defer(srv.Stop)
 	ts.Setenv("NATS_URL", srv.URL())
-	ts.Check(bury(srv))
+	ts.Check(deadLetter(srv))
 }
 
 // bare is `bare`: a server that has nothing.
@@ -35,7 +35,7 @@ func bare(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("NATS_URL", srv.URL())
 }
 
-func bury(srv *natsrun.Server) error {
+func deadLetter(srv *natsrun.Server) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	nc, err := srv.Connect()

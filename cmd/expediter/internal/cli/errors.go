@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
@@ -52,12 +53,32 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *UsageError) Unwrap() error { return e.Err }
 
+// codeError ends a command with an exit code of its own.
+type codeError struct {
+	code int
+	err  error // is reported unless it is nil
+}
+
+// Error implements error.
+func (e *codeError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+// Unwrap returns the error that is reported.
+func (e *codeError) Unwrap() error { return e.err }
+
 // ExitCode returns the code that a command ends with when it returns err.
 func ExitCode(err error) int {
 	var usage *UsageError
+	var own *codeError
 	switch {
 	case err == nil:
 		return ExitOK
+	case errors.As(err, &own):
+		return own.code
 	case errors.As(err, &usage):
 		return ExitUsage
 	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, deadletter.ErrNotFound),

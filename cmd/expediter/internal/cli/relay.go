@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/outbox"
 )
 
 // relayFlags are the flags of relay.

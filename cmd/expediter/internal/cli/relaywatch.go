@@ -12,22 +12,22 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-// watched is what is told of a relay over HTTP. One that nobody listens to has no server and no exports.
+// watched serves the metrics and the readiness of a relay over HTTP. Without an address it has no server and no exports.
 type watched struct {
 	exports *export.Exports
 	logger  *slog.Logger
-	parts   *service.Parts
+	group   *service.Group
 	server  *service.Server
 
 	mu  sync.Mutex
-	err error // why it does not publish
+	err error // the reason why the relay does not publish
 }
 
 var errNotYet = errors.New("not connected yet")
 
-// watched listens where the flags say. Nothing is answered before serve.
+// watched listens on the address of the flags. It answers no request before serve.
 func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
-	w := &watched{err: errNotYet, logger: f.logger, parts: service.NewParts(ctx)}
+	w := &watched{err: errNotYet, logger: f.logger, group: service.NewGroup(ctx)}
 	var err error
 	if w.server, err = service.Listen(ctx, "relay", f.listen); err != nil || w.server == nil {
 		return w, err
@@ -38,7 +38,7 @@ func (f *relayFlags) watched(ctx context.Context) (*watched, error) {
 	return w, nil
 }
 
-// meters makes the metrics, nil where nobody sees them.
+// meters returns the provider of the meters, nil without exports.
 func (w *watched) meters() metric.MeterProvider {
 	if w.exports == nil {
 		return nil
@@ -46,7 +46,7 @@ func (w *watched) meters() metric.MeterProvider {
 	return w.exports.Meters
 }
 
-// ready is the relay's hook.
+// ready is the Ready hook of the relay.
 func (w *watched) ready(ready bool, reason error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,9 +55,9 @@ func (w *watched) ready(ready bool, reason error) {
 	}
 }
 
-// serve answers from now on.
+// serve begins to answer requests.
 func (w *watched) serve() {
-	w.server.Serve(w.parts, service.ServerConfig{
+	w.server.Serve(w.group, service.ServerConfig{
 		Logger: w.logger, Name: "relay",
 		Handler: service.NewRouter(service.RouterConfig{
 			Exports: w.exports, Logger: w.logger, Name: "relay", Version: version(),
@@ -70,9 +70,9 @@ func (w *watched) serve() {
 	})
 }
 
-// stop answers nobody any more.
+// stop ends the server and the exports.
 func (w *watched) stop() {
-	err := errors.Join(w.server.Stop(), w.parts.Stop())
+	err := errors.Join(w.server.Stop(), w.group.Stop())
 	if w.exports != nil {
 		err = errors.Join(err, service.StopExports(context.Background(), w.exports)) //nolint:forbidigo // the caller's is over
 	}

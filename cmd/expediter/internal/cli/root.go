@@ -28,7 +28,7 @@ func Run(ctx context.Context, cfg Config, args []string) int {
 	root := newRoot(cfg)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil {
+	if own, ok := errors.AsType[*codeError](err); err != nil && (!ok || own.err != nil) {
 		report(cfg, cmd, err)
 	}
 	return ExitCode(err)
@@ -75,7 +75,7 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g), newImport(g), newInbox(g),
-		newNotifications(g), newRecipes(g), newRelay(g), newRules(g), newUp(g), newVersion())
+		newLock(g), newLocks(g), newNotifications(g), newRecipes(g), newRelay(g), newRules(g), newUp(g), newVersion())
 	return root
 }
 

@@ -1,14 +1,69 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
+
+func TestMain(m *testing.M) {
+	testscript.Main(natstest.LeakChecked{M: m}, map[string]func(){
+		"expediter": func() {
+			ctx, _ := signal.NotifyContext(context.Background(), os.Interrupt)
+			os.Exit(Run(ctx, Config{OpenEnricher: openFake}, os.Args[1:]))
+		},
+		"expediter-unplugged": func() { os.Exit(Run(context.Background(), Config{}, os.Args[1:])) },
+	})
+}
+
+// openFake opens an enricher that goes by the names of the places.
+func openFake(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
+	opts.Logger.InfoContext(ctx, "open", "catalog", opts.Catalog, "url", opts.URL)
+	if opts.URL == "http://unplugged" {
+		return nil, nil, fmt.Errorf("%w: %s does not answer", enrich.ErrUnavailable, opts.URL)
+	}
+	stop := func() error {
+		opts.Logger.InfoContext(ctx, "stop")
+		if opts.Catalog == "badstop.csv" {
+			return errors.New("the pipeline did not end well")
+		}
+		return nil
+	}
+	return fake{}, stop, nil
+}
+
+type fake struct{}
+
+func (fake) Enrich(_ context.Context, req contracts.EnrichRequest) (enrich.Answer, error) {
+	answer := enrich.Answer{Details: make(map[string]contracts.EnrichResult)}
+	for _, r := range req.Results {
+		switch {
+		case strings.Contains(r.Name, "Outage"):
+			return answer, fmt.Errorf("%w: out of order", enrich.ErrUnavailable)
+		case strings.Contains(r.Name, "Slow"):
+			r.SetState(contracts.ProviderWolt, contracts.PendingState(), false)
+		case strings.Contains(r.Name, "Closed"):
+			r.SetState(contracts.ProviderWolt, contracts.NotFoundState(), false)
+		default:
+			r.SetState(contracts.ProviderWolt, contracts.FoundState("https://wolt.com/en/isr/haifa/restaurant/"+r.PlaceID), false)
+			answer.Details[r.PlaceID] = contracts.EnrichResult{Score: 0.97, Venue: &contracts.Venue{ID: "v-" + r.PlaceID, Name: r.Name + ", " + r.CityText}}
+		}
+		answer.Response.Results = append(answer.Response.Results, r)
+	}
+	return answer, nil
+}
 
 func TestScripts(t *testing.T) {
 	t.Parallel()

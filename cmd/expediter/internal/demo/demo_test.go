@@ -15,9 +15,12 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/pipeline"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
+
+func TestMain(m *testing.M) { natstest.Main(m, 2) }
 
 // run runs the demo with faults, quietly.
 func run(t *testing.T, cfg Config) (report Report, account string) {

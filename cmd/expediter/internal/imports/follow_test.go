@@ -12,10 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // stub answers each request for events in turn, with the last answer again when there are no more.
 type stub struct {

@@ -10,8 +10,12 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // endlessRecords is how many records endless makes.
 const endlessRecords = 20_000

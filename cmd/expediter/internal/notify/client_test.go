@@ -5,9 +5,12 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/notifier"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 	t.Parallel()

@@ -6,10 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
-	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/services/notifier"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -24,10 +21,15 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 		}
 	}
 	for i, listen := range cfg.Notifiers {
-		settings.Listen = listen
-		if err := p.startNotifier(ctx, cfg, i+1, settings); err != nil {
+		nc, err := p.prepare(ctx, cfg, "notifier", i+1, listen, &settings.BaseConfig)
+		if err != nil {
+			return err
+		}
+		started, err := notifier.Start(ctx, nc, settings)
+		if err != nil {
 			return fmt.Errorf("start notifier %d: %w", i+1, err)
 		}
+		p.Notifiers = append(p.Notifiers, started)
 	}
 	if samples {
 		return enlist(ctx, p.Notifiers[0].Directory)
@@ -35,7 +37,7 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// enlist adds the sample's recipients to the directory. One that it has, from an earlier run, stays as it is.
+// enlist adds the sample's recipients to the directory. A recipient of an earlier run stays as it is.
 func enlist(ctx context.Context, directory *recipient.Directory) error {
 	for _, r := range sample.Recipients() {
 		_, found, err := directory.Get(ctx, r.RecipientType, r.UserID)
@@ -59,25 +61,4 @@ func (p *Pipeline) sampleRules() (path string, err error) {
 		return "", fmt.Errorf("write the sample's rules: %w", err)
 	}
 	return path, nil
-}
-
-func (p *Pipeline) startNotifier(ctx context.Context, cfg Config, n int, settings notifier.Config) error {
-	nc, err := p.Connect(nats.Name(fmt.Sprintf("notifier-%d", n)))
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	p.Conns = append(p.Conns, nc)
-	exports, err := export.Start(ctx, export.Config{Service: "notifier", Version: cfg.Version})
-	if err != nil {
-		return err
-	}
-	p.exports = append(p.exports, exports)
-	settings.CreateAssets, settings.Exports = true, exports
-	settings.Logger, settings.Replicas, settings.Version = cfg.Logger.With("instance", n), p.replicas(), cfg.Version
-	started, err := notifier.Start(ctx, nc, settings)
-	if err != nil {
-		return err
-	}
-	p.Notifiers = append(p.Notifiers, started)
-	return nil
 }

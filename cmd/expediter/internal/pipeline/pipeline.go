@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/importer"
@@ -24,20 +25,20 @@ import (
 // MaxReplicas is how many nodes of a cluster keep a copy of everything; the server allows no more.
 const MaxReplicas = 5
 
-// exportTimeout bounds how long spans that are left are sent when all stops.
+// exportTimeout bounds the export of the last spans when the pipeline stops.
 const exportTimeout = 5 * time.Second
 
-// Config says what runs.
+// Config is the configuration of a pipeline.
 type Config struct {
-	// Dir keeps the streams over the end of the process. Defaults to none: a temporary directory.
+	// Dir keeps the streams after the end of the process. Defaults to a temporary directory.
 	Dir string
 
 	// Enrichers are the addresses that the enricher's instances listen on, "-" for none; one instance for each.
 	// Defaults to one that does not listen.
 	Enrichers []string
 
-	// Importer is what the importers are set up from: their sources, extractor and store. What the pipeline decides for all
-	// services is not taken from it. Defaults to the importer's own defaults.
+	// Importer is the configuration of the importers. The pipeline overwrites the settings that are alike in all services.
+	// Defaults to the importer's own defaults.
 	Importer importer.Config
 
 	// Importers are the addresses that the importer's instances listen on, "-" for none; one instance for each.
@@ -54,8 +55,8 @@ type Config struct {
 	// Nodes is how many servers there are: 1, or 3 and more for a cluster. Defaults to 1.
 	Nodes int
 
-	// Notifier is how the notifiers run, beside what this configuration says. Without rules they have the sample's, and the
-	// directory the sample's recipients.
+	// Notifier is the configuration of the notifiers. The pipeline overwrites the settings that are alike in all services.
+	// Without rules it adds the sample's rules and recipients.
 	Notifier notifier.Config
 
 	// Notifiers are the addresses that the notifier's instances listen on, "-" for none; one instance for each.
@@ -65,23 +66,22 @@ type Config struct {
 	// Provider answers for all places. Required.
 	Provider provider.Provider
 
-	// ResultTTL is how long results and requests are kept, for a pipeline whose caller takes each result at once: what it
-	// keeps, and so the disk and the memory that it needs, is then bounded by time and not by the number of places.
-	// Defaults to what the services keep them for.
+	// ResultTTL is how long results and requests are kept. A short one suits a caller that takes each result at once: time
+	// then bounds the disk and memory that the pipeline needs, not the number of places. Defaults to the services' defaults.
 	ResultTTL time.Duration
 
-	// ServerLogger gets the log of the NATS servers, which is about much that is in order, such as nodes of a cluster that
-	// look for each other while they start. Defaults to none.
+	// ServerLogger gets the log of the NATS servers, most of which is about normal events, such as nodes of a cluster that
+	// find each other. Defaults to none.
 	ServerLogger *slog.Logger
 
 	// SourceNetworks are networks that the importer's sources may be in although they are private. Defaults to none.
 	SourceNetworks []netip.Prefix
 
-	// Version is what the services tell. Defaults to the services' own default.
+	// Version is the version of the services. Defaults to the services' own default.
 	Version string
 }
 
-// Pipeline is all of it, running.
+// Pipeline is a running server with running services.
 type Pipeline struct {
 	// Conns are the connections of the instances, one each.
 	Conns []*nats.Conn
@@ -123,55 +123,53 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 		return err
 	}
 	for i, listen := range cfg.Enrichers {
-		nc, err := p.Connect(nats.Name(fmt.Sprintf("enricher-%d", i+1)))
-		if err != nil {
-			return fmt.Errorf("connect enricher %d: %w", i+1, err)
+		settings := enricher.Config{
+			Enabled: true, FoundTTL: cfg.ResultTTL, NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider},
+			RequestTTL: cfg.ResultTTL,
 		}
-		p.Conns = append(p.Conns, nc)
-		exports, err := export.Start(ctx, export.Config{Service: "enricher", Version: cfg.Version})
+		nc, err := p.prepare(ctx, cfg, "enricher", i+1, listen, &settings.BaseConfig)
 		if err != nil {
-			return fmt.Errorf("start enricher %d: %w", i+1, err)
+			return err
 		}
-		p.exports = append(p.exports, exports)
-		e, err := enricher.Start(ctx, nc, enricher.Config{
-			CreateAssets: true, Enabled: true, Exports: exports, FoundTTL: cfg.ResultTTL, Listen: listen, Logger: cfg.Logger.With("instance", i+1),
-			NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider}, Replicas: p.replicas(),
-			RequestTTL: cfg.ResultTTL, Version: cfg.Version,
-		})
+		e, err := enricher.Start(ctx, nc, settings)
 		if err != nil {
 			return fmt.Errorf("start enricher %d: %w", i+1, err)
 		}
 		p.Enrichers = append(p.Enrichers, e)
 	}
 	for i, listen := range cfg.Importers {
-		if err := p.startImporter(ctx, cfg, i+1, listen); err != nil {
+		settings := cfg.Importer
+		settings.AllowNetworks = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...)
+		nc, err := p.prepare(ctx, cfg, "importer", i+1, listen, &settings.BaseConfig)
+		if err != nil {
+			return err
+		}
+		started, err := importer.Start(ctx, nc, settings)
+		if err != nil {
 			return fmt.Errorf("start importer %d: %w", i+1, err)
 		}
+		p.Importers = append(p.Importers, started)
 	}
 	return p.startNotifiers(ctx, cfg)
 }
 
-func (p *Pipeline) startImporter(ctx context.Context, cfg Config, n int, listen string) error {
-	nc, err := p.Connect(nats.Name(fmt.Sprintf("importer-%d", n)))
+// prepare connects the n-th instance of a service, and completes its configuration.
+func (p *Pipeline) prepare(
+	ctx context.Context, cfg Config, name string, n int, listen string, base *service.BaseConfig,
+) (*nats.Conn, error) {
+	nc, err := p.Connect(nats.Name(fmt.Sprintf("%s-%d", name, n)))
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect %s %d: %w", name, n, err)
 	}
 	p.Conns = append(p.Conns, nc)
-	exports, err := export.Start(ctx, export.Config{Service: "importer", Version: cfg.Version})
+	exports, err := export.Start(ctx, export.Config{Service: name, Version: cfg.Version})
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("start %s %d: %w", name, n, err)
 	}
 	p.exports = append(p.exports, exports)
-	settings := cfg.Importer
-	settings.AllowNetworks = append(slices.Clone(settings.AllowNetworks), cfg.SourceNetworks...)
-	settings.CreateAssets, settings.Exports, settings.Listen = true, exports, listen
-	settings.Logger, settings.Replicas, settings.Version = cfg.Logger.With("instance", n), p.replicas(), cfg.Version
-	i, err := importer.Start(ctx, nc, settings)
-	if err != nil {
-		return err
-	}
-	p.Importers = append(p.Importers, i)
-	return nil
+	base.CreateAssets, base.Exports, base.Listen, base.Logger = true, exports, listen, cfg.Logger.With("instance", n)
+	base.Replicas, base.Version = p.replicas(), cfg.Version
+	return nc, nil
 }
 
 func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
@@ -206,7 +204,7 @@ func (p *Pipeline) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return p.server.Connect(opts...)
 }
 
-// NATSURL is where clients of other processes find the server, "" for nowhere; the nodes of a cluster by commas.
+// NATSURL is the address of the server for other processes, those of a cluster separated by commas; "" for none.
 func (p *Pipeline) NATSURL() string {
 	if p.cluster != nil {
 		return strings.ReplaceAll(p.cluster.URLs(), ", ", ",")
@@ -214,7 +212,7 @@ func (p *Pipeline) NATSURL() string {
 	return p.server.URL()
 }
 
-// Stop ends everything, in the reverse order, and waits for it.
+// Stop ends the services and then the server, and waits for them.
 func (p *Pipeline) Stop() error {
 	errs := make([]error, 0, len(p.Enrichers)+len(p.Importers)+len(p.Notifiers)+len(p.exports)+1)
 	for _, n := range p.Notifiers {

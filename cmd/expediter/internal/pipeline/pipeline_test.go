@@ -21,6 +21,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 2) }
+
 // mirror is a provider that finds every place under its own name, and counts.
 type mirror struct{ calls atomic.Int64 }
 

@@ -12,7 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rivo/uniseg"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var columns = []Column{
 	{Name: "ID"},

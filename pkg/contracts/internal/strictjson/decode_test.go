@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type inner struct {
 	N int8 `json:"n" wire:"present"`

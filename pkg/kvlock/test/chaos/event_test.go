@@ -1,6 +1,8 @@
 package chaos_test
 
-import "github.com/expediter-io/expediter/pkg/kvlock"
+import (
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
 
 // event is one line that a worker writes down. Times are of the machine's monotonic clock: From before the operation was
 // begun, To after it had returned.

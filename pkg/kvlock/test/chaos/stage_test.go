@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
@@ -201,7 +202,7 @@ func (s *stage) readAll() {
 	js := connect(s.t, s.servers)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
 	defer cancel()
-	f, err := kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
+	f, err := flight.New(ctx, js, flight.Config{Bucket: resultBucket, OpTimeout: 10 * time.Second})
 	if err != nil {
 		s.t.Fatal(err)
 	}

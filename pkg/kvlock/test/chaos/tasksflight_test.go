@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // currentKey is the key that all processes work on, for a window of time, without having to agree on it.
@@ -28,11 +29,11 @@ func (w *worker) compute(ctx context.Context, t *task) {
 		runs++
 		sleep(ctx, pause)
 		return fmt.Appendf(nil, "%s run %d", t.unique(), runs), ctx.Err()
-	}, kvlock.DoOptions{})
+	}, flight.DoOptions{})
 	e := event{Kind: got, By: t.by, Name: key, Value: string(r.Value), From: from, To: now()}
 	if err != nil {
 		e.Kind, e.Error = gaveUp, err.Error()
-		if !errors.Is(err, kvlock.ErrUnavailable) && !errors.Is(err, kvlock.ErrFailed) && !errors.Is(err, kvlock.ErrLost) {
+		if !errors.Is(err, kvlock.ErrUnavailable) && !errors.Is(err, flight.ErrFailed) && !errors.Is(err, kvlock.ErrLost) {
 			e.Kind = failed
 		}
 	}
@@ -45,7 +46,7 @@ func (w *worker) compute(ctx context.Context, t *task) {
 func (w *worker) claim(ctx context.Context, t *task) {
 	key, _ := currentKey("claim", 2*w.TTL)
 	defer sleep(ctx, 50*time.Millisecond)
-	c, err := w.flight.Begin(ctx, key, kvlock.BeginOptions{})
+	c, err := w.flight.Begin(ctx, key, flight.BeginOptions{})
 	if err != nil {
 		return // somebody else has it, or nobody answers
 	}

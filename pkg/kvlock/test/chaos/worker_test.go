@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // workerEnv makes the test binary a worker: its task as JSON.
@@ -45,7 +46,7 @@ var lockNames = []string{"gate", "till", "vault"}
 type worker struct {
 	workerTask
 
-	flight *kvlock.Flight
+	flight *flight.Flight
 	guard  *kvlock.Guard
 	locker *kvlock.Locker
 	mu     sync.Mutex
@@ -131,7 +132,7 @@ func (w *worker) open(ctx context.Context, nc *nats.Conn) error {
 		w.locker, err = kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: lockBucket, Instance: w.Name, Logger: quiet, TTL: w.TTL})
 	}
 	for err = errors.New("not yet"); err != nil; {
-		w.flight, err = kvlock.NewFlight(ctx, js, kvlock.Config{Bucket: resultBucket, ClaimTTL: w.TTL, Instance: w.Name, Logger: quiet})
+		w.flight, err = flight.New(ctx, js, flight.Config{Bucket: resultBucket, ClaimTTL: w.TTL, Instance: w.Name, Logger: quiet})
 	}
 	for err = errors.New("not yet"); err != nil; {
 		w.guard, err = kvlock.NewGuard(ctx, js, kvlock.GuardConfig{Bucket: valueBucket, Instance: w.Name, Logger: quiet})

@@ -5,3 +5,95 @@
 // of the session, and one of the group is stopped, the kernel sends SIGHUP and SIGCONT to all of it. The parent of a group of
 // its own is this process, which is in another group, so only the end of this process does that to it.
 package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+)
+
+// Process is a process that was started with pipes to its standard input and output.
+type Process struct {
+	Gone chan struct{} // closed when the process has ended
+	Err  error         // of its end, as exec.Cmd.Wait returns it; read it after Gone
+	In   io.WriteCloser
+	Out  *os.File // stays open when the process ends, so that the rest can be read
+
+	cmd *exec.Cmd
+}
+
+// Start starts cmd in a process group of its own. On Linux the kernel kills the process when this one dies; elsewhere it
+// notices that by the end of its standard input.
+func Start(cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Gone: make(chan struct{}), cmd: cmd}
+	bind(cmd)
+
+	var err error
+	if p.In, err = cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("pipe to the process: %w", err)
+	}
+
+	reader, writer, err := os.Pipe() // not StdoutPipe: Wait, which runs at the same time, would close it
+	if err != nil {
+		return nil, fmt.Errorf("pipe from the process: %w", err)
+	}
+
+	cmd.Stdout, p.Out = writer, reader
+	started := make(chan error, 1)
+
+	go func() {
+		defer close(p.Gone)
+
+		// The kernel kills the child when the thread ends that started it.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+
+		err := cmd.Start()
+		_ = writer.Close() //nolint:errcheck // the child has its own handle
+		started <- err
+
+		if err == nil {
+			p.Err = cmd.Wait()
+		}
+	}()
+
+	if err := <-started; err != nil {
+		return nil, errors.Join(fmt.Errorf("run %s: %w", cmd.Path, err), reader.Close())
+	}
+
+	return p, nil
+}
+
+// Kill ends the process as a crash does (SIGKILL), and returns when it is gone.
+func (p *Process) Kill() error {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill: %w", err)
+	}
+
+	<-p.Gone
+
+	if err := p.In.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("close its standard input: %w", err)
+	}
+
+	return nil
+}
+
+// Pause stops the clock of the process (SIGSTOP), or lets it go on (SIGCONT). It returns ErrUnsupported where there are no
+// such signals.
+func (p *Process) Pause(on bool) error { return pause(p.cmd.Process, on) }
+
+// Interrupt asks the process to end, as Ctrl-C does.
+func (p *Process) Interrupt() error {
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		return fmt.Errorf("send an interrupt: %w", err)
+	}
+
+	return nil
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }

@@ -10,15 +10,13 @@ import (
 // OwnGroup makes cmd begin in a process group of its own.
 func OwnGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// Bind makes cmd begin in a process group of its own, and the kernel kill it when its parent dies, also when it is frozen and
-// would not notice the end of its standard input. The kernel takes the thread for the parent that starts it: lock the goroutine
-// to its thread until the process has ended.
-func Bind(cmd *exec.Cmd) {
+// bind makes cmd begin in a process group of its own, and the kernel kill it when its parent dies, also when it is frozen and
+// would not notice the end of its standard input.
+func bind(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// Pause stops the clock of a process (SIGSTOP), or lets it go on (SIGCONT).
-func Pause(p *os.Process, on bool) error {
+func pause(p *os.Process, on bool) error {
 	sig := syscall.SIGCONT
 	if on {
 		sig = syscall.SIGSTOP
@@ -29,4 +27,11 @@ func Pause(p *os.Process, on bool) error {
 	}
 
 	return nil
+}
+
+// Killed reports whether the process was ended by SIGKILL. It has ended.
+func (p *Process) Killed() bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }

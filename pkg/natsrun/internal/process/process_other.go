@@ -12,10 +12,11 @@ import (
 // OwnGroup does nothing: what is said of it holds on Linux.
 func OwnGroup(*exec.Cmd) {}
 
-// Bind does nothing: a process notices the end of its parent by the end of its standard input.
-func Bind(*exec.Cmd) {}
+func bind(*exec.Cmd) {}
 
-// Pause returns ErrUnsupported.
-func Pause(*os.Process, bool) error {
+func pause(*os.Process, bool) error {
 	return fmt.Errorf("pause a process: %w", errors.ErrUnsupported)
 }
+
+// Killed reports whether the process failed: only that is the same everywhere. It has ended.
+func (p *Process) Killed() bool { return p.Err != nil }

@@ -4,6 +4,7 @@ package child
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,17 +31,18 @@ const (
 	keptOutput = 4 << 10
 )
 
-// Process is a child. It does not outlive its parent.
+// Process is a child. It does not outlive its parent. What it writes to its standard output is kept.
 type Process struct {
-	// Gone is closed when the process has ended.
+	// Gone is closed when the process has ended and its output has been read.
 	Gone chan struct{}
 
-	cmd   *exec.Cmd
-	err   error
-	in    io.WriteCloser
-	lines *bufio.Reader
-	out   *os.File
-	said  *tail
+	run  *process.Process
+	said *tail
+
+	mu   sync.Mutex
+	more chan struct{} // closed when there is more to read
+	next int           // where the next line begins
+	text []byte
 }
 
 // Role is what this process is to do: "" for one that is nobody's child.
@@ -55,70 +56,97 @@ func Start(log io.Writer, role string, task any, args ...string) (*Process, erro
 		return nil, fmt.Errorf("find this executable: %w", err)
 	}
 
-	p := &Process{Gone: make(chan struct{}), said: &tail{}}
-	p.cmd = exec.Command(exe, args...) //nolint:gosec,noctx // this very program; its owner ends it
-	p.cmd.Env = append(os.Environ(), env+"="+role)
-	p.cmd.Stderr = io.MultiWriter(p.said, log)
-	process.Bind(p.cmd)
+	cmd := exec.Command(exe, args...) //nolint:gosec,noctx // this very program; its owner ends it
+	cmd.Env = append(os.Environ(), env+"="+role)
 
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, fmt.Errorf("pipe to the child: %w", err)
-	}
-
-	reader, writer, err := os.Pipe() // not StdoutPipe: Wait, which runs at the same time, would close it
+	p, err := Command(log, cmd)
 	if err != nil {
-		return nil, fmt.Errorf("pipe from the child: %w", err)
+		return nil, err
 	}
 
-	p.cmd.Stdout, p.out, p.lines = writer, reader, bufio.NewReader(reader)
-
-	err = p.begin()
-	_ = writer.Close() //nolint:errcheck // the child has its own handle
-
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("run %s: %w", exe, err), reader.Close())
-	}
-
-	if err := json.NewEncoder(p.in).Encode(task); err != nil {
+	if err := json.NewEncoder(p.run.In).Encode(task); err != nil {
 		return nil, errors.Join(fmt.Errorf("hand over the task: %w", err), p.Kill())
 	}
 
 	return p, nil
 }
 
-// begin starts the process from a thread that lives as long: the kernel sends the signal
-// that a parent died when the thread ends that made the child.
-func (p *Process) begin() error {
-	started := make(chan error, 1)
+// Command is Start for any other program.
+func Command(log io.Writer, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Gone: make(chan struct{}), more: make(chan struct{}), said: &tail{}}
+	cmd.Stderr = io.MultiWriter(p.said, log)
+
+	var err error
+	if p.run, err = process.Start(cmd); err != nil {
+		return nil, err
+	}
 
 	go func() {
 		defer close(p.Gone)
 
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		_, _ = io.Copy((*output)(p), p.run.Out) //nolint:errcheck // a process that was killed may leave half a line
+		_ = p.run.Out.Close()                   //nolint:errcheck // it was read
+		<-p.run.Gone
 
-		err := p.cmd.Start()
-		started <- err
+		p.mu.Lock()
+		defer p.mu.Unlock()
 
-		if err == nil {
-			p.err = p.cmd.Wait()
-		}
+		close(p.more)
+		p.more = nil
 	}()
 
-	return <-started
+	return p, nil
 }
 
-// Line waits for the next line that the child prints.
+// output is the standard output of a process.
+type output Process
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	o.text = append(o.text, b...)
+	close(o.more)
+	o.more = make(chan struct{})
+
+	return len(b), nil
+}
+
+// Line waits for the next line that the child prints. It returns an error when there is none and the child has ended; half a
+// line of a child that was killed is none.
 func (p *Process) Line(ctx context.Context) (string, error) {
-	stop := context.AfterFunc(ctx, func() { _ = p.out.Close() }) //nolint:errcheck // it ends the read
-	defer stop()
+	for {
+		p.mu.Lock()
+		line, _, whole := bytes.Cut(p.text[p.next:], []byte("\n"))
+		more := p.more
 
-	line, err := p.lines.ReadString('\n')
-	if err != nil {
-		return "", fmt.Errorf("the child said nothing more: %w: %s", errors.Join(err, ctx.Err()), p.said)
+		if whole {
+			p.next += len(line) + 1
+		}
+		p.mu.Unlock()
+
+		switch {
+		case whole:
+			return strings.TrimSpace(string(line)), nil
+		case more == nil:
+			return "", fmt.Errorf("the child said nothing more: %w: %s", io.EOF, p.said)
+		}
+
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return "", fmt.Errorf("the child said nothing more: %w: %s", context.Cause(ctx), p.said)
+		}
 	}
+}
 
-	return strings.TrimSpace(line), nil
+// Output returns what it has printed so far, lines that were waited for included.
+func (p *Process) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return string(p.text)
 }
 
 // Said returns the end of what it wrote to its standard error.
@@ -126,68 +154,64 @@ func (p *Process) Said() string { return p.said.String() }
 
 // Kill ends it as a crash does (SIGKILL), and returns when it is gone.
 func (p *Process) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill: %w", err)
+	err := p.run.Kill()
+	if err == nil {
+		<-p.Gone
 	}
 
-	p.end()
-
-	return nil
+	return err
 }
 
 // Stop asks it to end, by the end of its standard input, and kills it if it does not.
 func (p *Process) Stop() error {
-	_ = p.in.Close() //nolint:errcheck // it is gone already
+	_ = p.run.In.Close() //nolint:errcheck // it is gone already
 
-	timer := time.NewTimer(stopGrace)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // also after the end of the test
+	defer cancel()
 
+	return p.Wait(ctx)
+}
+
+// Interrupt sends it an interrupt, as Ctrl-C does.
+func (p *Process) Interrupt() error { return p.run.Interrupt() }
+
+// Wait waits for its end, and returns an error that says what it wrote unless it ended without one. It is killed when ctx ends.
+func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.Gone:
-	case <-timer.C:
-		return errors.Join(fmt.Errorf("it did not end within %s: %s", stopGrace, p.said), p.Kill())
+	case <-ctx.Done():
+		return errors.Join(fmt.Errorf("it did not end: %w: %s", context.Cause(ctx), p.said), p.Kill())
 	}
 
-	p.end()
-
-	if p.err != nil {
-		return fmt.Errorf("%w: %s", p.err, p.said)
+	if p.run.Err != nil {
+		return fmt.Errorf("it ended: %w: %s", p.run.Err, p.said)
 	}
 
 	return nil
 }
 
 // PID is the number of the process.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int { return p.run.PID() }
 
 // Killed waits for its end, and returns an error that says what it wrote unless it was
 // killed, by itself or by another. It is killed when ctx ends.
 func (p *Process) Killed(ctx context.Context) error {
-	select {
-	case <-p.Gone:
-	case <-ctx.Done():
-		return errors.Join(fmt.Errorf("it did not die: %w: %s", context.Cause(ctx), p.said), p.Kill())
+	err := p.Wait(ctx)
+
+	switch {
+	case ctx.Err() != nil:
+		return err
+	case p.run.Killed():
+		return nil
+	case err == nil:
+		return errors.New("it ended without an error, and was not killed")
+	default:
+		return err
 	}
-
-	p.end()
-
-	if !killed(p.err) {
-		return fmt.Errorf("it ended with %s, not by a kill: %s", p.cmd.ProcessState, p.said)
-	}
-
-	return nil
 }
 
 // Pause stops its clock (SIGSTOP), or lets it go on (SIGCONT). Nobody else lets it go on.
-func (p *Process) Pause(on bool) error { return process.Pause(p.cmd.Process, on) }
-
-// end waits for its end and lets go of the pipes.
-func (p *Process) end() {
-	<-p.Gone
-
-	_ = p.in.Close()  //nolint:errcheck // nobody reads it any more
-	_ = p.out.Close() //nolint:errcheck // nobody reads it any more
-}
+func (p *Process) Pause(on bool) error { return p.run.Pause(on) }
 
 // Die ends this process as a crash does. It does not return.
 func Die() {

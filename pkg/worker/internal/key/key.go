@@ -1,5 +1,5 @@
-// Package key knows the subjects of one key. All that a stream holds of a job lies under
-// the job's subject but for the first token, which tells what it is:
+// Package key computes the subjects of one key. All messages of a job in its stream have the job's subject but for the first
+// token, which says what kind of message it is:
 //
 //	jobs.mail.u17         the job
 //	jobs-later.mail.u17   the job, delayed: a schedule that becomes jobs.mail.u17
@@ -16,26 +16,26 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
-// The marks behind the first token of what is no job.
+// The suffixes of the first token of messages that are no jobs.
 const (
-	markDone  = "-done"
-	markLater = "-later"
+	suffixDone  = "-done"
+	suffixLater = "-later"
 )
 
-// MaxSubject is the longest subject of a job, in bytes. The server's limit for a line of
-// its protocol, which holds a subject and a reply subject, is 4,096.
+// MaxSubject is the longest subject of a job, in bytes. The server's limit for a line of its protocol, which holds a subject and
+// a reply subject, is 4,096.
 const MaxSubject = 1024
 
 var (
-	errLong  = fmt.Errorf("more than %d bytes", MaxSubject)
-	errMark  = errors.New("a first token that ends in " + markDone + " or " + markLater + " is not for jobs")
-	errShort = errors.New("a job's subject has at least two tokens")
+	errLong   = fmt.Errorf("more than %d bytes", MaxSubject)
+	errSuffix = errors.New("a first token that ends in " + suffixDone + " or " + suffixLater + " is not for jobs")
+	errShort  = errors.New("a job's subject has at least two tokens")
 )
 
 // Key is the subject of a job, cut behind the first token.
 type Key struct{ first, rest string }
 
-// Kind tells what a message of a key is.
+// Kind is the kind of a message of a key.
 type Kind int
 
 // The kinds of messages.
@@ -56,61 +56,57 @@ func Of(to string) (Key, error) {
 	}
 
 	first, rest, more := strings.Cut(to, ".")
-
 	switch {
 	case !more:
 		return Key{}, errShort
-	case strings.HasSuffix(first, markDone), strings.HasSuffix(first, markLater):
-		return Key{}, errMark
+	case strings.HasSuffix(first, suffixDone), strings.HasSuffix(first, suffixLater):
+		return Key{}, errSuffix
 	default:
 		return Key{first: first, rest: rest}, nil
 	}
 }
 
-// Any matches everything of the key. It is also the name under which the server notices
-// that two writes of a key are under way, so every write has to use this very text.
+// Any matches all messages of the key. It is also the name under which the server notices that two writes of a key are under
+// way, so every write has to use this very text.
 func (k Key) Any() string { return "*." + k.rest }
 
 // Job is the subject of the job.
 func (k Key) Job() string { return k.first + "." + k.rest }
 
 // Later is the subject of the schedule.
-func (k Key) Later() string { return k.first + markLater + "." + k.rest }
+func (k Key) Later() string { return k.first + suffixLater + "." + k.rest }
 
 // Done is the subject of the record.
-func (k Key) Done() string { return k.first + markDone + "." + k.rest }
+func (k Key) Done() string { return k.first + suffixDone + "." + k.rest }
 
-// every marks the subjects of schedules that repeat, outside of all keys: what repeats must
-// not hold the key of its runs for ever.
+// every is the token of schedules that repeat. They lie outside of all keys: a schedule must not hold the key of its runs for
+// ever.
 const every = "$every"
 
 // AnyEvery matches all schedules that repeat.
 const AnyEvery = "*." + every + ".>"
 
 // Every is the subject of the schedule that inserts jobs of the key again and again.
-func (k Key) Every() string { return k.first + markLater + "." + every + "." + k.rest }
+func (k Key) Every() string { return k.first + suffixLater + "." + every + "." + k.rest }
 
-// KindOf tells what a message is from its subject.
+// KindOf returns the kind of a message by its subject.
 func KindOf(to string) Kind {
 	first, _, _ := strings.Cut(to, ".")
-
 	switch {
-	case strings.HasSuffix(first, markDone):
+	case strings.HasSuffix(first, suffixDone):
 		return Done
-	case strings.HasSuffix(first, markLater):
+	case strings.HasSuffix(first, suffixLater):
 		return Later
 	default:
 		return Job
 	}
 }
 
-// Subjects are those of a stream whose jobs have the given subject, which may have
-// wildcards behind its first token.
+// Subjects are those of a stream whose jobs have the given subject, which may have wildcards behind its first token.
 func Subjects(jobs string) []string {
 	first, rest, more := strings.Cut(jobs, ".")
 	if more {
 		rest = "." + rest
 	}
-
-	return []string{jobs, first + markLater + rest, first + markDone + rest}
+	return []string{jobs, first + suffixLater + rest, first + suffixDone + rest}
 }

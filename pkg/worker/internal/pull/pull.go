@@ -1,13 +1,10 @@
-// Package pull feeds messages of JetStream consumers to a worker, never more than it has
-// room for.
+// Package pull feeds messages of JetStream consumers to a worker, never more than it has free slots for.
 //
-// It keeps one long-lived subscription for each consumer and at most one outstanding pull
-// request. With one consumer, a request asks for as many messages as there are free slots at
-// that moment, and the next one is sent when all of them have come or it has expired: so no
-// message waits in a buffer while its AckWait runs, an idle worker has a request waiting at
-// the server, and a busy one asks once per many jobs. Several consumers share the slots, see
-// share.go. The clients of nats.go either make a subscription per request (Fetch) or ask
-// ahead of need (Consume, Messages).
+// It keeps one long-lived subscription for each consumer and at most one outstanding pull request. With one consumer, a request
+// asks for as many messages as there are free slots at that moment, and the next one is sent when all of them have come or it has
+// expired: so no message waits in a buffer while its AckWait runs, an idle worker has a request waiting at the server, and a busy
+// one asks once per many jobs. Several consumers share the slots, see share.go. The clients of nats.go either make a subscription
+// per request (Fetch) or ask ahead of need (Consume, Messages).
 package pull
 
 import (
@@ -23,10 +20,9 @@ import (
 )
 
 const (
-	// expires ends a request. It is short because a request cannot be taken back: were its
-	// subscription removed while the server sends a job, the job would be lost until its
-	// AckWait ends, and an attempt with it. So a stop waits until the request has ended by
-	// itself, which the server says after everything that it brings.
+	// expires ends a request. It is short because a request cannot be taken back: were its subscription removed while the server
+	// sends a job, the job would be lost until its AckWait ends, and an attempt with it. So a stop waits until the request has
+	// ended by itself, which the server reports after all messages of the request.
 	expires = time.Second
 
 	// silence is how long after its end a request may be unanswered.
@@ -38,13 +34,12 @@ var ErrSilent = errors.New("pull: no answer from the server")
 
 var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
 
-// Config says where to pull from and what to do with it.
+// Config says where to pull from and how to deliver.
 type Config struct {
 	// Conn is the connection.
 	Conn *nats.Conn
 
-	// Deliver takes a message and returns how many more wait behind it, by what it says
-	// itself. It must not block.
+	// Deliver takes a message and returns how many more wait behind it, by the message's own metadata. It must not block.
 	Deliver func(msg *nats.Msg) (waiting uint64)
 
 	// Free returns the number of free slots.
@@ -53,15 +48,15 @@ type Config struct {
 	// Down is called when the connection is lost.
 	Down func(reason error)
 
-	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It
-	// returns when it can again, or when ctx ends. The others are pulled from meanwhile.
+	// Lost is called on a goroutine of its own when a consumer cannot be pulled from. It returns when the consumer can be pulled
+	// from again, or when ctx ends. The others are pulled from meanwhile.
 	Lost func(ctx context.Context, reason error)
 
 	// Sources are the consumers, the most important first.
 	Sources []Source
 
-	// Up is called when pulling begins, at the start and after each Down and Lost. After
-	// Lost it waits for the server's first sign of life.
+	// Up is called when pulling begins, at the start and after each Down and Lost. After Lost it waits for the server's first
+	// sign of life.
 	Up func()
 }
 
@@ -70,21 +65,21 @@ type Source struct {
 	// Subject is the subject of its pull requests.
 	Subject string
 
-	// Weight is its share of the slots, against those of the others that have messages.
+	// Weight is its share of the slots, relative to the other consumers that have messages.
 	Weight int
 }
 
-// Puller pulls. The atomic fields and wake are shared with the subscriptions' callbacks and
-// with Freed, the others belong to the goroutine in Run.
+// Puller pulls. The atomic fields and wake are shared with the subscriptions' callbacks and with Freed, the others belong to the
+// goroutine in Run.
 type Puller struct {
 	Config
 
-	starved atomic.Bool   // no request is out for want of a slot
+	starved atomic.Bool   // no request is outstanding for want of a slot
 	wake    chan struct{} // look again
 
 	clock   float64     // of the shares, see share
 	give    func()      // ends the ctx of Lost
-	notices chan notice // what the server says about requests
+	notices chan notice // of the server about requests
 	now     time.Time   // of the latest look at the shares
 	offline bool        // the connection is down
 	pulling bool        // a request has been sent on this connection
@@ -102,12 +97,10 @@ func New(cfg Config) *Puller {
 	for _, s := range cfg.Sources {
 		p.sources = append(p.sources, &source{Source: s, ended: make(chan struct{})})
 	}
-
 	return p
 }
 
-// Freed tells the Puller that Free may have grown. It never blocks and costs one atomic
-// load unless a request waits for it.
+// Freed tells the Puller that Free may have grown. It never blocks and costs one atomic load unless a request waits for it.
 func (p *Puller) Freed() {
 	if p.starved.Load() {
 		p.look()
@@ -121,14 +114,12 @@ func (p *Puller) look() {
 	}
 }
 
-// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second
-// unless the server is away, delivers what they bring and returns nil. It returns
-// nats.ErrConnectionClosed when the connection was closed for good. After it has returned
+// Run pulls until ctx ends, then waits for the end of the outstanding requests, a second unless the server is away, delivers their
+// messages and returns nil. It returns nats.ErrConnectionClosed when the connection was closed for good. After it has returned
 // nothing is delivered.
 func (p *Puller) Run(ctx context.Context) error {
 	status := p.Conn.StatusChanged(nats.CONNECTED, nats.RECONNECTING, nats.DISCONNECTED, nats.CLOSED)
 	defer p.Conn.RemoveStatusListener(status)
-
 	defer p.unsubscribe()
 
 	for _, s := range p.sources {
@@ -139,7 +130,6 @@ func (p *Puller) Run(ctx context.Context) error {
 
 	p.timer = time.NewTimer(expires + silence)
 	defer p.timer.Stop()
-
 	ctx, cancel := context.WithCancel(ctx)
 	found := make(chan struct{}, 1)
 
@@ -159,11 +149,10 @@ func (p *Puller) Run(ctx context.Context) error {
 	if p.seeking {
 		<-found // Lost returns since its context has ended
 	}
-
 	return err
 }
 
-// isWaiting reports whether a request may still bring something.
+// isWaiting reports whether a request may still bring messages.
 func (p *Puller) isWaiting() bool {
 	return slices.ContainsFunc(p.sources, func(s *source) bool { return s.isOut() && !s.lost })
 }
@@ -180,7 +169,6 @@ func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan n
 		if !open {
 			s = nats.CLOSED
 		}
-
 		return p.changed(s)
 	case <-p.timer.C:
 		return p.overdue(ctx, found)
@@ -195,7 +183,6 @@ func (p *Puller) step(ctx context.Context, done <-chan struct{}, status <-chan n
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -233,8 +220,7 @@ func (p *Puller) fill(s *source) {
 	p.send(s, standing, free)
 }
 
-// isUp calls Up when pulling has begun and the sources that were lost have given a sign of
-// life.
+// isUp calls Up when pulling has begun and the sources that were lost have given a sign of life.
 func (p *Puller) isUp() {
 	if p.up || p.offline || !p.pulling {
 		return
@@ -261,7 +247,7 @@ func (p *Puller) noteAlive() {
 	p.isUp()
 }
 
-// noticed takes what the server says about a request.
+// noticed handles a notice of the server about a request.
 func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 	s := n.about
 	if n.msg.Subject != s.inbox+strconv.FormatUint(s.number, 10) {
@@ -269,7 +255,7 @@ func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 	}
 
 	switch code := n.msg.Header.Get("Status"); code {
-	case "404", "408": // there is nothing, or the request has expired
+	case "404", "408": // there is no message, or the request has expired
 		p.noteAlive()
 		p.returned(s)
 	default:
@@ -277,7 +263,7 @@ func (p *Puller) noticed(ctx context.Context, n notice, found chan<- struct{}) {
 	}
 }
 
-// seek calls Lost and pulls no more from the source until it has returned.
+// seek calls Lost and pulls no more from the source until Lost has returned.
 func (p *Puller) seek(ctx context.Context, s *source, found chan<- struct{}, reason error) {
 	if s.lost {
 		return
@@ -288,7 +274,7 @@ func (p *Puller) seek(ctx context.Context, s *source, found chan<- struct{}, rea
 	s.wary.Store(true)
 
 	if p.seeking {
-		return // what it finds will be tried with this source, too
+		return // when Lost returns, this source is tried again, too
 	}
 
 	p.seeking = true
@@ -316,9 +302,8 @@ func (p *Puller) changed(status nats.Status) error {
 		}
 
 		if p.seeking {
-			p.give() // it may wait for an answer that went with it, too
+			p.give() // Lost may wait for an answer that went with it, too
 		}
-
 		return nil
 	case nats.CLOSED:
 		return errClosed
@@ -327,16 +312,14 @@ func (p *Puller) changed(status nats.Status) error {
 			p.offline, p.pulling, p.up = true, false, false
 			p.Down(nats.ErrDisconnected)
 		}
-
 		return nil
 	}
 }
 
-// overdue notices what nobody reports: a silent server, and a missed status change.
+// overdue notices failures that come without an event: a silent server, and a missed status change.
 func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
 	next := expires + silence
 	defer func() { p.timer.Reset(next) }()
-
 	switch {
 	case p.Conn.IsClosed():
 		return errClosed
@@ -353,12 +336,10 @@ func (p *Puller) overdue(ctx context.Context, found chan<- struct{}) error {
 
 		if waits := expires + silence - time.Since(s.sent); waits > 0 {
 			next = min(next, waits)
-
 			continue
 		}
 
 		p.seek(ctx, s, found, ErrSilent)
 	}
-
 	return nil
 }

@@ -3,27 +3,25 @@ package pull
 import "time"
 
 const (
-	// trusted is how long a source that had nothing counts as empty while others take every
-	// slot. It bounds what asking in vain costs them.
+	// trusted is how long a source that had no messages counts as empty while others take every slot. It bounds the cost of
+	// requests in vain.
 	trusted = 5 * time.Millisecond
 
-	// maxStanding is the largest standing request, and so the most jobs that can come from
-	// one source while there is no slot for them.
+	// maxStanding is the largest standing request, and so the most jobs that can come from one source while there is no slot for
+	// them.
 	maxStanding = 16
 
-	// standingShare is which part of the free slots all standing requests ask for together.
+	// standingShare is the part of the free slots, one in this many, that all standing requests ask for together.
 	standingShare = 4
 )
 
-// share gives the free slots to several sources. A source that may have messages is asked
-// for them with a request that the server answers at once, so that an empty one holds a
-// slot for a round trip only. One that is known to have none gets a small standing request,
-// beside the slots, so that a message that comes starts at once.
+// share gives the free slots to several sources. A source that may have messages is asked for them with a request that the server
+// answers at once, so that an empty source holds a slot for a round trip only. A source that is known to be empty gets a small
+// standing request, beside the slots, so that a message that comes starts at once.
 //
-// Whose turn it is follows from a virtual time, as in start-time fair queueing: each message
-// moves its source's finish on by 1/Weight, and the next slot goes to the source with the
-// least. The clock is the least of those that have messages. One that had none for a while
-// starts there, so it neither waits behind the others nor catches up on what it did not need.
+// The turns follow from a virtual time, as in start-time fair queueing: each message moves its source's finish on by 1/Weight, and
+// the next slot goes to the source with the least finish. The clock is the least finish of the sources that have messages. A source
+// that had none for a while starts there, so it neither waits behind the others nor catches up on slots that it did not need.
 func (p *Puller) share() {
 	held := 0
 	p.now = time.Now()
@@ -57,7 +55,7 @@ func (p *Puller) share() {
 	p.stand(p.take(free))
 }
 
-// account charges a source for what came of its standing request, and notes the end of any.
+// account charges a source for the messages of its standing request, and notes the end of any request.
 func (p *Puller) account(s *source) {
 	if s.asked == none {
 		return
@@ -78,8 +76,7 @@ func (p *Puller) account(s *source) {
 	}
 }
 
-// charge moves a source on in its share, and the clock to the least of those that may have
-// messages.
+// charge moves the finish of a source on, and the clock to the least finish of the sources that may have messages.
 func (p *Puller) charge(s *source, n int64) {
 	if n <= 0 {
 		return
@@ -99,7 +96,7 @@ func (p *Puller) charge(s *source, n int64) {
 	p.clock = max(p.clock, least)
 }
 
-// returned ends a request that the server has nothing more for.
+// returned ends a request that the server has no more messages for.
 func (p *Puller) returned(s *source) {
 	switch left := max(s.left.Swap(0), 0); s.asked {
 	case standing:
@@ -112,7 +109,7 @@ func (p *Puller) returned(s *source) {
 	s.asked, s.emptied = none, time.Now()
 }
 
-// mayHave reports whether a source has to be asked to know that it has nothing.
+// mayHave reports whether a source may have messages, so that it has to be asked.
 func (p *Puller) mayHave(s *source) bool {
 	return s.asked == none && !s.lost && p.now.Sub(s.emptied) >= trusted
 }
@@ -123,8 +120,7 @@ func (p *Puller) drop(s *source) {
 	s.emptied = time.Time{}
 }
 
-// take asks the sources that may have messages for as many as there are free slots, and
-// returns how many slots none of them was asked for.
+// take asks the sources that may have messages for as many as there are free slots, and returns how many slots are left.
 func (p *Puller) take(free int) int {
 	for ; free > 0; free-- {
 		next := p.next()
@@ -142,20 +138,18 @@ func (p *Puller) take(free int) int {
 			s.granted = 0
 		}
 	}
-
 	return free
 }
 
-// next returns the source whose turn it is, nil when none may have anything.
+// next returns the source whose turn it is, nil when none may have messages.
 func (p *Puller) next() *source {
 	var next *source
 
-	for _, s := range p.sources { // the most important first: it gets what is equal
+	for _, s := range p.sources { // the most important first, which wins a tie
 		if p.mayHave(s) && (next == nil || max(p.clock, s.finish) < max(p.clock, next.finish)) {
 			next = s
 		}
 	}
-
 	return next
 }
 

@@ -15,15 +15,15 @@ type request int
 const (
 	none request = iota
 
-	// taking asks for what is there, and holds slots for it until the server has answered.
+	// taking asks for messages that are there, and holds slots for them until the server has answered.
 	taking
 
-	// standing waits at the server for what may come, and holds no slot.
+	// standing waits at the server for messages that may come, and holds no slot.
 	standing
 )
 
-// source is one consumer: its subscription and its outstanding request. The atomic fields
-// are shared with the subscription's callback, the others belong to the goroutine in Run.
+// source is one consumer: its subscription and its outstanding request. The atomic fields are shared with the subscription's
+// callback, the others belong to the goroutine in Run.
 type source struct {
 	Source
 
@@ -33,11 +33,11 @@ type source struct {
 	wary  atomic.Bool   // Up waits for a sign of life
 	ended chan struct{} // the subscription has ended and its callback returned
 
-	asked   request   // what is out
+	asked   request   // the kind of the outstanding request
 	batch   int64     // of the outstanding request
 	charged int64     // of the batch, in finish
-	emptied time.Time // when there was last known to be nothing
-	finish  float64   // where it stands in its share, see share
+	emptied time.Time // when the source was last known to be empty
+	finish  float64   // its virtual time, see share
 	granted int       // slots, while they are being given
 	inbox   string    // prefix of the reply subjects, with the last dot
 	lost    bool      // it could not be pulled from, and Lost has not returned
@@ -46,7 +46,7 @@ type source struct {
 	sub     *nats.Subscription
 }
 
-// notice is what the server says about a request.
+// notice is a status message of the server about a request.
 type notice struct {
 	about *source
 	msg   *nats.Msg
@@ -67,7 +67,6 @@ func (p *Puller) subscribe(s *source) error {
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return fmt.Errorf("pull: subscribe: %w", err)
 	}
-
 	return nil
 }
 
@@ -78,9 +77,8 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 	if !isJob(msg) {
 		select {
 		case p.notices <- notice{about: s, msg: msg}:
-		default: // so many can only be left from a server that comes and goes
+		default: // so many can only come of a server that comes and goes
 		}
-
 		return
 	}
 
@@ -91,10 +89,10 @@ func (p *Puller) receive(s *source, msg *nats.Msg) {
 	}
 }
 
-// isJob tells messages of the stream, which can be acknowledged, from the server's notices.
+// isJob reports whether a message is of the stream, and can be acknowledged. The server's notices cannot.
 func isJob(msg *nats.Msg) bool { return msg.Reply != "" }
 
-// send sends a request for n messages, which is what limits it.
+// send sends a request for n messages. No other bound is set.
 func (p *Puller) send(s *source, kind request, n int) {
 	s.asked, s.batch, s.charged, s.sent = kind, int64(n), 0, time.Now()
 	s.left.Store(s.batch)
@@ -105,10 +103,8 @@ func (p *Puller) send(s *source, kind request, n int) {
 	}
 
 	s.number++
-
 	if err := p.Conn.PublishRequest(s.Subject, s.inbox+strconv.FormatUint(s.number, 10), body); err != nil {
 		s.left.Store(0) // disconnected: a status change or the timer brings the next try
-
 		return
 	}
 

@@ -1,5 +1,4 @@
-// Package signature groups error texts: texts that differ only in ids, numbers and quoted
-// values have the same signature.
+// Package signature groups error texts: texts that differ only in ids, numbers and quoted values have the same signature.
 package signature
 
 import (
@@ -10,7 +9,7 @@ import (
 // maxLength bounds a signature, in bytes.
 const maxLength = 200
 
-// maxInput bounds how much of a text is looked at, in bytes.
+// maxInput bounds the part of a text that is read, in bytes.
 const maxInput = 4 << 10
 
 var rules = []struct {
@@ -40,6 +39,5 @@ func Of(text string) string {
 	if len(text) > maxLength {
 		text = strings.ToValidUTF8(text[:maxLength], "")
 	}
-
 	return text
 }

@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Span makes contexts for one request after the other, each with a time of its own. As long
-// as all end in time they share what context.WithTimeout makes anew for each. It belongs to
-// one goroutine at a time.
+// Span makes contexts for one request after the other, each with a deadline of its own. As long as all end in time they share
+// one context and timer, which context.WithTimeout would make anew for each. It belongs to one goroutine at a time.
 type Span struct {
 	limit  time.Duration
 	now    *timed
-	parent context.Context //nolint:containedctx // of all that it makes
+	parent context.Context //nolint:containedctx // of all its contexts
 }
 
 // timed is a context that ends when its timer, which is set for each request, runs out.
@@ -29,15 +28,13 @@ func New(parent context.Context, limit time.Duration) *Span {
 	return &Span{limit: limit, parent: parent}
 }
 
-// Begin returns a context like that of context.WithTimeout. It is good until the call of
-// Pause that must follow.
+// Begin returns a context like that of context.WithTimeout. It is valid until the call of Pause that must follow.
 func (s *Span) Begin() context.Context {
 	until := time.Now().Add(s.limit)
 
 	if t := s.now; t != nil {
 		t.until = until
 		t.timer.Reset(s.limit)
-
 		return t
 	}
 
@@ -46,7 +43,6 @@ func (s *Span) Begin() context.Context {
 		Context: ctx, cancel: cancel, until: until,
 		timer: time.AfterFunc(s.limit, func() { cancel(context.DeadlineExceeded) }),
 	}
-
 	return s.now
 }
 
@@ -57,7 +53,7 @@ func (s *Span) Pause() {
 	}
 }
 
-// End lets go of everything. The Span can be used again. That of nil does nothing.
+// End releases the context and its timer. The Span can be used again. On a nil Span it does nothing.
 func (s *Span) End() {
 	if s == nil || s.now == nil {
 		return
@@ -74,16 +70,14 @@ func (t *timed) Deadline() (time.Time, bool) {
 	if d, ok := t.Context.Deadline(); ok && d.Before(t.until) {
 		return d, true
 	}
-
 	return t.until, true
 }
 
 // Err implements context.Context.
 func (t *timed) Err() error {
 	err := t.Context.Err()
-	if err != nil && context.Cause(t.Context) == context.DeadlineExceeded { //nolint:errorlint // exactly what the timer says
+	if err != nil && context.Cause(t.Context) == context.DeadlineExceeded { //nolint:errorlint // the very error that the timer passes
 		return context.DeadlineExceeded
 	}
-
 	return err
 }

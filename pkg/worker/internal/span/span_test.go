@@ -7,8 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestEachRequestHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -22,7 +26,6 @@ func TestEachRequestHasItsTime(t *testing.T) {
 			}
 
 			<-time.After(900 * time.Millisecond)
-
 			if err := ctx.Err(); err != nil {
 				t.Errorf("ended before its time: %v", err)
 			}
@@ -39,7 +42,6 @@ func TestEachRequestHasItsTime(t *testing.T) {
 		}
 
 		s.Pause()
-
 		if err := s.Begin().Err(); err != nil {
 			t.Errorf("the request after one that took too long: %v", err)
 		}
@@ -59,7 +61,6 @@ func TestAnEndAtTheDeadlineDoesNotReachTheNext(t *testing.T) {
 
 			ctx := s.Begin()
 			synctest.Wait()
-
 			if err := ctx.Err(); err != nil {
 				t.Fatalf("the next request has ended: %v", err)
 			}
@@ -88,7 +89,6 @@ func TestEndsWithTheParent(t *testing.T) {
 	}
 
 	s.Pause()
-
 	if err := s.Begin().Err(); !errors.Is(err, context.Canceled) {
 		t.Errorf("begun after the end of the parent: %v", err)
 	}

@@ -12,80 +12,76 @@ import (
 	"sync/atomic"
 )
 
-// label marks the goroutines of a piece of work. They hand it on to those that they start.
+// label is the profiler label of the goroutines of a piece of work. Goroutines that they start inherit it.
 const label = "worker_attempt"
 
 var last atomic.Uint64
 
-// Mark names a piece of work, in this process.
-type Mark string
+// Label names a piece of work, in this process.
+type Label string
 
-// Do runs work on this goroutine, marked, and returns the mark to whoever asks for it
-// before. further labels are for CPU profiles.
-func Do(ctx context.Context, mark Mark, further []string, work func(context.Context)) {
-	pprof.Do(ctx, pprof.Labels(append(slices.Clip(further), label, string(mark))...), work)
+// Do runs work on this goroutine under a label. further labels are for CPU profiles.
+func Do(ctx context.Context, name Label, further []string, work func(context.Context)) {
+	pprof.Do(ctx, pprof.Labels(append(slices.Clip(further), label, string(name))...), work)
 }
 
-// New returns a mark that no other work has.
-func New() Mark { return Mark(strconv.FormatUint(last.Add(1), 36)) }
+// New returns a label that no other work has.
+func New() Label { return Label(strconv.FormatUint(last.Add(1), 36)) }
 
-// Of returns, for each of the marks, the stacks of the goroutines with it: at most limit
-// bytes, the innermost call first. Those with equal stacks are one, with their number. It
-// stops every goroutine for a moment, once for all marks.
-func Of(limit int, marks ...Mark) map[Mark]string {
+// Of returns, for each of the labels, the stacks of the goroutines with it: at most limit bytes, the innermost call first.
+// Goroutines with equal stacks are counted and shown once. It stops every goroutine for a moment, once for all labels.
+func Of(limit int, labels ...Label) map[Label]string {
 	var all bytes.Buffer
 
 	const withLabels = 1
-	if len(marks) == 0 || pprof.Lookup("goroutine").WriteTo(&all, withLabels) != nil {
+	if len(labels) == 0 || pprof.Lookup("goroutine").WriteTo(&all, withLabels) != nil {
 		return nil
 	}
 
 	var (
 		block strings.Builder
-		found = make(map[Mark]string, len(marks))
-		whose Mark
+		found = make(map[Label]string, len(labels))
+		owner Label
 	)
 
-	for _, mark := range marks {
-		found[mark] = ""
+	for _, name := range labels {
+		found[name] = ""
 	}
 
 	flush := func() {
-		if have, wanted := found[whose]; wanted && len(have) < limit {
+		if have, wanted := found[owner]; wanted && len(have) < limit {
 			have += block.String() + "\n"
-			found[whose] = strings.ToValidUTF8(have[:min(len(have), limit)], "?")
+			found[owner] = strings.ToValidUTF8(have[:min(len(have), limit)], "?")
 		}
 
 		block.Reset()
 
-		whose = ""
+		owner = ""
 	}
 
 	lines := bufio.NewScanner(&all)
 	for lines.Scan() {
 		line := lines.Text()
-
 		switch {
 		case line == "":
 			flush()
 		case strings.HasPrefix(line, "# labels: "):
 			_, rest, _ := strings.Cut(line, strconv.Quote(label)+`:"`)
-			name, _, _ := strings.Cut(rest, `"`)
-			whose = Mark(name)
+			value, _, _ := strings.Cut(rest, `"`)
+			owner = Label(value)
 		case strings.HasPrefix(line, "#\t"):
 			block.WriteString(frame(line) + "\n")
-		default: // how many goroutines, and their addresses
+		default: // the number of goroutines, and their addresses
 			count, _, _ := strings.Cut(line, " ")
 			block.WriteString(count + " goroutine(s):\n")
 		}
 	}
 
 	flush()
-
 	return found
 }
 
-// frame leaves the addresses out of a line such as "#	0x4a	main.f+0x1c	/src/main.go:7".
+// frame returns a line without its addresses, such as "#	0x4a	main.f+0x1c	/src/main.go:7".
 func frame(line string) string {
 	fields := strings.FieldsFunc(line, func(r rune) bool { return r == '\t' || r == ' ' })
 
@@ -95,6 +91,5 @@ func frame(line string) string {
 	}
 
 	name, _, _ := strings.Cut(fields[function], "+0x")
-
 	return "\t" + name + " " + strings.Join(fields[place:], " ")
 }

@@ -29,7 +29,7 @@ func TestOfFindsTheGoroutinesOfOnePieceOfWork(t *testing.T) {
 	started, until, done := make(chan struct{}), make(chan struct{}), make(chan struct{}, 3)
 	mine, other := stacks.New(), stacks.New()
 
-	for _, mark := range []stacks.Mark{mine, other} {
+	for _, mark := range []stacks.Label{mine, other} {
 		go stacks.Do(t.Context(), mark, []string{"pattern", "jobs.>"}, func(context.Context) {
 			if mark == other {
 				elsewhere(started, until)

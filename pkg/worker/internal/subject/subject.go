@@ -1,4 +1,4 @@
-// Package subject knows the rules of NATS subjects and their wildcards.
+// Package subject implements the rules of NATS subjects and their wildcards.
 package subject
 
 import (
@@ -13,7 +13,7 @@ var (
 	// ErrSpace is returned when a subject has white space or a control character.
 	ErrSpace = errors.New("spaces and control characters are not allowed")
 
-	// ErrWildcard is returned when a wildcard stands where none may.
+	// ErrWildcard is returned when a wildcard is where none may be.
 	ErrWildcard = errors.New("'*' must be a whole token, '>' a whole last token")
 )
 
@@ -33,7 +33,6 @@ func CheckPattern(pattern string) error {
 			return ErrWildcard
 		}
 	}
-
 	return nil
 }
 
@@ -42,12 +41,10 @@ func CheckLiteral(subject string) error {
 	if strings.ContainsAny(subject, "*>") {
 		return ErrWildcard
 	}
-
 	return CheckPattern(subject)
 }
 
-// Matches reports whether a literal subject falls under a valid pattern. It does not
-// allocate.
+// Matches reports whether a literal subject falls under a valid pattern. It does not allocate.
 func Matches(pattern, subject string) bool {
 	for {
 		token, patternRest, patternMore := strings.Cut(pattern, ".")
@@ -79,12 +76,10 @@ func Overlap(a, b string) bool {
 			return false
 		}
 	}
-
 	return len(left) == len(right)
 }
 
-// Covers reports whether every subject that falls under one valid pattern falls under
-// another, too.
+// Covers reports whether every subject that falls under the valid pattern other falls under pattern, too.
 func Covers(pattern, other string) bool {
 	left, right := strings.Split(pattern, "."), strings.Split(other, ".")
 	for i, token := range left {
@@ -97,6 +92,5 @@ func Covers(pattern, other string) bool {
 			return false
 		}
 	}
-
 	return len(left) == len(right)
 }

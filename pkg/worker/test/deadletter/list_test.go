@@ -30,10 +30,10 @@ func sequences(entries []deadletter.Entry) []uint64 {
 func graveyard(t *testing.T, b *bundle) {
 	t.Helper()
 
-	b.bury(t, letter(1))
-	b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Subject = "jobs.mail.eu.2" }))
-	b.bury(t, letter(3, func(l *worker.DeadLetter) { l.Reason, l.Signature = worker.ReasonCancelled, "no such user" }))
-	b.bury(t, letter(4, func(l *worker.DeadLetter) { l.Stream, l.Subject = "OTHER", "other.4" }))
+	b.put(t, letter(1))
+	b.put(t, letter(2, func(l *worker.DeadLetter) { l.Subject = "jobs.mail.eu.2" }))
+	b.put(t, letter(3, func(l *worker.DeadLetter) { l.Reason, l.Signature = worker.ReasonCancelled, "no such user" }))
+	b.put(t, letter(4, func(l *worker.DeadLetter) { l.Stream, l.Subject = "OTHER", "other.4" }))
 
 	for _, foreign := range []string{"dead.JOBS.jobs.mail.5", "dead.note"} { // 5, 6
 		if _, err := b.js.Publish(t.Context(), foreign, []byte("not a letter")); err != nil {
@@ -177,7 +177,7 @@ func TestGroupsAreBounded(t *testing.T) {
 
 	b := setup(t, nil)
 	for i := range n {
-		b.bury(t, letter(i+1, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("s", i) }))
+		b.put(t, letter(i+1, func(l *worker.DeadLetter) { l.Signature = fmt.Sprint("s", i) }))
 	}
 
 	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
@@ -195,7 +195,7 @@ func TestListReadsAcrossGaps(t *testing.T) {
 	var want []uint64
 
 	for i := 1; i <= 1500; i++ {
-		seq := b.bury(t, letter(i))
+		seq := b.put(t, letter(i))
 		if i <= 3 || i > 1000 && i < 1200 || i == 1500 || i%97 == 0 {
 			want = append(want, seq)
 		}
@@ -230,7 +230,7 @@ func TestListGoesOnAfterItsConsumerIsLost(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		for i := range 100 {
-			b.bury(t, letter(i+1))
+			b.put(t, letter(i+1))
 		}
 
 		var got []uint64
@@ -260,7 +260,7 @@ func TestListLeavesNoConsumer(t *testing.T) {
 
 	b := setup(t, nil)
 	for i := range 40 {
-		b.bury(t, letter(i+1))
+		b.put(t, letter(i+1))
 	}
 
 	for _, order := range []deadletter.Order{deadletter.NewestFirst, deadletter.OldestFirst} {

@@ -90,7 +90,7 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 
 	want := make([]uint64, 0, letters)
 	for n := range letters {
-		want = append(want, b.bury(t, letter(n+1)))
+		want = append(want, b.put(t, letter(n+1)))
 	}
 
 	for name, lost := range map[string][]uint64{
@@ -197,7 +197,7 @@ func TestListWaitsForAReplicaThatLags(t *testing.T) {
 
 	want := make([]uint64, 0, letters)
 	for n := range letters {
-		want = append(want, b.bury(t, letter(n+1)))
+		want = append(want, b.put(t, letter(n+1)))
 	}
 
 	for _, knows := range []uint64{1, 15, 16, letters - 1} {

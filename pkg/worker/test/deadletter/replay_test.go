@@ -79,7 +79,7 @@ func TestReplayDropsWhatTheServerReads(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true })
-	b.bury(t, letter(1, func(l *worker.DeadLetter) {
+	b.put(t, letter(1, func(l *worker.DeadLetter) {
 		l.Header = map[string][]string{
 			"Nats-Expected-Last-Sequence": {"77"}, "Nats-Rollup": {"all"}, "Nats-Scheduler": {"x"}, "Nats-TTL": {"1h"}, "mine": {"a", "b"},
 		}
@@ -121,7 +121,7 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, taken up after %s", c.name, later), func(t *testing.T) {
 				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 					b := setup(t, srv)
-					b.bury(t, letter(1))
+					b.put(t, letter(1))
 					b.die(t, c.to, c.after)
 
 					ran := 0
@@ -167,7 +167,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 			t.Run(removal+", then "+next, func(t *testing.T) {
 				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 					b := setup(t, srv)
-					b.bury(t, letter(1))
+					b.put(t, letter(1))
 
 					proxy := natstest.NewProxy(t, srv)
 					_, js := natstest.Connect(t, srv, proxy.Through())
@@ -188,7 +188,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 						t.Fatalf("%v, want a time-out", err)
 					}
 
-					b.bury(t, letter(2))
+					b.put(t, letter(2))
 
 					var (
 						result deadletter.Result
@@ -218,7 +218,7 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 func TestUnsettledReplayIsNamed(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
-		b.bury(t, letter(1, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.put(t, letter(1, func(l *worker.DeadLetter) { l.Worker = "" }))
 		b.die(t, "jobs.", false)
 		pass(time.Hour)
 
@@ -235,7 +235,7 @@ func TestUnsettledReplayIsNamed(t *testing.T) {
 		}
 
 		// Within the window the server itself knows whether it was published.
-		b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Worker = "" }))
+		b.put(t, letter(2, func(l *worker.DeadLetter) { l.Worker = "" }))
 		b.die(t, "jobs.", true)
 		pass(time.Minute)
 		b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
@@ -253,7 +253,7 @@ func TestTwoReplaysAtOncePublishEachJobOnce(t *testing.T) {
 
 	b := setup(t, nil)
 	for i := range n {
-		b.bury(t, letter(i+1))
+		b.put(t, letter(i+1))
 	}
 
 	var group sync.WaitGroup
@@ -277,7 +277,7 @@ func TestReplayKeepsItsRate(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
 		for i := range 21 {
-			b.bury(t, letter(i+1))
+			b.put(t, letter(i+1))
 		}
 
 		begun := time.Now()
@@ -306,8 +306,8 @@ func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 
 	b := setup(t, nil)
-	b.bury(t, letter(1))
-	b.bury(t, letter(2, func(l *worker.DeadLetter) { l.Stream, l.Subject = "NOWHERE", "nowhere.1" }))
+	b.put(t, letter(1))
+	b.put(t, letter(2, func(l *worker.DeadLetter) { l.Stream, l.Subject = "NOWHERE", "nowhere.1" }))
 
 	state := func() [2]uint64 {
 		dead, err := b.js.Stream(t.Context(), "DEAD")
@@ -346,7 +346,7 @@ func TestReplayWithEditedPayload(t *testing.T) {
 
 	b := setup(t, nil)
 	for i := range 3 {
-		b.bury(t, letter(i+1))
+		b.put(t, letter(i+1))
 	}
 
 	broken := errors.New("no JSON")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -20,10 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
-func TestMain(m *testing.M) {
-	natsrun.NodeMain()
-	goleak.VerifyTestMain(natstest.Parallel(m, 4))
-}
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // bundle is what a test works with: a job stream, a dead letter stream and its store.
 type bundle struct {
@@ -93,8 +89,8 @@ func letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 	return l
 }
 
-// bury stores a letter and returns its sequence.
-func (b *bundle) bury(t testing.TB, l worker.DeadLetter) uint64 {
+// put stores a letter and returns its sequence.
+func (b *bundle) put(t testing.TB, l worker.DeadLetter) uint64 {
 	t.Helper()
 
 	seq, err := worker.PublishDeadLetter(t.Context(), b.js, "dead", l)

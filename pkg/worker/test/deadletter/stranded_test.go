@@ -277,7 +277,7 @@ func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
 	}
 }
 
-// TestLargeLettersComeBackWhole buries jobs whose letters fit into no message: random bytes
+// TestLargeLettersComeBackWhole dead-letters jobs whose letters fit into no message: random bytes
 // cannot be packed.
 func TestLargeLettersComeBackWhole(t *testing.T) {
 	t.Parallel()
@@ -348,7 +348,7 @@ func TestLetterWithoutItsPartsIsUnreadable(t *testing.T) {
 	payload := make([]byte, 900_000)
 	_, _ = rand.Read(payload)
 
-	seq := b.bury(t, letter(1, func(l *worker.DeadLetter) { l.Payload = payload }))
+	seq := b.put(t, letter(1, func(l *worker.DeadLetter) { l.Payload = payload }))
 
 	dead, err := b.js.Stream(t.Context(), "DEAD")
 	if err != nil {

@@ -20,7 +20,7 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 
 	// 1 is free, 2 has been inserted anew, 3 is scheduled, 4 has its own record, 5 somebody else's.
 	for i := 1; i <= 5; i++ {
-		b.bury(t, letter(i, unique))
+		b.put(t, letter(i, unique))
 	}
 
 	for subject, id := range map[string]string{"jobs.mail.2": "new", "jobs-later.mail.3": "new", "jobs-done.mail.4": "id-4", "jobs-done.mail.5": "new"} {
@@ -100,7 +100,7 @@ func TestReplayIntoASubjectThatIsTaken(t *testing.T) {
 	b := setup(t, nil, func(c *jetstream.StreamConfig) {
 		c.Discard, c.DiscardNewPerSubject, c.MaxMsgsPerSubject = jetstream.DiscardNew, true, 1
 	})
-	b.bury(t, letter(1))
+	b.put(t, letter(1))
 
 	if _, err := b.js.Publish(t.Context(), "jobs.mail.1", nil); err != nil {
 		t.Fatal(err)

@@ -1,9 +1,8 @@
-// Package crash kills workers and servers at every point of a job's life and counts what is left.
-package crash
+// Package crash_test kills workers and servers at every point of a job's life and counts what is left.
+package crash_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,26 +12,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-var (
-	long = flag.Bool("long", false, "10,000 jobs on each kind of server, and ten kills at each point")
-	seed = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the random choices")
-)
-
-func TestMain(m *testing.M) {
-	child.Main(workerRole, work)
-	child.Main(serverRole, serve)
-	natsrun.NodeMain()
-	goleak.VerifyTestMain(natstest.Parallel(m, 4))
-}
+func TestMain(m *testing.M) { crash.Main(m, 4, workers) }
 
 // TestNoEffectIsLostOrDoubled kills worker processes at every point of a job's life, on one
 // server, on one that is killed as well, and on three whose leader is killed. Half of the jobs
@@ -46,20 +34,20 @@ func TestMain(m *testing.M) {
 //	go test ./crash -args -seed N        with the choices of another run
 func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	t.Parallel()
-	t.Logf("seed %d", *seed)
+	choices := crash.Random(t)
 
 	jobs, kills := 160, 2
-	if *long {
+	if crash.Long() {
 		jobs, kills = 10_000, 10
 	}
 
 	recorder := newRecorder(t)
-	play := func(t *testing.T, on *servers, jobs, kills int, at ...point) {
+	play := func(t *testing.T, on *crash.Servers, jobs, kills int, at ...point) {
 		t.Helper()
 
 		c := &cell{
 			at: slices.Repeat(at, kills), jobs: jobs, recorder: recorder, servers: on,
-			random: rand.New(rand.NewPCG(*seed, uint64(len(t.Name())))),
+			random: choices(uint64(len(t.Name()))),
 			stream: strings.NewReplacer(" ", "_", "/", "-", ",", "").Replace(t.Name()),
 		}
 		c.play(t)
@@ -68,7 +56,7 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
 
-		on := alone(t, false)
+		on := crash.OneServer(t)
 
 		for _, at := range points {
 			t.Run(string(at), func(t *testing.T) {
@@ -79,11 +67,11 @@ func TestNoEffectIsLostOrDoubled(t *testing.T) {
 	})
 	t.Run("one server, killed", func(t *testing.T) {
 		t.Parallel()
-		play(t, alone(t, true), jobs, kills, points...)
+		play(t, crash.MortalServer(t), jobs, kills, points...)
 	})
 	t.Run("three servers, the leader killed", func(t *testing.T) {
 		t.Parallel()
-		play(t, three(t), jobs, max(1, kills/2), points...)
+		play(t, crash.ThreeServers(t), jobs, max(1, kills/2), points...)
 	})
 }
 
@@ -173,19 +161,21 @@ type cell struct {
 	at       []point
 	inserted int
 	jobs     int
+	js       jetstream.JetStream
 	random   *rand.Rand
 	recorder *recorder
-	servers  *servers
+	servers  *crash.Servers
 	stream   string
 }
 
 func (c *cell) play(t *testing.T) {
 	t.Helper()
+	_, c.js = natstest.ConnectURL(t, c.servers.URL)
 
 	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 		cfg := worker.StreamConfig(c.stream, c.stream+".>")
-		cfg.Replicas = c.servers.replicas
-		_, err := c.servers.js.CreateOrUpdateStream(ctx, cfg)
+		cfg.Replicas = c.servers.Replicas
+		_, err := c.js.CreateOrUpdateStream(ctx, cfg)
 
 		return err
 	})
@@ -197,7 +187,7 @@ func (c *cell) play(t *testing.T) {
 	portion := c.jobs / (len(c.at) + 1)
 
 	for i, at := range c.at {
-		c.kill(t, at, portion, c.servers.disturb != nil && (*long || i%4 == 1))
+		c.kill(t, at, portion, c.servers.Disturb != nil && (crash.Long() || i%4 == 1))
 	}
 
 	last := c.spawn(t, nowhere, 0)
@@ -208,10 +198,7 @@ func (c *cell) play(t *testing.T) {
 
 	c.drained(t)
 
-	if err := last.Stop(); err != nil {
-		t.Error(err)
-	}
-
+	last.Stop()
 	c.judge(t)
 }
 
@@ -225,7 +212,7 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 	go func() { inserted <- c.insert(t.Context(), jobs) }()
 
 	if disturb {
-		if err := c.servers.disturb(t.Context(), c.stream); err != nil {
+		if err := c.servers.Disturb(t.Context(), c.stream); err != nil {
 			t.Error(err)
 		}
 	}
@@ -234,19 +221,15 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 		t.Fatal(err)
 	}
 
-	select {
-	case <-p.Gone:
-	case <-time.After(patience):
-		t.Fatalf("the worker did not come to die %s: %s", at, p.Said())
-	}
+	p.Died()
 }
 
 // insert inserts jobs, those with an odd number twice.
 func (c *cell) insert(ctx context.Context, jobs int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, crash.Patience)
 	defer cancel()
 
-	client, err := worker.NewClient(c.servers.js, worker.ClientConfig{SettleTimeout: patience, Stream: c.stream})
+	client, err := worker.NewClient(c.js, worker.ClientConfig{SettleTimeout: crash.Patience, Stream: c.stream})
 	if err != nil {
 		return err
 	}
@@ -278,17 +261,10 @@ func (c *cell) insert(ctx context.Context, jobs int) error {
 	return nil
 }
 
-func (c *cell) spawn(t *testing.T, at point, after int) *child.Process {
+func (c *cell) spawn(t *testing.T, at point, after int) *crash.Process {
 	t.Helper()
 
-	p, err := child.Start(t.Output(), workerRole, duty{After: after, NATS: c.servers.url, Point: at, Recorder: c.recorder.url, Stream: c.stream})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(func() { _ = p.Kill() })
-
-	return p
+	return workers.Start(t, duty{After: after, NATS: c.servers.URL, Point: at, Recorder: c.recorder.url, Stream: c.stream})
 }
 
 // drained waits until no job is in the stream, for as long as there are fewer and fewer.
@@ -311,7 +287,7 @@ func (c *cell) drained(t *testing.T) {
 			most = max(most, left)
 		}
 
-		if time.Since(since) > patience {
+		if time.Since(since) > crash.Patience {
 			t.Fatalf("%d jobs are left in the stream: %v", fewest, err)
 		}
 
@@ -321,7 +297,7 @@ func (c *cell) drained(t *testing.T) {
 
 // left is the number of jobs in the stream, without the records of those that are done.
 func (c *cell) left(ctx context.Context) (uint64, error) {
-	consumer, err := c.servers.js.Consumer(ctx, c.stream, consumer)
+	consumer, err := c.js.Consumer(ctx, c.stream, consumer)
 	if err != nil {
 		return 0, err
 	}
@@ -346,12 +322,12 @@ func (c *cell) judge(t *testing.T) {
 		t.Errorf("ran again: %v", got.again)
 	}
 
-	if len(got.acked) > 0 && c.servers.disturb == nil {
+	if len(got.acked) > 0 && c.servers.Disturb == nil {
 		t.Errorf("jobs %v started again after they were acknowledged", got.acked)
 	}
 
 	deaths, repeats := len(c.at), got.runs-c.jobs
-	if most := deaths * concurrency; repeats > most && c.servers.disturb == nil {
+	if most := deaths * concurrency; repeats > most && c.servers.Disturb == nil {
 		t.Errorf("%d repeats, want at most those that were in hand at %d deaths: %d", repeats, deaths, most)
 	}
 

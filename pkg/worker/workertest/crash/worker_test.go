@@ -1,4 +1,4 @@
-package crash
+package crash_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -40,8 +41,10 @@ const (
 	ackWait     = time.Second
 	concurrency = 8
 	consumer    = "crash"
-	workerRole  = "worker"
 )
+
+// workers are the processes that are killed.
+var workers = crash.Role[duty]{Name: "worker", Run: work}
 
 // errWorked is returned when a job has its effect already.
 var errWorked = errors.New("crash: this job has its effect already")

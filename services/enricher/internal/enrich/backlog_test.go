@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -37,7 +37,7 @@ func TestBacklogLongerThanTheClaim(t *testing.T) {
 		if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != "lock_held" {
 			t.Errorf("skipped for %q, want that the place is queued already", reasons)
 		}
-		if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending || !slot.Handoff {
+		if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending || !slot.Handoff {
 			t.Errorf("the latest claim is %+v, %v, want one that the job may adopt", slot, err)
 		}
 		i.work(t)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // share one.
 type claimCall struct {
 	done   chan struct{} // closed when the rest is there
-	taken  *kvlock.Slot  // what the place held when it could not be claimed
+	taken  *flight.Slot  // what the place held when it could not be claimed
 	reason SkipReason    // why no job was queued, when the place was not taken
 }
 
@@ -104,9 +104,9 @@ func (s *Service) claim(ctx context.Context, t *target) bool {
 }
 
 // take claims the slot and queues the job.
-func (s *Service) take(ctx context.Context, t *target) (holds *kvlock.Slot, reason SkipReason) {
-	claim, err := s.flight.Begin(ctx, t.key, kvlock.BeginOptions{Handoff: true, Seen: t.seen})
-	var taken *kvlock.TakenError
+func (s *Service) take(ctx context.Context, t *target) (holds *flight.Slot, reason SkipReason) {
+	claim, err := s.flight.Begin(ctx, t.key, flight.BeginOptions{Handoff: true, Seen: t.seen})
+	var taken *flight.TakenError
 	switch {
 	case errors.As(err, &taken):
 		return &taken.Slot, ""

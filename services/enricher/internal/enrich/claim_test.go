@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
@@ -23,7 +23,7 @@ func TestSharedClaims(t *testing.T) {
 		"queued":   {func(*claimCall) {}, "lock_held", contracts.StatusPending},
 		"no queue": {func(call *claimCall) { call.reason = SkipQueueUnavailable }, "queue_unavailable", contracts.StatusPending},
 		"found": {func(call *claimCall) {
-			call.taken = &kvlock.Slot{State: kvlock.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
+			call.taken = &flight.Slot{State: flight.Done, Value: []byte(`{"status":"FOUND","url":"` + link + `"}`)}
 		}, "already_cached", contracts.StatusFound},
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	NotFoundTTL time.Duration
 
 	// Observe is told what happens to slots. Defaults to nothing.
-	Observe func(context.Context, kvlock.Event)
+	Observe func(context.Context, flight.Event)
 
 	// Providers are asked about every place. At least one, with different names. Required.
 	Providers []provider.Provider

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // Enrich answers a request that [contracts.Decode] or Validate has let through. It never waits for a provider unless
@@ -141,25 +141,25 @@ func (s *Service) detached(ctx context.Context) (context.Context, context.Cancel
 }
 
 // observe takes over what a slot says and logs it. It reports whether the place has to be claimed.
-func (s *Service) observe(ctx context.Context, t *target, slot kvlock.Slot) (missing bool) {
+func (s *Service) observe(ctx context.Context, t *target, slot flight.Slot) (missing bool) {
 	if err := t.learn(slot); err != nil {
 		s.discard(ctx, t, err)
 		return true
 	}
 	switch slot.State {
-	case kvlock.Done:
+	case flight.Done:
 		s.counters.hits.Add(1)
 		s.log(ctx, slog.LevelDebug, EventCacheHit, t, slog.String("status", string(t.state.Status)))
 		s.skip(ctx, t, SkipAlreadyCached)
 		return false
-	case kvlock.Pending, kvlock.Failed:
+	case flight.Pending, flight.Failed:
 		s.log(ctx, slog.LevelDebug, EventLockSkipped, t, slog.String("owner", slot.Owner))
 		s.skip(ctx, t, SkipLockHeld)
 		if isHandedOff(slot) && slot.Age() >= orphanAge {
 			s.requeue(ctx, t, slot)
 		}
 		return false
-	case kvlock.Absent:
+	case flight.Absent:
 	}
 	s.log(ctx, slog.LevelDebug, EventCacheMiss, t, slog.String("cityText", t.job.CityText))
 	return true
@@ -197,5 +197,5 @@ func (s *Service) discard(ctx context.Context, t *target, cause error) {
 	if err := s.flight.Invalidate(ctx, t.key); err != nil {
 		s.logger.WarnContext(ctx, "enricher: unreadable result could not be removed", "key", t.key, "error", err)
 	}
-	t.seen = kvlock.Slot{}
+	t.seen = flight.Slot{}
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
 // failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
-func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *kvlock.Claim, cause error) error {
+func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *flight.Claim, cause error) error {
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
 		return s.putBack(ctx, claim, cause)
 	}
@@ -53,7 +54,7 @@ func errorResult() contracts.EnrichResult {
 	}
 }
 
-// Settled is the worker's hook. A job that was buried without having been worked, because it could not be read or its
+// Settled is the worker's hook. A job that was dead-lettered without having been worked, because it could not be read or its
 // workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
 // again, for ever.
 func (s *Service) Settled(settled worker.Settlement) {
@@ -66,32 +67,32 @@ func (s *Service) Settled(settled worker.Settlement) {
 	}
 	s.background.Go(func() {
 		ctx := context.Background() //nolint:forbidigo // bounded by the Flight, waited for by Close
-		if err := s.abandon(ctx, key, settled.ID); err != nil && !errors.Is(err, kvlock.ErrTaken) {
-			s.logger.Warn("enricher: place of a buried job stays as it is", "key", key, "error", err)
+		if err := s.abandon(ctx, key, settled.ID); err != nil && !errors.Is(err, flight.ErrTaken) {
+			s.logger.Warn("enricher: place of a dead-lettered job stays as it is", "key", key, "error", err)
 		}
 	})
 }
 
 // putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
-func (s *Service) putBack(ctx context.Context, claim *kvlock.Claim, verdict error) error {
+func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict error) error {
 	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
 	}
 	return verdict
 }
 
-// abandon leaves a place without an answer after a job was buried. A claim that waits to be resumed was left to that
+// abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed was left to that
 // job; one that somebody works on is left alone if it is another job's. It is taken over and not given up first: whoever
 // follows the place would claim it in between, and queue it again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	slot, err := s.flight.Get(ctx, key)
-	var claim *kvlock.Claim
+	var claim *flight.Claim
 	switch {
 	case err != nil:
-	case slot.State == kvlock.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
-		claim, err = s.flight.Resume(ctx, key, slot.Ref(), kvlock.ResumeOptions{TTL: s.cfg.LeaseTTL})
+	case slot.State == flight.Pending && (slot.Handoff || contracts.EnrichJobMsgID(slot.Claim) == jobID):
+		claim, err = s.flight.Resume(ctx, key, slot.Ref(), flight.ResumeOptions{TTL: s.cfg.LeaseTTL})
 	default:
-		claim, err = s.flight.Begin(ctx, key, kvlock.BeginOptions{TTL: s.cfg.LeaseTTL})
+		claim, err = s.flight.Begin(ctx, key, flight.BeginOptions{TTL: s.cfg.LeaseTTL})
 	}
 	if err != nil {
 		return fmt.Errorf("enricher: abandon %s: %w", key, err)

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 const (
@@ -29,7 +29,7 @@ var errDue = errors.New("places are due to be claimed or queued")
 type follower struct {
 	service *Service
 	byKey   map[string]*target
-	watcher *kvlock.Watcher
+	watcher *flight.Watcher
 
 	free  map[string]*target // places that nobody works on
 	due   time.Time          // when to claim them
@@ -90,7 +90,7 @@ func (f *follower) next(ctx context.Context) (*target, error) {
 	}
 }
 
-func (f *follower) await(ctx context.Context) (kvlock.Slot, error) {
+func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 	var due time.Time
 	if len(f.free) > 0 {
 		due = f.due
@@ -109,9 +109,9 @@ func (f *follower) await(ctx context.Context) (kvlock.Slot, error) {
 }
 
 // learn takes over what a slot says, and returns the place if that is news to who follows it.
-func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
+func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 	t := f.byKey[slot.Key]
-	if t.told && slot.State != kvlock.Done {
+	if t.told && slot.State != flight.Done {
 		return nil // what was told last holds
 	}
 	delete(f.handed, t.key)
@@ -122,9 +122,9 @@ func (f *follower) learn(ctx context.Context, slot kvlock.Slot) *target {
 		defer cancel()
 		f.service.discard(ctx, t, err)
 		f.release(t, chance(gather))
-	case slot.State == kvlock.Absent:
+	case slot.State == flight.Absent:
 		f.release(t, chance(gather))
-	case slot.State == kvlock.Failed: // whoever claimed it could not queue it
+	case slot.State == flight.Failed: // whoever claimed it could not queue it
 		f.release(t, f.pause)
 	case isHandedOff(slot):
 		f.suspect(slot)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 )
 
 // isHandedOff says that a place waits for the worker of a job.
-func isHandedOff(slot kvlock.Slot) bool { return slot.State == kvlock.Pending && slot.Handoff }
+func isHandedOff(slot flight.Slot) bool { return slot.State == flight.Pending && slot.Handoff }
 
 // requeues remembers for which claims this process has queued the job again, so that all who see the same claim do it
 // once. An entry lives about as long as a claim that nobody renews.
@@ -44,7 +44,7 @@ type requeued struct {
 
 // begin reports whether the caller is to queue the job of a claim again: nobody of this process does it just now, tried
 // it a moment ago, or knows that the queue has it.
-func (r *requeues) begin(slot kvlock.Slot, ttl time.Duration) bool {
+func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -67,7 +67,7 @@ func (r *requeues) begin(slot kvlock.Slot, ttl time.Duration) bool {
 }
 
 // done notes that the queue has the job of a claim.
-func (r *requeues) done(slot kvlock.Slot, ttl time.Duration) {
+func (r *requeues) done(slot flight.Slot, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: time.Now().Add(ttl)}
@@ -77,7 +77,7 @@ func (r *requeues) done(slot kvlock.Slot, ttl time.Duration) {
 // job in a backlog, and the stream says so, by the job's subject or its message id; a claim whose holder died before it
 // queued the job gets it now, with the name and address that t asks for. One round trip for each claim and process, and
 // again when the claim is renewed for longer than ClaimTTL.
-func (s *Service) requeue(ctx context.Context, t *target, slot kvlock.Slot) {
+func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
 		return
 	}
@@ -108,12 +108,12 @@ func (s *Service) enqueued(ctx context.Context, t *target, reason string) {
 
 // handedOff is a claim that a follower sees waiting for its job.
 type handedOff struct {
-	slot kvlock.Slot
+	slot flight.Slot
 	due  time.Time // when to queue the job again
 }
 
 // suspect notes a claim that waits for its job.
-func (f *follower) suspect(slot kvlock.Slot) {
+func (f *follower) suspect(slot flight.Slot) {
 	due := time.Now().Add(max(0, orphanAge-slot.Age()) + chance(orphanSpread))
 	f.handed[slot.Key] = handedOff{slot, due}
 }

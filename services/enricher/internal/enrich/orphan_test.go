@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/enricher/match"
@@ -323,13 +323,13 @@ func TestRequeuesAreForgotten(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, _ *natsrun.Server) {
 		var r requeues
 		for n := range 100 {
-			slot := kvlock.Slot{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
+			slot := flight.Slot{Key: fmt.Sprintf("wolt.%d", n), Claim: "a"}
 			if !r.begin(slot, time.Minute) || r.begin(slot, time.Minute) {
 				t.Fatal("not once")
 			}
 			r.done(slot, time.Minute)
 		}
-		again := kvlock.Slot{Key: "wolt.0", Claim: "b"}
+		again := flight.Slot{Key: "wolt.0", Claim: "b"}
 		if !r.begin(again, time.Minute) {
 			t.Error("another claim of the place was taken for the same")
 		}

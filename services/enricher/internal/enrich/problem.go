@@ -5,10 +5,11 @@ import (
 	"net/http"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
-// Problem says what an error of this service means to a client. It is a [service.Sort].
+// Problem maps an error of this service to the problem that a client gets. It is a [service.ErrorMapper].
 func Problem(err error) service.Problem {
 	switch {
 	case errors.Is(err, ErrUnknownProvider):
@@ -17,9 +18,9 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, ErrTooManySubscriptions):
 		return service.Problem{Status: http.StatusServiceUnavailable}
-	case errors.Is(err, kvlock.ErrUnavailable):
+	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
-	case errors.Is(err, kvlock.ErrClosed):
+	case errors.Is(err, kvlock.ErrClosed), errors.Is(err, kvrecord.ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
 	}
 	return service.Problem{}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // publishTry bounds one try to queue a job, so that one lost acknowledgement leaves time for another.
@@ -23,7 +23,7 @@ var errQueued = errors.New("a job for the place is queued already")
 // queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
 // expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
 // cannot be reached the claim is given back, so that the next request may try. It returns why the job was not queued.
-func (s *Service) queue(ctx context.Context, t *target, claim *kvlock.Claim) (reason SkipReason) {
+func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
 	_, err := s.publish(ctx, t, claim.ID(), claim.Ref())
 	switch {
 	case err == nil:

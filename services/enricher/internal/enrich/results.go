@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // Results returns what look-ups of places came to, with score and evidence, by place id. Places without a result, or
@@ -27,7 +27,7 @@ func (s *Service) Results(ctx context.Context, provider string, placeIDs []strin
 	results := make(map[string]contracts.EnrichResult, len(slots))
 	for i, slot := range slots {
 		var result contracts.EnrichResult
-		if slot.State == kvlock.Done && json.Unmarshal(slot.Value, &result) == nil {
+		if slot.State == flight.Done && json.Unmarshal(slot.Value, &result) == nil {
 			results[placeIDs[i]] = result
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -20,12 +21,12 @@ var ErrUnknownProvider = errors.New("enricher: unknown provider")
 // Service answers requests and works jobs. It is safe for concurrent use. Close ends it.
 type Service struct {
 	cfg       Config
-	flight    *kvlock.Flight
+	flight    *flight.Flight
 	js        jetstream.JetStream
 	logger    *slog.Logger
 	names     []string // of the providers, in the order of the configuration
 	providers map[string]provider.Provider
-	requests  jetstream.KeyValue
+	requests  *kvrecord.Stream
 	counters  counters
 	claims    claims
 	requeues  requeues
@@ -34,7 +35,7 @@ type Service struct {
 	background    sync.WaitGroup
 }
 
-// New binds to the buckets and the queue. Two round trips.
+// New binds to the buckets. Two round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -43,20 +44,21 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if len(cfg.Providers) == 0 {
 		return nil, errors.New("enricher: no provider: want at least one")
 	}
-	requests, err := js.KeyValue(ctx, contracts.BucketRequests)
-	if err != nil {
-		return nil, fmt.Errorf("enricher: bind bucket %q: %w", contracts.BucketRequests, err)
-	}
-	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
+	results, err := flight.New(ctx, js, flight.Config{
 		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe,
 		OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
 	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		results.Close()
+		return nil, fmt.Errorf("enricher: %w", err)
+	}
 	s := &Service{
-		cfg: cfg, flight: flight, js: js, logger: cfg.Logger, providers: map[string]provider.Provider{}, requests: requests,
-		subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
+		cfg: cfg, flight: results, js: js, logger: cfg.Logger, providers: map[string]provider.Provider{},
+		requests: records.Bucket(contracts.BucketRequests), subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
 	}
 	for _, p := range cfg.Providers {
 		s.names = append(s.names, p.Name())
@@ -69,4 +71,5 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 func (s *Service) Close() {
 	s.background.Wait() // each part is bounded, and needs the Flight
 	s.flight.Close()
+	s.requests.Close()
 }

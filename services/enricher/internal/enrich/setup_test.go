@@ -24,6 +24,8 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
 // patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
 const patience = time.Minute
 

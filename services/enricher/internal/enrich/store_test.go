@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
@@ -253,7 +253,7 @@ func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
-		if _, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{Handoff: true}); err != nil {
+		if _, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -320,7 +320,7 @@ func TestCorruptSlot(t *testing.T) {
 // put makes value the result of a place.
 func put(t *testing.T, i *instance, value string) {
 	t.Helper()
-	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{})
+	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{})
 	if err == nil {
 		_, err = claim.Complete(t.Context(), []byte(value), time.Hour)
 	}
@@ -333,7 +333,7 @@ func put(t *testing.T, i *instance, value string) {
 func TestCorruptSlotWhileListening(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
-	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", kvlock.BeginOptions{})
+	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

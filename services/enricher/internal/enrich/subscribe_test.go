@@ -285,7 +285,7 @@ func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	for _, value := range []string{"?", ""} {
-		if _, err := i.requests.Put(t.Context(), "req-1", []byte(value)); err != nil {
+		if _, err := i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
 // target is one place at one provider, as a request asks for it. A place that stands in a request more than once is one
@@ -15,7 +15,7 @@ type target struct {
 	job     contracts.EnrichJob // without its claim
 	key     string              // of its slot
 	results []int               // the restaurants of the request that it is about
-	seen    kvlock.Slot         // its slot, as it was last
+	seen    flight.Slot         // its slot, as it was last
 
 	state contracts.ProviderState
 	// settled: the state is what the look-up came to, whether it is an answer or not.
@@ -57,10 +57,10 @@ func newTarget(job contracts.EnrichJob, key string) *target {
 }
 
 // learn takes over what a slot says. It reports an error for a result that cannot be read, and knows nothing then.
-func (t *target) learn(slot kvlock.Slot) error {
+func (t *target) learn(slot flight.Slot) error {
 	t.seen = slot
 	t.state, t.settled = contracts.PendingState(), false
-	if slot.State != kvlock.Done {
+	if slot.State != flight.Done {
 		return nil
 	}
 	state, err := readState(slot.Value)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
@@ -43,11 +43,11 @@ func TestTTL(t *testing.T) {
 					t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
 				}
 				elapse(slot.TTL - slot.Age() - time.Second)
-				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Done {
+				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
 					t.Errorf("a second before its time it is %v, %v", slot.State, err)
 				}
 				elapse(2 * time.Second)
-				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Absent {
+				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
 					t.Errorf("a second after its time it is %v, %v", slot.State, err)
 				}
 			})
@@ -58,11 +58,11 @@ func TestTTL(t *testing.T) {
 			i := newInstance(t, srv, &far{})
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-			if err != nil || slot.State != kvlock.Pending || slot.TTL != time.Minute {
+			if err != nil || slot.State != flight.Pending || slot.TTL != time.Minute {
 				t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
 			}
 			elapse(time.Minute + time.Second)
-			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != kvlock.Absent {
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
 				t.Errorf("after 61 s it is %v, %v", slot.State, err)
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -75,12 +75,12 @@ func TestUnusableJobs(t *testing.T) {
 	}
 }
 
-// TestAbandonLeavesOthersAlone: a job is buried while somebody works on its place for another job, or has answered.
+// TestAbandonLeavesOthersAlone: a job is dead-lettered while somebody works on its place for another job, or has answered.
 func TestAbandonLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
-	claim, err := i.flight.Begin(t.Context(), pizzaKey, kvlock.BeginOptions{})
+	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeRetried
 	i.Settled(settled)
 	i.background.Wait()
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Pending {
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Pending {
 		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
 	}
 	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
@@ -110,7 +110,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 			t.Fatalf("%v: %v", msg, err)
 		}
 	}
-	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != kvlock.Done {
+	if slot, err := i.flight.Get(t.Context(), pizzaKey); err != nil || slot.State != flight.Done {
 		t.Errorf("a claim that nobody will resume is %v, %v, want an end", slot.State, err)
 	}
 	for _, subject := range []string{"jobs.other.x", "jobs.enrich.wolt.a b", ""} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -86,10 +87,10 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, kvlock.ResumeOptions{Attempt: job.Attempt, TTL: s.cfg.LeaseTTL, Yield: true})
-	var taken *kvlock.TakenError
+	claim, err := s.flight.Resume(ctx, t.key, job.Args.Claim, flight.ResumeOptions{Attempt: job.Attempt, TTL: s.cfg.LeaseTTL, Yield: true})
+	var taken *flight.TakenError
 	switch {
-	case errors.As(err, &taken) && taken.Slot.State == kvlock.Pending:
+	case errors.As(err, &taken) && taken.Slot.State == flight.Pending:
 		left := taken.Slot.TTL - taken.Slot.Age() + expiryLate
 		return worker.Snooze(min(max(left, minHeldSnooze), maxHeldSnooze))
 	case errors.As(err, &taken):
@@ -101,7 +102,7 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 		return s.unstored(ctx, t, fmt.Errorf("enricher: resume the claim of %s: %w", t.key, err))
 	}
 
-	_, stop := claim.Keep(ctx, s.cfg.LeaseTTL)
+	_, stop := claim.AutoRenew(ctx, s.cfg.LeaseTTL)
 	defer stop() // of a search that ends its goroutine
 	result, err := s.lookUp(ctx, t)
 	stop()
@@ -113,12 +114,12 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 
 // unusable says that a claim could not be resumed because of what the job says it is, which no retry can mend.
 func unusable(err error) bool {
-	return errors.Is(err, kvlock.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
+	return errors.Is(err, flight.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
 }
 
 // store stores a result, and keeps trying while the store does not answer: the provider is not to be asked again for
 // what it has said already.
-func (s *Service) store(ctx context.Context, t *target, claim *kvlock.Claim, result contracts.EnrichResult) error {
+func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	for {
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
 		if !errors.Is(err, kvlock.ErrUnavailable) || !pause(ctx, storeSnooze) {
@@ -201,7 +202,7 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 
 // complete stores the result. If the claim was lost meanwhile, because this process was paused or cut off, it is taken
 // again when nobody else has it, so that the provider need not be asked again.
-func (s *Service) complete(ctx context.Context, t *target, claim *kvlock.Claim, result contracts.EnrichResult) error {
+func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {
 		return worker.Cancel(fmt.Errorf("enricher: result of %s: %w", t.key, err))
@@ -209,11 +210,11 @@ func (s *Service) complete(ctx context.Context, t *target, claim *kvlock.Claim, 
 	ttl := s.ttl(result.Outcome)
 	_, err = claim.Complete(ctx, value, ttl)
 	if errors.Is(err, kvlock.ErrLost) {
-		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), kvlock.ResumeOptions{TTL: s.cfg.LeaseTTL, Yield: true})
+		claim, err = s.flight.Resume(ctx, t.key, claim.Ref(), flight.ResumeOptions{TTL: s.cfg.LeaseTTL, Yield: true})
 		if err == nil {
 			_, err = claim.Complete(ctx, value, ttl)
 		}
-		if errors.Is(err, kvlock.ErrTaken) {
+		if errors.Is(err, flight.ErrTaken) {
 			return nil
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -331,7 +331,7 @@ func TestDeadWorker(t *testing.T) {
 		if err := json.Unmarshal(msg.Data, &args); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := i.flight.Resume(t.Context(), pizzaKey, args.Claim, kvlock.ResumeOptions{TTL: i.cfg.LeaseTTL}); err != nil {
+		if _, err := i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
@@ -358,7 +358,7 @@ func TestShutdownInMidSearch(t *testing.T) {
 		<-begun
 		stop()
 		slot, err := first.flight.Get(t.Context(), pizzaKey)
-		if err != nil || slot.State != kvlock.Pending || !slot.Handoff {
+		if err != nil || slot.State != flight.Pending || !slot.Handoff {
 			t.Errorf("after the stop the slot is %+v, %v, want one that waits to be resumed", slot, err)
 		}
 		var attempt int

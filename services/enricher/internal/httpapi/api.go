@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -12,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// Config says what the API serves, and how.
+// Config describes the API.
 type Config struct {
 	// Heartbeat is how often an idle event stream gets a comment, so that proxies keep it open.
 	// Defaults to 15 seconds.
@@ -25,37 +24,27 @@ type Config struct {
 	// Router has the routes that every service has. Required.
 	Router *service.Router
 
-	// Service answers. Required.
+	// Service answers the requests. Required.
 	Service *enrich.Service
 }
 
 const defaultHeartbeat = 15 * time.Second
 
-// API answers what is about places and requests.
-type API struct {
-	Config
-
-	sockets sync.WaitGroup
-}
+// api answers requests about places.
+type api struct{ Config }
 
 // Add adds the routes to the router.
-func Add(cfg Config) *API {
+func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, defaultHeartbeat)
-	a := &API{Config: cfg}
+	a := &api{cfg}
 	cfg.Router.Handle("POST /v1/enrich", a.enrich)
 	cfg.Router.Handle("GET /v1/requests/{requestId}", a.request)
 	cfg.Router.Handle("GET /v1/requests/{requestId}/events", a.events)
-	cfg.Router.Handle("GET /v1/requests/{requestId}/ws", a.webSocket)
-	return a
+	cfg.Router.HandleSocket("GET /v1/requests/{requestId}/ws", a.webSocket)
 }
 
-// Wait waits until every WebSocket has ended, after the contexts of their requests have: a server that shuts down does
-// not know of them any more. A client that does not read holds it up for a second.
-func (a *API) Wait() { a.sockets.Wait() }
-
-// enrich answers POST /v1/enrich. The query parameter wait, a duration such as 5s, is waitMs of the body for those who
-// cannot change the body.
-func (a *API) enrich(w http.ResponseWriter, r *http.Request) error {
+// enrich answers POST /v1/enrich. The query parameter wait, a duration such as 5s, replaces waitMs of the body.
+func (a *api) enrich(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {
 		return err
@@ -81,7 +70,7 @@ func (a *API) enrich(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	data = append(data, '\n') // for those who read it in a terminal
+	data = append(data, '\n') // for terminals
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	if resp.Pending > 0 {
@@ -91,8 +80,8 @@ func (a *API) enrich(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// request answers GET /v1/requests/{requestId} with where the request stands, for those who poll.
-func (a *API) request(w http.ResponseWriter, r *http.Request) error {
+// request answers GET /v1/requests/{requestId} with the state of the request, for clients that poll.
+func (a *api) request(w http.ResponseWriter, r *http.Request) error {
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), "")
 	if err != nil {
 		return err

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -30,7 +29,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(natstest.Parallel(m, 4)) }
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // patience ends a test that waits for what does not come.
 const patience = 5 * time.Minute
@@ -58,7 +57,7 @@ type instance struct {
 	*httptest.Server
 
 	service *enrich.Service
-	api     *httpapi.API
+	router  *service.Router
 }
 
 type options struct {
@@ -91,10 +90,10 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Logger: o.Logger, Name: "enricher", Ready: func(context.Context) map[string]error { return o.ready }, Sort: enrich.Problem,
+		Logger: o.Logger, Name: "enricher", Ready: func(context.Context) map[string]error { return o.ready }, Errors: enrich.Problem,
 		Version: "1.2.3",
 	})
-	api := httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Origins: o.origins, Router: router, Service: enricher})
+	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Origins: o.origins, Router: router, Service: enricher})
 	server := httptest.NewUnstartedServer(router)
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }
@@ -102,9 +101,9 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Cleanup(func() {
 		end()
 		server.Close()
-		api.Wait()
+		router.Wait()
 	})
-	return &instance{server, enricher, api}
+	return &instance{server, enricher, router}
 }
 
 func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {

@@ -10,10 +10,10 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
-// events answers GET /v1/requests/{requestId}/events with server-sent events: a snapshot, or what came after
-// Last-Event-ID; then each change; then complete, and the end. A client that comes back after that gets 204, which tells
-// EventSource to stop.
-func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+// events answers GET /v1/requests/{requestId}/events with server-sent events: a snapshot, or the changes after
+// Last-Event-ID; then each change; then complete, and the end. A client that comes back after that gets 204, which makes
+// EventSource stop.
+func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), service.LastEventID(r))
 	if err != nil {
 		return err
@@ -36,17 +36,17 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 			err = stream.Event(next.ID, next.Type, next.Body)
 		}
 	}
-	return nil // the client has gone, and comes back with the id of what it saw
+	return nil // the client has gone; it comes back with its last event id
 }
 
-// event is an update, or that there are no more.
+// event is an update, or the end of them.
 type event struct {
 	enrich.Update
 
 	over bool
 }
 
-// wait returns the next event, or [service.ErrIdle] when there is none for as long as a heartbeat takes.
+// wait returns the next event, or [service.ErrIdle] when none comes in time for the next heartbeat.
 func wait(ctx context.Context, sub *enrich.Subscription, idle time.Duration) (event, error) {
 	return service.Wait(ctx, idle, func(ctx context.Context) (event, error) {
 		update, ok, err := sub.Next(ctx)

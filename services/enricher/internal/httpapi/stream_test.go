@@ -319,7 +319,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if err := <-farewell; websocket.CloseStatus(err) != websocket.StatusGoingAway {
 		t.Errorf("the WebSocket ends with %v, want that the service goes away", err)
 	}
-	i.api.Wait()
+	i.router.Wait()
 }
 
 // pipes is a listener without buffers: what nobody reads cannot be written.

@@ -13,11 +13,9 @@ import (
 )
 
 // webSocket answers GET /v1/requests/{requestId}/ws. Every frame is one JSON object with a type. A plain client gets the
-// RESULT_PATCH frames that existing front ends know, for what is known already too. A client that gives last_event_id,
-// be it empty, gets what an event stream gets: a snapshot first, an eventId in every frame, and the end.
-func (a *API) webSocket(w http.ResponseWriter, r *http.Request) error {
-	a.sockets.Add(1)
-	defer a.sockets.Done()
+// RESULT_PATCH frames that existing front ends know, also for results that are known already. A client that gives
+// last_event_id, empty or not, gets the events of an event stream: a snapshot first, an eventId in every frame, and the end.
+func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	send := sendPatches
 	if query.Has("last_event_id") {

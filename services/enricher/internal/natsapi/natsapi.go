@@ -1,5 +1,5 @@
-// Package natsapi serves the enricher as a NATS micro service (ADR-32): what HTTP offers, for those who have a NATS
-// connection already, and for the nats command line.
+// Package natsapi serves the enricher as a NATS micro service (ADR-32): for programs that have a NATS connection already,
+// and for the nats command line.
 package natsapi
 
 import (
@@ -17,7 +17,7 @@ const (
 	SubjectGet    = "enricher.v1.get"    // {"requestId"}; answers a Snapshot
 )
 
-// Endpoints are what the enricher answers.
+// Endpoints returns the endpoints of the enricher.
 func Endpoints(s *enrich.Service) []service.Endpoint {
 	a := api{s}
 	return []service.Endpoint{

@@ -66,7 +66,7 @@ func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*e
 	t.Cleanup(enricher.Close)
 	if api, err = service.StartMicro(nc, service.MicroConfig{
 		Description: "Attaches delivery links", Endpoints: natsapi.Endpoints(enricher), Logger: logger, Name: "enricher",
-		Sort: enrich.Problem, Version: "1.2.3",
+		Errors: enrich.Problem, Version: "1.2.3",
 	}); err != nil {
 		t.Fatal(err)
 	}

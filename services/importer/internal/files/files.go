@@ -15,7 +15,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -46,20 +47,20 @@ type Config struct {
 // Store keeps files. It is a [source.Files], and safe for concurrent use. Close ends it.
 type Store struct {
 	cfg    Config
-	flight *kvlock.Flight
+	flight *flight.Flight
 }
 
 var _ source.Files = (*Store)(nil)
 
 // Open binds to the bucket. Two round trips.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
-	flight, err := kvlock.NewFlight(ctx, js, kvlock.Config{
-		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: timeout, Overflow: contracts.ObjectsImportSteps,
+	results, err := flight.New(ctx, js, flight.Config{
+		Bucket: contracts.BucketImportSteps, Logger: cfg.Logger, OpTimeout: timeout, LargeValueBucket: contracts.ObjectsImportSteps,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("importer: open the files: %w", err)
 	}
-	return &Store{cfg: cfg, flight: flight}, nil
+	return &Store{cfg: cfg, flight: results}, nil
 }
 
 // Close ends what the store does in the background.
@@ -77,12 +78,12 @@ func (s *Store) Put(ctx context.Context, name string, content []byte) (url strin
 		return "", err
 	}
 	_, err = s.flight.Do(ctx, key, func(context.Context) ([]byte, error) { return content, nil },
-		kvlock.DoOptions{Refresh: refresh, TTL: s.cfg.TTL})
+		flight.DoOptions{Refresh: refresh, TTL: s.cfg.TTL})
 	switch {
 	case errors.Is(err, kvlock.ErrTooLarge):
 		return "", s.tooLarge(len(content), err)
 	case err != nil:
-		return "", fmt.Errorf("%w: keep a file: %w", cas.ErrUnavailable, err)
+		return "", fmt.Errorf("%w: keep a file: %w", kvrecord.ErrUnavailable, err)
 	}
 	return file.URL(), nil
 }
@@ -104,7 +105,7 @@ func (s *Store) Get(ctx context.Context, digest [sha256.Size]byte) ([]byte, erro
 	if err != nil {
 		return nil, fmt.Errorf("importer: read a file back: %w", err)
 	}
-	if slot.State != kvlock.Done && slot.Value == nil || sha256.Sum256(slot.Value) != digest {
+	if slot.State != flight.Done && slot.Value == nil || sha256.Sum256(slot.Value) != digest {
 		return nil, fmt.Errorf("%w: %x", source.ErrNoFile, digest)
 	}
 	return slot.Value, nil

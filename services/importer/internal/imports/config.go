@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -52,7 +52,7 @@ type Config struct {
 	Meter metric.Meter
 
 	// Observe is told what happens to shared steps. Defaults to nothing.
-	Observe func(context.Context, kvlock.Event)
+	Observe func(context.Context, flight.Event)
 
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
 	Passed func(point string)

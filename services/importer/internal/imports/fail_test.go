@@ -269,7 +269,7 @@ func TestAnotherJobUnderTheSameIDIsRefused(t *testing.T) {
 }
 
 // A message that nobody can read blocks nobody.
-func TestUnreadableMessagesAreBuried(t *testing.T) {
+func TestUnreadableMessagesAreDeadLettered(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t))
 	bad := []string{

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -74,7 +74,7 @@ func limit(text string) string {
 	return text[:end] + "…"
 }
 
-// carried is a failure on its way through a kvlock.Flight: those who wait in other processes get its text alone, so the
+// carried is a failure on its way through a flight.Flight: those who wait in other processes get its text alone, so the
 // text holds all of it.
 type carried struct {
 	Code       contracts.ImportCode `json:"code"`
@@ -108,7 +108,7 @@ func arrived(err error) error {
 	if c, ok := errors.AsType[*carried](err); ok {
 		return c.failure(c.err)
 	}
-	if failed, ok := errors.AsType[*kvlock.FailedError](err); ok {
+	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
 		var c carried
 		if json.Unmarshal([]byte(failed.Reason), &c) == nil && c.Code != "" {
 			return c.failure(err)

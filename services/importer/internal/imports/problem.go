@@ -4,13 +4,13 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
 
-// Problem says what an error of this service means to a client. It is a [service.Sort].
+// Problem maps an error of this service to the problem that a client gets. It is a [service.ErrorMapper].
 func Problem(err error) service.Problem {
 	unusable, ok := errors.AsType[*source.Error](err)
 	switch {
@@ -20,7 +20,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrFinal), errors.Is(err, ErrNotFailed):
 		return service.Problem{Status: http.StatusConflict}
-	case errors.Is(err, cas.ErrUnavailable):
+	case errors.Is(err, kvrecord.ErrUnavailable):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
 	case errors.Is(err, ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -86,7 +86,7 @@ type record struct {
 	// Changes counts the changes that those who follow the job are told of.
 	Changes uint64 `json:"changes"`
 
-	// Mark makes every write of a record another one.
+	// Mark tells this write of the record from every other.
 	Mark string `json:"mark"`
 }
 
@@ -108,24 +108,24 @@ func (r *record) enter(status contracts.ImportState, attempt int) {
 // errKeep ends an update without a write.
 var errKeep = errors.New("the record stays as it is")
 
-// read returns the record of a job; ErrUnknownJob when there is none.
-func (s *Service) read(ctx context.Context, jobID string) (record, uint64, error) {
+// read returns the record of a job, and how it is stored. The error is ErrUnknownJob when there is none.
+func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Record, error) {
 	key, err := contracts.ImportJobKey(jobID)
 	if err != nil {
-		return record{}, 0, fmt.Errorf("%w: %w", ErrUnknownJob, err)
+		return record{}, kvrecord.Record{}, fmt.Errorf("%w: %w", ErrUnknownJob, err)
 	}
-	entry, err := s.jobs.Get(ctx, key)
+	stored, err := s.jobs.Latest(ctx, s.jobs.Key(key))
 	if err != nil {
-		return record{}, 0, err
+		return record{}, stored, fmt.Errorf("importer: read the record of job %q: %w", jobID, err)
 	}
-	if len(entry.Value) == 0 {
-		return record{}, entry.Revision, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
+	if len(stored.Data) == 0 {
+		return record{}, stored, fmt.Errorf("%w: %.64q", ErrUnknownJob, jobID)
 	}
 	var r record
-	if err := json.Unmarshal(entry.Value, &r); err != nil {
-		return record{}, 0, fmt.Errorf("importer: the record of job %q cannot be read: %w", jobID, err)
+	if err := json.Unmarshal(stored.Data, &r); err != nil {
+		return record{}, stored, fmt.Errorf("importer: the record of job %q cannot be read: %w", jobID, err)
 	}
-	return r, entry.Revision, nil
+	return r, stored, nil
 }
 
 // update changes the record of a job by what edit makes of it, as often as somebody else changes it at the same time.
@@ -133,7 +133,7 @@ func (s *Service) read(ctx context.Context, jobID string) (record, uint64, error
 // It returns the record as it is then. Two round trips.
 func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (*record, error)) (record, error) {
 	for {
-		r, revision, err := s.read(ctx, jobID)
+		r, stored, err := s.read(ctx, jobID)
 		current := &r
 		if errors.Is(err, ErrUnknownJob) {
 			current = nil
@@ -152,15 +152,15 @@ func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (
 			next.UpdatedAt = time.Now().UTC()
 			next.Changes++
 		}
-		err = s.write(ctx, next, revision)
-		if errors.Is(err, cas.ErrConflict) && ctx.Err() == nil {
+		err = s.write(ctx, next, stored)
+		if errors.Is(err, kvrecord.ErrConflict) && ctx.Err() == nil {
 			continue
 		}
 		return *next, err
 	}
 }
 
-func (s *Service) write(ctx context.Context, r *record, revision uint64) error {
+func (s *Service) write(ctx context.Context, r *record, over kvrecord.Record) error {
 	key, err := contracts.ImportJobKey(r.JobID)
 	if err != nil {
 		return fmt.Errorf("importer: %w", err)
@@ -170,6 +170,6 @@ func (s *Service) write(ctx context.Context, r *record, revision uint64) error {
 	if err != nil {
 		return fmt.Errorf("importer: encode the record of job %q: %w", r.JobID, err)
 	}
-	_, err = s.jobs.Put(ctx, key, data, revision, s.cfg.StateTTL)
+	_, err = s.jobs.Put(ctx, kvrecord.Write{Subject: s.jobs.Key(key), Data: data, Over: over, TTL: s.cfg.StateTTL})
 	return err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 // Service takes jobs in and works them. It is safe for concurrent use. Close ends it.
 type Service struct {
 	cfg      Config
-	flight   *kvlock.Flight
+	flight   *flight.Flight
 	hub      *hub
-	jobs     *cas.Bucket
+	jobs     *kvrecord.Stream
 	js       jetstream.JetStream
 	logger   *slog.Logger
 	counters counters
@@ -34,7 +34,7 @@ type Service struct {
 	background sync.WaitGroup
 }
 
-// New binds to the buckets. Four round trips.
+// New binds to the buckets. Three round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -43,24 +43,27 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	jobs, err := cas.Open(ctx, js, contracts.BucketImportJobs)
-	if err != nil {
-		return nil, err
-	}
-	s := &Service{cfg: cfg, jobs: jobs, js: js, logger: cfg.Logger}
+	s := &Service{cfg: cfg, js: js, logger: cfg.Logger}
+	var err error
 	if s.meters, err = newMeters(cfg.Meter); err != nil {
 		return nil, err
 	}
 	if s.hub, err = newHub(js.Conn()); err != nil {
 		return nil, err
 	}
-	s.flight, err = kvlock.NewFlight(ctx, js, kvlock.Config{
+	s.flight, err = flight.New(ctx, js, flight.Config{
 		Bucket: contracts.BucketImportSteps, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe, OpTimeout: claimTimeout,
-		Overflow: contracts.ObjectsImportSteps,
+		LargeValueBucket: contracts.ObjectsImportSteps,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
 	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		s.flight.Close()
+		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
+	}
+	s.jobs = records.Bucket(contracts.BucketImportJobs)
 	return s, nil
 }
 
@@ -68,12 +71,13 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 func (s *Service) Close() error {
 	s.background.Wait()
 	s.flight.Close()
+	s.jobs.Close()
 	return s.hub.close()
 }
 
 // Ping asks the bucket of states. One round trip.
 func (s *Service) Ping(ctx context.Context) error {
-	_, err := s.jobs.Get(ctx, "ping")
+	_, err := s.jobs.Latest(ctx, s.jobs.Key("ping"))
 	return err
 }
 

@@ -26,6 +26,8 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
 // patience ends a test that waits for what does not come. No test's outcome depends on it otherwise.
 func patience() time.Duration {
 	if time.Now().Year() == 2000 { // fake time costs nothing

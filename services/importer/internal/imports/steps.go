@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -85,7 +86,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 		}
 		a.log(ctx, slog.LevelInfo, EventTranscript, a.id, slog.String("source_id", a.record.SourceID),
 			slog.Int("segments", len(material.Transcript.Segments)), slog.Duration("elapsed", time.Since(started)),
-			slog.Bool("shared", found.Outcome != kvlock.Computed))
+			slog.Bool("shared", found.Outcome != flight.Computed))
 		a.passed(PointShared)
 		return material, nil
 	})
@@ -95,7 +96,7 @@ func (a *attempt) transcript(ctx context.Context) (*source.Material, error) {
 // that is full, is for this job alone: it would have to be computed again and again, and each time for nothing.
 func (a *attempt) share(
 	ctx context.Context, key string, compute func(context.Context) ([]byte, error), ttl time.Duration,
-) (kvlock.Result, error) {
+) (flight.Result, error) {
 	var own atomic.Pointer[[]byte]
 	found, err := a.flight.Do(ctx, key, func(ctx context.Context) ([]byte, error) {
 		data, err := compute(ctx)
@@ -103,10 +104,10 @@ func (a *attempt) share(
 			own.Store(&data)
 		}
 		return data, err
-	}, kvlock.DoOptions{FailureTTL: failureTTL, Jitter: spread, Job: a.id[:min(len(a.id), 100)], TTL: ttl})
+	}, flight.DoOptions{FailureTTL: failureTTL, Jitter: spread, Job: a.id[:min(len(a.id), 100)], TTL: ttl})
 	if data := own.Load(); data != nil && ctx.Err() == nil && errors.Is(err, kvlock.ErrUnavailable) {
 		a.logger.WarnContext(ctx, "importer: a result is not kept for others", "job_id", a.id, "key", key, "error", err)
-		return kvlock.Result{Key: key, Outcome: kvlock.Computed, Value: *data}, nil
+		return flight.Result{Key: key, Outcome: flight.Computed, Value: *data}, nil
 	}
 	return found, err
 }
@@ -200,7 +201,7 @@ func (a *attempt) extract(ctx context.Context, m *source.Material) (recipe.Recip
 		}
 		a.log(ctx, slog.LevelInfo, EventExtracted, a.id, slog.String("extractor", a.cfg.Extractor.Name),
 			slog.Int("ingredients", len(made.Ingredients)), slog.Int("steps", len(made.Steps)),
-			slog.Duration("elapsed", time.Since(started)), slog.Bool("shared", found.Outcome != kvlock.Computed))
+			slog.Duration("elapsed", time.Since(started)), slog.Bool("shared", found.Outcome != flight.Computed))
 		a.passed(PointRecipe)
 		return warned(made, m), nil
 	})

@@ -10,12 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -122,7 +121,7 @@ func (s *Service) publish(ctx context.Context, r *record) error {
 	msg.Header.Set(HeaderRun, strconv.Itoa(r.Run))
 	s.cfg.Inject(ctx, msg.Header)
 	if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(3)); err != nil {
-		return fmt.Errorf("%w: queue job %q: %w", cas.ErrUnavailable, req.JobID, err)
+		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, req.JobID, err)
 	}
 	return nil
 }
@@ -132,31 +131,30 @@ func (s *Service) publish(ctx context.Context, r *record) error {
 type uniqueClaim struct {
 	Job      contracts.ImportJob `json:"job"`
 	SourceID string              `json:"source_id"`
-	Mark     string              `json:"mark"`
 }
 
 // claimSource returns the job that imports a source for an owner: the given one, or another one that has not failed.
 func (s *Service) claimSource(ctx context.Context, req contracts.ImportJob, sourceID string) (contracts.ImportJob, error) {
 	sum := sha256.Sum256([]byte(req.OwnerID + "\x00" + sourceID))
-	key := "unique." + hex.EncodeToString(sum[:])
+	key := s.jobs.Key("unique." + hex.EncodeToString(sum[:]))
 	for {
-		entry, err := s.jobs.Get(ctx, key)
+		stored, err := s.jobs.Latest(ctx, key)
 		if err != nil {
-			return req, err
+			return req, fmt.Errorf("importer: read the claim of a source: %w", err)
 		}
 		var claim uniqueClaim
-		if len(entry.Value) > 0 && json.Unmarshal(entry.Value, &claim) == nil && claim.Job.Validate() == nil {
+		if len(stored.Data) > 0 && json.Unmarshal(stored.Data, &claim) == nil && claim.Job.Validate() == nil {
 			stands, err := s.stands(ctx, claim.Job.JobID)
 			if err != nil || stands {
 				return claim.Job, err
 			}
 		}
-		data, err := json.Marshal(uniqueClaim{Job: req, SourceID: sourceID, Mark: uuid.NewString()})
+		data, err := json.Marshal(uniqueClaim{Job: req, SourceID: sourceID})
 		if err != nil {
 			return req, fmt.Errorf("importer: encode a claim: %w", err)
 		}
-		_, err = s.jobs.Put(ctx, key, data, entry.Revision, s.cfg.StateTTL)
-		if errors.Is(err, cas.ErrConflict) && ctx.Err() == nil {
+		_, err = s.jobs.Put(ctx, kvrecord.Write{Subject: key, Data: data, Over: stored, TTL: s.cfg.StateTTL})
+		if errors.Is(err, kvrecord.ErrConflict) && ctx.Err() == nil {
 			continue
 		}
 		return req, err

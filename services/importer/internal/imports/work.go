@@ -13,9 +13,9 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -229,7 +229,7 @@ func (a *attempt) verdict(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), worker.ErrShutdown), errors.Is(context.Cause(ctx), step.ErrFenced):
 		a.log(ctx, slog.LevelInfo, EventInterrupted, a.id, slog.String("error", err.Error()))
 		return err
-	case errors.Is(err, cas.ErrUnavailable), errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvlock.ErrClosed),
+	case errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvlock.ErrClosed),
 		errors.Is(err, step.ErrNotRecorded):
 		a.log(ctx, slog.LevelWarn, EventInterrupted, a.id, slog.String("error", err.Error()))
 		return worker.Snooze(storeSnooze)
@@ -339,7 +339,7 @@ func (a *attempt) fail(ctx context.Context, f *FailedError) error {
 	return nil
 }
 
-// Settled is the worker's hook. A job that was buried without having been worked to an end, because its workers died,
+// Settled is the worker's hook. A job that was dead-lettered without having been worked to an end, because its workers died,
 // has failed.
 func (s *Service) Settled(settled worker.Settlement) {
 	s.passed(PointSettled)
@@ -366,12 +366,12 @@ func (s *Service) Settled(settled worker.Settlement) {
 			return r, nil
 		})
 		if err != nil {
-			s.logger.Warn("importer: the state of a buried job stays as it is", "job_id", id, "error", err)
+			s.logger.Warn("importer: the state of a dead-lettered job stays as it is", "job_id", id, "error", err)
 		}
 		if failed && err == nil {
 			s.ended(ctx, &r, time.Now())
 			if refused, err := s.tell(ctx, &r); err != nil || refused != nil {
-				s.logger.Warn("importer: the store does not know of a buried job", "job_id", id, "error", errors.Join(refused, err))
+				s.logger.Warn("importer: the store does not know of a dead-lettered job", "job_id", id, "error", errors.Join(refused, err))
 			}
 		}
 	})

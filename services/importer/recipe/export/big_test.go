@@ -4,9 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // biggest is a recipe as large as may be, of names that almost stand in every step.
 func biggest() *recipe.Recipe {

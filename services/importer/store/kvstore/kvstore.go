@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/importer/caption"
-	"github.com/expediter-io/expediter/services/importer/internal/cas"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
 )
@@ -33,22 +33,25 @@ type Stored struct {
 
 // Store keeps recipes in bucket contracts.BucketRecipes. It is a [store.Store].
 type Store struct {
-	bucket *cas.Bucket
-	kv     jetstream.KeyValue
+	records *kvrecord.Stream
+	kv      jetstream.KeyValue
 }
 
-// Open binds to the bucket. Two round trips.
+// Open binds to the bucket. Close ends it. One round trip.
 func Open(ctx context.Context, js jetstream.JetStream) (*Store, error) {
-	bucket, err := cas.Open(ctx, js, contracts.BucketRecipes)
-	if err != nil {
-		return nil, err
-	}
 	kv, err := js.KeyValue(ctx, contracts.BucketRecipes)
 	if err != nil {
 		return nil, fmt.Errorf("importer: bind bucket %q: %w", contracts.BucketRecipes, err)
 	}
-	return &Store{bucket: bucket, kv: kv}, nil
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		return nil, fmt.Errorf("importer: %w", err)
+	}
+	return &Store{records: records.Bucket(contracts.BucketRecipes), kv: kv}, nil
 }
+
+// Close ends what is under way.
+func (s *Store) Close() { s.records.Close() }
 
 // namespace makes ids of recipes out of those of jobs (RFC 9562, version 5).
 var namespace = uuid.MustParse("0f1c6d0e-6f0b-5c52-9c56-7d0f9b4f2b63")
@@ -93,11 +96,11 @@ func (s *Store) create(ctx context.Context, key string, stored Stored) (Stored, 
 	if limit := contracts.MaxBody - headroom; len(data) > limit {
 		return Stored{}, &store.Error{Op: "create recipe", Err: fmt.Errorf("it has %d bytes: want at most %d", len(data), limit)}
 	}
-	_, err = s.bucket.Put(ctx, key, data, 0, 0)
+	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data})
 	switch {
 	case err == nil:
 		return stored, nil
-	case !errors.Is(err, cas.ErrConflict):
+	case !errors.Is(err, kvrecord.ErrConflict):
 		return Stored{}, &store.Error{Op: "create recipe", Retryable: true, Err: err}
 	}
 	kept, err := s.Get(ctx, stored.ID)
@@ -116,7 +119,8 @@ func (s *Store) index(ctx context.Context, key string, stored Stored) error {
 	if err != nil {
 		return &store.Error{Op: "index recipe", Err: err}
 	}
-	if _, err := s.bucket.Put(ctx, key, data, 0, 0); err != nil && !errors.Is(err, cas.ErrConflict) {
+	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data})
+	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		return &store.Error{Op: "index recipe", Retryable: true, Err: err}
 	}
 	return nil
@@ -128,15 +132,15 @@ func (s *Store) Get(ctx context.Context, id string) (Stored, error) {
 	if err != nil {
 		return Stored{}, fmt.Errorf("%w: %w", store.ErrNotFound, err)
 	}
-	entry, err := s.bucket.Get(ctx, key)
+	found, err := s.records.Latest(ctx, s.records.Key(key))
 	if err != nil {
 		return Stored{}, &store.Error{Op: "get recipe", Retryable: true, Err: err}
 	}
-	if len(entry.Value) == 0 {
+	if len(found.Data) == 0 {
 		return Stored{}, fmt.Errorf("%w: %.64q", store.ErrNotFound, id)
 	}
 	var stored Stored
-	if err := json.Unmarshal(entry.Value, &stored); err != nil {
+	if err := json.Unmarshal(found.Data, &stored); err != nil {
 		return Stored{}, &store.Error{Op: "get recipe", Err: fmt.Errorf("the record of %s cannot be read: %w", id, err)}
 	}
 	return stored, nil

@@ -14,10 +14,13 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // lines are those of a mail, sorted: the order of headers means nothing.
 func lines(raw []byte) string {

@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type call struct {
 	header http.Header

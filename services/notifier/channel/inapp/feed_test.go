@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // told wants the next items of a feed.
 func told(t *testing.T, f *inapp.Feed, want ...string) {

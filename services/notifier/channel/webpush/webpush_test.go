@@ -20,11 +20,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // browser is one that has subscribed at a push service.
 type browser struct {

@@ -8,12 +8,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func prepare(t *testing.T, js jetstream.JetStream) {
 	t.Helper()

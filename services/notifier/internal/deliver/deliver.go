@@ -82,11 +82,11 @@ func New(cfg Config) (*Sender, error) {
 // Policy is how the worker runs [Sender.Work].
 func (s *Sender) Policy() worker.Policy {
 	return worker.Policy{
-		Backoff:     worker.Exponential(storeSnooze, longestBackoff),
-		Bury:        s.bury,
-		MaxAttempts: len(s.cfg.Retries) + 1 + crashes,
-		Timeout:     s.cfg.Timeout + 2*recordTimeout,
-		Decode:      decodeRow,
+		Backoff:      worker.Exponential(storeSnooze, longestBackoff),
+		OnDeadLetter: s.onDeadLetter,
+		MaxAttempts:  len(s.cfg.Retries) + 1 + crashes,
+		Timeout:      s.cfg.Timeout + 2*recordTimeout,
+		Decode:       decodeRow,
 	}
 }
 
@@ -252,7 +252,7 @@ func message(r *row, attempt int) channel.Message {
 	return m
 }
 
-// later puts a row off when the store, or the directory, did not answer. What cannot get better is buried.
+// later puts a row off when the store, or the directory, did not answer. A row that cannot get better is dead-lettered.
 func (s *Sender) later(ctx context.Context, r *row, err error) error {
 	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, record.ErrNotFound) {
 		return err

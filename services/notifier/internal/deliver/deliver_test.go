@@ -342,8 +342,8 @@ func TestWhatThePlanKnows(t *testing.T) {
 	})
 }
 
-// A row that the worker buries without having worked it has an end in the ledger too.
-func TestABuriedRowHasAnEnd(t *testing.T) {
+// A row that the worker dead-letters without having worked it has an end in the ledger too.
+func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 	inNest(t, func(n *nest) {
 		n.work(n.sender("a", &bird{}, profile{}))
 		if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row")); err != nil {

@@ -208,7 +208,7 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		if err != nil {
 			n.Fatal(err)
 		}
-		if err := s.Policy().Bury(n.Context(), worker.DeadLetter{Payload: data, Subject: subject}); err != nil {
+		if err := s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: data, Subject: subject}); err != nil {
 			n.Fatal(err)
 		}
 		n.told("e2", hourly)

@@ -125,7 +125,7 @@ func (poison) Get(context.Context, contracts.RecipientType, string) (contracts.R
 
 // A row that its worker gives up, since its workers died again and again before they came to its record, is followed too, also
 // when the last of them dies on the way.
-func TestABuriedRowIsFollowed(t *testing.T) {
+func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
 		t.Run(point, func(t *testing.T) {
 			inNest(t, func(n *nest) {

@@ -146,17 +146,17 @@ func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure
 	s.log(ctx, level, r, "row is "+string(d.State), attrs...)
 }
 
-// bury is called by the worker before it buries a row. One that has no end of its own, because it could not be read or its workers
-// died again and again, gets one in the ledger, and is followed as any other. The worker comes here again when it dies before
-// the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
-func (s *Sender) bury(ctx context.Context, letter worker.DeadLetter) error {
+// onDeadLetter is called by the worker before it dead-letters a row. A row that has no end of its own, because it could not be
+// read or its workers died again and again, gets one in the ledger, and is followed as any other. The worker calls again when it
+// dies before the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
+func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) error {
 	key, ok := KeyOf(letter.Subject)
 	if !ok {
 		return nil
 	}
 	r := &row{key: key}
 	if err := decodeRow(letter.Header, letter.Payload, &r.Notification); err != nil { // it has no next channel that is known
-		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is buried cannot be read", "key", key, "error", err)
+		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}
 	r.carried = r.Payload
 	d, err := s.cfg.Ledger.Get(ctx, key)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -22,6 +23,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bird is a channel that does as the test says, by the number of the call, from 1.
 type bird struct {

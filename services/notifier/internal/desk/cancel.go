@@ -138,7 +138,7 @@ func rowsOf(found []record.Message) []stored {
 	for _, m := range found {
 		if key, ok := deliver.KeyOf(m.Subject); ok {
 			n, err := contracts.Decode[contracts.Notification](m.Data)
-			if err != nil { // its worker buries it
+			if err != nil { // its worker dead-letters it
 				n = contracts.Notification{}
 			}
 			rows = append(rows, stored{Notification: n, key: key})

@@ -137,7 +137,7 @@ func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 	return e, nil
 }
 
-// Problem says what an error of the notifier means to a client. It is a [service.Sort].
+// Problem maps an error of the notifier to the problem that a client gets. It is a [service.ErrorMapper].
 func Problem(err error) service.Problem {
 	_, silent := errors.AsType[*contracts.PublishError](err)
 	if directory, ok := errors.AsType[*recipient.Error](err); ok && !directory.Permanent {

@@ -158,7 +158,7 @@ func (d *Desk) byRow(ctx context.Context, q Query, filter string, from uint64, w
 		for _, m := range found {
 			row, err := contracts.Decode[contracts.Notification](m.Data)
 			if err != nil {
-				continue // somebody else's: the worker buries it
+				continue // somebody else's: the worker dead-letters it
 			}
 			rows = append(rows, row)
 		}

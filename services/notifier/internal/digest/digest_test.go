@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // shelf is a server with books of digests, as two processes have them.
 type shelf struct {

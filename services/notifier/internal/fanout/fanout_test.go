@@ -7,12 +7,16 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // planned returns the plan of an event for n customers, who are told on two channels.
 func (b *bench) planned(t *testing.T, n int) *plan.Plan {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -17,15 +16,15 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
-// Config says what the API serves, and how.
+// Config describes the API.
 type Config struct {
-	// Desk takes events and answers for them. Required.
+	// Desk takes events and finds notifications. Required.
 	Desk *desk.Desk
 
-	// Heartbeat is how often an idle stream gets a sign of life, so that proxies keep it open. Defaults to 15 seconds.
+	// Heartbeat is how often an idle stream gets a comment or a ping, so that proxies keep it open. Defaults to 15 seconds.
 	Heartbeat time.Duration
 
-	// Inbox has what users are told in the application. Required.
+	// Inbox has the items that users see in the application. Required.
 	Inbox *inapp.Inbox
 
 	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
@@ -36,17 +35,13 @@ type Config struct {
 	Router *service.Router
 }
 
-// API answers what is about events, notifications and inboxes.
-type API struct {
-	Config
-
-	sockets sync.WaitGroup
-}
+// api answers requests about events, notifications and inboxes.
+type api struct{ Config }
 
 // Add adds the routes to the router.
-func Add(cfg Config) *API {
+func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
-	a := &API{Config: cfg}
+	a := &api{cfg}
 	cfg.Router.Handle("POST /v1/events", a.publish)
 	cfg.Router.Handle("GET /v1/events/{event}", a.event)
 	cfg.Router.Handle("DELETE /v1/events/{event}", a.cancel)
@@ -58,17 +53,12 @@ func Add(cfg Config) *API {
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)
 	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", a.markOne)
 	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", a.follow)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox/ws", a.webSocket)
-	return a
+	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", a.webSocket)
 }
 
-// Wait waits until every WebSocket has ended, after the contexts of their requests have: a server that shuts down does
-// not know of them any more. A client that does not read holds it up for a second.
-func (a *API) Wait() { a.sockets.Wait() }
-
-// publish answers POST /v1/events: 202 for an event that is new, 200 for one that is known, 409 for another event under a
-// known id. The body is an Event, or a CloudEvent in binary or structured mode.
-func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
+// publish answers POST /v1/events: 202 for a new event, 200 for a known one, 409 for another event under a known id. The
+// body is an Event, or a CloudEvent in binary or structured mode.
+func (a *api) publish(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {
 		return err
@@ -96,8 +86,8 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// event answers GET /v1/events/{event}, with the first of its rows.
-func (a *API) event(w http.ResponseWriter, r *http.Request) error {
+// event answers GET /v1/events/{event} with the event and the first of its rows.
+func (a *api) event(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.Desk.Event(r.Context(), r.PathValue("event"))
 	if err != nil {
 		return err
@@ -119,7 +109,7 @@ func (a *API) event(w http.ResponseWriter, r *http.Request) error {
 }
 
 // notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&reason=...&limit=...&cursor=...
-func (a *API) notifications(w http.ResponseWriter, r *http.Request) error {
+func (a *api) notifications(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
 		return err
@@ -132,8 +122,8 @@ func (a *API) notifications(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// replay answers POST /v1/notifications/replay, with the same query, with how many rows are sent again.
-func (a *API) replay(w http.ResponseWriter, r *http.Request) error {
+// replay answers POST /v1/notifications/replay, which takes the query of notifications, with the number of rows sent again.
+func (a *api) replay(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
 		return err
@@ -157,7 +147,7 @@ func query(r *http.Request) (desk.Query, error) {
 	return q, err
 }
 
-// limit reads ?limit, 0 when it is not there.
+// limit returns ?limit, 0 without one.
 func limit(r *http.Request, most int) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {

@@ -11,8 +11,8 @@ import (
 // maxName bounds the body of a request that names an endpoint.
 const maxName = 4 << 10
 
-// endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with those that do not work.
-func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
+// endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
+func (a *api) endpoints(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
 	q := desk.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
 	var err error
@@ -27,8 +27,8 @@ func (a *API) endpoints(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// enable answers POST /v1/endpoints/enable with how the endpoint was that is put back to work.
-func (a *API) enable(w http.ResponseWriter, r *http.Request) error {
+// enable answers POST /v1/endpoints/enable with the state of the endpoint before it was enabled.
+func (a *api) enable(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, maxName)
 	if err != nil {
 		return err

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxItems is how many items one page may have, and one request may mark.
+	// maxItems bounds the items of a page, and those that one request marks.
 	maxItems = 1000
 
 	// maxMark bounds the body of a request that marks items.
 	maxMark = 512 << 10
 )
 
-// whose reads whose inbox a request is about: no type is all that there are of the user.
+// whose returns the user whose inbox a request names. An empty type stands for all types of the user.
 func whose(r *http.Request) (contracts.RecipientType, string, error) {
 	kind, userID := r.URL.Query().Get("type"), r.PathValue("user")
 	if kind != "" {
@@ -36,7 +36,7 @@ func whose(r *http.Request) (contracts.RecipientType, string, error) {
 }
 
 // inbox answers GET /v1/users/{user}/inbox?type=...&state=unread,read&limit=...&cursor=...
-func (a *API) inbox(w http.ResponseWriter, r *http.Request) error {
+func (a *api) inbox(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err
@@ -80,12 +80,12 @@ func (a *API) inbox(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// mark is what is to become of items.
+// mark is the body of a request that marks items.
 type mark struct {
-	// Events are the items, by the ids of their events. None are all that are unread.
+	// Events names the items by the ids of their events. Defaults to all unread items.
 	Events []string `json:"events"`
 
-	// State is what they become.
+	// State is the new state of the items.
 	State inapp.State `json:"state"`
 }
 
@@ -110,9 +110,9 @@ func readMark(w http.ResponseWriter, r *http.Request) (m mark, err error) {
 	return m, nil
 }
 
-// markOne answers PATCH /v1/users/{user}/inbox/{event} with the item as it is then. The type of the recipient is needed
-// where the user has several.
-func (a *API) markOne(w http.ResponseWriter, r *http.Request) error {
+// markOne answers PATCH /v1/users/{user}/inbox/{event} with the changed item. A user with several recipient types needs the
+// type.
+func (a *api) markOne(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err
@@ -129,9 +129,9 @@ func (a *API) markOne(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// markMany answers POST /v1/users/{user}/inbox with how many items were marked, and the counts then. Items that are not
-// there, or not any more, are left out.
-func (a *API) markMany(w http.ResponseWriter, r *http.Request) error {
+// markMany answers POST /v1/users/{user}/inbox with the number of marked items and the new counts. It leaves out items that
+// do not exist.
+func (a *api) markMany(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
-// seen is the change that a client saw last, 0 for none.
+// seen returns the last change that the client saw, 0 for none.
 func seen(id string) uint64 {
 	n, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -19,8 +19,8 @@ func seen(id string) uint64 {
 	return n
 }
 
-// open begins a feed of the inbox that a request is about.
-func (a *API) open(r *http.Request, after string) (*inapp.Feed, error) {
+// open begins a feed of the inbox that a request names.
+func (a *api) open(r *http.Request, after string) (*inapp.Feed, error) {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func (a *API) open(r *http.Request, after string) (*inapp.Feed, error) {
 }
 
 // follow answers GET /v1/users/{user}/inbox/events with server-sent events: every item, or those that have changed since
-// Last-Event-ID, and from then on each that is new or changes, as it is.
-func (a *API) follow(w http.ResponseWriter, r *http.Request) error {
+// Last-Event-ID, and then each new or changed item.
+func (a *api) follow(w http.ResponseWriter, r *http.Request) error {
 	feed, err := a.open(r, service.LastEventID(r))
 	if err != nil {
 		return err
@@ -47,20 +47,18 @@ func (a *API) follow(w http.ResponseWriter, r *http.Request) error {
 			err = stream.Event(strconv.FormatUint(item.Revision, 10), "item", item)
 		}
 	}
-	return nil // the client has gone, and comes back with the id of what it saw
+	return nil // the client has gone; it comes back with its last event id
 }
 
-// frame is what a WebSocket is sent.
+// frame is a frame of a WebSocket.
 type frame struct {
 	Type string     `json:"type"`
 	ID   string     `json:"id"`
 	Item inapp.Item `json:"item"`
 }
 
-// webSocket answers GET /v1/users/{user}/inbox/ws?last_event_id=... with the same, a JSON object in each frame.
-func (a *API) webSocket(w http.ResponseWriter, r *http.Request) error {
-	a.sockets.Add(1)
-	defer a.sockets.Done()
+// webSocket answers GET /v1/users/{user}/inbox/ws?last_event_id=... with the events of follow, one JSON object in each frame.
+func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	feed, err := a.open(r, r.URL.Query().Get("last_event_id"))
 	if err != nil {
 		return err

@@ -7,12 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Rows that are put together of parts are those that contracts.Encode writes, whatever is in ids, payloads and profiles,
 // and what it refuses is refused.

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // gate is a server with books, as two processes have them, and one key.
 type gate struct {

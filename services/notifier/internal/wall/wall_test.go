@@ -6,8 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/services/notifier/internal/wall"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // changes are days around which clocks change: by an hour both ways, by half an hour, at midnight both ways, and by a day.
 var changes = map[string][]string{

@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // say makes segments of two seconds.
 func say(texts ...string) []caption.Segment {

@@ -4,9 +4,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/evidence"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func source(sentences ...string) *evidence.Source {
 	s := evidence.New()

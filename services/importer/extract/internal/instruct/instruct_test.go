@@ -4,8 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/services/importer/extract/internal/instruct"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSpeaks(t *testing.T) {
 	t.Parallel()

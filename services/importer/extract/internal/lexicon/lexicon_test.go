@@ -3,9 +3,13 @@ package lexicon_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/words"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestVerb(t *testing.T) {
 	t.Parallel()

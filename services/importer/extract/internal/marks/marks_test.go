@@ -5,10 +5,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRead(t *testing.T) {
 	t.Parallel()

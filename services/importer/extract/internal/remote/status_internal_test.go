@@ -4,7 +4,11 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()

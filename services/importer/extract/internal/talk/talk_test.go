@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/importer/extract/internal/lexicon"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // segments makes segments of four seconds.
 func segments(texts ...string) []talk.Segment {

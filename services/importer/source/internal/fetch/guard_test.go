@@ -12,10 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/expediter-io/expediter/pkg/guardeddial"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // nameServer answers every question for an address: the first time with the first of them, and so on, the last for ever.
 func nameServer(t *testing.T, addresses ...string) (*net.Resolver, *atomic.Int32) {

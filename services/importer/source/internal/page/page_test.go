@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func address(t testing.TB) *url.URL {
 	t.Helper()

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
 // shell is a command that runs a script.
@@ -205,26 +207,24 @@ func TestFilesAreBounded(t *testing.T) {
 
 // A program dies with the process that runs it, even when that has no time to say so, and so does what the program started.
 func TestProgramDiesWithItsParent(t *testing.T) {
-	if dir := os.Getenv("PROGRAM_TEST_PARENT"); dir != "" { // this is the parent
+	child.Main("parent", func(ctx context.Context, dir string) error {
 		c := shell(t, `trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; exec sleep 1000' &
 echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 		c.Dir = dir
-		Run(t.Context(), c)
-		return
-	}
+		_, err := Run(ctx, c)
+		return err
+	})
 	t.Parallel()
 	dir := t.TempDir()
-	parent := exec.Command(os.Args[0], "-test.run=^TestProgramDiesWithItsParent$")
-	parent.Env = append(os.Environ(), "PROGRAM_TEST_PARENT="+dir)
-	if err := parent.Start(); err != nil {
+	parent, err := child.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$")
+	if err != nil {
 		t.Fatal(err)
 	}
 	awaitFile(filepath.Join(dir, "pid"))
 	awaitFile(filepath.Join(dir, "child"))
-	if err := parent.Process.Signal(syscall.SIGKILL); err != nil {
+	if err := parent.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	parent.Wait()
 	for _, pid := range pids(t, dir, "pid", "child") {
 		wantGone(t, pid)
 	}

@@ -9,9 +9,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestDecodeTakesWhatItCan(t *testing.T) {
 	t.Parallel()

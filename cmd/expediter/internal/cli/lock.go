@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/command"
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+// The exit codes of lock beside those of the command: those of flock(1), and one for what cannot happen to a file lock.
+const (
+	exitLockUsage    = 64 // EX_USAGE
+	exitLockNotOpen  = 66 // EX_NOINPUT
+	exitLockNotRun   = 69 // EX_UNAVAILABLE
+	exitLockLost     = 75 // EX_TEMPFAIL
+	lockBucketBytes  = 64 << 20
+	metadataCommand  = "command"
+	variableFencing  = "EXPEDITER_FENCING_TOKEN"
+	variableLockName = "EXPEDITER_LOCK_NAME"
+)
+
+// errLockLost is returned when another may have held the lock before the command had ended.
+var errLockLost = errors.New("the lock was lost")
+
+// lockerFlags are the flags of all commands about locks.
+type lockerFlags struct {
+	natsFlags
+
+	bucket string
+}
+
+func (f *lockerFlags) register(flags *pflag.FlagSet) {
+	f.natsFlags.register(flags)
+	flags.StringVar(&f.bucket, "bucket", contracts.BucketLocks, "bucket that keeps the locks")
+}
+
+// open connects to the server and opens the locks. With create it makes a bucket that is missing. The caller calls stop.
+func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) (locks *kvlock.Locker, stop func(), err error) {
+	js, disconnect, err := f.connect(ctx, "expediter lock", nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, nil, err
+	}
+	config := kvlock.LockerConfig{Bucket: f.bucket, Logger: f.logger, OpTimeout: f.timeout, TTL: ttl}
+	locks, err = kvlock.NewLocker(ctx, js, config)
+	if create && errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = kvlock.CreateBucket(ctx, js, kvlock.BucketConfig{Bucket: f.bucket, Description: "Leases", MaxBytes: lockBucketBytes})
+		if err == nil {
+			locks, err = kvlock.NewLocker(ctx, js, config)
+		}
+	}
+	if err != nil {
+		disconnect()
+		return nil, nil, f.explain(err)
+	}
+	return locks, func() {
+		locks.Close()
+		disconnect()
+	}, nil
+}
+
+// explain makes an error of kvlock one of this package.
+func (f *lockerFlags) explain(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return fmt.Errorf("%w: bucket %q: make it with expediter apply, or expediter lock --create", ErrNotFound, f.bucket)
+	case errors.Is(err, kvlock.ErrInvalidKey):
+		return &UsageError{Err: err}
+	case errors.Is(err, kvlock.ErrUnavailable):
+		return fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return err
+}
+
+// lockFlags are the flags of lock.
+type lockFlags struct {
+	lockerFlags
+
+	conflict int
+	create   bool
+	grace    time.Duration
+	ttl      time.Duration
+	wait     time.Duration
+	waits    bool // for ever
+}
+
+func newLock(g *globals) *cobra.Command {
+	f := &lockFlags{lockerFlags: lockerFlags{natsFlags: natsFlags{globals: g}}}
+	cmd := &cobra.Command{
+		Use:   "lock NAME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long: `Lock waits for the lock NAME, runs COMMAND while it holds the lock, and releases the lock when COMMAND has ended. Waiters get
+the lock in the order in which they came, on whatever machine they are.
+
+COMMAND has the standard input, output and error of expediter, and these variables:
+
+  EXPEDITER_LOCK_NAME      NAME
+  EXPEDITER_FENCING_TOKEN  two numbers, as 1-42, that grow with each holder: have a store refuse a smaller one than it knows
+
+SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on to COMMAND. When the lock is lost, because no server has answered in time or
+somebody has stolen it, COMMAND gets SIGTERM, and SIGKILL after --grace. A lock whose holder was killed is free after --ttl.
+
+The exit code is that of COMMAND, 128+N when signal N ended it, or as flock(1) has it:
+
+   1  the lock was not free in time (--conflict-exit-code)
+  64  the command line is wrong
+  66  the lock could not be opened: no server, no bucket, or no permission
+  69  COMMAND could not be started
+  75  the lock was lost before COMMAND had ended`,
+		Example: `  expediter lock nightly-report -- ./report.sh
+  expediter lock backup.db1 --wait 0 -- pg_dump -Fc -f db1.dump db1
+  expediter lock deploy --wait 10m --ttl 15s --create -- sh -c 'echo "token $EXPEDITER_FENCING_TOKEN"; ./deploy'`,
+		Args:              func(cmd *cobra.Command, args []string) error { return f.exit(checkLockArgs(cmd, args)) },
+		PersistentPreRunE: func(*cobra.Command, []string) error { return f.exit(g.setup()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.waits = !cmd.Flags().Changed("wait")
+			return f.exit(f.run(cmd.Context(), args[0], args[1:]))
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return f.exit(&UsageError{Err: err}) })
+	flags := cmd.Flags()
+	f.register(flags)
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", ExitFailure, "exit code when the lock was not free in time, 0 to 255")
+	flags.BoolVar(&f.create, "create", false, "make the bucket first if it is missing")
+	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time from SIGTERM to SIGKILL for a command that has lost its lock")
+	flags.DurationVar(&f.ttl, "ttl", 30*time.Second, "time until the lock of a killed holder is free, in whole seconds")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "longest time to wait for the lock, 0 for not at all (default for ever)")
+	return cmd
+}
+
+func checkLockArgs(cmd *cobra.Command, args []string) error {
+	if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+		return &UsageError{Err: errors.New("want NAME -- COMMAND: one name, and a command after --")}
+	}
+	return nil
+}
+
+func (f *lockFlags) check() error {
+	var errs []error
+	if f.conflict < 0 || f.conflict > 255 {
+		errs = append(errs, fmt.Errorf("--conflict-exit-code %d: want 0 to 255", f.conflict))
+	}
+	if f.grace < 0 {
+		errs = append(errs, fmt.Errorf("--grace %s: want 0 or more", f.grace))
+	}
+	if f.ttl < time.Second || f.ttl%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("--ttl %s: want whole seconds", f.ttl))
+	}
+	if f.wait < 0 {
+		errs = append(errs, fmt.Errorf("--wait %s: want 0 or more", f.wait))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+// exit gives an error the exit code that the help promises.
+func (f *lockFlags) exit(err error) error {
+	_, usage := errors.AsType[*UsageError](err)
+	_, done := errors.AsType[*codeError](err)
+	switch {
+	case err == nil, done:
+		return err
+	case usage:
+		return &codeError{exitLockUsage, err}
+	case errors.Is(err, kvlock.ErrHeld):
+		return &codeError{f.conflict, err}
+	case errors.Is(err, command.ErrNotStarted):
+		return &codeError{exitLockNotRun, err}
+	case errors.Is(err, errLockLost):
+		return &codeError{exitLockLost, err}
+	}
+	return &codeError{exitLockNotOpen, err}
+}
+
+// run runs the command while it holds the lock.
+func (f *lockFlags) run(ctx context.Context, name string, args []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	if _, err := exec.LookPath(args[0]); err != nil { // known before a long wait
+		return fmt.Errorf("%w: %w", command.ErrNotStarted, err)
+	}
+	signals, ignore := catch()
+	defer ignore()
+	ctx = context.WithoutCancel(ctx) // the command gets the signals that end other commands
+	locks, stop, err := f.open(ctx, f.ttl, f.create)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	lease, err := f.acquire(ctx, locks, signals, name, kvlock.AcquireOptions{
+		Metadata: map[string]string{metadataCommand: filepath.Base(args[0])}, Wait: f.wait, // arguments may be secret
+	})
+	if err != nil {
+		return f.explain(err)
+	}
+	f.logger.InfoContext(ctx, "lock.acquired", "name", name, "token", lease.Token().String())
+	code, err := command.Run(lease.Context(), command.Config{
+		Args: args, Grace: f.grace, Signals: signals, Stdin: f.config.Stdin, Stdout: f.config.Stdout, Stderr: f.config.Stderr,
+		Env: append(os.Environ(), variableFencing+"="+lease.Token().String(), variableLockName+"="+name),
+	})
+	lost := context.Cause(lease.Context())
+	released := lease.Release(ctx)
+	switch {
+	case lost != nil:
+		return fmt.Errorf("%w before the command had ended, with %d: %w", errLockLost, code, lost)
+	case errors.Is(released, kvlock.ErrLost):
+		return fmt.Errorf("%w before the command had ended, with %d: %w", errLockLost, code, released)
+	case released != nil:
+		f.logger.WarnContext(ctx, "lock.not_released", "name", name, "free_in", f.ttl, "error", released)
+	}
+	switch {
+	case errors.Is(err, command.ErrNotStarted):
+		return err
+	case err != nil:
+		return &codeError{ExitFailure, err}
+	case code != ExitOK:
+		return &codeError{code: code}
+	}
+	return nil
+}
+
+// acquire waits for the lock. A signal ends the wait, and expediter as it would end the command.
+func (f *lockFlags) acquire(
+	ctx context.Context, locks *kvlock.Locker, signals <-chan os.Signal, name string, opts kvlock.AcquireOptions,
+) (*kvlock.Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	interrupted := make(chan error, 1)
+	go func() {
+		defer close(interrupted)
+		select {
+		case s := <-signals:
+			err := &codeError{command.SignalCode(s), fmt.Errorf("%s while waiting for the lock", s)}
+			interrupted <- err
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+	take := locks.Acquire
+	if opts.Wait == 0 && !f.waits {
+		take = locks.TryAcquire
+	}
+	lease, err := take(ctx, name, opts)
+	cancel(nil)
+	if caught := <-interrupted; caught != nil && err == nil {
+		return nil, errors.Join(caught, lease.Release(context.WithoutCancel(ctx)))
+	}
+	return lease, err
+}
+
+// catch returns the signals that are for the command. A signal that this process was started to ignore stays ignored.
+func catch() (signals chan os.Signal, stop func()) {
+	signals = make(chan os.Signal, 16)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if !signal.Ignored(s) {
+			signal.Notify(signals, s)
+		}
+	}
+	return signals, func() { signal.Stop(signals) }
+}

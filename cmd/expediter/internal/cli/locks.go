@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+func newLocks(g *globals) *cobra.Command {
+	f := &lockerFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "locks",
+		Short: "Look at locks, and take them from their holders",
+		Long: `Locks is about the locks of a bucket: those of expediter lock, and those of programs that use kvlock.Locker. What it shows may
+have changed by the time that it is read.`,
+		Example: `  expediter locks list
+  expediter locks list backup -o json
+  expediter locks show backup.db1
+  expediter locks steal backup.db1 --yes`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f.register(cmd.PersistentFlags())
+	cmd.AddCommand(newLocksList(f), newLocksShow(f), newLocksSteal(f))
+	return cmd
+}
+
+// use opens the locks for fn.
+func (f *lockerFlags) use(ctx context.Context, fn func(*kvlock.Locker) error) error {
+	locks, stop, err := f.open(ctx, 0, false)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return f.explain(fn(locks))
+}
+
+// held returns a lock that is held, and ErrNotFound for one that is free.
+func held(ctx context.Context, locks *kvlock.Locker, name string) (kvlock.Lock, error) {
+	lock, err := locks.Inspect(ctx, name)
+	if err == nil && !lock.Held {
+		err = fmt.Errorf("%w: nobody holds the lock %q", ErrNotFound, name)
+	}
+	return lock, err
+}
+
+// lockRow is a lock in a list.
+type lockRow struct {
+	Name      string            `json:"name"`
+	Holder    string            `json:"holder"`
+	Token     string            `json:"token"`
+	Since     time.Time         `json:"since"`
+	ExpiresAt time.Time         `json:"expiresAt"`
+	TTL       string            `json:"ttl"`
+	Granted   bool              `json:"granted,omitempty"`
+	Stolen    string            `json:"stolenFrom,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Waiters   int               `json:"waiters"`
+	Queue     []lockWaiter      `json:"queue,omitempty"`
+}
+
+type lockWaiter struct {
+	Instance string `json:"instance"`
+	Waiters  int    `json:"waiters"`
+}
+
+func newLockRow(l kvlock.Lock) lockRow {
+	row := lockRow{
+		Name: l.Name, Holder: l.Holder, Token: l.Token.String(), Since: l.Since.UTC(), ExpiresAt: l.Written.Add(l.TTL).UTC(),
+		TTL: l.TTL.String(), Granted: l.Granted, Stolen: l.Stolen, Metadata: l.Metadata,
+	}
+	for _, w := range l.Queue {
+		row.Waiters += w.Waiters
+		row.Queue = append(row.Queue, lockWaiter{w.Instance, w.Waiters})
+	}
+	return row
+}
+
+func newLocksList(f *lockerFlags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "list [PREFIX]",
+		Short: "List the locks that are held",
+		Long: `List shows the locks that are held, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
+the TTL of the lock after the last write of its record, by its holder or a waiter. A holder that lives renews its lock every
+third of the TTL.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, deadFormats...); err != nil {
+				return err
+			}
+			return f.use(cmd.Context(), func(locks *kvlock.Locker) error {
+				return f.list(cmd.Context(), locks, strings.Join(args, ""), format)
+			})
+		},
+	}
+	outputFlag(cmd, &format, deadFormats...)
+	return cmd
+}
+
+func (f *lockerFlags) list(ctx context.Context, locks *kvlock.Locker, prefix, format string) error {
+	found := map[string]kvlock.Lock{} // a lock that is written meanwhile is yielded again
+	var unread []error
+	for lock, err := range locks.List(ctx, prefix) {
+		switch {
+		case err == nil:
+			found[lock.Name] = lock
+		case lock.Name == "":
+			return err
+		default:
+			unread = append(unread, fmt.Errorf("lock %q: %w", lock.Name, err))
+		}
+	}
+	out := newRows(f.config.Stdout, format, table.Column{Name: "NAME"}, table.Column{Name: "HOLDER"}, table.Column{Name: "TOKEN"},
+		table.Column{Name: "SINCE"}, table.Column{Name: "EXPIRES"}, table.Column{Name: "WAITERS"}, table.Column{Name: "COMMAND", Width: cells})
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		row := newLockRow(found[name])
+		if err := out.write(row, row.Name, row.Holder, row.Token, stamp(row.Since), stamp(row.ExpiresAt), strconv.Itoa(row.Waiters),
+			row.Metadata[metadataCommand]); err != nil {
+			return err
+		}
+	}
+	return errors.Join(append(unread, out.close())...)
+}
+
+func newLocksShow(f *lockerFlags) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show the holder of a lock, and its waiters",
+		Long:  `Show ends with 3 when nobody holds the lock.`,
+		Args:  usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, "text", "json"); err != nil {
+				return err
+			}
+			return f.use(cmd.Context(), func(locks *kvlock.Locker) error {
+				lock, err := held(cmd.Context(), locks, args[0])
+				if err != nil {
+					return err
+				}
+				return wrapWrite(showLock(f.config.Stdout, newLockRow(lock), format))
+			})
+		},
+	}
+	outputFlag(cmd, &format, "text", "json")
+	return cmd
+}
+
+func showLock(out io.Writer, l lockRow, format string) error {
+	if format == "json" {
+		return json.NewEncoder(out).Encode(l) //nolint:wrapcheck // the caller says what failed
+	}
+	var text strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&text, "%-10s %s\n", name, table.Printable(value))
+		}
+	}
+	line("lock", l.Name)
+	line("holder", l.Holder)
+	line("token", l.Token)
+	line("since", stamp(l.Since))
+	line("expires", fmt.Sprintf("%s, %s after the last write", stamp(l.ExpiresAt), l.TTL))
+	line("stolen", l.Stolen)
+	for _, name := range slices.Sorted(maps.Keys(l.Metadata)) {
+		line(name, l.Metadata[name])
+	}
+	line("waiters", strconv.Itoa(l.Waiters))
+	for _, w := range l.Queue {
+		line("", fmt.Sprintf("%d of %s", w.Waiters, w.Instance))
+	}
+	_, err := io.WriteString(out, text.String())
+	return err //nolint:wrapcheck // the caller says what failed
+}
+
+func newLocksSteal(f *lockerFlags) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "steal NAME",
+		Short: "Take a lock from its holder, for the next in the queue",
+		Long: `Steal takes the lock from its holder and releases it, so that the first waiter gets it. The holder learns of it within moments
+if it can be reached, and expediter lock then ends its command; until then both may work. Use it for a holder that is gone
+for good, or that hangs.
+
+Without --yes it shows the holder and changes nothing. It ends with 3 when nobody holds the lock.`,
+		Example: `  expediter locks steal backup.db1 --yes`,
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.use(cmd.Context(), func(locks *kvlock.Locker) error { return f.steal(cmd.Context(), locks, args[0], yes) })
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
+	return cmd
+}
+
+func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name string, yes bool) error {
+	lock, err := held(ctx, locks, name)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		_, err := fmt.Fprintf(f.config.Stdout, "Would take %s from %s, which holds it since %s. Nothing was changed: add --yes to do it.\n",
+			name, table.Printable(lock.Holder), stamp(lock.Since))
+		return wrapWrite(err)
+	}
+	lease, err := locks.Steal(ctx, name, kvlock.AcquireOptions{Metadata: map[string]string{metadataCommand: "expediter locks steal"}})
+	if err != nil {
+		return err
+	}
+	stolen, err := locks.Inspect(ctx, name) // the holder may be another by now
+	if err := errors.Join(err, lease.Release(ctx)); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f.config.Stdout, "Took %s from %s.\n", name, table.Printable(stolen.Stolen))
+	return wrapWrite(err)
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// lockPlace is a server on which expediter lock runs.
+type lockPlace struct {
+	*testing.T
+
+	srv *natsrun.Server
+}
+
+func newLockPlace(t *testing.T) lockPlace {
+	t.Helper()
+	p := lockPlace{t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })}
+	_, js := natstest.Connect(t, p.srv)
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: "locks"}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// locking is a process of expediter.
+type locking struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout *bufio.Reader
+	rest   string // of the standard output, when it has ended
+	stderr bytes.Buffer
+}
+
+// start starts expediter with these arguments.
+func (p lockPlace) start(args ...string) *locking {
+	p.Helper()
+	return p.startAs("expediter", args...)
+}
+
+// startAs starts a program that becomes expediter. It is killed when it does not end.
+func (p lockPlace) startAs(program string, args ...string) *locking {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Minute)
+	p.Cleanup(cancel)
+	l := &locking{t: p.T, cmd: exec.CommandContext(ctx, program, args...)}
+	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), "NATS_URL="+p.srv.URL()), &l.stderr
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
+	stdout, err := l.cmd.StdoutPipe()
+	if err != nil {
+		p.Fatal(err)
+	}
+	l.stdout = bufio.NewReader(stdout)
+	if err := l.cmd.Start(); err != nil {
+		p.Fatal(err)
+	}
+	return l
+}
+
+// lock starts expediter lock with a script for a shell.
+func (p lockPlace) lock(script string, args ...string) *locking {
+	p.Helper()
+	return p.start(append(append([]string{"lock"}, args...), "--", "sh", "-c", script)...)
+}
+
+// line returns the next line of the standard output.
+func (l *locking) line() string {
+	l.t.Helper()
+	line, err := l.stdout.ReadString('\n')
+	if err != nil {
+		l.t.Fatalf("it ended: %v, %v\n%s", err, l.cmd.Wait(), l.stderr.String())
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+// pid returns a process id that is the next line.
+func (l *locking) pid() int {
+	l.t.Helper()
+	pid, err := strconv.Atoi(l.line())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return pid
+}
+
+func (l *locking) signal(s os.Signal) {
+	l.t.Helper()
+	if err := l.cmd.Process.Signal(s); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// exits waits for the end, and checks the exit code and that the standard error has a text.
+func (l *locking) exits(code int, stderr string) {
+	l.t.Helper()
+	rest, err := io.ReadAll(l.stdout)
+	if err != nil {
+		l.t.Error(err)
+	}
+	l.rest = string(rest)
+	if got := exitCode(l.t, l.cmd.Wait()); got != code {
+		l.t.Errorf("%v exits with %d, want %d:\n%s", l.cmd.Args[1:], got, code, l.stderr.String())
+	}
+	if !strings.Contains(l.stderr.String(), stderr) {
+		l.t.Errorf("the standard error is %q, want %q in it", l.stderr.String(), stderr)
+	}
+}
+
+// alive reports whether a process runs.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// Commands with one lock run one at a time, each with a greater token than the one before.
+func TestLockedCommandsRunOneAtATime(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	dir := t.TempDir()
+	const processes, each = 6, 4
+	var all sync.WaitGroup
+	for range processes {
+		all.Go(func() {
+			for range each {
+				p.lock(`mkdir `+dir+`/alone || exit 1
+					echo $EXPEDITER_FENCING_TOKEN $EXPEDITER_LOCK_NAME >>`+dir+`/log
+					rmdir `+dir+`/alone`, "report.daily").exits(0, "")
+			}
+		})
+	}
+	all.Wait()
+	log, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	if len(lines) != processes*each {
+		t.Errorf("%d commands ran, want %d", len(lines), processes*each)
+	}
+	var last kvlock.Token
+	for _, line := range lines {
+		text, name, _ := strings.Cut(line, " ")
+		token, err := kvlock.ParseToken(text)
+		if err != nil || token.Compare(last) <= 0 || name != "report.daily" {
+			t.Errorf("%q comes after %s: %v", line, last, err)
+		}
+		last = token
+	}
+}
+
+// The lock of a killed process is free after its TTL, and its command is killed too.
+func TestLockOfAKilledProcessIsFreeAfterItsTTL(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	holder := p.lock("echo $$; exec sleep 600", "x", "--ttl", "2s")
+	pid := holder.pid()
+	waiter := p.lock("echo $EXPEDITER_FENCING_TOKEN", "x")
+	p.awaitWaiters("x", 1)
+	holder.signal(os.Kill)
+	killed := time.Now()
+	token := waiter.line()
+	if took := time.Since(killed); took < time.Second || token == "" { // it was renewed less than a third of the TTL ago
+		t.Errorf("the next command began after %s with the token %q", took, token)
+	}
+	if alive(pid) {
+		t.Error("the command of the killed holder runs")
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	waiter.exits(0, "")
+	holder.exits(-1, "")
+}
+
+// awaitWaiters waits until a lock is held and has waiters.
+func (p lockPlace) awaitWaiters(name string, n int) {
+	p.Helper()
+	want := fmt.Sprintf(`"waiters":%d,"queue"`, n)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		shown := p.start("locks", "show", name, "-o", "json")
+		line, err := io.ReadAll(shown.stdout)
+		if err := errors.Join(err, shown.cmd.Wait()); err == nil && strings.Contains(string(line), want) {
+			return
+		}
+	}
+	p.Fatalf("the lock %s never had %d waiters", name, n)
+}
+
+// A command whose lock is stolen, or not renewed any more, gets SIGTERM, and the exit code says that the lock was lost.
+func TestCommandGetsSIGTERMWhenItsLockIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(lockPlace){
+		"stolen":      func(p lockPlace) { p.start("locks", "steal", "x", "--yes").exits(0, "") },
+		"not renewed": func(p lockPlace) { p.srv.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newLockPlace(t)
+			holder := p.lock("trap 'echo terminated; exit 3' TERM; echo started; while :; do sleep 0.05; done", "x", "--ttl", "2s", "--grace", "1m")
+			holder.line()
+			lose(p)
+			if line := holder.line(); line != "terminated" {
+				t.Errorf("the command says %q", line)
+			}
+			holder.exits(75, "the lock was lost before the command had ended, with 3")
+		})
+	}
+}
+
+// A command that ignores SIGTERM is killed after the grace, with all its descendants.
+func TestCommandIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	holder := p.lock(`trap '' TERM; sh -c 'echo $$; sleep 600; :' & wait`, "x", "--grace", "300ms")
+	descendant := holder.pid()
+	p.start("locks", "steal", "x", "--yes").exits(0, "")
+	holder.exits(75, "with 137")
+	if alive(descendant) {
+		t.Error("a descendant runs")
+	}
+}
+
+// A descendant that outlives the command of a lost lock has until the end of the grace.
+func TestDescendantsHaveTheGraceToo(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	dir := t.TempDir()
+	holder := p.lock(`cd `+dir+`; sh -c 'trap "sleep 0.3; touch cleaned; exit" TERM; touch started; while :; do sleep 0.05; done' >/dev/null 2>&1 &
+		until test -e started; do sleep 0.05; done; echo started; wait`, "x", "--grace", "1m")
+	holder.line()
+	p.start("locks", "steal", "x", "--yes").exits(0, "")
+	holder.exits(75, "with 143")
+	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Signals are passed on to the command, and its exit code is that of expediter. Then the lock is free.
+func TestSignalsArePassedOnToTheCommand(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	// Under nohup, or in the background of a script, the test was started to ignore some of them, and so would its children be.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
+	defer signal.Stop(caught)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		caught := p.lock(fmt.Sprintf("trap 'exit 40' %d; echo started; while :; do sleep 0.05; done", s), "x")
+		caught.line()
+		caught.signal(s)
+		caught.exits(40, "")
+		ended := p.lock("echo started; exec sleep 600", "x", "--wait", "0")
+		ended.line()
+		ended.signal(s)
+		ended.exits(128+int(s), "")
+	}
+	p.start("locks", "show", "x").exits(3, `nobody holds the lock "x"`)
+}
+
+// A signal that expediter was started to ignore, as by nohup, does not end the command.
+func TestIgnoredSignalStaysIgnored(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	l := p.startAs("sh", "-c", `trap "" HUP; exec expediter lock x -- sh -c "echo started; exec sleep 600"`)
+	l.line()
+	l.signal(syscall.SIGHUP)
+	l.signal(syscall.SIGTERM)
+	l.exits(143, "")
+}
+
+// A signal ends the wait for a lock, and the place in the queue.
+func TestSignalEndsTheWaitForALock(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	holder := p.lock("echo started; exec sleep 600", "x")
+	holder.line()
+	waiter := p.lock("echo ran", "x")
+	p.awaitWaiters("x", 1)
+	waiter.signal(syscall.SIGTERM)
+	waiter.exits(143, "terminated while waiting for the lock")
+	if waiter.rest != "" {
+		t.Errorf("the command ran: %q", waiter.rest)
+	}
+	holder.signal(syscall.SIGTERM)
+	holder.exits(143, "")
+	p.lock("echo mine", "x", "--wait", "0").exits(0, "")
+}
+
+// The command has the standard streams of expediter.
+func TestCommandHasTheStandardStreams(t *testing.T) {
+	t.Parallel()
+	p := newLockPlace(t)
+	cmd := exec.CommandContext(t.Context(), "expediter", "lock", "x", "--", "sh", "-c", "cat; echo problem >&2; exit 9")
+	cmd.Env = append(os.Environ(), "NATS_URL="+p.srv.URL())
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader("input"), &stdout, &stderr
+	if code := exitCode(t, cmd.Run()); code != 9 || stdout.String() != "input" || stderr.String() != "problem\n" {
+		t.Errorf("it exits with %d, and writes %q and %q", code, &stdout, &stderr)
+	}
+}

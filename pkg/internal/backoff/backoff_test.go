@@ -1,0 +1,37 @@
+package backoff_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+func TestPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const d = time.Second
+		took := map[time.Duration]bool{}
+		for range 100 {
+			start := time.Now()
+			if !backoff.Pause(t.Context(), d) {
+				t.Fatal("says that the context has ended")
+			}
+			took[time.Since(start)] = true
+			if n := time.Since(start); n < d/2 || n >= d/2+d {
+				t.Errorf("took %s", n)
+			}
+		}
+		if len(took) < 50 {
+			t.Errorf("%d different pauses of 100", len(took))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), d/4)
+		defer cancel()
+		start := time.Now()
+		if backoff.Pause(ctx, d) || time.Since(start) != d/4 {
+			t.Errorf("goes on %s after a context that ended after %s", time.Since(start), d/4)
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package directget
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+const (
+	// batchBytes is after how much the server ends an answer: what is under way to a client that reads slowly.
+	batchBytes = 4 << 20
+
+	// batchMessages only has the server send more than one.
+	batchMessages = 1 << 20
+
+	// leaderTimeout is after how long a leader that does not answer is asked again.
+	leaderTimeout = time.Second
+)
+
+// All returns what the messages of subject in stream have in them, in their order: size bytes, and fewer or more only
+// when it is something else. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
+func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
+	data := make([]byte, 0, size)
+	req := request{NextBy: subject, Batch: batchMessages, MaxBytes: batchBytes, Sequence: 1}
+	for {
+		c, err := g.ask(ctx, stream, req)
+		if errors.Is(err, errGone) { // there is none
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range c.messages {
+			data = append(data, m.Data...)
+			req.Sequence = m.Sequence + 1
+		}
+		if !c.more || len(c.messages) == 0 || len(data) > size {
+			return data, nil
+		}
+	}
+}
+
+// AllLeader is All as the stream's leader knows it, who is asked for each message, and again until ctx ends while nobody
+// answers. A stream that is not there has no messages.
+func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
+	data := make([]byte, 0, size)
+	req := request{NextBy: subject, Sequence: 1}
+	for wait := minWait; ; {
+		try, cancel := context.WithTimeout(ctx, leaderTimeout)
+		m, ok, err := g.leader(try, stream, req)
+		cancel()
+		var api *jetstream.APIError
+		switch {
+		case err == nil && ok:
+			wait = minWait
+			data = append(data, m.Data...)
+			req.Sequence = m.Sequence + 1
+			if len(data) > size {
+				return data, nil
+			}
+		case err == nil, errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+			return data, nil
+		case !isTransient(err) && !errors.Is(err, context.DeadlineExceeded) || !backoff.Pause(ctx, wait):
+			return nil, err
+		default:
+			wait = min(2*wait, maxWait)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package directget
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Message is the last message of a subject.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time
+	Header   nats.Header
+	Data     []byte
+	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
+}
+
+// call collects the answer to one request.
+type call struct {
+	messages []Message
+	err      error
+	more     bool // the answer was cut short
+	done     chan struct{}
+}
+
+// add takes one reply and says whether it was the last.
+func (c *call) add(m *nats.Msg) (last bool) {
+	if status := m.Header.Get("Status"); status != "" {
+		c.finish(status, m.Header)
+		return true
+	}
+	message, err := parse(m)
+	if err != nil {
+		c.err = err
+		return true
+	}
+	c.messages = append(c.messages, message)
+	return false
+}
+
+func (c *call) finish(status string, h nats.Header) {
+	description := h.Get("Description")
+	switch status {
+	case "204": // the end; with messages left when the answer was bound in bytes
+		pending := h.Get("Nats-Num-Pending")
+		c.more = pending != "" && pending != "0"
+		c.date(h.Get("Nats-UpTo-Sequence"))
+	case "404": // either none of the subjects has a message, or one went away while the server was answering
+		if description == "Message Not Found" {
+			c.err = errGone
+		}
+	case "503":
+		c.err = ErrNoReply
+	default:
+		c.err = fmt.Errorf("server answered %s %s", status, description)
+	}
+}
+
+// date tells the messages as of which sequence the replica answered.
+func (c *call) date(sequence string) {
+	asOf, err := strconv.ParseUint(sequence, 10, 64)
+	if err != nil {
+		return // of an old server
+	}
+	for i := range c.messages {
+		c.messages[i].AsOf = max(c.messages[i].AsOf, asOf)
+	}
+}
+
+func parse(m *nats.Msg) (Message, error) {
+	sequence, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return Message{}, fmt.Errorf("answer without a sequence: %w", err)
+	}
+	created, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return Message{}, fmt.Errorf("answer without a time: %w", err)
+	}
+	return Message{
+		Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence,
+	}, nil
+}
+
+// Pushed reads a message that a stream republished: the same headers as an answer of Last.
+func Pushed(m *nats.Msg) (Message, error) { return parse(m) }
+
+// Answer reads what a replica answers to a request for the last message of one subject; ok is false when it has none.
+func Answer(m *nats.Msg) (message Message, ok bool, err error) {
+	switch status := m.Header.Get("Status"); status {
+	case "":
+		message, err = parse(m)
+		return message, err == nil, err
+	case "404":
+		return Message{}, false, nil
+	case "503":
+		return Message{}, false, ErrNoReply
+	default:
+		return Message{}, false, fmt.Errorf("server answered %s %s", status, m.Header.Get("Description"))
+	}
+}

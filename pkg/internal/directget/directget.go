@@ -1,0 +1,225 @@
+// Package directget reads the last messages of many subjects of a JetStream stream in one round trip.
+//
+// It speaks two server APIs: the multi-subject form of DIRECT.GET (ADR-31), which any replica may answer, and
+// STREAM.MSG.GET, which only the stream's leader answers. Neither is linearizable.
+package directget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+// pageBytes bounds what one answer of From holds.
+const pageBytes = 8 << 20
+
+// MaxSubjects is how many subjects one request asks for. The server refuses more than 1,024 results.
+const MaxSubjects = 512
+
+const (
+	// idleTimeout is how long an answer may make no progress before the rest of it is asked for again: a request or a
+	// reply that was lost with a connection must not cost the caller all its time.
+	idleTimeout = 500 * time.Millisecond
+
+	// Between two requests for the same, when no server answers.
+	minWait = 5 * time.Millisecond
+	maxWait = 100 * time.Millisecond
+)
+
+// ErrNoReply is returned when no server answered for the stream.
+var ErrNoReply = errors.New("no server answers for the stream")
+
+var (
+	errGone = errors.New("a message went away while it was read") // it was replaced, and has to be asked for again
+	errIdle = errors.New("no answer")
+)
+
+// Getter reads from streams. All its requests share one subscription.
+type Getter struct {
+	nc    *nats.Conn
+	api   string // the API prefix, with its final dot
+	inbox string // the common prefix of replies, with its final dot
+	sub   *nats.Subscription
+
+	mu    sync.Mutex
+	calls map[string]*call
+}
+
+// New returns a Getter for the streams whose API is reached under the prefix api (such as "$JS.API.").
+func New(nc *nats.Conn, api string) (*Getter, error) {
+	g := &Getter{nc: nc, api: api, inbox: nc.NewInbox() + ".", calls: map[string]*call{}}
+	sub, err := nc.Subscribe(g.inbox+"*", g.receive)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to replies: %w", err)
+	}
+	// The server bounds what it sends for one request. A bound here would drop a part of it without a word.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, errors.Join(fmt.Errorf("lift the limits of replies: %w", err), sub.Unsubscribe())
+	}
+	g.sub = sub
+	return g, nil
+}
+
+// Close ends the subscription. Calls under way end by their contexts.
+func (g *Getter) Close() error {
+	if err := g.sub.Unsubscribe(); err != nil {
+		return fmt.Errorf("unsubscribe: %w", err)
+	}
+	return nil
+}
+
+// Last returns the last message of each of the subjects of stream that has one, in no particular order: one round trip for
+// each MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write. A subject
+// that was written meanwhile may be there twice; the greater sequence is the later.
+//
+// What is lost on the way, and what no server answers, is asked for again until ctx ends.
+func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]Message, error) {
+	var all []Message
+	for len(subjects) > 0 {
+		n := min(len(subjects), MaxSubjects)
+		messages, err := g.complete(ctx, stream, request{MultiLast: subjects[:n]})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, messages...)
+		subjects = subjects[n:]
+	}
+	return all, nil
+}
+
+type request struct {
+	MultiLast []string `json:"multi_last,omitempty"`
+	LastBy    string   `json:"last_by_subj,omitempty"`
+	NextBy    string   `json:"next_by_subj,omitempty"`
+	Batch     int      `json:"batch,omitempty"`
+	MaxBytes  int      `json:"max_bytes,omitempty"`
+	Sequence  uint64   `json:"seq,omitempty"`
+}
+
+// From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more reports
+// whether there are others behind them. Any replica may answer. One round trip, whatever is lost on the way is asked for again
+// until ctx ends.
+func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []Message, more bool, err error) {
+	req := request{NextBy: ">", Batch: limit, MaxBytes: pageBytes, Sequence: from}
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		c, err := g.ask(ctx, stream, req)
+		if c != nil && len(c.messages) > 0 {
+			wait = minWait
+			all = append(all, c.messages...)
+			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+			req.Batch -= len(c.messages)
+		}
+		switch {
+		case err == nil:
+			return all, c.more, nil
+		case req.Batch <= 0: // nothing but the end is missing
+			return all, true, nil
+		case !isTransient(err) || !backoff.Pause(ctx, wait):
+			return nil, false, err
+		}
+	}
+}
+
+// complete asks until the answer is complete. Messages come in the order of their sequences, so that whatever cut an answer
+// short, the next one goes on behind the last message of it. The server's offer to read as of the first request
+// (up_to_seq) is not taken: of a key that was written meanwhile nothing is left as of then.
+func (g *Getter) complete(ctx context.Context, stream string, req request) ([]Message, error) {
+	var all []Message
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		c, err := g.ask(ctx, stream, req)
+		if c != nil && len(c.messages) > 0 {
+			wait = minWait
+			all = append(all, c.messages...)
+			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
+		}
+		switch {
+		case err == nil && !c.more:
+			return all, nil
+		case err == nil:
+			continue
+		case !isTransient(err) || !backoff.Pause(ctx, wait):
+			return nil, err
+		}
+	}
+}
+
+// isTransient says that the same request may be answered in a moment.
+func isTransient(err error) bool {
+	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
+}
+
+// ask sends one request to any replica of stream and collects what comes of it. With errIdle it returns what came before.
+func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, error) {
+	if err := context.Cause(ctx); err != nil { // an answer may come as soon as this is looked at again
+		return nil, fmt.Errorf("not sent: %w", err)
+	}
+	if !g.nc.IsConnected() && !g.nc.IsClosed() {
+		return nil, fmt.Errorf("not sent: %w", nats.ErrDisconnected) // the client would keep it, and send it too late
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	token := nuid.Next()
+	c := &call{done: make(chan struct{})}
+	g.mu.Lock()
+	g.calls[token] = c
+	g.mu.Unlock()
+	defer g.forget(token)
+	if err := g.nc.PublishRequest(g.api+"DIRECT.GET."+stream, g.inbox+token, body); err != nil {
+		return nil, fmt.Errorf("send request: %w", err)
+	}
+
+	idle := time.NewTimer(idleTimeout)
+	defer idle.Stop()
+	for before := 0; ; {
+		select {
+		case <-c.done:
+			return c, c.err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the answer of stream %s: %w", stream, context.Cause(ctx))
+		case <-idle.C:
+		}
+		now := g.received(c)
+		if now == before {
+			g.forget(token)
+			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, idleTimeout)
+		}
+		before = now
+		idle.Reset(idleTimeout)
+	}
+}
+
+func (g *Getter) received(c *call) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(c.messages)
+}
+
+// forget ends the receiving for a call: after it, nothing is added.
+func (g *Getter) forget(token string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.calls, token)
+}
+
+// receive sorts one reply into its call. Replies of one call arrive in order, and the last has a status.
+func (g *Getter) receive(m *nats.Msg) {
+	token := strings.TrimPrefix(m.Subject, g.inbox)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.calls[token]
+	if c != nil && c.add(m) { // nil when its caller has gone
+		delete(g.calls, token)
+		close(c.done)
+	}
+}

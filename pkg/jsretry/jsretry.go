@@ -1,0 +1,95 @@
+// Package jsretry repeats requests about streams and consumers that a JetStream cluster is not ready to serve.
+//
+// A cluster has moments in which it refuses or loses what it serves a little later: an election, a node that restarts, two
+// nodes that connect anew, nodes that are started one after the other. What is made at a start, such as streams, must not
+// fail for that.
+package jsretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+// Wait is how long to wait for a cluster that is not ready, for callers who have no bound of their own. An election lasts up
+// to nine seconds, a node says every ten seconds that it has room for streams, and a restarted machine takes longer.
+const Wait = time.Minute
+
+const (
+	firstTry   = time.Second // how long an answer may take before the request is repeated
+	lastTry    = 16 * time.Second
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// ErrNotReady is returned when a cluster did not become ready in time. The last error that it gave is wrapped too.
+var ErrNotReady = errors.New("the JetStream cluster is not ready")
+
+// Do calls try until it returns nil or an error that is not [Transient], and returns that. After wait it returns
+// ErrNotReady, and when ctx ends, the cause of that. try is called at least once, with a context that ends after a second,
+// and after twice as long each time that was too short. It must bear repetition: a request without an answer may have been
+// served.
+func Do(ctx context.Context, wait time.Duration, try func(context.Context) error) error {
+	begun := time.Now()
+	for length, pause := firstTry, firstPause; ; pause = min(2*pause, lastPause) {
+		once, cancel := context.WithTimeout(ctx, min(length, max(wait-time.Since(begun), firstTry)))
+		err := try(once)
+		if once.Err() != nil {
+			length = min(2*length, lastTry)
+		}
+		cancel()
+		took := time.Since(begun)
+		switch {
+		case !Transient(err):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case took+pause >= wait:
+			return fmt.Errorf("%w after %s: %w (see that its nodes are up and connected, and try again)",
+				ErrNotReady, took.Round(time.Millisecond), err)
+		}
+		backoff.Pause(ctx, pause)
+	}
+}
+
+// temporary says which of the server's errors a cluster gives only while it is not ready. Of those that are not here the ones
+// with the status 503 are.
+var temporary = map[jetstream.ErrorCode]bool{
+	10005:                                  true,  // too few nodes are known, or have said that they have room
+	10009:                                  true,  // another node leads now
+	10010:                                  false, // there is no cluster
+	10035:                                  false, // no such account
+	10036:                                  false, // not supported in a cluster
+	10118:                                  true,  // every node that has the stream is away
+	10119:                                  true,  // every node that has the consumer is away
+	jetstream.JSErrCodeJetStreamNotEnabled: false,
+	jetstream.JSErrCodeJetStreamNotEnabledForAccount: false,
+}
+
+// Transient reports whether err is one that a request to JetStream can end with while the cluster is not ready: there was no
+// answer, nobody to answer, or the answer was that it cannot be done now. The same request may succeed a little later.
+//
+// Two of the server's errors are not told from lasting ones: too few nodes for the replicas that are asked for, and too
+// little room on them.
+func Transient(err error) bool {
+	for _, lost := range []error{context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+		if errors.Is(err, lost) {
+			return true
+		}
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	if is, listed := temporary[api.ErrorCode]; listed {
+		return is
+	}
+	return api.Code == http.StatusServiceUnavailable
+}

@@ -1,0 +1,302 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// call is a computation in this process, joined by every caller of the key.
+type call struct {
+	key         string
+	fingerprint string
+	cancel      context.CancelCauseFunc
+	callers     int  // guarded by Flight.mu
+	keep        bool // guarded by Flight.mu: it runs on when its callers have gone
+	done        chan struct{}
+	result      Result
+	err         error
+
+	busy   chan struct{} // closed when another process is waited for; nil if the caller that started it waits, too
+	holder *Slot         // the claim of that process, then
+}
+
+// leaveIt ends the call that started the computation and does not want to wait for another process, as it does now.
+func (c *call) leaveIt(holder Slot) {
+	select {
+	case <-c.busy:
+	default:
+		c.holder = &holder
+		close(c.busy)
+	}
+}
+
+// callKey is the context key of the computations that a function runs in, innermost first.
+type callKey struct{}
+
+// nesting is a computation within another.
+type nesting struct {
+	call  *call
+	outer *nesting
+}
+
+// within reports whether ctx is of the computation c, or of one that it waits for.
+func within(ctx context.Context, c *call) bool {
+	n, _ := ctx.Value(callKey{}).(*nesting)
+	for ; n != nil; n = n.outer {
+		if n.call == c {
+			return true
+		}
+	}
+	return false
+}
+
+// errNobodyWaits is the cause of a computation's end when all its callers have gone.
+var errNobodyWaits = errors.New("kvlock: nobody waits for the result any more")
+
+// join finds the computation of key that runs in this process, or starts it with run.
+func (f *Flight) join(
+	ctx context.Context, key string, opts DoOptions, run func(context.Context) (Result, error),
+) (c *call, joined bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := context.Cause(f.store.Closing); err != nil {
+		return nil, false, err
+	}
+	if c := f.local[key]; c != nil {
+		switch {
+		case opts.NoWait:
+			busy := Slot{Key: key, State: Pending, Owner: f.store.Instance, Fingerprint: c.fingerprint}
+			return nil, false, taken(busy, opts.Fingerprint)
+		case within(ctx, c):
+			return nil, false, fmt.Errorf("%w: %q", ErrRecursive, key)
+		case c.fingerprint != opts.Fingerprint:
+			return nil, false, fmt.Errorf("%w: key %q is being computed with fingerprint %q, not %q",
+				kvlock.ErrMismatch, key, c.fingerprint, opts.Fingerprint)
+		}
+		c.callers++
+		c.keep = c.keep || opts.KeepRunning
+		return c, true, nil
+	}
+	c = &call{key: key, fingerprint: opts.Fingerprint, callers: 1, keep: opts.KeepRunning, done: make(chan struct{})}
+	if opts.NoWait {
+		c.busy = make(chan struct{})
+	}
+	outer, _ := ctx.Value(callKey{}).(*nesting)
+	own := context.WithValue(context.WithoutCancel(ctx), callKey{}, &nesting{call: c, outer: outer})
+	own, c.cancel = context.WithCancelCause(own)
+	stop := context.AfterFunc(f.store.Closing, func() { c.cancel(context.Cause(f.store.Closing)) })
+	f.local[key] = c
+	f.work.Go(func() {
+		defer c.cancel(nil)
+		defer stop()
+		c.result, c.err = run(own)
+		f.forget(c)
+		close(c.done)
+	})
+	return c, false, nil
+}
+
+// leave ends the computation when its last caller has gone; a new caller starts another.
+func (f *Flight) leave(c *call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.callers--
+	if c.callers > 0 || c.keep {
+		return
+	}
+	if f.local[c.key] == c {
+		delete(f.local, c.key)
+	}
+	c.cancel(errNobodyWaits)
+}
+
+func (f *Flight) forget(c *call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.local[c.key] == c {
+		delete(f.local, c.key)
+	}
+}
+
+// compute runs fn under the claim and ends the claim with what came of it.
+func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
+	held, stop := claim.AutoRenew(ctx, opts.ClaimTTL)
+	value, err := protect(held, claim.key, fn)
+	lost := held.Err() != nil && ctx.Err() == nil
+	cause := context.Cause(held)
+	stop()
+	if err != nil && errors.As(err, new(*PanicError)) {
+		claim.tell(ctx, EventPanic, err)
+	}
+	// Ending the claim is not the caller's to cancel: others wait for it.
+	end := context.WithoutCancel(ctx)
+	switch {
+	case err == nil: // though the claim may be lost: only the server knows
+		return f.complete(end, claim, value, opts)
+	case lost:
+		return Result{}, cause
+	case ctx.Err() != nil:
+		f.reportStaying(end, claim, claim.Release(end))
+		return Result{}, err
+	case errors.Is(err, ErrNotFound):
+		f.reportStaying(end, claim, claim.nothing(end, err.Error(), jitter(opts.NegativeTTL, opts.Jitter)))
+		return Result{}, &NotFoundError{Key: claim.key, Reason: err.Error(), Owner: f.store.Instance, err: err}
+	default:
+		f.reportStaying(end, claim, claim.Fail(end, failureReason(err), opts.failureTTL(err)))
+		return Result{}, err
+	}
+}
+
+// complete stores the value. One that cannot be stored, ever, is a failure to those that wait for it elsewhere.
+func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
+	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
+	slot, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
+	switch {
+	case err == nil:
+		result.Job, result.Owner, result.Stored = slot.Job, slot.Owner, true
+		return result, nil
+	case errors.Is(err, kvlock.ErrLost):
+		return Result{}, err
+	case errors.Is(err, kvlock.ErrUnavailable):
+	default:
+		f.reportStaying(ctx, claim, claim.Fail(ctx, err.Error(), 0))
+	}
+	if opts.FailOpen && errors.Is(err, kvlock.ErrUnavailable) {
+		f.store.Log.WarnContext(ctx, "kvlock: result is not stored", "key", claim.key, "claim", claim.id, "error", err)
+		return result, nil
+	}
+	return Result{}, err
+}
+
+// reportStaying reports a claim that could not be ended.
+func (f *Flight) reportStaying(ctx context.Context, claim *Claim, err error) {
+	if err != nil && !errors.Is(err, kvlock.ErrLost) {
+		f.store.Log.WarnContext(ctx, "kvlock: claim stays until it expires", "key", claim.key, "claim", claim.id, "error", err)
+	}
+}
+
+func failureReason(err error) string {
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return fmt.Sprintf("panic: %v", p.Value)
+	}
+	return err.Error()
+}
+
+// errExited is the failure of a function that ended its goroutine instead of returning.
+var errExited = errors.New("kvlock: function called runtime.Goexit")
+
+// protect runs fn and turns a panic, and an end of its goroutine, into an error. The goroutine is of its own because
+// runtime.Goexit cannot be stopped, and would leave every waiter hanging.
+func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, error)) ([]byte, error) {
+	var value []byte
+	err := errExited
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				value, err = nil, &PanicError{Key: key, Value: p, Stack: debug.Stack()}
+			}
+		}()
+		value, err = fn(ctx)
+	}()
+	<-done
+	return value, err
+}
+
+// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is ended.
+// The context it returns ends when ctx does, and with the cause ErrLost when the claim is lost: because the server said
+// so, or because no renewal was acknowledged in time, even if the server cannot be reached. It then ends before the
+// server gives the key away: at the TTL, less a margin, after the last renewal that was acknowledged was sent.
+//
+// stop returns when the renewing has ended; it leaves the claim as it is.
+func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
+	if ttl == 0 {
+		ttl = c.flight.cfg.ClaimTTL
+	}
+	inner, cancel := context.WithCancelCause(ctx)
+	var both sync.WaitGroup
+	both.Go(func() { c.renew(inner, cancel, ttl) })
+	expire := func() {
+		err := fmt.Errorf("%w: claim %s of %q: no renewal was acknowledged in time", kvlock.ErrLost, c.id, c.key)
+		cancel(err)
+		c.tellLost(inner, err)
+	}
+	both.Go(func() { c.guard(inner, expire) })
+	late := func() {
+		if until, ended := c.heldUntil(); ended == nil && !time.Now().Before(until) {
+			expire()
+		}
+	}
+	return kv.DeadlineContext(inner, late), func() {
+		cancel(context.Canceled)
+		both.Wait()
+	}
+}
+
+// renew renews until ctx ends or the claim does.
+func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl time.Duration) {
+	until, _ := c.heldUntil() //nolint:errcheck // renewing finds out
+	// A claim that was begun for less than ttl, or a while ago, is due earlier.
+	timer := time.NewTimer(min(ttl/3, time.Until(until)/2))
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := c.Renew(ctx, ttl)
+		_, ended := c.heldUntil()
+		switch {
+		case err == nil:
+			timer.Reset(ttl / 3)
+		case ctx.Err() != nil || errors.Is(ended, errEnded):
+			return
+		case errors.Is(err, kvlock.ErrLost):
+			lost(err)
+			return
+		default:
+			c.flight.store.Log.WarnContext(ctx, "kvlock: renewal failed, trying again", "key", c.key, "claim", c.id, "error", err)
+			c.tell(ctx, EventRenewalFailed, err)
+			timer.Reset(min(ttl/10, time.Second))
+		}
+	}
+}
+
+// guard ends ctx when the claim is no longer ours for sure. It shares nothing with a renewal that is under way, and so
+// is on time when that hangs.
+func (c *Claim) guard(ctx context.Context, expire func()) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		until, ended := c.heldUntil()
+		left := time.Until(until)
+		switch {
+		case ended != nil:
+			return
+		case left <= 0:
+			expire()
+			return
+		}
+		timer.Reset(left)
+	}
+}
+
+func (c *Claim) heldUntil() (until time.Time, ended error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline, c.ended
+}

@@ -1,0 +1,398 @@
+package flight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+// Claim is the right to compute one key. It ends by [Claim.Complete], [Claim.Fail], [Claim.Release] or [Claim.HandOff],
+// or is lost. Its methods may be called concurrently; they write one after the other.
+type Claim struct {
+	flight *Flight
+	id     string
+	key    string
+	token  kvlock.Token
+	taken  time.Time // when it was asked for, on the monotonic clock
+
+	old   carriedValue // the value that it keeps for readers
+	lost  atomic.Bool  // the observer knows
+	write sync.Mutex   // held while a write is under way
+
+	mu       sync.Mutex // guards what follows; never held during a write, so that the deadline can be watched
+	deadline time.Time  // until when the claim is ours for sure, on the monotonic clock
+	pending  uint64     // the last revision at which the key was pending: a reference never leads to a result
+	record   claimRecord
+	revision uint64
+	ended    error // why there is nothing to write any more: errEnded, or ErrLost
+}
+
+// errEnded is the cause with which a claim ends that its holder ended.
+var errEnded = errors.New("it has already ended")
+
+// ID returns the id of the claim: the same before and after Resume.
+func (c *Claim) ID() string { return c.id }
+
+// Key returns the key that is claimed.
+func (c *Claim) Key() string { return c.key }
+
+// Token returns the fencing token: greater than that of every earlier holder of this key.
+func (c *Claim) Token() kvlock.Token { return c.token }
+
+// Ref returns a reference that [Flight.Resume] takes, in this or another process: letters, digits and dots. A write
+// under the claim makes it cost two more round trips, but not invalid.
+func (c *Claim) Ref() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return formatRef(c.id, c.pending, c.record.Attempt)
+}
+
+// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. A holder that renews works on the key: an intended
+// hand-off is over, and only the claim's own reference resumes it. It returns ErrLost when the claim is no longer held. One round
+// trip.
+func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
+	if ttl == 0 {
+		ttl = c.flight.cfg.ClaimTTL
+	}
+	_, err := c.apply(ctx, change{ttl: ttl}, nil, func(r *claimRecord) { r.TTL = kv.Seconds(ttl) })
+	return err
+}
+
+// HandOff leaves the claim, for ttl, to the process that resumes it by its reference: the job that carries it will run
+// again later. 0 means Config.ClaimTTL. The claim itself ends. One round trip.
+func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
+	if ttl == 0 {
+		ttl = c.flight.cfg.ClaimTTL
+	}
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) { r.TTL, r.Handoff = kv.Seconds(ttl), true })
+	return err
+}
+
+// Complete makes value the result of the key, for ttl, 0 for Config.ResultTTL, and ends the claim. Waiters get the
+// value. It returns ErrLost when the claim is no longer held, and ErrTooLarge when the value can never be stored; nothing is
+// stored then. If the acknowledgement is lost and the key is invalidated before it is read back, ErrLost is returned for a
+// value that was stored for that while. One round trip.
+func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Slot, error) {
+	if ttl == 0 {
+		ttl = c.flight.cfg.ResultTTL
+	}
+	return c.complete(ctx, value, ttl, 0)
+}
+
+// complete is Complete, and keeps the value for stale beyond its TTL.
+func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Slot, error) {
+	all := min(ttl+wholeSeconds(stale), kv.MaxTTL)
+	edit := func(r *claimRecord) {
+		r.State, r.TTL = Done.String(), kv.Seconds(all)
+		if all > ttl {
+			r.Kept.Fresh = ttl.Milliseconds()
+		}
+	}
+	packed, data, err := c.store(ctx, value, all, edit)
+	if err != nil {
+		return Slot{}, err
+	}
+	return c.apply(ctx, change{value: data, opened: value, ttl: all}, errEnded, func(r *claimRecord) {
+		edit(r)
+		r.Value = packed
+	})
+}
+
+// Fail ends the claim without a result. Waiters get reason, of which 1,024 bytes are kept. With a ttl of 0 the
+// key is absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and Begin refuses
+// with it. It returns ErrLost when the claim is no longer held. One round trip.
+func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
+	switch {
+	case c.old.left() > 0:
+		return c.restore(ctx, cmp.Or(ttl, c.old.retryAfter()), c.id, reason)
+	case ttl == 0:
+		return c.remove(ctx, func(r *claimRecord) { r.Reason = record.Truncate(reason, maxReasonBytes) })
+	}
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
+		r.State, r.TTL, r.Reason = Failed.String(), kv.Seconds(ttl), record.Truncate(reason, maxReasonBytes)
+	})
+	return err
+}
+
+// Release gives the claim back: the key is absent at once, and one of the waiters takes over. It returns ErrLost when the
+// claim is no longer held. One round trip.
+func (c *Claim) Release(ctx context.Context) error {
+	if c.old.left() > 0 {
+		return c.restore(ctx, 0, "", "")
+	}
+	return c.remove(ctx, func(r *claimRecord) { r.Released = true })
+}
+
+// restore ends the claim with the value that it carries. Nobody computes it anew before retryAfter has passed.
+func (c *Claim) restore(ctx context.Context, retryAfter time.Duration, failedClaim, reason string) error {
+	left := c.old.left()
+	_, err := c.apply(ctx, change{value: c.old.data, ttl: left}, errEnded, func(r *claimRecord) {
+		c.old.restore(r, left, retryAfter, failedClaim)
+		r.Reason = record.Truncate(reason, maxReasonBytes)
+	})
+	return err
+}
+
+// nothing makes it the result that there is nothing, for ttl, or only for waiters when it is 0.
+func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) error {
+	edit := func(r *claimRecord) { r.NotFound, r.Reason = true, record.Truncate(reason, maxReasonBytes) }
+	if ttl == 0 {
+		return c.remove(ctx, edit)
+	}
+	_, err := c.apply(ctx, change{ttl: ttl}, errEnded, func(r *claimRecord) {
+		r.State, r.TTL = Done.String(), kv.Seconds(ttl)
+		edit(r)
+	})
+	return err
+}
+
+// remove writes a marker: the key is absent to readers, and waiters find the record in it.
+func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
+	c.mu.Lock()
+	ttl := kv.MarkerTTL(time.Duration(c.record.TTL) * time.Second)
+	c.mu.Unlock()
+	_, err := c.apply(ctx, change{ttl: ttl, purge: true}, errEnded, func(r *claimRecord) {
+		r.State, r.TTL = Failed.String(), 0
+		edit(r)
+	})
+	return err
+}
+
+// apply writes the edited record over the claim's revision. ended is what the claim is after it.
+func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
+	slot, err := c.replace(ctx, ch, ended, edit)
+	switch {
+	case errors.As(err, new(*conflictError)):
+		c.tellLost(ctx, err)
+	case err == nil && ended != nil:
+		c.tellReleased(ctx, slot)
+	}
+	return slot, err
+}
+
+func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
+	c.write.Lock()
+	defer c.write.Unlock()
+	if err := kv.CheckTTL(ch.ttl); err != nil {
+		return Slot{}, fmt.Errorf("kvlock: claim %s of %q: %w", c.id, c.key, err)
+	}
+	holds := ch.ttl
+	next, err := c.prepare(&ch, edit)
+	if err != nil {
+		return Slot{}, err
+	}
+	revision, sent, err := c.flight.write(ctx, &ch)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var conflict *conflictError
+	switch {
+	case errors.As(err, &conflict):
+		c.ended = kvlock.ErrLost
+		return Slot{}, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, err)
+	case err != nil:
+		return Slot{}, err
+	}
+	c.record, c.revision, c.deadline, c.ended = next, revision, kv.Deadline(sent, holds), ended
+	if parseState(next.State) == Pending {
+		c.pending = revision
+	}
+	slot := next.slot(c.key, ch.value, revision, time.Now())
+	if slot.sealed {
+		slot.Value, slot.sealed = ch.opened, false
+	}
+	slot.asOf = revision
+	if next.Kept.Since > 0 {
+		slot.earlier = c.flight.store.Clock.Since(time.UnixMilli(next.Kept.Since), slot.seen)
+	}
+	c.flight.memory.wrote(slot, sent)
+	return slot, nil
+}
+
+// prepare completes the change with what the claim is now.
+func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return next, fmt.Errorf("%w: claim %s of %q: %w", kvlock.ErrLost, c.id, c.key, errEnded)
+	}
+	next = c.record
+	next.Handoff, next.Kept, next.Value = false, staleValue{}, packed{}
+	edit(&next)
+	if parseState(next.State) == Pending {
+		c.old.load(ch, &next)
+	}
+	c.flight.alive.sign(&next)
+	ch.key, ch.expect, ch.record, ch.held = c.key, c.revision, next, c.deadline
+	return next, nil
+}
+
+// BeginOptions are the choices of one [Flight.Begin]. The zero value is good.
+type BeginOptions struct {
+	// Fingerprint tells inputs apart that share a key, in at most 1,024 bytes: hash what is longer. Defaults to none.
+	Fingerprint string
+
+	// Handoff leaves the work to the process that resumes the claim, maybe another one, at another time. Until then any
+	// process that holds the reference of any claim of this key may resume it. Defaults to false.
+	Handoff bool
+
+	// Job names what the key is claimed for, for people who look, and for callers that get the result: 128 bytes of it
+	// are kept.
+	// Defaults to none.
+	Job string
+
+	// Seen is the key as the caller saw it last: in Get, GetMany, Wait, or from a Watcher. When it was absent, and has not
+	// been written since, that saves the round trips of finding out; otherwise it says nothing. Defaults to the zero Slot:
+	// the key has never been written.
+	Seen Slot
+
+	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	TTL time.Duration
+}
+
+// ResumeOptions are the choices of one [Flight.Resume]. The zero value is good.
+type ResumeOptions struct {
+	// Attempt is written into the slot, for people who look. Defaults to one more than the slot's.
+	Attempt int
+
+	// Fingerprint is what Begin was given: another one is refused with ErrMismatch where it is seen, and else
+	// replaces it. Defaults to none.
+	Fingerprint string
+
+	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
+	TTL time.Duration
+
+	// Yield leaves the claim to a process that resumed it before and has not handed it off since, for as long as that one
+	// renews it and is there: a message may be delivered again although its first receiver is alive. A
+	// [TakenError] with the pending slot then says so, after at most two probes. Defaults to false: the claim is taken
+	// from its holder.
+	Yield bool
+}
+
+// pendingHead begins the record of a claim; take completes it.
+func pendingHead(claim string) record.Head { return record.Head{State: Pending.String(), Claim: claim} }
+
+// Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
+// from the stream's leader.
+//
+// One round trip when the key is as opts.Seen says, at most three otherwise.
+func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
+	r := claimRecord{
+		Head: pendingHead(nuid.Next()), Attempt: 1, Fingerprint: opts.Fingerprint, Handoff: opts.Handoff,
+		Job: record.Truncate(opts.Job, maxJobBytes),
+	}
+	return f.take(ctx, key, opts.Seen.freeAt(), r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+		return r, now.State == Absent || now.Stale() || now.abandoned()
+	})
+}
+
+// Resume takes over a claim by its reference, in whatever process: after a hand-off, or because the message that
+// carries the reference was delivered again after its first receiver died. The process that held it before loses it.
+//
+// When the claim has expired meanwhile, it is taken anew. When the key was claimed again with Handoff, for
+// the same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done,
+// failed, or held by another process that works on it, a [TakenError] says so. A ref that is none is ErrInvalidRef.
+//
+// One round trip when the claim is as it was when Ref was called, at most three otherwise.
+func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
+	id, revision, attempt, err := parseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := claimRecord{Head: pendingHead(id), Attempt: attempt + 1, Fingerprint: opts.Fingerprint}
+	if opts.Attempt > 0 {
+		r.Attempt = opts.Attempt
+	}
+	return f.take(ctx, key, revision, r, opts.TTL, carriedValue{}, func(now Slot) (claimRecord, bool) {
+		next := r
+		if opts.Attempt == 0 && now.Attempt > 0 {
+			next.Attempt = now.Attempt + 1
+		}
+		next.Job = now.Job
+		free := now.Handoff || now.Claim == id && (!opts.Yield || f.alive.isDead(ctx, now))
+		ours := now.State == Pending && free && now.Fingerprint == opts.Fingerprint
+		return next, now.State == Absent || ours
+	})
+}
+
+// takeOver takes the claim in slot, of a member that is gone, with the value in it. When that one was there after all and
+// wrote, a [TakenError] says what. One round trip.
+func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
+	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
+}
+
+// replace claims a key to compute its value anew, while readers still get the one in slot. When the key is not as slot
+// shows it, a [TakenError] says what it is. One round trip.
+func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
+	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
+}
+
+func (f *Flight) takeSlot(ctx context.Context, slot Slot, r claimRecord, opts DoOptions) (*Claim, error) {
+	r.Fingerprint, r.Job = slot.Fingerprint, record.Truncate(opts.Job, maxJobBytes)
+	return f.take(ctx, slot.Key, slot.Revision, r, opts.ClaimTTL, slot.carry(), func(Slot) (claimRecord, bool) { return r, false })
+}
+
+// take writes r as the claim of key over revision expect, with the value that it carries. When the key holds something
+// else, again decides whether to try over that, and with which record; the value is then left out.
+func (f *Flight) take(
+	ctx context.Context, key string, expect uint64, r claimRecord, ttl time.Duration, old carriedValue, again func(Slot) (claimRecord, bool),
+) (*Claim, error) {
+	if ttl == 0 {
+		ttl = f.cfg.ClaimTTL
+	}
+	if err := errors.Join(kv.CheckKey(key), kv.CheckTTL(ttl), checkFingerprint(r.Fingerprint)); err != nil {
+		return nil, fmt.Errorf("kvlock: claim %q: %w", key, err)
+	}
+	bounded, cancel := f.store.Bound(ctx)
+	defer cancel()
+	owner := nuid.Next()
+	for {
+		r.Version, r.Owner, r.Instance, r.TTL = record.Version, owner, f.store.Instance, kv.Seconds(ttl)
+		f.alive.sign(&r)
+		ch := change{key: key, expect: expect, ttl: ttl}
+		old.load(&ch, &r)
+		ch.record = r
+		revision, sent, err := f.write(bounded, &ch)
+		var conflict *conflictError
+		switch {
+		case err == nil:
+			c := &Claim{
+				flight: f, id: r.Claim, key: key, token: kvlock.Token{Epoch: f.store.Generation(), Revision: revision}, taken: sent, old: old,
+				deadline: kv.Deadline(sent, ttl), pending: revision, record: r, revision: revision,
+			}
+			c.tell(ctx, EventAcquired, nil)
+			return c, nil
+		case !errors.As(err, &conflict):
+			return nil, err
+		}
+		now, err := f.unseal(ctx, conflict.slot.readable())
+		if err != nil {
+			return nil, err
+		}
+		next, ok := again(now)
+		if !ok {
+			if now.State == Pending {
+				f.emit(ctx, now.event(EventHeld))
+			}
+			return nil, taken(now, r.Fingerprint)
+		}
+		expect, r, old = now.Revision, next, carriedValue{}
+	}
+}
+
+func checkFingerprint(fingerprint string) error {
+	if len(fingerprint) > maxFingerprintBytes {
+		return fmt.Errorf("fingerprint of %d bytes, the limit is %d: hash it", len(fingerprint), maxFingerprintBytes)
+	}
+	return nil
+}

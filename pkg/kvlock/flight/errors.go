@@ -1,0 +1,137 @@
+package flight
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Errors that results and locks have in common are in package kvlock: ErrClosed, ErrInvalidKey, ErrLost, ErrMismatch,
+// ErrTooLarge, ErrUnavailable and ErrVersion.
+var (
+	// ErrFailed is returned to callers that wait for a computation that failed in another process.
+	// It is always wrapped in a [FailedError] that carries the reason.
+	ErrFailed = errors.New("kvlock: computation failed")
+
+	// ErrInvalidInputs is returned by [Work.Key] for inputs that have no canonical form. No later try will do better.
+	ErrInvalidInputs = errors.New("kvlock: inputs have no key")
+
+	// ErrInvalidRef is returned by [Flight.Resume] for a text that is not the reference of a claim. Nothing was sent, and
+	// no later try will do better.
+	ErrInvalidRef = errors.New("kvlock: invalid reference of a claim")
+
+	// ErrNoValue is returned for a key that the function of [Flight.DoMany] was asked for and left out.
+	ErrNoValue = errors.New("kvlock: function returned no value for the key")
+
+	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to say that there is nothing to be had.
+	// That is an answer, and no failure: it is kept for DoOptions.NegativeTTL, and all callers get it, in whatever
+	// process, in a [NotFoundError].
+	ErrNotFound = errors.New("kvlock: there is nothing")
+
+	// ErrRecursive is returned when the function of Do asks for the key that it computes: it would wait for itself.
+	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
+
+	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed.
+	// It is always wrapped in a [TakenError] that carries the slot.
+	ErrTaken = errors.New("kvlock: key is taken")
+)
+
+// KeysError has the reason for each key for which a call for many keys failed. errors.Is and errors.As look at all of them.
+type KeysError map[string]error
+
+// Error names how many keys failed, and the first few of them.
+func (e KeysError) Error() string {
+	const shown = 3
+	keys := slices.Sorted(maps.Keys(e))
+	var text strings.Builder
+	fmt.Fprintf(&text, "kvlock: %d keys failed", len(keys))
+	for i, key := range keys[:min(len(keys), shown)] {
+		fmt.Fprintf(&text, "%s %q: %v", []string{":", ";"}[min(i, 1)], key, e[key])
+	}
+	if len(keys) > shown {
+		text.WriteString("; ...")
+	}
+	return text.String()
+}
+
+// Unwrap returns the errors, by their keys in order.
+func (e KeysError) Unwrap() []error {
+	all := make([]error, 0, len(e))
+	for _, key := range slices.Sorted(maps.Keys(e)) {
+		all = append(all, e[key])
+	}
+	return all
+}
+
+// FailedError is returned when the computation for Key failed in another process. It has the reason.
+type FailedError struct {
+	Key    string
+	Reason string // the text that the owner gave to Fail
+	Owner  string // the instance that ran it
+}
+
+// Error names the key, the owner and the reason.
+func (e *FailedError) Error() string {
+	return fmt.Sprintf("kvlock: computation of %q by %s failed: %s", e.Key, e.Owner, e.Reason)
+}
+
+// Unwrap makes errors.Is(err, ErrFailed) true.
+func (e *FailedError) Unwrap() error { return ErrFailed }
+
+// NotFoundError is returned when the function for Key found that there is nothing.
+type NotFoundError struct {
+	Key    string
+	Reason string // the text of the function's error
+	Owner  string // the instance that ran it
+
+	err error // of the function, where it ran
+}
+
+// Error names the key and the reason.
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("kvlock: nothing for %q: %s", e.Key, e.Reason)
+}
+
+// Unwrap makes errors.Is(err, ErrNotFound) true, and leads to the function's error in the process where it ran.
+func (e *NotFoundError) Unwrap() error {
+	if e.err != nil {
+		return e.err
+	}
+	return ErrNotFound
+}
+
+// PanicError is returned by [Flight.Do] to every caller in this process when the function panicked.
+// Callers in other processes get a [FailedError] whose reason begins with "panic:".
+type PanicError struct {
+	Key   string
+	Value any    // what was passed to panic
+	Stack []byte // the stack of the goroutine that panicked
+}
+
+// Error names the key and the panic value; the stack is left to the field.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("kvlock: function for %q panicked: %v", e.Key, e.Value)
+}
+
+// TakenError says what a key holds that could not be claimed.
+type TakenError struct {
+	Slot Slot
+}
+
+// Error names the key, its state and its owner.
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("kvlock: key %q is %s (owner %s, revision %d)", e.Slot.Key, e.Slot.State, e.Slot.Owner, e.Slot.Revision)
+}
+
+// Unwrap makes errors.Is(err, ErrTaken) true.
+func (e *TakenError) Unwrap() error { return ErrTaken }
+
+// taken explains why a key cannot be claimed: it answers another input, or it is in use.
+func taken(slot Slot, fingerprint string) error {
+	if err := slot.mismatch(fingerprint); err != nil {
+		return err
+	}
+	return &TakenError{Slot: slot}
+}

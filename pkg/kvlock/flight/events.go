@@ -1,0 +1,232 @@
+package flight
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// EventKind says what an [Event] tells: the name of a counter, of a log line, of an event in a trace.
+type EventKind string
+
+// What Config.Observe is told.
+const (
+	// EventAcquired: a claim was taken, by Begin, Resume or Do.
+	EventAcquired EventKind = "acquired"
+	// EventHeld: a claim was refused, because Claim is held by Owner.
+	EventHeld EventKind = "held"
+	// EventReleased: the holder ended its claim after Elapsed. State says how: Done, Failed with a FailedError in Err,
+	// Pending when it was handed off, and Absent when it was given back.
+	EventReleased EventKind = "released"
+	// EventLost: the holder found that its claim is somebody else's, or that nobody acknowledged its renewals in time.
+	EventLost EventKind = "lost"
+	// EventRenewalFailed: a renewal had no answer and is tried again; Err says why.
+	EventRenewalFailed EventKind = "renewal failed"
+	// EventTakeOver: a waiter took the claim of Owner, which died, as Attempt; it had waited for Elapsed.
+	EventTakeOver EventKind = "take-over"
+
+	// EventWaiting: a call begins to wait for Claim, held by Owner. Claim is empty when it is not known yet.
+	EventWaiting EventKind = "waiting"
+	// EventCoalesced: after Elapsed a wait ended with what Owner computed under Claim, or with its failure in Err.
+	EventCoalesced EventKind = "coalesced"
+	// EventWaitTimeout: a caller gave up after Elapsed, for the reason in Err. What it waited for goes on for others.
+	EventWaitTimeout EventKind = "wait timeout"
+	// EventReturned: a call of Do ended after Elapsed, with Outcome, or with Err.
+	EventReturned EventKind = "returned"
+
+	// EventRefresh: a value that is there is computed anew under Claim, in the background.
+	EventRefresh EventKind = "refresh"
+	// EventStale: a caller gets a value past its TTL, which is Elapsed old.
+	EventStale EventKind = "stale"
+
+	// EventPanic: the function of Do panicked; Err is the PanicError.
+	EventPanic EventKind = "panic"
+	// EventCorrupt: a record that nobody can read was removed; Err says what is wrong with it.
+	EventCorrupt EventKind = "corrupt"
+)
+
+// Event is one thing that happened to a key. Fields that mean nothing for its kind are zero.
+//
+// Claim is the same in the events of a waiter and in those of the owner, in whatever process: a tracer stores the
+// span of EventAcquired under it and links the span of EventWaiting or EventCoalesced to that.
+type Event struct {
+	Kind    EventKind
+	Key     string
+	Claim   string        // the id of the claim
+	Owner   string        // the instance that holds or held the claim
+	Outcome Outcome       // how Do came by its value
+	State   State         // what the key became
+	Attempt int           // of the claim, from 1
+	Elapsed time.Duration // what ended here took so long
+	Err     error
+}
+
+// emit counts what happened, and tells the observer, if there is one. It is called without a lock held.
+func (f *Flight) emit(ctx context.Context, e Event) {
+	f.counts.happened(e.Kind)
+	if f.cfg.Observe != nil {
+		f.cfg.Observe(ctx, e)
+	}
+}
+
+// event is what is told of a slot that somebody else holds or wrote.
+func (s Slot) event(kind EventKind) Event {
+	return Event{Kind: kind, Key: s.Key, Claim: s.Claim, Owner: s.Owner, Attempt: s.Attempt}
+}
+
+// tell emits an event of the claim.
+func (c *Claim) tell(ctx context.Context, kind EventKind, err error) {
+	c.mu.Lock()
+	attempt := c.record.Attempt
+	c.mu.Unlock()
+	e := Event{Kind: kind, Key: c.key, Claim: c.id, Owner: c.flight.store.Instance, Attempt: attempt, Err: err}
+	if kind != EventAcquired {
+		e.Elapsed = time.Since(c.taken)
+	}
+	c.flight.emit(ctx, e)
+}
+
+// tellLost emits that the claim was lost, once.
+func (c *Claim) tellLost(ctx context.Context, err error) {
+	if !c.lost.Swap(true) {
+		c.tell(ctx, EventLost, err)
+	}
+}
+
+// tellReleased emits how the holder ended the claim, which is in slot now.
+func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
+	if c.flight.cfg.Observe == nil {
+		return
+	}
+	e := Event{
+		Kind: EventReleased, Key: c.key, Claim: c.id, Owner: c.flight.store.Instance, State: slot.State, Attempt: slot.Attempt,
+		Elapsed: time.Since(c.taken),
+	}
+	failed := &FailedError{Key: c.key, Reason: slot.Reason, Owner: e.Owner}
+	switch {
+	case slot.State == Done && slot.staleValue().FailedClaim == c.id: // and the earlier value is back
+		e.State, e.Err = Failed, failed
+	case slot.released || slot.State == Done && slot.Claim != c.id:
+		e.State = Absent
+	case slot.NotFound:
+		e.State, e.Err = Done, slot.failure()
+	case slot.State == Failed:
+		e.Err = failed
+	}
+	c.flight.emit(ctx, e)
+}
+
+// Stats tells what a [Flight] did since it was made.
+type Stats struct {
+	// Reads of keys, by Get and GetMany, and by Do before it computes anything.
+	Memory MemoryStats // those that cost no round trip
+	Hits   uint64      // found in the bucket
+	Misses uint64      // absent or pending
+
+	// Calls of Do, but for those that were served from memory.
+	Cached    uint64
+	Coalesced uint64
+	Computed  uint64
+	Stale     uint64 // past its TTL, for want of a newer value
+	Errors    uint64 // that returned an error
+
+	// Claims.
+	Acquired       uint64
+	Held           uint64 // refused, because somebody else held it
+	Lost           uint64
+	Refreshes      uint64 // to compute a value anew before anybody has to wait for it
+	RenewalsFailed uint64
+	TakeOvers      uint64 // taken from an owner that died
+
+	// Waits for a computation, in this process or another.
+	Waits        uint64
+	WaitTimeouts uint64 // that their callers gave up
+
+	// Trouble.
+	Corrupt     uint64 // records that nobody could read, and that were removed
+	Panics      uint64
+	Unavailable uint64 // operations that JetStream did not answer
+}
+
+// MemoryStats tells what the memory of a Flight holds and did.
+type MemoryStats struct {
+	Bytes   int64 // held now: keys, values, and what it takes to keep them
+	Entries int64 // held now, some of which may have ended
+
+	Evictions     uint64 // entries given up for others
+	Flushes       uint64 // of everything, because changes of the bucket were not pushed
+	Hits          uint64 // reads that cost no round trip
+	Invalidations uint64 // entries that were dropped because their keys changed
+	Refused       uint64 // answers that were not kept, because a change might have overtaken them
+}
+
+// Stats tells what the Flight did since it was made. It counts by itself, and so costs no round trip.
+func (f *Flight) Stats() Stats {
+	c := &f.counts
+	s := Stats{
+		Hits: c.hits.Load(), Misses: c.misses.Load(),
+		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
+		Errors:   c.errors.Load(),
+		Acquired: c.acquired.Load(), Held: c.held.Load(), Lost: c.lost.Load(), RenewalsFailed: c.renewals.Load(),
+		TakeOvers: c.takeOvers.Load(), Waits: c.waits.Load(), WaitTimeouts: c.timeouts.Load(),
+		Corrupt: c.corrupt.Load(), Panics: c.panics.Load(), Unavailable: f.store.Unanswered.Load(),
+	}
+	if f.memory != nil {
+		s.Memory = MemoryStats(f.memory.Stats())
+	}
+	return s
+}
+
+// counters are what Stats adds up. Most are counts of events.
+type counters struct {
+	acquired, corrupt, held, lost, panics, refreshes, renewals, takeOvers, timeouts, waits atomic.Uint64
+
+	errors, hits, misses atomic.Uint64
+
+	outcomes [8]atomic.Uint64 // by Outcome
+}
+
+func (c *counters) happened(kind EventKind) {
+	switch kind {
+	case EventAcquired:
+		c.acquired.Add(1)
+	case EventHeld:
+		c.held.Add(1)
+	case EventLost:
+		c.lost.Add(1)
+	case EventRenewalFailed:
+		c.renewals.Add(1)
+	case EventTakeOver:
+		c.takeOvers.Add(1)
+	case EventWaiting:
+		c.waits.Add(1)
+	case EventWaitTimeout:
+		c.timeouts.Add(1)
+	case EventPanic:
+		c.panics.Add(1)
+	case EventCorrupt:
+		c.corrupt.Add(1)
+	case EventRefresh:
+		c.refreshes.Add(1)
+	case EventReleased, EventCoalesced, EventReturned, EventStale:
+	}
+}
+
+// read counts what a read found in the bucket.
+func (c *counters) read(slot Slot) {
+	if slot.State == Done || slot.State == Failed {
+		c.hits.Add(1)
+	} else {
+		c.misses.Add(1)
+	}
+}
+
+// returned counts what a call of Do returned. What was served from memory is counted there, by each core for itself.
+func (c *counters) returned(r Result, err error) {
+	switch {
+	case err != nil:
+		c.errors.Add(1)
+	case !r.Memory:
+		c.outcomes[r.Outcome].Add(1)
+	}
+}

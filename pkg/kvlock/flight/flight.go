@@ -1,0 +1,314 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+const (
+	defaultClaimTTL      = time.Minute
+	defaultProbeInterval = 25 * time.Millisecond
+	defaultResultTTL     = 7 * 24 * time.Hour
+)
+
+// Config says how a [Flight] works.
+type Config struct {
+	// Bucket is the KV bucket, made from [StreamConfig]. Required.
+	Bucket string
+
+	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. It is how long waiters
+	// wait for an owner that died, or for one that is cut off. Defaults to one minute.
+	ClaimTTL time.Duration
+
+	// CompressAbove compresses values of more than so many bytes, when that makes them smaller. Whatever it is, values
+	// are read that others compressed. Defaults to 4 KB; -1 compresses none.
+	CompressAbove int
+
+	// Instance names this process in slots, for people who look. Defaults to host name, process id and a random part.
+	Instance string
+
+	// Logger gets what nobody else is told: corrupt records, and renewals that failed. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// MaxValue bounds a value, in bytes, to 1 GB at most: a larger one is not stored, and one that others stored is not
+	// read. ErrTooLarge says so. Defaults to 64 MB.
+	MaxValue int
+
+	// Memory says how many results are kept in this process beside the bucket. Defaults to none.
+	Memory MemoryConfig
+
+	// Observe is told what happens, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
+	// and the work waits for it. Its context has the values of the caller's, or of the
+	// first caller's where several share a computation. Defaults to nothing, which costs nothing.
+	Observe func(context.Context, Event)
+
+	// OpTimeout bounds each operation beside its context, so that an unreachable server costs a caller no more than
+	// this. It does not bound Wait, Watch or the function of Do. Defaults to 2 seconds.
+	OpTimeout time.Duration
+
+	// LargeValueBucket is the Object Store bucket, made from [LargeValueConfig], for values that do not fit into one message of the
+	// server, compressed. Whatever it is, values are read that others put there. Defaults to none: such a value is
+	// ErrTooLarge.
+	LargeValueBucket string
+
+	// LargeValueAbove puts values of more than so many bytes, compressed, into the LargeValueBucket although they fit, so
+	// that they are not pushed to watchers. Defaults to 0: those that do not fit.
+	LargeValueAbove int
+
+	// ProbeInterval is how often the process of an owner is probed while somebody waits for it in Do, so that another
+	// takes over at once when it died, and not after ClaimTTL. Probes go to "kvlock.alive.<bucket>.>", which every
+	// process has to be permitted to publish and to subscribe to; without the permission, claims last until their TTL.
+	// A negative one turns it off. Defaults to 25 milliseconds.
+	ProbeInterval time.Duration
+
+	// ResultTTL is how long a result is kept when Complete is not told otherwise, in whole seconds, at least one.
+	// Defaults to 7 days.
+	ResultTTL time.Duration
+}
+
+// Flight computes each key once at a time, across goroutines, processes and machines, and keeps the results.
+// Make one for each bucket and process with [New]; it is safe for concurrent use.
+type Flight struct {
+	store   *kv.Store
+	cfg     Config
+	alive   *liveness // nil when there is none
+	memory  *memory   // nil when nothing is kept
+	codec   codec
+	counts  counters
+	closing sync.Once
+	seed    maphash.Seed // of when to compute what anew
+
+	mu        sync.Mutex
+	local     map[string]*call
+	refreshes map[string]*refreshing
+	work      sync.WaitGroup // computations of Do
+}
+
+func (cfg Config) withDefaults() Config {
+	if cfg.ClaimTTL == 0 {
+		cfg.ClaimTTL = defaultClaimTTL
+	}
+	if cfg.CompressAbove == 0 {
+		cfg.CompressAbove = defaultCompressAbove
+	}
+	if cfg.MaxValue == 0 {
+		cfg.MaxValue = defaultMaxValue
+	}
+	if cfg.ProbeInterval == 0 {
+		cfg.ProbeInterval = defaultProbeInterval
+	}
+	if cfg.ResultTTL == 0 {
+		cfg.ResultTTL = defaultResultTTL
+	}
+	return cfg
+}
+
+// storeConfig is the part of the configuration that is the store's.
+func (f *Flight) storeConfig() kv.Config {
+	c := f.cfg.store()
+	c.Pushed, c.Read = f.viewPushed, f.viewRead
+	return c
+}
+
+func (cfg Config) store() kv.Config {
+	return kv.Config{Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout}.WithDefaults()
+}
+
+func (cfg Config) validate() error {
+	errs := []error{cfg.store().Validate()}
+	if err := kv.CheckTTL(cfg.ClaimTTL); err != nil {
+		errs = append(errs, fmt.Errorf("kvlock: ClaimTTL: %w", err))
+	}
+	if err := kv.CheckTTL(cfg.ResultTTL); err != nil {
+		errs = append(errs, fmt.Errorf("kvlock: ResultTTL: %w", err))
+	}
+	return errors.Join(append(errs, cfg.Memory.validate(), cfg.validateValues())...)
+}
+
+// New binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it.
+// It returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
+// OpTimeout. Two round trips.
+func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	f := &Flight{cfg: cfg, codec: newCodec(), local: map[string]*call{}, refreshes: map[string]*refreshing{}, seed: maphash.MakeSeed()}
+	var err error
+	if f.store, err = kv.Open(ctx, js, f.storeConfig()); err != nil {
+		return nil, err
+	}
+	if err := f.open(ctx); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// open adds to the store what a Flight has beside it.
+func (f *Flight) open(ctx context.Context) (err error) {
+	if err := checkLargeValues(ctx, f.store, f.cfg.LargeValueBucket); err != nil {
+		return err
+	}
+	if f.alive, err = newLiveness(f.store, f.cfg.ProbeInterval); err != nil {
+		return fmt.Errorf("kvlock: bind bucket %q: %w", f.cfg.Bucket, err)
+	}
+	f.memory, err = newMemory(ctx, f.store, f.cfg.Memory)
+	return err
+}
+
+// Close ends all waits with ErrClosed, cancels the computations of Do, and returns when they have given their claims
+// back. Claims from Begin and Resume stay until they expire: a holder completes or fails them before.
+// Calling it again does nothing.
+func (f *Flight) Close() { f.closing.Do(f.close) }
+
+func (f *Flight) close() {
+	f.mu.Lock() // no computation is being added
+	f.store.BeginClose()
+	f.mu.Unlock()
+	f.work.Wait()
+	f.memory.close()
+	if err := f.alive.close(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		f.store.Log.Warn("kvlock: unsubscribe", "error", err)
+	}
+	f.store.Close()
+}
+
+// DoOptions are the choices of one [Flight.Do]. The zero value is good.
+type DoOptions struct {
+	// ClaimTTL is after how long others take over when this process dies. Defaults to Config.ClaimTTL.
+	ClaimTTL time.Duration
+
+	// FailOpen computes the value although JetStream is unreachable, and returns it although it could not be stored;
+	// others may compute it too. Defaults to false: ErrUnavailable is returned, and a call that waits for another
+	// process waits until its context ends.
+	FailOpen bool
+
+	// FailureTTL says for how long an error of the function is kept, so that callers get it, as a [FailedError], and do
+	// not run the function again; a fraction of a second counts as one. 0 keeps it for nobody but those that wait
+	// already. Defaults to 0 for all.
+	FailureTTL func(error) time.Duration
+
+	// Fingerprint tells inputs apart that share a key, in at most 1,024 bytes: hash what is longer. Defaults to none.
+	Fingerprint string
+
+	// Jitter makes each TTL of a result or a failure longer or shorter by up to this fraction of it, from 0 to 0.5, so
+	// that what was computed together does not expire together. Defaults to 0.
+	Jitter float64
+
+	// Job names what the value is wanted for, for people who look, and for callers that get the result later: 128 bytes
+	// of it are kept. Defaults to none.
+	Job string
+
+	// KeepRunning lets the function finish when every caller in this process has gone, if one of them wants it.
+	// Defaults to false: its context is cancelled and the claim given back.
+	KeepRunning bool
+
+	// NegativeTTL is how long it is kept that there is nothing: see [ErrNotFound]. Defaults to 0: only those that wait
+	// already are told.
+	NegativeTTL time.Duration
+
+	// NoWait returns a [TakenError] with the slot, instead of waiting, when somebody else computes the value, in this
+	// process or another, and there is none meanwhile. Defaults to false.
+	NoWait bool
+
+	// Refresh computes a value anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one
+	// caller of all processes does so in the background. All others get the value that is there, as Cached, and so does
+	// that one. Processes draw by chance when they try, in the first half of what is left. Defaults to 0: never.
+	Refresh float64
+
+	// Stale is for how long a value may be returned beyond its TTL, with the outcome Stale: while somebody computes it
+	// anew in the background, and when that fails. After a failure nobody tries again for FailureTTL, or else for ten
+	// seconds or a quarter of the TTL, whichever is less. Defaults to 0: it is not.
+	Stale time.Duration
+
+	// StaleWait is for how long a caller that may get a stale value waits for a new one first. Defaults to 0.
+	StaleWait time.Duration
+
+	// TTL is how long the result is kept. Defaults to Config.ResultTTL.
+	TTL time.Duration
+
+	// ValueTTL says for how long a value is kept, instead of TTL; a fraction of a second counts as one. 0 leaves it at
+	// TTL. Defaults to 0 for all.
+	ValueTTL func(value []byte) time.Duration
+}
+
+func (opts DoOptions) validate() error {
+	var errs []error
+	for _, o := range []struct {
+		name string
+		ttl  time.Duration
+	}{{"ClaimTTL", opts.ClaimTTL}, {"NegativeTTL", opts.NegativeTTL}, {"TTL", opts.TTL}} {
+		if o.ttl == 0 {
+			continue
+		}
+		if err := kv.CheckTTL(o.ttl); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", o.name, err))
+		}
+	}
+	if !(opts.Jitter >= 0 && opts.Jitter <= 0.5) {
+		errs = append(errs, fmt.Errorf("DoOptions.Jitter is %g: want 0 to 0.5", opts.Jitter))
+	}
+	if !(opts.Refresh >= 0 && opts.Refresh < 1) {
+		errs = append(errs, fmt.Errorf("DoOptions.Refresh is %g: want 0 to below 1", opts.Refresh))
+	}
+	if opts.Stale < 0 || opts.Stale > kv.MaxTTL || opts.StaleWait < 0 {
+		errs = append(errs, fmt.Errorf("DoOptions.Stale is %s and StaleWait %s: want 0 to %s", opts.Stale, opts.StaleWait, kv.MaxTTL))
+	}
+	if err := checkFingerprint(opts.Fingerprint); err != nil {
+		errs = append(errs, err) // only then, for a result in memory costs no allocation
+	}
+	return errors.Join(errs...)
+}
+
+// resultTTL is for how long value is kept.
+func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Duration {
+	ttl := otherwise
+	if opts.TTL > 0 {
+		ttl = opts.TTL
+	}
+	if opts.ValueTTL != nil {
+		if of := opts.ValueTTL(value); of > 0 {
+			ttl = wholeSeconds(of)
+		}
+	}
+	return jitter(ttl, opts.Jitter)
+}
+
+// failureTTL is for how long a failure is kept; 0 means not at all.
+func (opts DoOptions) failureTTL(err error) time.Duration {
+	if opts.FailureTTL == nil {
+		return 0
+	}
+	return jitter(wholeSeconds(opts.FailureTTL(err)), opts.Jitter)
+}
+
+// wholeSeconds is d rounded up to a TTL; 0 when there is none.
+func wholeSeconds(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return min((min(d, kv.MaxTTL) + time.Second - 1).Truncate(time.Second), kv.MaxTTL)
+}
+
+// jitter makes ttl longer or shorter by up to a fraction of it, in whole seconds, so that what was stored together does
+// not go together.
+func jitter(ttl time.Duration, fraction float64) time.Duration {
+	spread := time.Duration(fraction * float64(ttl))
+	if spread <= 0 {
+		return ttl
+	}
+	ttl += rand.N(2*spread+1) - spread //nolint:gosec // spreads expiry, guards nothing
+	return min(max(ttl.Round(time.Second), time.Second), kv.MaxTTL)
+}

@@ -1,0 +1,273 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+// Get reads one key. What it returns is a hint: a replica may lag behind. One round trip, or none when it is in memory.
+func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
+	if slot, ok := f.memory.recall(key); ok {
+		return slot, nil
+	}
+	found, err := f.read(ctx, []string{key})
+	if err != nil {
+		return Slot{}, err
+	}
+	if err := found[0].in().err; err != nil {
+		return Slot{}, err
+	}
+	slot, err := f.unseal(ctx, found[0].readable())
+	f.counts.read(slot)
+	f.memory.remember(slot)
+	return slot, err
+}
+
+// GetMany reads keys, in their order; a key may be there twice. What it returns are hints: a replica may lag behind, and
+// so only [Flight.Begin] decides. One round trip for each 512 keys that are not in memory, and one more for each 64 MB of
+// values.
+//
+// A record that cannot be decoded is reported to the Logger once, removed, and absent. One of a newer version of this
+// package is left alone, and makes the whole call fail with ErrVersion.
+func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
+	slots := make([]Slot, len(keys))
+	missing, at := keys, []int(nil)
+	if f.memory != nil {
+		missing = make([]string, 0, len(keys))
+		for i, key := range keys {
+			var ok bool
+			if slots[i], ok = f.memory.recall(key); !ok {
+				missing, at = append(missing, key), append(at, i)
+			}
+		}
+		if len(missing) == 0 {
+			return slots, nil
+		}
+	}
+	found, err := f.read(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	for i, slot := range found {
+		if err := slot.in().err; err != nil {
+			return nil, err
+		}
+		if slot, err = f.unseal(ctx, slot.readable()); err != nil {
+			return nil, err
+		}
+		f.counts.read(slot)
+		f.memory.remember(slot)
+		if at != nil {
+			i = at[i]
+		}
+		slots[i] = slot
+	}
+	return slots, nil
+}
+
+// read is GetMany with failures that are gone at once still in it, for those that waited for them.
+func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
+	entries, err := f.store.Read(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	slots := make([]Slot, len(keys))
+	for i, e := range entries {
+		slots[i] = f.slot(ctx, e)
+	}
+	return slots, nil
+}
+
+// List yields the slots of all keys that begin with prefix and a dot, and of all keys with the prefix "": those that are
+// pending, done or failed, in the order in which they were last written. To see the owner of one key, and since when it computes,
+// [Flight.Get] is enough.
+//
+// A key that is there all the time is yielded, and yielded again, later, when it is written meanwhile. What a lagging
+// replica tells is old. A record that cannot be read is yielded with its key and the reason; an error with an empty slot
+// is the last. The end of ctx ends it.
+//
+// Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
+// permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
+func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Slot, error] {
+	return func(yield func(Slot, error) bool) {
+		for e, err := range f.store.Scan(ctx, prefix, false) {
+			if err != nil {
+				yield(Slot{}, err)
+				return
+			}
+			slot, err := decode(&e)
+			if errors.Is(err, kvlock.ErrMismatch) { // a lock, or a guarded value
+				continue
+			}
+			shown := slot
+			if err == nil {
+				shown, err = f.unseal(ctx, slot.readable())
+			}
+			switch {
+			case err != nil:
+				shown = Slot{Key: slot.Key, Revision: slot.Revision, Created: slot.Created}
+			case shown.State == Absent:
+				continue
+			}
+			if !yield(shown, err) {
+				return
+			}
+		}
+	}
+}
+
+// Usage is what a bucket takes.
+type Usage struct {
+	Bytes   uint64    // that its messages take where they are stored, for each replica
+	Created time.Time // when the bucket was made
+	Entries uint64    // keys, and markers that hide what was there; what has expired is removed by the server
+}
+
+// Usage tells what the bucket takes, as its leader knows it: whatever it holds, in one round trip.
+func (f *Flight) Usage(ctx context.Context) (Usage, error) {
+	ctx, cancel := f.store.Bound(ctx)
+	defer cancel()
+	stream, err := f.store.JS.Stream(ctx, f.store.Stream)
+	if err != nil {
+		return Usage{}, f.store.Unavailable(ctx, "ask for the usage of", []string{f.store.Bucket}, err)
+	}
+	info := stream.CachedInfo()
+	return Usage{Bytes: info.State.Bytes, Created: info.Created, Entries: info.State.Msgs}, nil
+}
+
+// soon is what Survey calls so.
+const soon = 24 * time.Hour
+
+// Survey is what a bucket holds under a prefix.
+type Survey struct {
+	Done, Failed, Pending int // keys
+
+	Bytes    int64     // of the records of these keys, with their values as they are stored
+	Expiring int       // results and failures that end within 24 hours, by the clock of this process
+	Oldest   time.Time // when the oldest result was stored; zero when there is none
+	Unknown  int       // records that no Flight wrote
+}
+
+// Survey counts what the bucket holds under prefix, as [Flight.List] understands it. It is a full scan, for a person or a
+// dashboard: NATS counts keys, but does not look at them. It reads the headers of all messages, and no values: of a
+// million keys in 5 to 15 seconds, with no more than 500 in memory at a time, by a consumer as List does.
+func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
+	var s Survey
+	now := time.Now()
+	for e, err := range f.store.Scan(ctx, prefix, true) {
+		if err != nil {
+			return Survey{}, err
+		}
+		if !e.Purged() && !e.Deleted() {
+			s.add(&e, now)
+		}
+	}
+	return s, nil
+}
+
+func (s *Survey) add(e *kv.Entry, now time.Time) {
+	state := e.Header.Get(kv.HeaderState)
+	switch parseState(state) {
+	case Done:
+		s.Done++
+		if s.Oldest.IsZero() { // they come in the order in which they were stored
+			s.Oldest = e.Created
+		}
+	case Failed:
+		s.Failed++
+	case Pending:
+		s.Pending++
+	default:
+		if state == "" {
+			s.Unknown++
+		}
+		return
+	}
+	if n, err := strconv.ParseInt(e.Header.Get(kv.HeaderSize), 10, 64); err == nil {
+		s.Bytes += n
+	}
+	ttl, err := time.ParseDuration(e.Header.Get(jetstream.MsgTTLHeader))
+	if err == nil && parseState(state) != Pending && e.Created.Add(ttl).Before(now.Add(soon)) {
+		s.Expiring++
+	}
+}
+
+// Purge makes all keys absent that begin with prefix and a dot, and all keys with the prefix "", and returns how many
+// entries the server removed, the markers of failed and invalidated keys among them. Computations under way lose their
+// claims: what they computed from the old state of the world is not kept, and waiters compute again. Locks in the
+// same bucket are keys too.
+//
+// What was written before the call is removed, everywhere; what is written after it is left alone, even by a call that
+// takes longer or is repeated. Other processes learn of it by a mark under the key "_kv_purge": they drop what they have
+// in memory, and their waiters look again. When Purge returns an error some of this may not have happened: it is called
+// again.
+//
+// A server that keeps the bucket alone, and is killed before it has written its index, which it does at least every two
+// and a half minutes, may find again what had been overwritten under these keys before the purge. Purge is called again
+// after that; [Flight.Invalidate] has no such gap.
+//
+// Three round trips, however many keys there are. The server needs about 2 µs for each entry that it removes, and does
+// nothing else for the bucket in that time. The process needs the permission to publish to
+// "$JS.API.STREAM.PURGE.KV_<bucket>".
+func (f *Flight) Purge(ctx context.Context, prefix string) (n int, err error) {
+	return f.store.Purge(ctx, prefix)
+}
+
+// Invalidate makes key absent, whatever it held. A computation under way loses its claim, so that what it computed from
+// the old state of the world is not kept; waiters compute again.
+//
+// It always writes, for a key that a read says to be absent may be there. The marker that it leaves is gone after two
+// minutes, or after twice the TTL of what it hides. Two round trips.
+func (f *Flight) Invalidate(ctx context.Context, key string) error {
+	if err := kv.CheckKey(key); err != nil {
+		return err
+	}
+	ctx, cancel := f.store.Bound(ctx)
+	defer cancel()
+	var unreadable error
+	err := f.store.Persist(ctx, "invalidate", key, func() error {
+		e, err := f.store.Leader(ctx, key)
+		if err != nil {
+			return err
+		}
+		slot := f.slot(ctx, e)
+		if unreadable = slot.in().err; unreadable != nil {
+			return nil //nolint:nilerr // no other try will do better
+		}
+		return f.store.Mark(ctx, key, slot.Revision, kv.MarkerTTL(slot.TTL))
+	})
+	return errors.Join(unreadable, err)
+}
+
+// formatRef makes the reference of a claim.
+func formatRef(id string, revision uint64, attempt int) string {
+	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
+}
+
+// parseRef takes apart what Ref returned. It comes from outside, in a message.
+func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
+	parts := strings.Split(ref, ".")
+	if len(ref) <= 2*record.MaxIDBytes && len(parts) == 3 && record.IsID(parts[0]) {
+		var errs [2]error
+		revision, errs[0] = strconv.ParseUint(parts[1], 10, 64)
+		attempt, errs[1] = strconv.Atoi(parts[2])
+		if errors.Join(errs[:]...) == nil && attempt > 0 && attempt < maxAttempt {
+			return parts[0], revision, attempt, nil
+		}
+	}
+	return "", 0, 0, fmt.Errorf("%w: %.64q: want what Ref of a claim or slot returned", ErrInvalidRef, ref)
+}
+
+// maxAttempt is no bound on attempts, but on what is believed of a reference.
+const maxAttempt = 1 << 30

@@ -1,0 +1,254 @@
+package flight
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+const (
+	// chunkBytes is how much of an object is in one message. With base64 around it, as the leader answers, it still fits
+	// into one message of the default size.
+	chunkBytes = 512 << 10
+
+	// headroom is what a message may have beside its data: our headers, and those which the server adds when it pushes
+	// the message or answers with it. A leaf node closes the connection on which more comes than it takes.
+	headroom = 4 << 10
+
+	// An upload has a bound because the TTLs of its first chunks run meanwhile.
+	uploadBase   = 30 * time.Second
+	uploadPerSec = 256 << 10 // bytes, at least
+)
+
+// object is where the data of a value is in an Object Store.
+type object struct {
+	Bucket string `json:"bucket"`
+	Digest string `json:"digest"` // as in the object's description there: "SHA-256=" and base64
+	Name   string `json:"name"`   // also of its chunks; no other object ever has it
+	Size   int    `json:"size"`
+}
+
+// check refuses what was not written by store. A name goes into a subject.
+func (o object) check() error {
+	name := strings.Split(o.Name, "-") // claim, attempt, and what makes it new
+	switch {
+	case !kv.BucketName.MatchString(o.Bucket):
+		return fmt.Errorf("object in bucket %.64q", o.Bucket)
+	case len(name) != 3 || !record.IsID(name[0]) || !record.IsID(name[1]) || !record.IsID(name[2]):
+		return fmt.Errorf("object with name %.128q", o.Name)
+	case o.Size < 1 || o.Size > maxValue:
+		return fmt.Errorf("object of %d bytes, the limit is %d", o.Size, maxValue)
+	}
+	return nil
+}
+
+func (o object) chunks() string { return objectPrefix(o.Bucket) + "C." + o.Name }
+
+func digest(data []byte) string {
+	h := sha256.New()
+	h.Write(data)
+	return jetstream.GetObjectDigestValue(h)
+}
+
+// uploadTime bounds how long an object of size bytes is written.
+func uploadTime(size int) time.Duration {
+	return uploadBase + time.Duration(size)*time.Second/uploadPerSec
+}
+
+// store makes of value what the record of the claim stores, which edit writes for ttl. What does not fit into it is
+// written to the Object Store first, so that no record ever refers to what is not there; meanwhile the claim is renewed.
+func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (packed, []byte, error) {
+	f := c.flight
+	p, data, err := f.pack(c.key, value)
+	if err != nil {
+		return p, nil, err
+	}
+	c.mu.Lock()
+	r, ended := c.record, c.ended
+	c.mu.Unlock()
+	if ended != nil {
+		return p, nil, nil // the write of the record finds out
+	}
+	claimTTL := time.Duration(cmp.Or(r.Kept.Holds, r.TTL)) * time.Second
+	r.Handoff, r.Kept, r.Value = false, staleValue{}, p
+	edit(&r)
+	f.alive.sign(&r)
+	room, err := f.room(r)
+	if err != nil || len(data) <= room {
+		return p, data, err
+	}
+	if f.cfg.LargeValueBucket == "" {
+		return p, nil, fmt.Errorf("%w: key %q: %d bytes, %d as they are stored, and %d fit into one message: "+
+			"set Config.LargeValueBucket to an Object Store bucket, or raise the server's max_payload",
+			kvlock.ErrTooLarge, c.key, len(value), len(data), room)
+	}
+	held, stop := c.AutoRenew(ctx, claimTTL)
+	defer stop()
+	name := fmt.Sprintf("%s-%d-%s", c.id, r.Attempt, nuid.Next())
+	p.Object = &object{Bucket: f.cfg.LargeValueBucket, Digest: digest(data), Name: name, Size: len(data)}
+	p.Size = len(value)
+	return p, nil, f.upload(held, c.key, p, data, ttl)
+}
+
+// room is how many bytes of a value fit into the record.
+func (f *Flight) room(r claimRecord) (int, error) {
+	meta, err := record.Encode(r, nil)
+	if err != nil {
+		return 0, err
+	}
+	room := f.messageRoom() - len(meta)
+	if above := f.cfg.LargeValueAbove; above > 0 {
+		room = min(room, above)
+	}
+	return room, nil
+}
+
+// messageRoom is how much data fits into one message.
+func (f *Flight) messageRoom() int {
+	size := f.store.Conn.MaxPayload()
+	if f.store.MaxMessage > 0 {
+		size = min(size, f.store.MaxMessage)
+	}
+	return int(size - min(headroom, size/4))
+}
+
+// upload writes data as an object that goes by itself when the record has gone that will be written after it: its TTL is
+// the record's, and the longest that both writes take. One round trip for each 512 KB, and one for the description.
+func (f *Flight) upload(ctx context.Context, key string, p packed, data []byte, ttl time.Duration) error {
+	bound := uploadTime(len(data))
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	ttl += (bound + 2*f.store.OpTimeout).Truncate(time.Second) + time.Second
+	o := *p.Object
+	size := min(chunkBytes, f.messageRoom())
+	chunks := 0
+	for chunk := range slices.Chunk(data, size) {
+		m := f.part(o.chunks(), o.Name+"-"+strconv.Itoa(chunks), chunk, ttl)
+		if err := f.sendPart(ctx, key, o.Bucket, m); err != nil {
+			return err
+		}
+		chunks++
+	}
+
+	//nolint:gosec // counts and sizes are at most maxValue
+	info := jetstream.ObjectInfo{
+		ObjectMeta: jetstream.ObjectMeta{
+			Name: o.Name, Description: "value of " + key, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(size)},
+		},
+		Bucket: o.Bucket, NUID: o.Name, Size: uint64(o.Size), Chunks: uint32(chunks), Digest: o.Digest,
+	}
+	if p.Codec != "" {
+		info.Headers = nats.Header{"Content-Encoding": []string{p.Codec}}
+	}
+	description, err := json.Marshal(info)
+	if err != nil {
+		return fmt.Errorf("kvlock: describe the object of %q: %w", key, err)
+	}
+	subject := objectPrefix(o.Bucket) + "M." + base64.URLEncoding.EncodeToString([]byte(o.Name))
+	return f.sendPart(ctx, key, o.Bucket, f.part(subject, o.Name, description, ttl))
+}
+
+// part is a message of an object. Its id keeps it from being stored twice when its acknowledgement was lost.
+func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.Msg {
+	m := nats.NewMsg(subject)
+	m.Data = data
+	m.Header.Set(jetstream.MsgIDHeader, id)
+	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(kv.Seconds(ttl), 10)+"s")
+	return m
+}
+
+// sendPart sends m until it is acknowledged, for the time of one operation.
+func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) error {
+	ctx, cancel := f.store.Bound(ctx)
+	defer cancel()
+	return f.store.Persist(ctx, "write the object of", key, func() error {
+		_, err := f.store.Send(ctx, objectStream(bucket), m, kv.SendTimeout)
+		return err
+	})
+}
+
+// fetch reads the data of an object. One that is missing or torn is broken, if the leader of its stream says so too: a
+// replica may lag behind. One round trip for each 4 MB, and many when a replica lagged behind.
+func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, uploadTime(o.Size))
+	defer cancel()
+	defer f.store.UntilClosed(cancel)()
+	stream := objectStream(o.Bucket)
+	data, err := f.store.All(ctx, stream, o.chunks(), o.Size)
+	if err == nil && o.matches(data) {
+		return data, nil
+	}
+	leader, stopAsking := f.store.Bound(ctx)
+	defer stopAsking()
+	data, err = f.store.AllLeader(leader, stream, o.chunks(), o.Size)
+	switch {
+	case err != nil:
+		return nil, f.store.Unavailable(ctx, "read the object of", []string{key}, err)
+	case !o.matches(data):
+		return nil, fmt.Errorf("%w: object %s in bucket %s has not the %d bytes that were written", errBroken, o.Name, o.Bucket, o.Size)
+	}
+	return data, nil
+}
+
+func (o object) matches(data []byte) bool { return len(data) == o.Size && digest(data) == o.Digest }
+
+// LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by hand rather
+// than with CreateObjectStore so that AllowMsgTTL is on: each object then goes by itself, a little later than the record
+// that refers to it, and so does one to which no record refers, because its claim was lost, or its key invalidated or
+// computed anew. Nobody collects. nats.go and `nats object` read the bucket as any other.
+//
+// MaxBytes should be set: at the bound nothing is evicted, but values that need the bucket are not stored. cfg's
+// NoRepublish has no meaning here.
+func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
+	sc := kvlock.StreamConfig(cfg)
+	sc.Name = objectStream(cfg.Bucket)
+	sc.Subjects = []string{objectPrefix(cfg.Bucket) + "C.>", objectPrefix(cfg.Bucket) + "M.>"}
+	sc.MaxMsgsPerSubject, sc.DenyDelete, sc.RePublish = 0, false, nil
+	return sc
+}
+
+// CreateLargeValueBucket makes the Object Store bucket when there is none yet; an existing one is left as it is. As
+// kvlock.CreateBucket it is for tests, demos and embedded servers, and tries again while a cluster is not ready. One or two
+// round trips.
+func CreateLargeValueBucket(ctx context.Context, js jetstream.JetStream, cfg kvlock.BucketConfig) error {
+	return kv.CreateStream(ctx, js, fmt.Sprintf("large value bucket %q", cfg.Bucket), LargeValueConfig(cfg))
+}
+
+// checkLargeValues reports everything that keeps a bucket from being one for large values. No bucket is in order. One
+// round trip.
+func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error {
+	if bucket == "" {
+		return nil
+	}
+	ctx, cancel := store.Bound(ctx)
+	defer cancel()
+	info, err := kv.StreamInfo(ctx, store.JS, bucket, objectStream(bucket))
+	if err != nil {
+		return err
+	}
+	s, sc := kv.Settings{What: fmt.Sprintf("large value bucket %q", bucket)}, info.Config
+	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: its objects would stay for ever; make the bucket from flight.LargeValueConfig")
+	s.Wantf(sc.AllowDirect, "AllowDirect is off: an object could not be read in one round trip")
+	s.Wantf(sc.MaxMsgsPerSubject <= 0,
+		"it keeps %d messages of a subject: an object has more; lift MaxMsgsPerSubject", sc.MaxMsgsPerSubject)
+	s.WantKept(sc)
+	return s.Err()
+}
+
+func objectStream(bucket string) string { return "OBJ_" + bucket }
+func objectPrefix(bucket string) string { return "$O." + bucket + "." }

@@ -1,0 +1,143 @@
+package flight
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
+)
+
+// Eviction chooses what a full memory gives up. It looks at eight results at random, and gives up the worst of them.
+type Eviction uint8
+
+const (
+	// LRU gives up what was used longest ago.
+	LRU Eviction = iota
+	// LFU gives up what is used least often, so that many keys that are asked for once do not replace the few that are
+	// asked for all the time. Half a minute without a use makes a result count as used one step less.
+	LFU
+)
+
+// MemoryConfig says how many results a [Flight] keeps in the memory of its process, so that [Flight.Get],
+// [Flight.GetMany] and [Flight.Do] have them without a round trip. The zero value keeps none.
+//
+// A result is dropped when its key changes, by a push from the bucket. A result that such a push might have overtaken on
+// its way is not kept. When pushes get lost, the numbers of the next ones tell, or a question to the stream's leader that
+// is asked every second, and everything is dropped. So a result is never older than 3 seconds: what was replaced,
+// invalidated or purged longer ago is not returned, whatever got lost. What only MaxAge bounds is what nobody but an
+// administrator can do: to remove a message or purge the stream by hand.
+//
+// Results end with their TTL as the server counts it, whatever this process's clock says.
+//
+// The price: every change of the bucket is sent to this process, and the leader answers one small request a second.
+type MemoryConfig struct {
+	// Eviction chooses what is given up when the memory is full. Defaults to LRU.
+	Eviction Eviction
+
+	// MaxAge bounds how long a result is kept before it is read from the bucket again. Defaults to 5 minutes.
+	MaxAge time.Duration
+
+	// MaxBytes bounds what is kept: keys, values and some 400 bytes beside for each. It is never exceeded. A result
+	// that is larger is not kept. Defaults to 0: nothing is kept.
+	MaxBytes int64
+}
+
+const (
+	defaultMemoryAge = 5 * time.Minute
+
+	// memoryBound is for how long the memory is believed after the leader was asked: how old a result can be.
+	memoryBound = 3 * time.Second
+)
+
+func (cfg MemoryConfig) validate() error {
+	var errs []error
+	if cfg.Eviction > LFU {
+		errs = append(errs, fmt.Errorf("kvlock: Memory.Eviction is %d: want LRU or LFU", cfg.Eviction))
+	}
+	if cfg.MaxAge < 0 {
+		errs = append(errs, fmt.Errorf("kvlock: Memory.MaxAge is %s: want a positive duration", cfg.MaxAge))
+	}
+	if cfg.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("kvlock: Memory.MaxBytes is %d: want a positive number, or 0 for none", cfg.MaxBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// memory keeps results in this process: the mirror of the hub. All its methods but those of a mirror do nothing on nil.
+type memory struct {
+	*tier.Tier[Slot]
+
+	clock *kv.Clock
+}
+
+// newMemory subscribes to the changes of the bucket, and asks the leader for the number of the last. It returns nil when
+// nothing is to be kept. One round trip.
+func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory, error) {
+	if cfg.MaxBytes == 0 {
+		return nil, nil //nolint:nilnil // the methods take it for what it is
+	}
+	m := &memory{clock: store.Clock, Tier: tier.New[Slot](tier.Config{
+		Frequency: cfg.Eviction == LFU, MaxAge: cmp.Or(cfg.MaxAge, defaultMemoryAge), MaxBytes: cfg.MaxBytes,
+	})}
+	return m, store.Hub.Feed(ctx, m)
+}
+
+func (m *memory) close() {
+	if m != nil {
+		m.Close()
+	}
+}
+
+// Extend serves what is kept for as long as the bound allows from then on: nothing that had changed was unknown.
+func (m *memory) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
+
+// recall returns what is kept of key.
+func (m *memory) recall(key string) (Slot, bool) {
+	if m == nil {
+		return Slot{}, false
+	}
+	return m.Get(key)
+}
+
+// remember keeps what an answer or a push said, if it is a result or a failure that is kept.
+func (m *memory) remember(slot Slot) {
+	if m == nil {
+		return
+	}
+	left := kv.MaxTTL
+	if slot.TTL > 0 {
+		left = m.clock.Until(slot.Created.Add(slot.TTL))
+	}
+	m.keep(slot, left)
+}
+
+// wrote keeps what this process stored by a request that it sent at sent.
+func (m *memory) wrote(slot Slot, sent time.Time) {
+	if m != nil {
+		m.keep(slot, slot.TTL-time.Since(sent))
+	}
+}
+
+func (m *memory) keep(slot Slot, left time.Duration) {
+	if slot.in().err != nil || slot.sealed || slot.marker || slot.State != Done && slot.State != Failed {
+		return
+	}
+	slot.Key, slot.Value = strings.Clone(slot.Key), bytes.Clone(slot.Value) // not all of the message that they are in
+	size := 0
+	if stale := slot.in().stale; stale != nil { // nobody asks for the rest of it any more
+		slot.inner, size = &inner{stale: stale}, int(unsafe.Sizeof(inner{})+unsafe.Sizeof(*stale))
+	} else {
+		slot.inner = nil
+	}
+	m.Put(tier.Item[Slot]{
+		AsOf: slot.asOf, Key: slot.Key, Revision: slot.Revision, TTL: left, Value: slot,
+		Size: len(slot.Value) + len(slot.Reason) + len(slot.Claim) + len(slot.Fingerprint) + len(slot.Job) + len(slot.Owner) + size,
+	})
+}

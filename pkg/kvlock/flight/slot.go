@@ -1,0 +1,370 @@
+package flight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+// State is where a key stands.
+type State uint8
+
+// The states of a key.
+const (
+	// Absent: nobody computes the key and no result is kept.
+	Absent State = iota
+	// Pending: somebody holds the claim and computes.
+	Pending
+	// Done: the result is there.
+	Done
+	// Failed: the computation failed, and the failure is kept for a while.
+	Failed
+)
+
+// String returns the state in lower case.
+func (s State) String() string {
+	switch s {
+	case Absent:
+		return "absent"
+	case Pending:
+		return "pending"
+	case Done:
+		return "done"
+	case Failed:
+		return "failed"
+	default:
+		return fmt.Sprintf("State(%d)", uint8(s))
+	}
+}
+
+// Slot is what one read or push said about a key. It is a hint: by the time it is looked at the key may have moved on.
+// Only a write that is conditional on Revision decides anything. The Value of a slot may be shared: it is not written to.
+type Slot struct {
+	Key      string
+	State    State
+	Value    []byte // the result when Done, and the earlier one while a result is computed anew
+	Reason   string // why it failed, when Failed
+	Revision uint64 // the last sequence of the key in the stream; 0 when the server has none
+
+	Attempt     int       // how often the claim was begun or resumed, from 1
+	Claim       string    // the id of the claim; it stays the same through Resume, Renew and Complete
+	Created     time.Time // when the server stored this revision, by the server's clock
+	Fingerprint string    // what Begin was given
+	Handoff     bool      // Pending, and waiting for a process that resumes it
+	Job         string    // what Begin was given, or Do
+	Owner       string    // the instance of the Flight that wrote this revision
+	TTL         time.Duration
+	NotFound    bool // Done or Failed with the answer that there is nothing
+
+	marker   bool          // stored as a purge marker: absent to readers, a failure to those that waited for its claim
+	past     bool          // a marker of a claim that the watcher has not seen
+	released bool          // a marker of a claim that was given back: absent to those that waited, too
+	sealed   bool          // the Value is to be made of its origin by open, before a caller gets the slot
+	aged     time.Duration // how old it was when it was seen, by the server's clock
+	asOf     uint64        // the sequence of the stream at which Revision was still the last
+	earlier  time.Duration // how long before it the value in it was stored
+	inner    *inner        // nil when there is nothing in it
+	seen     time.Time     // when this process learnt of it, monotonic
+}
+
+// inner is the part of a slot that few look at: slots are on the stacks of all waiters. Copies of the slot share it, so
+// it is replaced, and never changed.
+type inner struct {
+	err    error       // why it cannot be read: ErrVersion, or ErrMismatch when it is of another kind
+	stale  *staleValue // nil when there is nothing in it
+	member string      // whose process holds the claim; "" when nobody can find out whether it is there
+	origin *content    // what the Value was made of; nil when it is stored as it is
+	server string      // to which the member was connected
+	writer string      // the claim holder that wrote it
+}
+
+var (
+	noInner inner
+	noStale staleValue
+)
+
+// in is for reading only.
+func (s *Slot) in() *inner {
+	if s.inner == nil {
+		return &noInner
+	}
+	return s.inner
+}
+
+// staleValue is for reading only.
+func (s *Slot) staleValue() *staleValue {
+	if in := s.in(); in.stale != nil {
+		return in.stale
+	}
+	return &noStale
+}
+
+// replace changes this copy of the slot.
+func (s *Slot) replace(change func(*inner)) {
+	in := *s.in()
+	change(&in)
+	s.inner = &in
+}
+
+// Age returns how long ago the server stored the slot, by the server's clock, never negative.
+func (s Slot) Age() time.Duration {
+	switch {
+	case s.Created.IsZero():
+		return 0
+	case s.seen.IsZero():
+		return max(0, time.Since(s.Created))
+	default:
+		return s.aged + time.Since(s.seen)
+	}
+}
+
+// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does: a process that
+// reads a slot that waits to be resumed can send the work on its way again. It is empty when the key is not pending.
+func (s Slot) Ref() string {
+	if s.State != Pending {
+		return ""
+	}
+	return formatRef(s.Claim, s.Revision, s.Attempt)
+}
+
+// readable returns the slot as callers of reads see it: a failure that is gone at once is absence, and nothing of it is left.
+func (s Slot) readable() Slot {
+	if s.marker && s.State != Absent {
+		return Slot{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
+	}
+	return s
+}
+
+// freeAt returns the revision over which the key may be claimed: 0 when s is not of an absent key, and says nothing.
+func (s Slot) freeAt() uint64 {
+	if s.readable().State != Absent {
+		return 0
+	}
+	return s.Revision
+}
+
+// awaited returns the slot as those see it that waited for claim: its failure is theirs, unless it was given back.
+func (s Slot) awaited(claim string) Slot {
+	if s.State == Failed && s.Claim == claim && !s.released {
+		return s
+	}
+	return s.readable()
+}
+
+// follows reports whether s is later than last.
+func (s *Slot) follows(last *Slot) bool {
+	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
+}
+
+// view returns what the hub is told of the slot: while its claim lasts, waiters wait for its end.
+func (s Slot) view() kv.View {
+	return kv.View{Value: &s, Expires: kv.Expiry(s.TTL, s.aged, s.seen), Polled: s.State == Pending}
+}
+
+// mismatch returns an error when the slot answers another input than the one with fingerprint.
+func (s Slot) mismatch(fingerprint string) error {
+	if s.State == Absent || s.Fingerprint == fingerprint {
+		return nil
+	}
+	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", kvlock.ErrMismatch, s.Key, s.Fingerprint, fingerprint)
+}
+
+// What a caller puts into a record is bounded, so that a claim that could be begun can also be ended, whatever the
+// reason: each byte may take six in JSON, and all must fit into record.MaxLineBytes.
+const (
+	maxFingerprintBytes = 1 << 10
+	maxJobBytes         = 128
+	maxReasonBytes      = 1 << 10
+)
+
+// claimRecord is the first line of a record: JSON that says where the key stands. The value follows after it.
+type claimRecord struct {
+	record.Head // its owner is unique for each claim and attempt
+
+	Attempt     int        `json:"attempt,omitempty"`
+	Fingerprint string     `json:"fingerprint,omitempty"`
+	Handoff     bool       `json:"handoff,omitempty"`
+	Job         string     `json:"job,omitempty"`
+	Reason      string     `json:"reason,omitempty"`
+	Released    bool       `json:"released,omitempty"` // failed, but nobody's fault: a waiter takes over
+	TTL         int64      `json:"ttl,omitempty"`      // seconds
+	Value       packed     `json:"value,omitzero"`     // how it is stored
+	Member      string     `json:"member,omitempty"`   // whose claim it is: what is probed
+	Server      string     `json:"server,omitempty"`   // to which the member was connected
+	NotFound    bool       `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
+	Kept        staleValue `json:"kept,omitzero"`
+}
+
+// Set sets one of the members that most records have.
+func (r *claimRecord) Set(name, value string) bool {
+	switch name {
+	case "attempt":
+		return fastjson.SetNumber(&r.Attempt, value)
+	case "ttl":
+		return fastjson.SetNumber(&r.TTL, value)
+	case "member":
+		return fastjson.SetString(&r.Member, value)
+	case "server":
+		return fastjson.SetString(&r.Server, value)
+	default:
+		return r.Head.Set(name, value)
+	}
+}
+
+// decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for what a
+// newer version wrote, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt. A packed
+// value is not opened.
+func decodeRecord(data []byte) (claimRecord, []byte, error) {
+	r, value, err := record.Decode[claimRecord](data, record.Result)
+	if err == nil {
+		err = errors.Join(record.CheckTTL(r.TTL), r.Value.check(), r.Kept.check())
+	}
+	return r, value, err
+}
+
+func parseState(s string) State {
+	switch s {
+	case "pending":
+		return Pending
+	case "done":
+		return Done
+	case "failed":
+		return Failed
+	default:
+		return Absent
+	}
+}
+
+// slot returns what callers see of a record that the server stored at revision and created.
+func (r claimRecord) slot(key string, value []byte, revision uint64, created time.Time) Slot {
+	s := Slot{
+		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
+		Attempt: r.Attempt, Claim: r.Claim, Created: created, Fingerprint: r.Fingerprint, Handoff: r.Handoff, Job: r.Job,
+		Owner: r.Instance, TTL: time.Duration(r.TTL) * time.Second, seen: time.Now(), released: r.Released, NotFound: r.NotFound,
+	}
+	in := &inner{member: r.Member, server: r.Server, writer: r.Owner}
+	s.inner = in
+	if r.Kept != (staleValue{}) {
+		stale := r.Kept
+		in.stale = &stale
+	}
+	if r.Kept.Since > 0 {
+		s.earlier = max(0, created.Sub(time.UnixMilli(r.Kept.Since)))
+	}
+	switch origin := r.Value.content(value); {
+	case !s.hasValue():
+		s.Value = nil
+	case origin != nil:
+		s.Value, s.sealed, in.origin = nil, true, origin
+	}
+	return s
+}
+
+// decode reads an entry. Purge markers are absent keys, or failures when they carry a record: [Claim.Fail] leaves the
+// reason there for waiters. After an error the slot is absent, at the revision of the entry.
+func decode(e *kv.Entry) (Slot, error) {
+	absent := Slot{Key: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen, asOf: e.AsOf}
+	if e.Deleted() {
+		return absent, nil
+	}
+	r, value, err := decodeRecord(e.Data)
+	if err != nil {
+		return absent, err
+	}
+	slot := r.slot(e.Key, value, e.Revision, e.Created)
+	slot.seen, slot.aged, slot.asOf, slot.marker = e.Seen, e.Age, e.AsOf, e.Purged()
+	return slot, nil
+}
+
+// slot decodes an entry that was read. A corrupt record is reported, removed, and absent.
+func (f *Flight) slot(ctx context.Context, e kv.Entry) Slot {
+	slot, err := decode(&e)
+	switch {
+	case record.IsForeign(err):
+		err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", slot.Key, f.store.Bucket, slot.Revision, err)
+		slot.replace(func(in *inner) { in.err = err })
+	case err != nil:
+		f.removeCorrupt(ctx, slot, err)
+	}
+	return slot
+}
+
+// removeCorrupt removes a record that cannot be read, and emits that, if this call removed it.
+func (f *Flight) removeCorrupt(ctx context.Context, at Slot, cause error) {
+	if f.store.RemoveCorrupt(ctx, at.Key, at.Revision, cause) {
+		f.emit(ctx, Event{Kind: EventCorrupt, Key: at.Key, Err: cause})
+	}
+}
+
+// viewPushed and viewRead are what the hub is told of entries.
+func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
+	slot, err := decode(&e)
+	return slot.view(), err
+}
+
+func (f *Flight) viewRead(ctx context.Context, e kv.Entry) kv.View { return f.slot(ctx, e).view() }
+
+// change is one conditional write: the record that is to replace revision expect of key.
+type change struct {
+	key    string
+	expect uint64
+	record claimRecord
+	value  []byte // as it is stored
+	opened []byte // the same as callers see it
+	ttl    time.Duration
+	purge  bool      // write a marker: the key is absent to readers
+	held   time.Time // until when expect, which was acknowledged to us, is there for sure; zero when it was only read
+}
+
+// conflictError says that a change did not come about, and what the key holds instead.
+type conflictError struct {
+	slot Slot
+}
+
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("key %q is %s at revision %d", e.slot.Key, e.slot.State, e.slot.Revision)
+}
+
+// write makes the change, or returns a conflictError when the key moved on. It returns the new revision, and the time at
+// which the try that the server acknowledged was sent. One round trip when all is well; three when the outcome was
+// unknown.
+func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
+	data, err := record.Encode(c.record, c.value)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	w := &changeWriter{flight: f, record: &c.record}
+	revision, sent, err = f.store.Write(ctx, kv.Change{
+		Key: c.key, Expect: c.expect, Data: data, State: c.record.State, TTL: c.ttl, Purge: c.purge, Held: c.held, Writer: w,
+	})
+	if conflict, ok := errors.AsType[*kv.ConflictError](err); ok {
+		w.found.Revision = conflict.Revision
+		err = &conflictError{slot: w.found}
+	}
+	return revision, sent, err
+}
+
+// changeWriter tells the store whether a key holds what a change wrote.
+type changeWriter struct {
+	flight *Flight
+	record *claimRecord
+	found  Slot // what the key was found to hold
+}
+
+// Found compares the entry with the record of the change. One that is restored is of an earlier claim.
+func (w *changeWriter) Found(ctx context.Context, e kv.Entry) kv.Found {
+	w.found = w.flight.slot(ctx, e)
+	now := &w.found
+	same := now.State == parseState(w.record.State) && now.Claim == w.record.Claim
+	ours := now.in().writer != "" && now.in().writer == w.record.Owner && (now.State == Pending || same)
+	return kv.Found{Revision: now.Revision, Ours: ours, Err: now.in().err}
+}
+
+// Pushed returns nothing: claims are read back.
+func (w *changeWriter) Pushed() kv.Found { return kv.Found{} }

@@ -1,0 +1,349 @@
+package flight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// staleValue is the part of a record about a value that outlives its TTL, or that a claim carries: while it is computed
+// anew, readers still get it, and it is restored when that fails.
+type staleValue struct {
+	Claim       string `json:"claim,omitempty"`    // pending: under which the value was computed
+	Instance    string `json:"instance,omitempty"` // pending: where
+	Job         string `json:"job,omitempty"`      // pending: for what
+	Since       int64  `json:"since,omitempty"`    // when it was stored, in ms since 1970 by the server's clock, if not with this record
+	Fresh       int64  `json:"fresh,omitempty"`    // its TTL in ms, when it is kept for longer
+	Holds       int64  `json:"holds,omitempty"`    // pending: the claim's TTL in s, when the record is kept for longer
+	RetryAfter  int64  `json:"pause,omitempty"`    // done: for so many ms from now nobody computes it anew
+	FailedClaim string `json:"tried,omitempty"`    // done: the claim that failed to
+}
+
+// check refuses what no writer writes.
+func (v staleValue) check() error {
+	for name, n := range map[string]int64{"fresh": v.Fresh, "holds": v.Holds, "pause": v.RetryAfter} {
+		if n < 0 || n > int64(kv.MaxTTL/time.Millisecond) {
+			return fmt.Errorf("%s of %d is out of range", name, n)
+		}
+	}
+	if v.Since < 0 {
+		return fmt.Errorf("value stored at %d", v.Since)
+	}
+	return nil
+}
+
+// hasValue reports whether the slot answers the question: with a value, or with that there is none.
+func (s Slot) hasValue() bool {
+	return s.State == Done || s.State == Pending && s.staleValue().Since > 0
+}
+
+// valueAge returns how long ago the value was stored.
+func (s Slot) valueAge() time.Duration { return s.aged + s.earlier + time.Since(s.seen) }
+
+// fresh returns for how long the value is good; 0 means for ever.
+func (s Slot) fresh() time.Duration {
+	if fresh := s.staleValue().Fresh; fresh > 0 {
+		return time.Duration(fresh) * time.Millisecond
+	}
+	return s.TTL
+}
+
+// Stale reports whether the value is past its TTL: it is kept for callers that rather take it than wait, see
+// DoOptions.Stale.
+func (s Slot) Stale() bool {
+	return s.hasValue() && s.staleValue().Fresh > 0 && s.valueAge() >= s.fresh()
+}
+
+// retriesLater reports whether nobody is to compute the value anew yet.
+func (s Slot) retriesLater() bool {
+	return s.aged+time.Since(s.seen) < time.Duration(s.staleValue().RetryAfter)*time.Millisecond
+}
+
+// claimEnd returns when a claim is over that the server does not end, because it keeps the value in it for longer. It is
+// zero for any other.
+func (s *Slot) claimEnd() time.Time {
+	holds := s.staleValue().Holds
+	if s.State != Pending || holds == 0 {
+		return time.Time{}
+	}
+	return s.seen.Add(time.Duration(holds)*time.Second + claimGrace - s.aged)
+}
+
+// claimGrace is what a claim is given beyond its TTL where others tell from their clocks that it is over. The holder
+// itself ends it before the TTL.
+const claimGrace = time.Second
+
+// abandoned reports whether the claim is over.
+func (s Slot) abandoned() bool {
+	end := s.claimEnd()
+	return !end.IsZero() && !time.Now().Before(end)
+}
+
+// restored returns what a claim that is over leaves that nobody ended: the value in it is the result again, as old as it
+// is.
+func (s Slot) restored() Slot {
+	v := *s.staleValue()
+	s.State, s.Claim, s.Owner, s.Job, s.Handoff = Done, v.Claim, v.Instance, v.Job, false
+	v.Claim, v.Instance, v.Job, v.Holds = "", "", "", 0
+	s.replace(func(in *inner) { in.stale, in.member, in.server = &v, "", "" })
+	return s
+}
+
+// carriedValue is a stale value that a claim keeps for readers, as it is stored.
+type carriedValue struct {
+	data  []byte
+	value packed
+	stale staleValue
+	until time.Time // when it goes
+}
+
+// carry returns the value of the slot, for a claim on it.
+func (s Slot) carry() carriedValue {
+	if !s.hasValue() || s.NotFound {
+		return carriedValue{}
+	}
+	c := carriedValue{data: s.Value, stale: *s.staleValue(), until: s.seen.Add(s.TTL - s.aged)}
+	if s.TTL == 0 {
+		c.until = s.seen.Add(kv.MaxTTL)
+	}
+	if origin := s.in().origin; origin != nil { // as it is stored
+		c.data, c.value = origin.stored, origin.packed
+	}
+	if s.State == Done {
+		c.stale.Claim, c.stale.Instance, c.stale.Job = s.Claim, s.Owner, s.Job
+	}
+	if c.stale.Since == 0 {
+		c.stale.Since = s.Created.UnixMilli()
+	}
+	if c.stale.Fresh == 0 {
+		c.stale.Fresh = s.TTL.Milliseconds()
+	}
+	c.stale.Holds, c.stale.RetryAfter, c.stale.FailedClaim = 0, 0, ""
+	return c
+}
+
+// left returns for how long the value is still to be kept: 0 for not at all.
+func (c carriedValue) left() time.Duration {
+	if c.stale.Since == 0 {
+		return 0
+	}
+	return wholeSeconds(time.Until(c.until))
+}
+
+// retryAfter returns for how long nobody computes the value anew after that failed, unless the caller says so.
+func (c carriedValue) retryAfter() time.Duration {
+	return min(maxRetryAfter, time.Duration(c.stale.Fresh)*time.Millisecond/4)
+}
+
+const maxRetryAfter = 10 * time.Second
+
+// load puts the value into the change of a pending record, whose claim holds for as long as the change says.
+func (c carriedValue) load(ch *change, r *claimRecord) {
+	left := c.left()
+	if left == 0 {
+		return
+	}
+	ch.value, r.Value, r.Kept = c.data, c.value, c.stale
+	if left > ch.ttl {
+		r.Kept.Holds = kv.Seconds(ch.ttl)
+		ch.ttl, r.TTL = left, kv.Seconds(left)
+	}
+}
+
+// restore makes of a pending record one of the value again, after the claim with the id failedClaim failed, or "" for
+// none.
+func (c carriedValue) restore(r *claimRecord, left, retryAfter time.Duration, failedClaim string) {
+	r.State, r.TTL, r.Value, r.Kept = Done.String(), kv.Seconds(left), c.value, c.stale
+	r.Claim, r.Instance, r.Job = c.stale.Claim, c.stale.Instance, c.stale.Job
+	r.Kept.Claim, r.Kept.Instance, r.Kept.Job = "", "", ""
+	r.Kept.RetryAfter, r.Kept.FailedClaim = retryAfter.Milliseconds(), failedClaim
+}
+
+// refreshing is a computation in this process, in the background, of a value that is there already.
+type refreshing struct {
+	done   chan struct{}
+	result Result
+	err    error
+}
+
+// errNotRefreshed says that a background computation left things to the callers that want the value.
+var errNotRefreshed = errors.New("kvlock: value was not computed anew")
+
+// offer returns what the slot answers, if the caller takes that: a value that is good, or a stale one if there is no newer
+// one in time. It has the value computed anew when that is due.
+func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Result, ok bool, err error) {
+	switch {
+	case !slot.hasValue():
+		return Result{}, false, nil
+	case slot.NotFound:
+		return Result{}, true, f.refused(ctx, slot, *w)
+	case !slot.Stale():
+		if f.due(slot, t.opts) {
+			f.refresh(ctx, t)
+		}
+		return f.served(ctx, slot, *w), true, nil
+	case slot.valueAge() >= slot.fresh()+t.opts.Stale:
+		return Result{}, false, nil
+	}
+	if !slot.retriesLater() {
+		refreshed := f.refresh(ctx, t)
+		if t.waits != nil {
+			t.waits()
+		}
+		if r, err := refreshed.await(ctx, t.opts.StaleWait); err == nil || errors.Is(err, ErrNotFound) {
+			return r, true, err
+		}
+	}
+	w.outcome = Stale
+	e := slot.event(EventStale)
+	e.Elapsed = slot.valueAge()
+	f.emit(ctx, e)
+	return f.served(ctx, slot, *w), true, nil
+}
+
+// due reports whether the value is to be computed anew before it expires. Each process draws when, for each value.
+func (f *Flight) due(slot Slot, opts DoOptions) bool {
+	fresh := slot.fresh()
+	if opts.Refresh == 0 || fresh == 0 || slot.retriesLater() || slot.State == Pending && !slot.abandoned() {
+		return false
+	}
+	drawn := float64(maphash.Comparable(f.seed, slot.Revision)) / math.MaxUint64
+	after := opts.Refresh + (1-opts.Refresh)/2*drawn
+	return slot.valueAge() >= time.Duration(after*float64(fresh))
+}
+
+// await waits for up to d, and returns errNotRefreshed when that was not enough.
+func (r *refreshing) await(ctx context.Context, d time.Duration) (Result, error) {
+	if r == nil || d == 0 {
+		return Result{}, errNotRefreshed
+	}
+	enough := time.NewTimer(d)
+	defer enough.Stop()
+	select {
+	case <-r.done:
+		return r.result, r.err
+	case <-enough.C:
+		return Result{}, errNotRefreshed
+	case <-ctx.Done():
+		return Result{}, errNotRefreshed
+	}
+}
+
+// refresh has the value of a key computed anew in the background, once at a time in this process. It returns nil when the
+// Flight closes.
+func (f *Flight) refresh(ctx context.Context, t task) *refreshing {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.store.Closing.Err() != nil {
+		return nil
+	}
+	if r := f.refreshes[t.key]; r != nil {
+		return r
+	}
+	r := &refreshing{done: make(chan struct{})}
+	f.refreshes[t.key] = r
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(f.store.Closing, func() { cancel(context.Cause(f.store.Closing)) })
+	f.work.Go(func() {
+		defer cancel(nil)
+		defer stop()
+		r.result, r.err = f.computeAnew(ctx, t)
+		f.mu.Lock()
+		delete(f.refreshes, t.key)
+		f.mu.Unlock()
+		close(r.done)
+	})
+	return r
+}
+
+// computeAnew computes the value of a key anew, unless somebody else does, or did, and then waits for that.
+func (f *Flight) computeAnew(ctx context.Context, t task) (Result, error) {
+	for {
+		found, err := f.read(ctx, []string{t.key}) // what is in memory may be of before, and its value is not as it is stored
+		if err != nil {
+			return Result{}, err
+		}
+		slot, gone := found[0].readable(), false
+		if slot.in().err != nil || slot.mismatch(t.opts.Fingerprint) != nil {
+			return Result{}, errNotRefreshed
+		}
+		if slot.State == Pending && !slot.abandoned() {
+			slot, err = f.await(ctx, slot, false, true)
+			if gone = errors.Is(err, errOwnerDead); err != nil && !gone {
+				return Result{}, err
+			}
+		}
+		switch {
+		case !slot.hasValue(): // others find out
+			return Result{}, errNotRefreshed
+		case !gone && !slot.Stale() && !f.due(slot, t.opts):
+			return f.answer(ctx, slot)
+		case !gone && slot.retriesLater():
+			return Result{}, errNotRefreshed
+		}
+		claim, err := f.claim(ctx, slot, t.opts)
+		switch {
+		case errors.Is(err, ErrTaken):
+			continue
+		case err != nil:
+			return Result{}, err
+		}
+		claim.tell(ctx, EventRefresh, nil)
+		return f.compute(ctx, claim, t.fn, t.opts)
+	}
+}
+
+// answer returns what a slot says that somebody else completed.
+func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
+	slot, err := f.unseal(ctx, slot)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case slot.NotFound:
+		return Result{}, slot.failure()
+	default:
+		return f.served(ctx, slot, wait{outcome: Coalesced}), nil
+	}
+}
+
+// served is the result that slot has.
+func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
+	if w.holder.Key != "" {
+		e := slot.event(EventCoalesced)
+		e.Outcome, e.Elapsed = Coalesced, time.Since(w.since)
+		f.emit(ctx, e)
+	}
+	r := Result{
+		Age: slot.valueAge(), Claim: slot.Claim, Job: slot.Job, Key: slot.Key, Outcome: cmp.Or(w.outcome, Cached), Owner: slot.Owner,
+		Stored: true, Value: slot.Value,
+	}
+	if slot.State == Pending {
+		r.Claim, r.Job, r.Owner = slot.staleValue().Claim, slot.staleValue().Job, slot.staleValue().Instance
+	}
+	return r
+}
+
+// failure is why slot has no value.
+func (s Slot) failure() error {
+	if s.NotFound {
+		return &NotFoundError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
+	}
+	return &FailedError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
+}
+
+// refused is the failure that slot has.
+func (f *Flight) refused(ctx context.Context, slot Slot, w wait) error {
+	err := slot.failure()
+	if w.holder.Key != "" {
+		e := slot.event(EventCoalesced)
+		e.Elapsed, e.Err = time.Since(w.since), err
+		f.emit(ctx, e)
+	}
+	return err
+}

@@ -1,0 +1,364 @@
+package flight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// Watcher tells how keys change, from [Flight.Watch]. It is used by one goroutine, and closed.
+type Watcher struct {
+	flight *Flight
+	watch  kv.Watch
+
+	mu    sync.Mutex
+	queue []string            // keys with news, oldest first
+	only  seenSlot            // of the key, where there is one: there may be very many such watchers
+	seen  map[string]seenSlot // of each, where there are more
+	ready chan struct{}       // has an element while the queue may not be empty
+	claim *Slot               // that Wait saw last; its own
+}
+
+// seenSlot is what a watcher knows of a key.
+type seenSlot struct {
+	last *Slot // nil when it knows nothing
+	news *Slot // what it has not been asked for yet; nil when there is none
+}
+
+// Watch starts to watch keys. The first Next of each key tells its state as it is; the later ones tell changes. Changes
+// that follow each other faster than Next is called are told as one: the latest. Watch itself costs no round trip, the
+// states of all keys one for each 512.
+//
+// All watchers of a Flight share one subscription to what the bucket republishes, and one timer: pushes can be lost, so
+// every key is also read again after one to two seconds, when a claim that it saw expires, and after a reconnect. Where
+// there are more than 16 keys the leader is asked each second instead whether a push is missing: while none is, keys are
+// read every 10 to 20 seconds. The values that it tells come from those pushes, so nobody but the server may be permitted
+// to publish them.
+func (f *Flight) Watch(keys ...string) (*Watcher, error) {
+	for _, key := range keys {
+		if err := kv.CheckKey(key); err != nil {
+			return nil, err
+		}
+	}
+	w := newWatcher(f, keys)
+	if err := f.store.Hub.Add(&w.watch); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func newWatcher(f *Flight, keys []string) *Watcher {
+	w := &Watcher{flight: f, ready: make(chan struct{}, 1)}
+	w.watch = kv.Watch{Keys: keys, To: (*receiver)(w)}
+	if len(keys) != 1 {
+		w.seen = make(map[string]seenSlot, len(keys))
+	}
+	return w
+}
+
+// of returns what the watcher knows of key, and know changes it. They are called with mu held.
+func (w *Watcher) of(key string) seenSlot {
+	if w.seen == nil {
+		return w.only
+	}
+	return w.seen[key]
+}
+
+func (w *Watcher) know(key string, t seenSlot) {
+	if w.seen == nil {
+		w.only = t
+		return
+	}
+	w.seen[key] = t
+}
+
+// Close ends the watching.
+func (w *Watcher) Close() { w.flight.store.Hub.Remove(&w.watch) }
+
+// Next waits for the next change and returns the key's slot. A failure that is gone at once is told as Failed if it ended
+// a claim that was watched, though reads find the key absent. A key that is absent because its claim expired has
+// revision 0.
+//
+// It returns the context's cause when that ends first, ErrClosed when the Flight closes, ErrUnavailable when the
+// connection is closed for good or a value cannot be had, which the next call then tells, ErrTooLarge for a value that
+// is not read, and ErrVersion for a record of a newer version.
+func (w *Watcher) Next(ctx context.Context) (Slot, error) {
+	news, err := w.next(ctx, false, nil)
+	if err != nil {
+		if news == nil {
+			news = &Slot{}
+		}
+		return *news, err
+	}
+	slot := *news
+	if slot.past {
+		slot = slot.readable()
+	}
+	opened, err := w.flight.unseal(ctx, slot)
+	if err != nil && !errors.Is(err, kvlock.ErrTooLarge) {
+		w.again(&slot)
+	}
+	return opened, err
+}
+
+// errOwnerDead says that the owner's process is gone.
+var errOwnerDead = errors.New("owner is gone")
+
+// next is Next, and with a bound also ends when nothing was heard of the bucket for long, and with errOwnerDead when the owner
+// of v is gone. What it returns is shared.
+func (w *Watcher) next(ctx context.Context, bounded bool, v *ownerProbe) (*Slot, error) {
+	if !bounded && v == nil {
+		return w.sleep(ctx)
+	}
+	var gone <-chan struct{}
+	if v != nil {
+		gone = v.dead
+	}
+	var check <-chan time.Time
+	if bounded {
+		ticker := time.NewTicker(kv.PollEvery)
+		defer ticker.Stop()
+		check = ticker.C
+	}
+	for {
+		if slot, err := w.news(); slot != nil || err != nil {
+			return slot, err
+		}
+		select {
+		case <-w.ready:
+		case <-gone:
+			return nil, errOwnerDead
+		case <-check:
+			if silence := w.flight.store.Hub.Silence(); silence > w.flight.store.Hub.MaxSilence() {
+				return nil, fmt.Errorf("kvlock: wait for %d keys: %w: nothing heard for %s", len(w.watch.Keys), kvlock.ErrUnavailable, silence)
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sleep is next without a bound and a probe. Thousands of goroutines may be in here at once, and each keeps what is on its
+// stack.
+func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
+	for {
+		if slot, err := w.news(); slot != nil || err != nil {
+			return slot, err
+		}
+		select {
+		case <-w.ready:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// news is what there is to say without waiting, or why nothing will come any more.
+func (w *Watcher) news() (*Slot, error) {
+	if slot := w.take(); slot != nil {
+		return slot, slot.in().err
+	}
+	return nil, w.flight.store.Hub.Over()
+}
+
+// take returns the oldest news, or nil.
+func (w *Watcher) take() *Slot {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		return nil
+	}
+	key := w.queue[0]
+	if w.queue = w.queue[1:]; len(w.queue) == 0 {
+		w.queue = nil
+	}
+	t := w.of(key)
+	w.know(key, seenSlot{last: t.last})
+	return t.news
+}
+
+// again puts back what was taken, for the next call, unless there is something later.
+func (w *Watcher) again(slot *Slot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.of(slot.Key)
+	if t.news != nil {
+		return
+	}
+	w.know(slot.Key, seenSlot{last: t.last, news: slot})
+	w.queue = append(w.queue, slot.Key)
+}
+
+// receiver is a Watcher as the hub has it.
+type receiver Watcher
+
+// Deliver queues a slot when it is news.
+func (r *receiver) Deliver(value any, first bool) {
+	(*Watcher)(r).deliver(value.(*Slot), first) //nolint:forcetypeassert // view makes nothing else
+}
+
+// deliver queues slot when it is newer than what the watcher knows, or gone. A watcher that knows nothing yet is only told
+// what was read after it came (first): what others know may be older than what its caller has just written.
+func (w *Watcher) deliver(slot *Slot, first bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.of(slot.Key)
+	if t.last == nil && !first || t.last != nil && !slot.follows(t.last) {
+		return
+	}
+	if slot.marker && (slot.released || t.last == nil || t.last.Claim != slot.Claim) {
+		past := *slot
+		past.past = true
+		slot = &past
+	}
+	switch {
+	case t.news != nil:
+	case t.last != nil && t.last.readable().State == Absent && slot.readable().State == Absent:
+		w.know(slot.Key, seenSlot{last: slot}) // only the marker has gone
+		return
+	default:
+		w.queue = append(w.queue, slot.Key)
+	}
+	w.know(slot.Key, seenSlot{last: slot, news: slot})
+	(*receiver)(w).Wake()
+}
+
+// Wake has the caller look for news.
+func (r *receiver) Wake() {
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Knows reports whether the watcher knows anything of the key.
+func (r *receiver) Knows(key string) bool {
+	w := (*Watcher)(r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.of(key).last != nil
+}
+
+// Wait waits until nobody computes key any more and returns what became of it: Done with the value, Failed with the
+// reason, or Absent when the claim expired or was given back, or the key is free. When the owner that computed a value anew has
+// died, it is Done with the earlier value, which may be stale, a second after the claim's TTL. It is woken by a push, and
+// polls nothing. One round trip for the first look, which all waiters of a Flight share when they come together.
+func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
+	w, err := f.Watch(key)
+	if err != nil {
+		return Slot{}, err
+	}
+	for w.idle() {
+		select { // no deeper: there may be thousands of these stacks, and a little more on each would double it
+		case <-w.ready:
+		case <-ctx.Done():
+			w.Close()
+			return Slot{}, context.Cause(ctx)
+		}
+	}
+	slot, err := f.waited(ctx, w)
+	if err != nil {
+		return Slot{}, err
+	}
+	return *slot, nil
+}
+
+// waited is what remains of Wait when there is something to say.
+func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
+	defer w.Close()
+	slot, err := f.follow(ctx, w, cmp.Or(w.claim, &unseen), false, false)
+	if !errors.Is(err, errOwnerDead) {
+		return slot, err
+	}
+	opened, err := f.unseal(ctx, slot.restored())
+	return &opened, err
+}
+
+// idle reports whether there is nothing but to wait: nothing is known, or only that the key is being computed, which it
+// takes. The watcher is of one key.
+func (w *Watcher) idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch news := w.only.news; {
+	case len(w.queue) == 0:
+		return w.flight.store.Hub.Over() == nil
+	case news.in().err != nil || news.State != Pending || !news.claimEnd().IsZero():
+		return false
+	default:
+		w.queue, w.claim, w.only.news = nil, news, nil
+		return true
+	}
+}
+
+// await is Wait for a caller that saw the key as seen. With a bound it gives up when nothing was heard for long of the
+// bucket, and so not of the key. With probing it returns errOwnerDead, and the slot, when the owner's process is gone.
+func (f *Flight) await(ctx context.Context, seen Slot, bounded, probing bool) (Slot, error) {
+	slot, err := f.wait(ctx, seen.Key, &seen, bounded, probing)
+	if err != nil && !errors.Is(err, errOwnerDead) {
+		return Slot{}, err
+	}
+	return *slot, err
+}
+
+// unseen is what nobody has seen yet. It is not written to.
+var unseen Slot
+
+// wait is await. What was seen and what is found are pointed to, and shared: thousands of goroutines may be in here at
+// once, and each keeps what is on its stack.
+func (f *Flight) wait(ctx context.Context, key string, slot *Slot, bounded, probing bool) (*Slot, error) {
+	w, err := f.Watch(key)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return f.follow(ctx, w, slot, bounded, probing)
+}
+
+// follow is wait with a watcher of the key.
+func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, probing bool) (*Slot, error) {
+	var v *ownerProbe
+	if probing {
+		v = f.alive.watch(slot)
+	}
+	defer func() { f.alive.unwatch(v) }()
+	for {
+		switch now, err := w.during(ctx, slot, bounded, v); {
+		case errors.Is(err, errOwnerDead) && ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err != nil:
+			return slot, err
+		case now.State != Pending:
+			return f.found(ctx, now, slot.Claim)
+		default:
+			slot = now
+		}
+		if probing && (v == nil || slot.in().member != v.member || slot.in().server != v.server) {
+			f.alive.unwatch(v)
+			v = f.alive.watch(slot)
+		}
+	}
+}
+
+// found makes of slot what it is to those that waited for claim. A failure that was over before they came is not theirs.
+func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, error) {
+	opened, err := f.unseal(ctx, slot.awaited(claim))
+	f.memory.remember(opened)
+	return &opened, err
+}
+
+// during is next, and returns errOwnerDead when the claim that was seen is over although the server still shows it.
+func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *ownerProbe) (*Slot, error) {
+	end := slot.claimEnd()
+	if end.IsZero() {
+		return w.next(ctx, bounded, v)
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, end, errOwnerDead)
+	defer cancel()
+	return w.next(ctx, bounded, v)
+}

@@ -1,0 +1,65 @@
+package flight
+
+import "testing"
+
+// A watcher is told the latest of each key once, in the order in which the keys had news.
+func TestWatcherCoalesces(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a", "b"})
+	slot := func(key string, revision uint64, state State) *Slot {
+		return &Slot{Key: key, Revision: revision, State: state}
+	}
+	w.deliver(slot("a", 1, Pending), true)
+	w.deliver(slot("b", 2, Pending), true)
+	w.deliver(slot("a", 3, Done), false)
+	w.deliver(slot("a", 1, Pending), true) // late
+	for _, want := range []*Slot{slot("a", 3, Done), slot("b", 2, Pending)} {
+		got, ok := takenBy(w)
+		if !ok || got.Key != want.Key || got.Revision != want.Revision {
+			t.Errorf("got %+v, %v; want %+v", got, ok, want)
+		}
+	}
+	if got, ok := takenBy(w); ok {
+		t.Errorf("got %+v after all was told", got)
+	}
+}
+
+func TestWatcherThatKnowsNothingIsToldWhatWasReadForIt(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"})
+	w.deliver(&Slot{Key: "a", Revision: 1, State: Done}, false)
+	if got, ok := takenBy(w); ok {
+		t.Errorf("was told %+v, which others knew before it came", got)
+	}
+	w.deliver(&Slot{Key: "a", Revision: 2, State: Pending}, true)
+	w.deliver(&Slot{Key: "a", Revision: 3, State: Done}, false)
+	if got, ok := takenBy(w); !ok || got.Revision != 3 {
+		t.Errorf("got %+v, %v; want revision 3", got, ok)
+	}
+}
+
+func TestWatcherIsNotToldThatAMarkerHasGone(t *testing.T) {
+	t.Parallel()
+	w := newWatcher(nil, []string{"a"})
+	w.deliver(&Slot{Key: "a", Revision: 4, State: Failed, marker: true, Claim: "c"}, true)
+	if got, ok := takenBy(w); !ok || !got.past {
+		t.Errorf("got %+v, %v; want a failure that is past", got, ok)
+	}
+	w.deliver(&Slot{Key: "a"}, false)
+	if got, ok := takenBy(w); ok {
+		t.Errorf("was told %+v", got)
+	}
+	w.deliver(&Slot{Key: "a", Revision: 5, State: Pending, Claim: "d"}, false)
+	w.deliver(&Slot{Key: "a", Revision: 6, State: Failed, marker: true, Claim: "d"}, false)
+	if got, ok := takenBy(w); !ok || got.past || got.Revision != 6 {
+		t.Errorf("got %+v, %v; want the failure of the claim that was watched", got, ok)
+	}
+}
+
+func takenBy(w *Watcher) (slot Slot, ok bool) {
+	news := w.take()
+	if news == nil {
+		return Slot{}, false
+	}
+	return *news, true
+}

@@ -1,0 +1,218 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+const (
+	// checkEvery is how often the leader is asked.
+	checkEvery = time.Second
+
+	// checkGrace is how long the last pushes may be on their way when the leader's answer is there already.
+	checkGrace = 250 * time.Millisecond
+)
+
+// leaderCheck asks the stream's leader every so often for the number of the last change, for the mirror, and for the hub
+// when it has many keys to poll: both know what pushes keep true.
+type leaderCheck struct {
+	store *Store
+	done  chan struct{} // closed when the asking has ended
+	wake  chan struct{}
+
+	started bool // guarded by the hub's mu
+
+	mu   sync.Mutex
+	gone bool      // the stream was, when last asked for
+	made time.Time // when the stream was, as last told; zero when it never was
+}
+
+func newLeaderCheck(s *Store) *leaderCheck {
+	return &leaderCheck{store: s, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// start starts the asking, once. It is called with the hub's mu held.
+func (c *leaderCheck) start() {
+	if c.started || c.store.Closing.Err() != nil {
+		return
+	}
+	c.started = true
+	go c.run(c.store.Conn.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING))
+}
+
+// run asks the leader every so often, until the store closes.
+func (c *leaderCheck) run(status chan nats.Status) {
+	defer close(c.done)
+	defer c.store.Conn.RemoveStatusListener(status)
+	timer := time.NewTimer(checkEvery)
+	defer timer.Stop()
+	hub := c.store.Hub
+	for {
+		select {
+		case <-c.store.Closing.Done():
+			return
+		case now := <-status:
+			if now != nats.CONNECTED {
+				if hub.mirror != nil {
+					hub.mirror.Suspend()
+				}
+				hub.suspend()
+				continue
+			}
+		case <-c.wake:
+		case <-timer.C:
+		}
+		if hub.mirror != nil || hub.isBusy() {
+			if err := c.check(c.store.Closing); err != nil {
+				hub.suspend()
+				c.store.Log.Debug("kvlock: pushes are not confirmed, asking again", "error", err)
+			}
+		}
+		timer.Reset(checkEvery)
+	}
+}
+
+// soon has the leader asked at once.
+func (c *leaderCheck) soon() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// check asks the leader for the number of the last change. When all changes up to it were pushed, what is known was true
+// when the question was sent, or when the leader was last known to be it. When they were not, and none of them came after
+// a while, they got lost.
+func (c *leaderCheck) check(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, min(SendTimeout, c.store.OpTimeout))
+	defer cancel()
+	hub := c.store.Hub
+	applied, sent := hub.pushedUpTo(), time.Now()
+	stream, err := c.store.JS.Stream(ctx, c.store.Stream)
+	answered := time.Now()
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.gone = true // it may come back with less
+	}
+	if err != nil {
+		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.Bucket, ErrUnavailable, err)
+	}
+	info := stream.CachedInfo()
+	led, err := leads(info.Cluster)
+	if err != nil {
+		return fmt.Errorf("kvlock: ask for the last change of bucket %q: %w: %w", c.store.Bucket, ErrUnavailable, err)
+	}
+	if err := c.follow(ctx, info, applied); err != nil {
+		return err
+	}
+	c.store.Clock.asked(sent, answered, info.TimeStamp)
+	if hub.mirror != nil {
+		hub.mirror.Extend(sent.Add(-led))
+	}
+	hub.extend(sent.Add(-led))
+	return nil
+}
+
+// follow sees to it that nothing that is known is older than the answer of the leader. All changes up to applied had been
+// pushed when it was asked.
+func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, applied uint64) error {
+	last, first := info.State.LastSeq, c.made.IsZero()
+	anew := c.gone || !first && !info.Created.Equal(c.made) || last < applied // the stream is another one, or was restored
+	c.gone, c.made = false, info.Created
+	switch {
+	case anew:
+		c.reset(last)
+	case first:
+		c.skip(last)
+	default:
+		return c.await(ctx, last)
+	}
+	return nil
+}
+
+// await waits a while until all changes up to last have been pushed.
+func (c *leaderCheck) await(ctx context.Context, last uint64) error {
+	before := c.store.Hub.pushedUpTo()
+	if before >= last {
+		return nil
+	}
+	if !backoff.Pause(ctx, checkGrace) {
+		return context.Cause(ctx)
+	}
+	switch now := c.store.Hub.pushedUpTo(); {
+	case now >= last:
+	case now > before: // they are late, and the next of them would tell if any before it was lost
+		return errBehind
+	default:
+		c.store.Log.WarnContext(ctx, "kvlock: changes of the bucket were not pushed, nothing that is known is believed")
+		c.skip(last)
+	}
+	return nil
+}
+
+// skip has the mirror and the hub begin anew behind the change last. Pushes may have overtaken the answer that told of it:
+// they will not come again, so whatever was pushed later is behind those.
+func (c *leaderCheck) skip(last uint64) {
+	if mirror := c.store.Hub.mirror; mirror != nil {
+		mirror.Skip(last)
+	}
+	c.store.Hub.skip(last)
+}
+
+// reset has the mirror and the hub begin anew behind the change last of a stream whose changes have nothing to do with
+// those before.
+func (c *leaderCheck) reset(last uint64) {
+	if mirror := c.store.Hub.mirror; mirror != nil {
+		mirror.Reset(last)
+	}
+	c.store.Hub.reset(last)
+}
+
+// close waits until the asking has ended. The store is closing.
+func (c *leaderCheck) close() {
+	c.store.Hub.mu.Lock()
+	started := c.started
+	c.store.Hub.mu.Unlock()
+	if started {
+		<-c.done
+	}
+}
+
+// leads returns how long ago the server that answered was the leader for sure. While there is none, any server that keeps
+// the stream answers, with what it has. And a leader that has been cut off from the others does not know for a long time
+// that another was elected: it was the leader when it last heard of so many that they are a majority with it.
+func leads(c *jetstream.ClusterInfo) (ago time.Duration, err error) {
+	if c == nil || len(c.Replicas) == 0 { // there is but one
+		return 0, nil
+	}
+	var heard []time.Duration
+	for _, r := range c.Replicas { // the others than the one that answers
+		if r.Name == c.Leader {
+			return 0, errNotLeader
+		}
+		if r.Active > 0 { // 0 for never
+			heard = append(heard, r.Active)
+		}
+	}
+	others := (len(c.Replicas) + 1) / 2
+	if c.Leader == "" || len(heard) < others {
+		return 0, errNotLeader
+	}
+	slices.Sort(heard)
+	return heard[others-1], nil
+}
+
+var (
+	errBehind    = errors.New("pushes come late")
+	errNotLeader = errors.New("the server that answered may not be the leader")
+)

@@ -1,0 +1,206 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestClock(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	base, server := c.base, time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC) // years ahead of this process's
+	after := base.Add
+	aged := func(what string, then, local time.Time, want time.Duration) {
+		t.Helper()
+		if got := c.Since(then, local); got != want {
+			t.Errorf("%s: aged %s, want %s", what, got, want)
+		}
+	}
+	left := func(what string, then time.Time, want time.Duration) {
+		t.Helper()
+		if got := c.Until(then); got > want || got < want-time.Minute { // the test takes time
+			t.Errorf("%s: %s left, want at most %s", what, got, want)
+		}
+	}
+
+	aged("before anything is known", base.Add(-time.Second), base, time.Second)
+	left("before anything is known", base.Add(time.Hour), time.Hour)
+
+	c.asked(base, after(3*time.Second), server) // the answer was slow: it is 3 s later, or not
+	aged("after an answer", server, after(3*time.Second), 0)
+	aged("after an answer, later", server, after(10*time.Second), 7*time.Second)
+	aged("what the server stored after that", server.Add(time.Minute), after(10*time.Second), 0)
+	left("after an answer", server.Add(time.Hour), time.Hour)
+
+	c.learn(after(10*time.Second), server) // stored long ago: says nothing
+	aged("after an old message", server, after(10*time.Second), 7*time.Second)
+	c.learn(after(10*time.Second), server.Add(9*time.Second)) // just stored
+	aged("after a new message", server, after(10*time.Second), 9*time.Second)
+	left("after a new message", server.Add(time.Hour), time.Hour)
+	c.learn(after(10*time.Second), server.Add(40*time.Second)) // the server's clock was set forward, by 30 s
+	aged("after a message of the future", server, after(10*time.Second), 40*time.Second)
+	left("after a message of the future", server.Add(time.Hour), time.Hour-30*time.Second)
+
+	back := server.Add(-time.Hour) // the clock is set back, or another server's
+	c.learn(after(20*time.Second), back)
+	aged("after a message of the past", back, after(20*time.Second), time.Hour+50*time.Second)
+	c.asked(after(20*time.Second), after(20*time.Second), back)
+	aged("after the next answer", back, after(21*time.Second), time.Second)
+	left("after the next answer", back.Add(time.Hour), time.Hour+20*time.Second)
+
+	before := c.Until(server)
+	c.asked(base, base, time.Time{}) // an old server does not say
+	c.learn(base, time.Time{})
+	if after := c.Until(server); before-after > time.Minute {
+		t.Errorf("%s left instead of %s", after, before)
+	}
+}
+
+func TestClockIsTheServers(t *testing.T) {
+	t.Parallel()
+	for name, skew := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour, "same": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClock()
+			now := time.Now()
+			server := func(d time.Duration) time.Time { return now.Add(skew + d).Round(0) }
+			c.learn(now, server(0))
+			if got := c.Since(server(-time.Minute), now.Add(time.Second)); got != time.Minute+time.Second {
+				t.Errorf("a minute and a second old: got %s", got)
+			}
+			if got := c.Since(server(time.Minute), now); got != 0 {
+				t.Errorf("of the future: got %s", got)
+			}
+			c.learn(now, server(5*time.Second)) // a message that it cannot have stored yet: the clock was behind
+			c.learn(now, server(-5*time.Second))
+			if got := c.Since(server(0), now); got != 5*time.Second {
+				t.Errorf("corrected by 5s: got %s", got)
+			}
+		})
+	}
+	if got := newClock().Since(time.Now().Add(-time.Minute), time.Now()); got < time.Minute || got > 2*time.Minute {
+		t.Errorf("without the server's: got %s", got)
+	}
+}
+
+// A context whose time is over has ended, and so have those made from it, before any timer has run.
+func TestDeadlineContextEndsOnTime(t *testing.T) {
+	t.Parallel()
+	over, cause := false, errors.New("over")
+	begin := func() (ctx, derived context.Context) {
+		inner, cancel := context.WithCancelCause(t.Context())
+		p := DeadlineContext(inner, func() {
+			if over {
+				cancel(cause)
+			}
+		})
+		derived, stop := context.WithCancel(p)
+		t.Cleanup(stop)
+		return p, derived
+	}
+	asks := map[string]func(context.Context) bool{
+		"Err": func(ctx context.Context) bool { return ctx.Err() != nil },
+		"Done": func(ctx context.Context) bool {
+			select {
+			case <-ctx.Done():
+				return true
+			default:
+				return false
+			}
+		},
+	}
+	for name, ended := range asks {
+		over = false
+		p, derived := begin()
+		if ended(p) {
+			t.Errorf("%s: ended before it was over", name)
+		}
+		if over = true; !ended(p) {
+			t.Errorf("%s: not ended when it was over", name)
+		}
+		if got := context.Cause(derived); derived.Err() == nil || !errors.Is(got, cause) {
+			t.Errorf("%s: a derived context has the cause %v, want %v", name, got, cause)
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	seen := time.Now()
+	const ttl = time.Minute
+	for aged, want := range map[time.Duration]time.Duration{0: ttl, 20 * time.Second: 40 * time.Second, ttl: 0, time.Hour: 0} {
+		if got := Expiry(ttl, aged, seen).Sub(seen); got != want {
+			t.Errorf("aged %s: expires in %s, want %s", aged, got, want)
+		}
+	}
+	if got := Expiry(0, 0, seen); !got.IsZero() {
+		t.Errorf("without a TTL: expires at %s, want never", got)
+	}
+}
+
+func TestDeadlineIsBeforeTheServersAndCountsFromSending(t *testing.T) {
+	t.Parallel()
+	sent := time.Now()
+	for ttl, want := range map[time.Duration]time.Duration{
+		time.Second:      750 * time.Millisecond,
+		2 * time.Second:  1500 * time.Millisecond,
+		4 * time.Second:  3 * time.Second,
+		time.Minute:      59 * time.Second,
+		24 * time.Hour:   24*time.Hour - time.Second,
+		10 * time.Second: 9 * time.Second,
+	} {
+		if got := Deadline(sent, ttl).Sub(sent); got != want {
+			t.Errorf("TTL %s: deadline after %s, want %s", ttl, got, want)
+		}
+	}
+}
+
+func TestMarkersOutliveWhatTheyHide(t *testing.T) {
+	t.Parallel()
+	for _, ttl := range []time.Duration{0, time.Second, time.Minute, 7 * 24 * time.Hour, MaxTTL} {
+		if got := MarkerTTL(ttl); got < ttl || CheckTTL(got) != nil {
+			t.Errorf("marker over a TTL of %s has %s: %v", ttl, got, CheckTTL(got))
+		}
+	}
+}
+
+func TestTTLsAreWholeSeconds(t *testing.T) {
+	t.Parallel()
+	for ttl, ok := range map[time.Duration]bool{
+		time.Second: true, time.Minute: true, MaxTTL: true,
+		0: false, -time.Second: false, time.Millisecond: false, 1500 * time.Millisecond: false, MaxTTL + time.Second: false,
+	} {
+		if err := CheckTTL(ttl); (err == nil) != ok {
+			t.Errorf("%s: got %v, want ok %v", ttl, err, ok)
+		}
+	}
+}
+
+func TestLater(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	type entry struct {
+		revision uint64
+		created  time.Time
+	}
+	tests := []struct {
+		name    string
+		e, last entry
+		want    bool
+	}{
+		{"later", entry{2, at}, entry{1, at}, true},
+		{"the same", entry{2, at}, entry{2, at}, false},
+		{"earlier, from a replica that lags", entry{1, at}, entry{2, at.Add(time.Second)}, false},
+		{"lower, of a bucket made anew", entry{1, at.Add(time.Second)}, entry{2, at}, true},
+		{"gone", entry{0, time.Time{}}, entry{2, at}, true},
+		{"still gone", entry{0, time.Time{}}, entry{0, time.Time{}}, false},
+		{"back", entry{3, at}, entry{0, time.Time{}}, true},
+	}
+	for _, tt := range tests {
+		if got := Later(tt.e.revision, tt.e.created, tt.last.revision, tt.last.created); got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

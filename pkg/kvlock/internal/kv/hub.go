@@ -1,0 +1,379 @@
+package kv
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+)
+
+// View is what the layer above makes of an entry, for those that watch its key.
+type View struct {
+	Value   any       // shared by all watchers, and never changed
+	Expires time.Time // when the server removes the entry if nobody writes it, see Expiry; zero for never
+	Polled  bool      // watchers wait for that: the key is read when the entry expires
+}
+
+// Receiver is told how watched keys change. Its methods are called with the hub locked, and must not call the hub.
+type Receiver interface {
+	// Deliver takes the value of a key. first reports whether it was read after the watch was added: other values may be
+	// older than what the watcher's caller has just written. A value may be delivered again.
+	Deliver(value any, first bool)
+
+	// Knows reports whether the receiver has taken a value of the key. While it has not, the key is read for it.
+	Knows(key string) bool
+
+	// Wake has the receiver look whether Hub.Over.
+	Wake()
+}
+
+// Watch is a number of keys that a receiver watches.
+type Watch struct {
+	Keys []string
+	To   Receiver
+
+	// What follows is guarded by the hub's mu.
+	after   *Watch // see Hub.pending
+	closed  bool
+	resting bool // see Hub.Rest
+}
+
+// Hub feeds all watchers of a bucket: from one subscription, and from one goroutine that reads due keys again. Both start
+// with the first watcher and end with the store.
+type Hub struct {
+	store        *Store
+	subscription republished
+	cut          chan struct{} // closed when the connection is closed for good
+	done         chan struct{} // closed when the poller has ended
+	wake         chan struct{}
+	checks       *leaderCheck
+	mirror       Mirror // nil when there is none
+
+	mu        sync.Mutex
+	pending   *Watch // and those after it: the poller adds their keys
+	due       dueHeap
+	lastHeard time.Time // when the bucket was last heard of
+	keys      map[string]*watched
+	reads     uint64 // how many reads have begun
+	started   bool
+	stop      func()
+	until     time.Time // until when the poller sleeps, if nobody wakes it; in the past while it does not
+	gaps      gapTracker
+	regular   int // how many keys are polled regularly
+}
+
+// watched is a key with watchers.
+type watched struct {
+	key      string
+	known    bool      // the next fields are of the latest that was told
+	revision uint64    // of it, as the next two
+	created  time.Time //
+	view     View
+	asOf     uint64    // the change up to which the view is true; 0 when unknown
+	floor    uint64    // up to which it may have missed pushes: it was not watched yet, or one was of no use
+	next     time.Time // when to read it again
+	since    uint64    // the first read that is not too early: an earlier one may have missed what was pushed
+	index    int       // in the heap
+	deferred int8      // how often the read was deferred in a row
+	rests    bool      // see resting
+	watchers followers
+}
+
+// expired reports whether the server may have removed the key by then.
+func (k *watched) expired(now time.Time) bool {
+	return !k.view.Expires.IsZero() && !now.Before(k.view.Expires)
+}
+
+// followers are the watchers of a key, with how many reads had begun when they came: mostly there is one, and no map for
+// it.
+type followers struct {
+	one  *Watch // nil when there is none, or more
+	came uint64 // of that one
+	all  map[*Watch]uint64
+}
+
+func (f *followers) add(w *Watch, came uint64) {
+	switch {
+	case f.all != nil:
+		f.all[w] = came
+	case f.one == nil || f.one == w:
+		f.one, f.came = w, came
+	default:
+		f.all = map[*Watch]uint64{f.one: f.came, w: came}
+		f.one = nil
+	}
+}
+
+func (f *followers) remove(w *Watch) {
+	delete(f.all, w)
+	if f.one == w {
+		f.one = nil
+	}
+}
+
+func (f *followers) none() bool { return f.one == nil && len(f.all) == 0 }
+
+// each goes over all of them.
+func (f *followers) each(yield func(w *Watch, came uint64) bool) {
+	if f.one != nil && !yield(f.one, f.came) {
+		return
+	}
+	for w, came := range f.all {
+		if !yield(w, came) {
+			return
+		}
+	}
+}
+
+func newHub(s *Store, republish *jetstream.RePublish) *Hub {
+	return &Hub{
+		store: s, subscription: newRepublished(s.prefix, republish), keys: map[string]*watched{},
+		cut: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1), checks: newLeaderCheck(s),
+	}
+}
+
+// Add has the keys of w watched by the poller, before it reads them: the caller keeps the stack that it takes, and what is
+// pushed before the first read is of no use to it.
+func (h *Hub) Add(w *Watch) error {
+	h.mu.Lock()
+	err := h.admit()
+	if err == nil {
+		w.after, h.pending = h.pending, w
+	}
+	h.mu.Unlock()
+	h.wakePoller()
+	return err
+}
+
+// AddNow is Add for a watcher that needs what is pushed from now on. It rests at first.
+func (h *Hub) AddNow(w *Watch) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := h.admit()
+	if err == nil {
+		w.resting = true
+		h.place(w)
+	}
+	return err
+}
+
+// admit returns why no watcher may be added. It is called with mu held.
+func (h *Hub) admit() error {
+	if err := context.Cause(h.store.Closing); err != nil {
+		return err
+	}
+	if err := h.start(); err != nil {
+		return err
+	}
+	if len(h.keys) == 0 && h.pending == nil {
+		h.lastHeard = time.Now() // nothing was asked
+	}
+	return nil
+}
+
+// placePending places the watchers that were added. It is called with mu held.
+func (h *Hub) placePending() {
+	for h.pending != nil {
+		w := h.pending
+		h.pending, w.after = w.after, nil
+		if !w.closed {
+			h.place(w)
+		}
+	}
+}
+
+// place is called with mu held.
+func (h *Hub) place(w *Watch) {
+	var first time.Time // when the keys are to be read: at once, unless the watcher rests
+	if w.resting {
+		first = time.Now().Add(restingPollEvery)
+	}
+	for _, key := range w.Keys {
+		k := h.keys[key]
+		if k == nil {
+			k = &watched{key: key, next: first, floor: h.gaps.applied, rests: true}
+			h.keys[key] = k
+			heap.Push(&h.due, k)
+		} else if k.next.After(first) {
+			h.readAt(k, first)
+		}
+		k.watchers.add(w, h.reads)
+		h.count(k)
+		if k.index == 0 {
+			h.wakePoller()
+		}
+	}
+}
+
+// Remove ends a watch.
+func (h *Hub) Remove(w *Watch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.closed = true
+	for _, key := range w.Keys {
+		k := h.keys[key]
+		if k == nil {
+			continue
+		}
+		k.watchers.remove(w)
+		if k.watchers.none() {
+			delete(h.keys, key)
+			heap.Remove(&h.due, k.index)
+		}
+		h.count(k)
+	}
+}
+
+func (h *Hub) wakePoller() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// start subscribes to changes and starts the poller, once. It is called with mu held.
+func (h *Hub) start() error {
+	if h.started {
+		return nil
+	}
+	nc := h.store.Conn
+	status := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	unsubscribe, err := h.subscribe()
+	if err != nil {
+		nc.RemoveStatusListener(status)
+		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, err)
+	}
+	h.started = true
+	h.stop = func() {
+		unsubscribe()
+		nc.RemoveStatusListener(status)
+	}
+	go h.run(status)
+	return nil
+}
+
+func (h *Hub) close() {
+	h.mu.Lock()
+	started := h.started
+	h.mu.Unlock()
+	if !started {
+		return
+	}
+	<-h.done
+	h.checks.close()
+	h.stop()
+}
+
+// Silence returns for how long nothing was heard of the bucket although something was asked.
+func (h *Hub) Silence() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.lastHeard)
+}
+
+// MaxSilence returns how much Silence there is at most when the bucket can be reached.
+func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeout }
+
+// onPush takes a message that the bucket republished. One that cannot be decoded is read from the bucket: nothing is
+// removed because of what somebody sent.
+func (h *Hub) onPush(m *nats.Msg) {
+	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
+	if key == purgeKey {
+		h.onPurgeMark(m)
+	}
+	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err == nil && h.mirror != nil {
+		h.mirror.Pushed(key, sequence)
+	}
+	if !h.track(key, sequence) {
+		return
+	}
+	message, err := directget.Pushed(m)
+	if err == nil {
+		e := h.store.entry(key, message)
+		var v View
+		if v, err = h.store.pushed(e); err == nil {
+			h.deliver(&e, v, 0)
+			return
+		}
+	}
+	h.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
+	h.readSoon(key)
+}
+
+// readSoon has the key read at once.
+func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
+
+// readSince is readSoon, and what is known of the key before the given change is not good enough.
+func (h *Hub) readSince(key string, asOf uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.keys[key]; k != nil {
+		k.next, k.since = time.Time{}, h.reads+1
+		k.asOf, k.floor = 0, max(asOf, h.gaps.applied)
+		heap.Fix(&h.due, k.index)
+		h.wakePoller()
+	}
+}
+
+// readPrefixSoon is readSince of the keys that begin with prefix.
+func (h *Hub) readPrefixSoon(prefix string, asOf uint64) {
+	h.mu.Lock()
+	keys := make([]string, 0, len(h.keys))
+	for key := range h.keys {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	h.mu.Unlock()
+	for _, key := range keys {
+		h.readSince(key, asOf)
+	}
+}
+
+// deliver gives v, the view of e, to the watchers of its key, if it is later than what the hub knows. read is the number
+// of the read that it comes from; 0 for a push.
+func (h *Hub) deliver(e *Entry, v View, read uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lastHeard = time.Now()
+	k := h.keys[e.Key]
+	if k == nil {
+		return
+	}
+	if !k.known || Later(e.Revision, e.Created, k.revision, k.created) {
+		k.known, k.revision, k.created, k.view = true, e.Revision, e.Created, v
+	}
+	early := read > 0 && read < k.since
+	if k.next = k.nextRead(h.lastHeard); early || !k.served(read) {
+		k.next = time.Time{} // a watcher or a push came while it was read
+	}
+	if !early {
+		k.asOf = max(k.asOf, e.AsOf)
+	}
+	heap.Fix(&h.due, k.index)
+	if k.next.Before(h.until) { // mostly it is not: a push defers the next read
+		h.wakePoller()
+	}
+	for w, came := range k.watchers.each {
+		w.To.Deliver(k.view.Value, came < read)
+	}
+}
+
+// served reports whether no watcher of k that knows nothing yet waits for a read later than the given one.
+func (k *watched) served(read uint64) bool {
+	for w, came := range k.watchers.each {
+		if came >= read && !w.To.Knows(k.key) {
+			return false
+		}
+	}
+	return true
+}

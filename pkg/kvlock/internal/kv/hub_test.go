@@ -1,0 +1,170 @@
+package kv
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDueHeapGivesTheEarliest(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	start := time.Now()
+	var due dueHeap
+	var all []*watched
+	check := func() {
+		for i, k := range due {
+			if k.index != i || k.next.Before(due[0].next) {
+				t.Fatalf("seed %d: element %d has index %d and is due %s, the first %s", seed, i, k.index, k.next, due[0].next)
+			}
+		}
+	}
+	for range 2000 {
+		at := start.Add(time.Duration(r.Int64N(int64(time.Hour))))
+		switch n := r.IntN(4); {
+		case n == 0 && len(all) > 0:
+			i := r.IntN(len(all))
+			heap.Remove(&due, all[i].index)
+			all = append(all[:i], all[i+1:]...)
+		case n == 1 && len(all) > 0:
+			k := all[r.IntN(len(all))]
+			k.next = at
+			heap.Fix(&due, k.index)
+		default:
+			k := &watched{next: at}
+			heap.Push(&due, k)
+			all = append(all, k)
+		}
+		check()
+	}
+}
+
+func TestNextReadIsAtTheExpiryOrSoon(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	polled := func(ttl, age time.Duration, seen time.Time) View {
+		return View{Polled: true, Expires: Expiry(ttl, age, seen)}
+	}
+	pending := func(age time.Duration) View { return polled(time.Minute, age, now) }
+	tests := []struct {
+		name             string
+		view             View
+		earliest, latest time.Duration
+	}{
+		{"absent", View{}, PollEvery, 2 * PollEvery},
+		{"done", View{Expires: Expiry(time.Second, 0, now)}, PollEvery, 2 * PollEvery},
+		{"pending for long", pending(0), PollEvery, 2 * PollEvery},
+		{"pending for half a second", pending(59500 * time.Millisecond), 500 * time.Millisecond, 500 * time.Millisecond},
+		{"pending for an instant", pending(time.Minute - 2), batchWindow, batchWindow},
+		{"over just now", pending(time.Minute), expiryStep, expiryStep},
+		{"over for a second", polled(time.Second, 0, now.Add(-2*time.Second)), expiryStep, expiryStep},
+		{"over for long", polled(time.Second, 0, now.Add(-time.Hour)), PollEvery, 2 * PollEvery},
+		{"pending without a TTL", polled(0, 0, now), PollEvery, 2 * PollEvery},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if got := (&watched{known: true, view: tt.view}).nextRead(now).Sub(now); got < tt.earliest || got > tt.latest {
+				t.Errorf("read in %s, want %s to %s", got, tt.earliest, tt.latest)
+			}
+		})
+	}
+}
+
+func TestWherePushesComeFrom(t *testing.T) {
+	t.Parallel()
+	const prefix = "$KV.b."
+	tests := []struct {
+		name      string
+		republish *jetstream.RePublish
+		want      republished
+	}{
+		{"none", nil, republished{}},
+		{"as StreamConfig sets it", &jetstream.RePublish{Source: ">", Destination: "rp.b.>"}, republished{subject: "rp.b.$KV.b.>", trim: "rp.b.$KV.b."}},
+		{"no source", &jetstream.RePublish{Destination: "x.>"}, republished{subject: "x.$KV.b.>", trim: "x.$KV.b."}},
+		{"the bucket's subjects", &jetstream.RePublish{Source: prefix + ">", Destination: "x.>"}, republished{subject: "x.>", trim: "x."}},
+		{"a part of the keys", &jetstream.RePublish{Source: prefix + "a.>", Destination: "x.>"}, republished{}},
+		{"headers only", &jetstream.RePublish{Source: ">", Destination: "x.>", HeadersOnly: true}, republished{}},
+		{"one subject for all", &jetstream.RePublish{Source: ">", Destination: "x"}, republished{}},
+		{"mapped", &jetstream.RePublish{Source: ">", Destination: "x.{{wildcard(1)}}.>"}, republished{}},
+	}
+	for _, tt := range tests {
+		if got := newRepublished(prefix, tt.republish); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A read that began before a push may have missed what the push is about: it does not put off the next one.
+func TestEarlierReadDoesNotDeferTheNext(t *testing.T) {
+	t.Parallel()
+	h := newHub(&Store{}, nil)
+	k := &watched{key: "k"}
+	h.keys["k"] = k
+	heap.Push(&h.due, k)
+	h.reads = 7 // the last one is under way
+	h.readSoon("k")
+	h.deliver(&Entry{Key: "k"}, View{}, 7)
+	if !k.next.IsZero() {
+		t.Error("the key is not due any more")
+	}
+	h.deliver(&Entry{Key: "k"}, View{}, 8)
+	if k.next.IsZero() {
+		t.Error("the key is still due")
+	}
+}
+
+// The poller is woken for what is due before it would look by itself, and left alone by all other pushes.
+func TestPollerIsWokenForWhatIsDueEarlier(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		claim bool          // of half a second, seen now; else a result
+		until time.Duration // the poller sleeps
+		woken bool
+	}{
+		{"a claim that ends before", true, 2 * PollEvery, true},
+		{"a claim that ends after", true, PollEvery / 4, false},
+		{"a result", false, PollEvery / 2, false},
+		{"a claim, while the poller is awake", true, -PollEvery, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { // no time passes
+				now := time.Now()
+				h := &Hub{keys: map[string]*watched{}, wake: make(chan struct{}, 1), until: now.Add(tt.until)}
+				k := &watched{key: "k", next: now.Add(tt.until)}
+				k.watchers.add(&Watch{Keys: []string{"k"}, To: deaf{}}, 0)
+				h.keys["k"] = k
+				heap.Push(&h.due, k)
+				var v View
+				if tt.claim {
+					v = View{Polled: true, Expires: Expiry(500*time.Millisecond, 0, now)}
+				}
+				h.deliver(&Entry{Key: "k", Revision: 1}, v, 0)
+				if woken := len(h.wake) == 1; woken != tt.woken {
+					t.Errorf("woken: %t", woken)
+				}
+				if d := h.untilDue(); !h.until.Equal(k.next) || d <= 0 || d > 2*PollEvery {
+					t.Errorf("sleeps until %s, for %s, and the key is due %s", h.until, d, k.next)
+				}
+			})
+		})
+	}
+}
+
+// deaf is a receiver that takes everything and does nothing.
+type deaf struct{}
+
+func (deaf) Deliver(any, bool) {}
+func (deaf) Knows(string) bool { return true }
+func (deaf) Wake()             {}

@@ -1,0 +1,314 @@
+package kv
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// PollEvery bounds how long a lost push can go unnoticed: from this long to twice as long.
+	PollEvery = time.Second
+
+	// restingPollEvery is the same for keys of which a watcher learns in other ways too.
+	restingPollEvery = 10 * time.Second
+
+	// expiryStep is how often a key is read whose claim is over: the server removes it up to 350 ms late.
+	expiryStep = 50 * time.Millisecond
+
+	// expiryGrace is for how long that goes on before the key is read no more often than others.
+	expiryGrace = 2 * time.Second
+
+	// batchWindow is how much earlier than due a key is read, to be read with others.
+	batchWindow = 10 * time.Millisecond
+)
+
+// nextRead returns when to read the key again though nothing was pushed: never so soon that it would be due already.
+func (k *watched) nextRead(now time.Time) time.Time {
+	every := PollEvery
+	if k.resting() {
+		every = restingPollEvery
+	}
+	regular := now.Add(every + rand.N(every)) //nolint:gosec // spreads reads, guards nothing
+	if !k.view.Polled {
+		return regular
+	}
+	switch expiry := k.view.Expires; {
+	case expiry.IsZero() || now.After(expiry.Add(expiryGrace)):
+		return regular
+	case !now.Before(expiry):
+		return now.Add(expiryStep)
+	case expiry.Before(now.Add(batchWindow)):
+		return now.Add(batchWindow)
+	case expiry.Before(regular):
+		return expiry
+	default:
+		return regular
+	}
+}
+
+// resting reports whether all watchers of k rest.
+func (k *watched) resting() bool {
+	for w := range k.watchers.each {
+		if !w.resting {
+			return false
+		}
+	}
+	return !k.watchers.none()
+}
+
+// Rest sets whether the watcher rests: it waits for nothing that only a push or a read can tell.
+func (h *Hub) Rest(w *Watch, resting bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w.resting = resting
+	soon := time.Now().Add(PollEvery)
+	for _, key := range w.Keys {
+		k := h.keys[key]
+		if k == nil {
+			continue
+		}
+		h.count(k)
+		if !resting && k.next.After(soon) {
+			h.readAt(k, soon)
+		}
+	}
+}
+
+// readAt changes when k is read. It is called with mu held.
+func (h *Hub) readAt(k *watched, at time.Time) {
+	k.next = at
+	heap.Fix(&h.due, k.index)
+	if k.index == 0 {
+		h.wakePoller()
+	}
+}
+
+// run is the poller: it reads keys when they are due, until the store closes.
+func (h *Hub) run(status <-chan nats.Status) {
+	defer close(h.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.store.Closing.Done():
+			h.wakeAll()
+			return
+		case now := <-status:
+			if now == nats.CLOSED {
+				close(h.cut)
+				h.wakeAll()
+				<-h.store.Closing.Done()
+				h.wakeAll()
+				return
+			}
+			h.restart()
+		case <-h.wake:
+		case <-timer.C:
+		}
+		if keys, read := h.takeDue(); len(keys) > 0 {
+			h.poll(keys, read)
+		}
+		timer.Reset(h.untilDue())
+	}
+}
+
+// Over returns why nothing is told any more; nil while something is.
+func (h *Hub) Over() error {
+	if h.store.Closing.Err() != nil {
+		return context.Cause(h.store.Closing)
+	}
+	select {
+	case <-h.cut:
+		return fmt.Errorf("kvlock: watch bucket %q: %w: %w", h.store.Bucket, ErrUnavailable, nats.ErrConnectionClosed)
+	default:
+		return nil
+	}
+}
+
+// wakeAll has all watchers look whether it is over.
+func (h *Hub) wakeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.placePending()
+	for _, k := range h.due {
+		for w := range k.watchers.each {
+			w.To.Wake()
+		}
+	}
+}
+
+// takeDue returns the keys to read now, at most as many as one round trip reads, and the number of the read.
+func (h *Hub) takeDue() (keys []string, read uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.placePending()
+	now := time.Now()
+	until := now.Add(batchWindow)
+	if len(h.due) > MaxRead && h.due[0].next.Before(until) {
+		until = now.Add(PollEvery / 4) // a read costs the server more for the keys there are than for those it returns
+	}
+	for len(keys) < MaxRead && len(h.due) > 0 && h.due[0].next.Before(until) {
+		k := h.due[0]
+		if !h.defers(k, now) {
+			keys = append(keys, k.key)
+		}
+		if k.next = k.nextRead(now); k.next.Before(until) {
+			until = k.next // as its claim ends, and not before
+		}
+		heap.Fix(&h.due, 0)
+	}
+	if len(keys) > 0 {
+		h.reads++
+	}
+	return keys, h.reads
+}
+
+// poll reads keys and delivers what it finds. What is older than what was pushed comes from a replica that lags behind,
+// unless the leader says the same.
+func (h *Hub) poll(keys []string, read uint64) {
+	ctx, cancel := h.store.Bound(h.store.Closing)
+	defer cancel()
+	entries, err := h.store.Read(ctx, keys)
+	for i := 0; err == nil && i < len(entries); i++ {
+		e := entries[i]
+		if h.doubts(&e) {
+			if e, err = h.store.Leader(ctx, e.Key); err != nil {
+				break
+			}
+		}
+		h.deliver(&e, h.store.opened(ctx, e), read)
+	}
+	if err != nil {
+		h.store.Log.DebugContext(ctx, "kvlock: watched keys could not be read, trying again", "keys", len(keys), "error", err)
+		h.unread(keys)
+	}
+}
+
+// unread has those keys read again that somebody waits to hear of for the first time.
+func (h *Hub) unread(keys []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, key := range keys {
+		if k := h.keys[key]; k != nil && !k.served(0) {
+			k.next = time.Now().Add(expiryStep)
+			heap.Fix(&h.due, k.index)
+		}
+	}
+}
+
+// doubts reports whether e is older than what is known already, and its TTL does not explain it.
+func (h *Hub) doubts(e *Entry) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.keys[e.Key]
+	return k != nil && k.known && e.Revision < k.revision && !(e.Revision == 0 && k.expired(time.Now()))
+}
+
+func (h *Hub) untilDue() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	h.until = now.Add(time.Hour) // adding a key ends the wait
+	if len(h.due) > 0 {
+		h.until = h.due[0].next
+	}
+	return max(0, h.until.Sub(now))
+}
+
+// dueHeap orders keys by when they are to be read.
+type dueHeap []*watched
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *dueHeap) Push(x any) {
+	k := x.(*watched) //nolint:forcetypeassert // only place pushes
+	k.index = len(*h)
+	*h = append(*h, k)
+}
+
+func (h *dueHeap) Pop() any {
+	old := *h
+	k := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return k
+}
+
+// republished is where the bucket republishes its changes.
+type republished struct {
+	subject string // with a wildcard at its end; "" when the bucket does not republish all its keys as they are
+	trim    string // what republished subjects have before the key
+}
+
+// newRepublished understands what kvlock.StreamConfig sets. Any other mapping of subjects is left alone, and the bucket is
+// watched.
+func newRepublished(prefix string, republish *jetstream.RePublish) republished {
+	if republish == nil || republish.HeadersOnly {
+		return republished{}
+	}
+	root, found := strings.CutSuffix(republish.Destination, ">")
+	all := republish.Source == "" || republish.Source == ">" || republish.Source == prefix+">"
+	if !found || !all || strings.ContainsAny(root, "*{") {
+		return republished{}
+	}
+	trim := root + prefix
+	if republish.Source == prefix+">" {
+		trim = root // the wildcard stands for the key alone
+	}
+	return republished{subject: trim + ">", trim: trim}
+}
+
+// subscribe gets pushes from what the bucket republishes. A bucket that does not is watched with one KV watcher, which
+// costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on meanwhile.
+func (h *Hub) subscribe() (unsubscribe func(), err error) {
+	if h.subscription.subject == "" {
+		return h.subscribeWatcher()
+	}
+	sub, err := h.store.Conn.Subscribe(h.subscription.subject, h.onPush)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by start
+	}
+	return func() { _ = sub.Unsubscribe() }, nil //nolint:errcheck // the connection is closed, then
+}
+
+func (h *Hub) subscribeWatcher() (unsubscribe func(), err error) {
+	ctx, cancel := h.store.Bound(h.store.Closing)
+	defer cancel()
+	bucket, err := h.store.JS.KeyValue(ctx, h.store.Bucket)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by start
+	}
+	watcher, err := bucket.WatchAll(h.store.Closing, jetstream.UpdatesOnly(), jetstream.MetaOnly())
+	if err != nil {
+		return nil, err //nolint:wrapcheck // wrapped by start
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for entry := range watcher.Updates() {
+			switch {
+			case entry == nil:
+			case entry.Key() == purgeKey:
+				h.readPrefixSoon("", 0)
+			default:
+				h.readSoon(entry.Key())
+			}
+		}
+	}()
+	return func() {
+		_ = watcher.Stop() //nolint:errcheck // the connection is closed, then
+		<-ended
+	}, nil
+}

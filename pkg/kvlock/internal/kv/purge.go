@@ -1,0 +1,133 @@
+package kv
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+)
+
+// purgeKey is the key that is written when keys are purged, for all to learn of it: the purge of a stream is not pushed.
+const purgeKey = reservedPrefix + "_purge"
+
+// markVersion is the version of a purgeMark. A reader that does not know it takes the mark to be about all keys.
+const markVersion = 1
+
+// purgeMark is the value of purgeKey.
+type purgeMark struct {
+	Version int    `json:"v"`
+	Prefix  string `json:"prefix"`           // "" for all keys
+	Before  uint64 `json:"before,omitempty"` // the revision that purged keys are below; 0 for that of the mark itself
+}
+
+// keys returns what all keys begin with that are purged.
+func (m purgeMark) keys() string {
+	if m.Prefix == "" {
+		return ""
+	}
+	return m.Prefix + "."
+}
+
+// Purge removes all keys that begin with prefix and a dot, and all keys with the prefix "", as they were before the call,
+// and returns how many entries the server removed. It marks the point in the order of changes up to which keys go, removes
+// them, and tells that they have gone. What a replica answers that knows of the second mark is without them. Three round
+// trips.
+func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
+	if err := CheckPrefix(prefix); err != nil {
+		return 0, err
+	}
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	mark := purgeMark{Version: markVersion, Prefix: prefix}
+	if mark.Before, err = s.markPurge(ctx, mark); err != nil {
+		return 0, err
+	}
+	err = s.Persist(ctx, "purge", prefix, func() error {
+		n, err = s.purgeStream(ctx, s.prefix+mark.keys()+">", mark.Before)
+		return err
+	})
+	if err == nil {
+		_, err = s.markPurge(ctx, mark)
+	}
+	return n, err
+}
+
+// markPurge writes the mark, however often: each says the same.
+func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64, err error) {
+	data, err := json.Marshal(mark)
+	if err != nil {
+		return 0, fmt.Errorf("kvlock: encode mark of a purge: %w", err)
+	}
+	err = s.Persist(ctx, "purge", mark.Prefix, func() error {
+		m := s.message(purgeKey, 0, data, MarkerTTL(0), false)
+		m.Header.Del(jetstream.ExpectedLastSubjSeqHeader)
+		revision, err = s.publish(ctx, m, SendTimeout)
+		return err
+	})
+	if err == nil {
+		s.Hub.purged(mark, revision)
+	}
+	return revision, err
+}
+
+// purgeStream removes what is stored under subject below revision before.
+func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) (n int, err error) {
+	body, err := json.Marshal(jetstream.StreamPurgeRequest{Subject: subject, Sequence: before})
+	if err != nil {
+		return 0, fmt.Errorf("encode request: %w", err)
+	}
+	if !s.Conn.IsConnected() {
+		return 0, fmt.Errorf("not sent: %w", nats.ErrDisconnected)
+	}
+	ctx, cancel := context.WithTimeout(ctx, SendTimeout)
+	defer cancel()
+	reply, err := s.Conn.RequestWithContext(ctx, s.api+"STREAM.PURGE."+s.Stream, body)
+	if err != nil {
+		return 0, fmt.Errorf("purge: %w", err)
+	}
+	var answer struct {
+		Error  *jetstream.APIError `json:"error"`
+		Purged int                 `json:"purged"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return 0, fmt.Errorf("answer to the purge is not JSON: %w", err)
+	}
+	if answer.Error != nil {
+		return 0, answer.Error
+	}
+	return answer.Purged, nil
+}
+
+// onPurgeMark takes a pushed mark: nothing under its prefix is believed that is older.
+func (h *Hub) onPurgeMark(m *nats.Msg) {
+	message, err := directget.Pushed(m)
+	if err != nil {
+		h.store.Log.Debug("kvlock: republished message is not used", "subject", m.Subject, "error", err)
+		return
+	}
+	var mark purgeMark
+	if err := json.Unmarshal(m.Data, &mark); err != nil || mark.Version > markVersion {
+		h.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
+		mark = purgeMark{} // whatever it is about, let it be about all
+	}
+	h.purged(mark, message.Sequence)
+}
+
+// purged drops what is in memory of the keys that the mark at revision is about, and has their watchers look once they
+// have gone.
+func (h *Hub) purged(mark purgeMark, revision uint64) {
+	gone := mark.Before > 0
+	if !gone {
+		mark.Before = revision
+	}
+	if h.mirror != nil {
+		h.mirror.Purged(mark.keys(), mark.Before, revision)
+	}
+	if gone {
+		h.readPrefixSoon(mark.keys(), revision)
+	}
+}

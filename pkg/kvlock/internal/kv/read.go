@@ -1,0 +1,270 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+)
+
+// Headers of stored messages.
+const (
+	HeaderSize  = "Nats-Msg-Size" // bytes of the message, where only headers are read
+	HeaderState = "Kvlock-State"  // see Change.State
+
+	headerMarkerReason = "Nats-Marker-Reason"
+	headerOperation    = "KV-Operation"
+	operationPurge     = "PURGE"
+	operationDelete    = "DEL"
+)
+
+// Entry is what one read or push showed of a key. It is a hint: the key may have moved on. Only a write that is
+// conditional on Revision decides anything.
+type Entry struct {
+	Key      string
+	Revision uint64    // the last sequence of the key in the stream; 0 when the server has none, and the rest is empty
+	Created  time.Time // when the server stored it, by the server's clock
+	Header   nats.Header
+	Data     []byte
+
+	AsOf uint64        // the sequence of the stream at which Revision was still the last of the key; 0 when unknown
+	Seen time.Time     // when this process learnt of it, on the monotonic clock
+	Age  time.Duration // how old it was when it was seen, by the server's clock
+}
+
+// Purged reports whether the entry is a purge marker: the key is absent to readers. A marker may have data.
+func (e *Entry) Purged() bool { return e.Header.Get(headerOperation) == operationPurge }
+
+// Deleted reports whether the key is absent and the entry, if there is one, has nothing in it.
+func (e *Entry) Deleted() bool {
+	return e.Revision == 0 || e.Header.Get(headerOperation) == operationDelete || e.Header.Get(headerMarkerReason) != "" ||
+		e.Purged() && len(e.Data) == 0
+}
+
+// Expiry returns when the server removes what was written with ttl and was so old when it was seen, on this process's
+// monotonic clock: never before it was seen. It is zero for a ttl of 0.
+func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
+	if ttl <= 0 {
+		return time.Time{}
+	}
+	return seen.Add(ttl - min(age, ttl))
+}
+
+// Later reports whether a revision that was stored at created follows the last one of the same key. A key without a
+// message has no revision to compare: it follows anything but another one without. Revisions that begin anew belong to a
+// bucket that was deleted and made again.
+func Later(revision uint64, created time.Time, last uint64, lastCreated time.Time) bool {
+	switch {
+	case revision == 0:
+		return last != 0
+	case revision < last:
+		return created.After(lastCreated)
+	default:
+		return revision > last
+	}
+}
+
+// MaxRead is how many keys one round trip of Read reads.
+const MaxRead = directget.MaxSubjects
+
+// entry takes a stored message.
+func (s *Store) entry(key string, m directget.Message) Entry {
+	seen := time.Now()
+	s.Clock.learn(seen, m.Time)
+	return Entry{
+		Key: key, Revision: m.Sequence, Created: m.Time, Header: m.Header, Data: m.Data, AsOf: m.AsOf,
+		Seen: seen, Age: s.Clock.Since(m.Time, seen),
+	}
+}
+
+// Read reads keys, in their order; a key may be there twice. Any replica may answer, and may lag behind. One round trip
+// for each MaxRead keys, and one more for each 64 MB of values.
+func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
+	subjects := make([]string, len(keys))
+	first := make(map[string]int, len(keys)) // where each key is in keys
+	for i, key := range keys {
+		if err := CheckKey(key); err != nil {
+			return nil, err
+		}
+		subjects[i] = s.prefix + key
+		if _, twice := first[key]; !twice {
+			first[key] = i
+		}
+	}
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	messages, err := s.get.Last(ctx, s.Stream, subjects)
+	if err != nil {
+		return nil, s.Unavailable(ctx, "read", keys, err)
+	}
+
+	entries, asOf := make([]Entry, len(keys)), uint64(0)
+	for _, m := range messages {
+		asOf = max(asOf, m.AsOf)
+		i, asked := first[strings.TrimPrefix(m.Subject, s.prefix)]
+		if asked && m.Sequence > entries[i].Revision {
+			entries[i] = s.entry(keys[i], m)
+		}
+	}
+	if len(subjects) > MaxRead {
+		asOf = 0 // they were read one part after the other
+	}
+	seen := time.Now()
+	for i, key := range keys {
+		if entries[i] = entries[first[key]]; entries[i].Revision == 0 {
+			entries[i] = Entry{Key: key, AsOf: asOf, Seen: seen}
+		}
+	}
+	return entries, nil
+}
+
+// Ask is Leader that asks until somebody answers, or the operation's time is up.
+func (s *Store) Ask(ctx context.Context, key string) (Entry, error) {
+	ctx, cancel := s.Bound(ctx)
+	defer cancel()
+	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		entry, err := s.Leader(ctx, key)
+		switch {
+		case err == nil:
+			return entry, nil
+		case IsPermanent(err):
+			return entry, s.final("read", key, err)
+		case !backoff.Pause(ctx, wait):
+			return entry, s.Unavailable(ctx, "read", []string{key}, err)
+		}
+	}
+}
+
+// Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
+func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
+	try, cancel := context.WithTimeout(ctx, SendTimeout)
+	defer cancel()
+	m, found, err := s.get.Leader(try, s.Stream, s.prefix+key)
+	if err != nil {
+		return Entry{}, err
+	}
+	if !found {
+		return Entry{Key: key, Seen: time.Now()}, nil
+	}
+	return s.entry(key, m), nil
+}
+
+// Unavailable explains why the server gave no answer: the caller's context, the store's end, or the server.
+func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err error) error {
+	if cause := context.Cause(s.closed); cause != nil {
+		return cause
+	}
+	what := fmt.Sprintf("%d keys", len(keys))
+	if len(keys) == 1 {
+		what = fmt.Sprintf("%q", keys[0])
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return fmt.Errorf("kvlock: %s %s: %w: %w", op, what, context.Cause(ctx), err)
+	}
+	// The server does not answer what it does not permit. It only tells the connection.
+	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		err = fmt.Errorf("%w (the connection was told: %w)", err, last)
+	}
+	s.Unanswered.Add(1)
+	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, what, s.Bucket, ErrUnavailable, err)
+}
+
+// All returns the data of all messages of a subject in another stream, in their order: size bytes, and fewer or more
+// only when it is something else. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
+func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
+	return s.get.All(ctx, stream, subject, size)
+}
+
+// AllLeader is All as the stream's leader knows it, which is asked for each message.
+func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
+	return s.get.AllLeader(ctx, stream, subject, size)
+}
+
+// scanAhead is how many messages are fetched before they are asked for.
+const scanAhead = 500
+
+// Scan yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers
+// included, or only their headers. An error is the last that it yields, with an entry without a key.
+//
+// It goes over the stream with a consumer. For other requests for the next messages the server counts, each time, how many
+// there are behind, so that a million keys took minutes with them.
+func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		if err := CheckPrefix(prefix); err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(s.Closing, func() { cancel(context.Cause(s.Closing)) })()
+		stalled := time.AfterFunc(s.OpTimeout, func() { cancel(errStalled) })
+		defer stalled.Stop()
+		fail := func(err error) {
+			if cause := context.Cause(ctx); cause == nil || errors.Is(cause, errStalled) {
+				err = s.Unavailable(context.WithoutCancel(ctx), "list", []string{prefix}, err)
+			} else {
+				err = cause
+			}
+			yield(Entry{}, err)
+		}
+		messages, pending, err := s.messagesUnder(ctx, prefix, headersOnly)
+		if err != nil {
+			fail(err)
+			return
+		}
+		defer messages.Stop()
+		for pending > 0 {
+			stalled.Reset(s.OpTimeout)
+			m, err := messages.Next(jetstream.NextContext(ctx))
+			stalled.Stop()
+			var meta *jetstream.MsgMetadata
+			if err == nil {
+				meta, err = m.Metadata()
+			}
+			if err != nil {
+				fail(err)
+				return
+			}
+			pending = meta.NumPending
+			key := strings.TrimPrefix(m.Subject(), s.prefix)
+			if strings.HasPrefix(key, reservedPrefix) {
+				continue
+			}
+			sequence := meta.Sequence.Stream
+			e := s.entry(key, directget.Message{Sequence: sequence, Time: meta.Timestamp, Header: m.Headers(), Data: m.Data(), AsOf: sequence})
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// errStalled says that a scan got no message for too long.
+var errStalled = errors.New("nothing came")
+
+// messagesUnder makes a consumer of all keys under prefix, and returns how many messages there are.
+func (s *Store) messagesUnder(ctx context.Context, prefix string, headersOnly bool) (jetstream.MessagesContext, uint64, error) {
+	filter := s.prefix + ">"
+	if prefix != "" {
+		filter = s.prefix + prefix + ".>"
+	}
+	consumer, err := s.JS.OrderedConsumer(ctx, s.Stream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{filter}, HeadersOnly: headersOnly, InactiveThreshold: 2 * s.OpTimeout,
+	})
+	if err != nil {
+		return nil, 0, err //nolint:wrapcheck // wrapped by Scan
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(scanAhead))
+	if err != nil {
+		return nil, 0, err //nolint:wrapcheck // as above
+	}
+	return messages, consumer.CachedInfo().NumPending, nil
+}

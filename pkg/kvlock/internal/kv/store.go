@@ -1,0 +1,286 @@
+package kv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/inbox"
+	"github.com/expediter-io/expediter/pkg/jsretry"
+)
+
+// Store is a bucket as one process sees it: its reads, its conditional writes and what it pushes.
+type Store struct {
+	Bucket     string
+	Stream     string // behind the bucket
+	Instance   string
+	JS         jetstream.JetStream
+	Conn       *nats.Conn
+	Log        *slog.Logger // names the bucket
+	OpTimeout  time.Duration
+	MaxMessage int64 // that the stream takes, in bytes; 0 when only the server bounds it
+	Hub        *Hub
+	Clock      *Clock
+	Closing    context.Context //nolint:containedctx // ends with BeginClose: nothing is waited for or computed any more
+
+	Unanswered atomic.Uint64 // operations that JetStream did not answer
+
+	get    *directget.Getter
+	acks   *inbox.Inbox // of writes
+	api    string       // the prefix of JetStream's API, with its final dot
+	prefix string       // of the subjects of keys, as read
+	put    string       // of the subjects of keys, as written: differs where JetStream has an API prefix of its own
+	pushed func(Entry) (View, error)
+	opened func(context.Context, Entry) View
+
+	generation   atomic.Uint64 // see Generation
+	highest      atomic.Uint64 // the highest revision that was acknowledged; a lower one is of a stream that was made anew
+	beginClose   context.CancelCauseFunc
+	closed       context.Context //nolint:containedctx // ends with Close: nothing is sent any more
+	cancelClosed context.CancelCauseFunc
+}
+
+// Config says which bucket a [Store] binds to, and how.
+type Config struct {
+	Bucket    string        // required
+	Instance  string        // names this process in entries; defaults to host name, process id and a random part
+	Logger    *slog.Logger  // defaults to slog.Default()
+	OpTimeout time.Duration // bounds each operation; defaults to 2 seconds
+
+	// Pushed and Read decode entries for watchers. Pushed decodes one that was pushed: after an error the key is
+	// read instead, for nothing is concluded from what anybody could have published. Read decodes one that was read, and
+	// what it returns for an entry that cannot be decoded is told like any other. Unused where nothing is watched.
+	Pushed func(Entry) (View, error)
+	Read   func(context.Context, Entry) View
+}
+
+// MaxInstanceBytes bounds the name of a process.
+const MaxInstanceBytes = 256
+
+const defaultOpTimeout = 2 * time.Second
+
+// WithDefaults returns cfg with what it leaves out.
+func (cfg Config) WithDefaults() Config {
+	if cfg.Instance == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		cfg.Instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), nuid.Next()[16:])
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.OpTimeout == 0 {
+		cfg.OpTimeout = defaultOpTimeout
+	}
+	return cfg
+}
+
+// Validate reports everything that is wrong with cfg.
+func (cfg Config) Validate() error {
+	var errs []error
+	if !BucketName.MatchString(cfg.Bucket) {
+		errs = append(errs, fmt.Errorf("kvlock: Bucket is %q: want letters, digits, '-' and '_'", cfg.Bucket))
+	}
+	if cfg.OpTimeout < 0 {
+		errs = append(errs, fmt.Errorf("kvlock: OpTimeout is %s: want a positive duration", cfg.OpTimeout))
+	}
+	if len(cfg.Instance) > MaxInstanceBytes {
+		errs = append(errs, fmt.Errorf("kvlock: Instance has %d bytes: the limit is %d", len(cfg.Instance), MaxInstanceBytes))
+	}
+	return errors.Join(errs...)
+}
+
+// Open binds to the bucket and checks the settings of its stream. cfg is valid, and has its defaults. BeginClose and Close
+// end the store. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.OpTimeout)
+	defer cancel()
+	clock, sent := newClock(), time.Now()
+	info, err := StreamInfo(ctx, js, cfg.Bucket, StreamName(cfg.Bucket))
+	if err != nil {
+		return nil, err
+	}
+	clock.asked(sent, time.Now(), info.TimeStamp)
+	if err := CheckStream(cfg.Bucket, info.Config); err != nil {
+		return nil, err
+	}
+
+	api := apiPrefix(js.Options())
+	s := &Store{
+		Bucket: cfg.Bucket, Stream: StreamName(cfg.Bucket), Instance: cfg.Instance, JS: js, Conn: js.Conn(),
+		Log:       cfg.Logger.With("bucket", cfg.Bucket),
+		OpTimeout: cfg.OpTimeout, MaxMessage: int64(max(info.Config.MaxMsgSize, 0)), Clock: clock,
+		api: api, prefix: SubjectPrefix(cfg.Bucket), put: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
+	}
+	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
+	s.closed, s.cancelClosed = context.WithCancelCause(context.Background()) //nolint:forbidigo // as above
+	s.generation.Store(generationOf(info))
+	if api != jetstream.DefaultAPIPrefix {
+		s.put = api + s.put
+	}
+	if err := s.subscribe(); err != nil {
+		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
+	}
+	s.Hub = newHub(s, info.Config.RePublish)
+	return s, nil
+}
+
+// subscribe subscribes to answers.
+func (s *Store) subscribe() (err error) {
+	if s.get, err = directget.New(s.Conn, s.api); err != nil {
+		return err
+	}
+	s.acks, err = inbox.New(s.Conn)
+	return err
+}
+
+// unsubscribe ends what subscribe began, as far as that came.
+func (s *Store) unsubscribe() error {
+	var errs []error
+	if s.acks != nil {
+		errs = append(errs, s.acks.Close())
+	}
+	if s.get != nil {
+		errs = append(errs, s.get.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// StreamInfo asks for a stream until somebody answers: a cluster does not while it elects a leader, as after the stream
+// was made. bucket names it in errors.
+func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string) (*jetstream.StreamInfo, error) {
+	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
+		stream, err := js.Stream(try, name)
+		cancel()
+		switch {
+		case err == nil:
+			return stream.CachedInfo(), nil
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrInvalidStreamName),
+			errors.Is(err, nats.ErrConnectionClosed):
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w", bucket, err)
+		case !backoff.Pause(ctx, wait):
+			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
+		}
+	}
+}
+
+func apiPrefix(o jetstream.JetStreamOptions) string {
+	switch {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	default:
+		return jetstream.DefaultAPIPrefix
+	}
+}
+
+// BeginClose ends all waits with ErrClosed. Operations still work, so that callers can give back what they hold.
+func (s *Store) BeginClose() { s.beginClose(ErrClosed) }
+
+// Close ends everything that was sent or waited for. BeginClose was called before, and all work has ended.
+func (s *Store) Close() {
+	s.cancelClosed(ErrClosed)
+	s.Hub.close()
+	if err := s.unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+		s.Log.Warn("kvlock: unsubscribe", "error", err)
+	}
+}
+
+// Bound limits an operation to the store's time-out, and ends it when the store closes.
+func (s *Store) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return s.boundBy(ctx, time.Now().Add(s.OpTimeout))
+}
+
+// boundBy is Bound for an operation that began before.
+func (s *Store) boundBy(ctx context.Context, by time.Time) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithDeadline(ctx, by)
+	stop := s.UntilClosed(cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// UntilClosed calls cancel when the store closes, unless stop is called before.
+func (s *Store) UntilClosed(cancel func()) (stop func() bool) {
+	return context.AfterFunc(s.closed, cancel)
+}
+
+// BucketName matches the names that a bucket may have.
+var BucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+
+// StreamName returns the name of the stream behind a bucket.
+func StreamName(bucket string) string { return "KV_" + bucket }
+
+// SubjectPrefix returns what the subjects of a bucket's keys begin with.
+func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
+
+// CreateStream makes a stream when there is none of its name; an existing one is left as it is. what names it in errors.
+// While a cluster is not ready it tries again, for up to jsretry.Wait.
+func CreateStream(ctx context.Context, js jetstream.JetStream, what string, sc jetstream.StreamConfig) error {
+	err := jsretry.Do(ctx, jsretry.Wait, func(ctx context.Context) error {
+		_, err := js.CreateStream(ctx, sc)
+		return err //nolint:wrapcheck // wrapped below
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return fmt.Errorf("kvlock: create %s: %w", what, err)
+	}
+	return nil
+}
+
+// CheckStream reports all settings of a bucket's stream on which entries would not be safe.
+func CheckStream(bucket string, sc jetstream.StreamConfig) error {
+	s := Settings{What: fmt.Sprintf("bucket %q", bucket)}
+	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
+	s.Wantf(sc.SubjectDeleteMarkerTTL == 0,
+		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
+	s.Wantf(sc.MaxMsgsPerSubject == 1,
+		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
+	s.Wantf(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
+	s.Wantf(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
+	s.Wantf(sc.PersistMode != jetstream.AsyncPersistMode,
+		"PersistMode is async: acknowledged claims are lost when the server is killed")
+	s.WantKept(sc)
+	return s.Err()
+}
+
+// Settings collects what is wrong with the settings of a stream.
+type Settings struct {
+	What string // names the stream in errors
+
+	errs []error
+}
+
+// Wantf adds an error unless ok.
+func (s *Settings) Wantf(ok bool, format string, args ...any) {
+	if !ok {
+		s.errs = append(s.errs, fmt.Errorf("kvlock: %s: "+format, append([]any{s.What}, args...)...))
+	}
+}
+
+// WantKept wants messages to stay until their TTL, and writes to be acknowledged.
+func (s *Settings) WantKept(sc jetstream.StreamConfig) {
+	s.Wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
+	s.Wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
+		"Discard is old: when it is full it would evict what is in use; set it to new")
+	s.Wantf(sc.Retention == jetstream.LimitsPolicy,
+		"Retention is %s: messages would go when a consumer saw them; set it to limits", sc.Retention)
+	s.Wantf(sc.Mirror == nil, "it is a mirror: its writes go elsewhere; name the origin")
+	s.Wantf(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
+}
+
+// Err returns everything that is wrong, or nil.
+func (s *Settings) Err() error { return errors.Join(s.errs...) }

@@ -1,0 +1,292 @@
+package kv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+)
+
+// Between two tries of a write whose outcome is unknown. A leader change takes seconds; a lost reply is one try.
+const (
+	minSettleWait = time.Millisecond
+	maxSettleWait = 250 * time.Millisecond
+)
+
+// RetryWait is when a write may be tried again that nobody answered.
+const RetryWait = maxSettleWait
+
+// SendTimeout bounds one try of a write, so that a reply that was lost in a leader change costs one try and not the
+// whole operation.
+const SendTimeout = time.Second
+
+// Change is one conditional write: the data that is to replace revision Expect of Key; 0 means none.
+type Change struct {
+	Key    string
+	Expect uint64
+	Data   []byte
+	State  string        // stored in the header HeaderState, for readers of headers only
+	TTL    time.Duration // 0 for none
+	Purge  bool          // write a marker: the key is absent to readers
+	Held   time.Time     // until when Expect, which was acknowledged to us, is there for sure; zero when it was only read
+	Within time.Duration // bounds each try and each reading back, if that is less than SendTimeout; 0 for none
+	Writer Writer
+}
+
+// Writer decides for a [Change] whether what its key holds was written by it.
+type Writer interface {
+	// Found interprets what the key holds after a try that was not acknowledged.
+	Found(ctx context.Context, e Entry) Found
+
+	// Pushed returns the last that was pushed of the key, which saves a read when it is later than Change.Expect. The zero
+	// value is none.
+	Pushed() Found
+}
+
+// Found is what a key holds after a try of a write that was not acknowledged.
+type Found struct {
+	Revision uint64
+	Ours     bool  // it is of this write, or of an earlier one by the same writer whose outcome was not learnt
+	Err      error // it cannot be decoded: the write ends with this error
+}
+
+// ConflictError says that a change did not come about, because the key holds another revision.
+type ConflictError struct {
+	Key      string
+	Revision uint64
+}
+
+// Error names the key and the revision.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("key %q is at revision %d", e.Key, e.Revision)
+}
+
+// timeout returns how long a try may take at most.
+func (c Change) timeout() time.Duration {
+	if c.Within == 0 {
+		return SendTimeout
+	}
+	return min(c.Within, SendTimeout)
+}
+
+// outdated reports whether a read shows less than what was acknowledged to us and cannot be over yet: the server that
+// answered was deposed and does not know. Or the key is absent after all, because somebody else claimed it meanwhile for a
+// shorter time; a marker, which is only accepted where the key is absent, tells the two apart.
+func (c Change) outdated(revision uint64) bool {
+	return revision < c.Expect && time.Now().Before(c.Held)
+}
+
+// Write makes the change, or returns a [ConflictError] when the key moved on. It returns the new revision, and the time
+// at which the try that the server acknowledged was sent.
+//
+// A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were
+// applied. So after either the key is read back from the leader, and its writer compares what it holds with the unique
+// owner in its data. A read may be old too. So if the data is ours, of this write or of an earlier one whose outcome was
+// not learnt, the write is confirmed by another conditional write on the revision found; and if the key is unchanged, by
+// the same write again. Only an acknowledgement, or a later record of somebody else, ends the matter for good. One round
+// trip when all is well; three when the outcome was unknown.
+func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time.Time, err error) {
+	sent = time.Now()
+	if revision, err = s.SendOnce(ctx, c, s.OpTimeout); err == nil {
+		return revision, sent, nil
+	}
+	return s.Settle(ctx, c, sent, sent, err)
+}
+
+// SendOnce is the first try of Write, and waits for no longer than bound.
+func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (revision uint64, err error) {
+	m := s.message(c.Key, c.Expect, c.Data, c.TTL, c.Purge)
+	m.Header.Set(HeaderState, c.State)
+	return s.publish(ctx, m, min(c.timeout(), bound))
+}
+
+// Settle is the rest of Write: after a try that was sent at sent and ended with the error last. The time of the operation
+// counts from since.
+func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
+	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
+	defer cancel()
+	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		if IsPermanent(last) {
+			return 0, sent, s.final("write", c.Key, last)
+		}
+		now, err := s.found(ctx, c)
+		if err == nil && now.Err == nil && now.Revision == 0 && c.outdated(0) {
+			if now.Revision, err = s.publish(ctx, s.message(c.Key, 0, nil, MarkerTTL(0), true), SendTimeout); err == nil {
+				return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
+			}
+		}
+		applied := err == nil && now.Revision != c.Expect && !c.outdated(now.Revision)
+		switch {
+		case err == nil && now.Err != nil:
+			return 0, sent, now.Err
+		case applied && !now.Ours:
+			return 0, sent, &ConflictError{Key: c.Key, Revision: now.Revision}
+		case applied:
+			c.Expect = now.Revision
+		default: // not applied, or not yet, or not seen
+			if !backoff.Pause(ctx, wait) {
+				return 0, sent, s.Unavailable(ctx, "write", []string{c.Key}, errors.Join(last, err))
+			}
+		}
+		sent = time.Now()
+		var revision uint64
+		if revision, last = s.SendOnce(ctx, c, SendTimeout); last == nil {
+			return revision, sent, nil
+		}
+	}
+}
+
+// found returns what the key of a change holds after the change was not acknowledged.
+func (s *Store) found(ctx context.Context, c Change) (Found, error) {
+	if now := c.Writer.Pushed(); now.Revision > c.Expect {
+		return now, nil
+	}
+	if c.Within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Within)
+		defer cancel()
+	}
+	entry, err := s.Leader(ctx, c.Key)
+	if err != nil {
+		return Found{}, err
+	}
+	return c.Writer.Found(ctx, entry), nil
+}
+
+// Mark replaces revision expect of a key by a marker: readers find it absent. A ttl of 0 is none. It is sent once. One
+// round trip.
+func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Duration) error {
+	_, err := s.publish(ctx, s.message(key, expect, nil, ttl, true), SendTimeout)
+	return err
+}
+
+// RemoveCorrupt replaces an entry that cannot be decoded by a marker, if it is still the same one. The marker has no TTL,
+// because nobody knows how long the entry would have lived: the next write replaces it. It reports whether this call
+// removed the entry, and logs it then, so that of many processes that read it at the same time one does.
+func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, cause error) bool {
+	err := s.Mark(ctx, key, revision, 0)
+	switch {
+	case err == nil:
+		s.Log.ErrorContext(ctx, "kvlock: corrupt record is removed and treated as absent", "key", key, "revision", revision, "error", cause)
+	case !isRefused(err):
+		s.Log.WarnContext(ctx, "kvlock: corrupt record is treated as absent, and stays until it is read again or the key is claimed",
+			"key", key, "revision", revision, "error", errors.Join(cause, err))
+	}
+	return err == nil
+}
+
+// Persist calls try until it succeeds, cannot, or ctx ends. op and key name it in errors.
+func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
+	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
+		switch err := try(); {
+		case err == nil:
+			return nil
+		case IsPermanent(err):
+			return s.final(op, key, err)
+		case !backoff.Pause(ctx, wait):
+			return s.Unavailable(ctx, op, []string{key}, err)
+		}
+	}
+}
+
+// message is a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
+// none. With purge it is a marker.
+func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
+	m := nats.NewMsg(s.put + key)
+	m.Data = data
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+	if ttl > 0 {
+		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(Seconds(ttl), 10)+"s")
+	}
+	if purge {
+		m.Header.Set(headerOperation, operationPurge)
+		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	}
+	return m
+}
+
+// publish sends one try of a write to the bucket, and waits for no longer than bound.
+func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (uint64, error) {
+	before, began := s.highest.Load(), time.Now()
+	revision, err := s.Send(ctx, s.Stream, m, bound)
+	if err == nil {
+		s.acknowledged(ctx, before, revision, began.Add(bound))
+		if mirror := s.Hub.mirror; mirror != nil {
+			mirror.Changed(strings.TrimPrefix(m.Subject, s.put), revision)
+		}
+	}
+	return revision, err
+}
+
+// Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection
+// is down: the client would keep the message and send it much later, when its claim is long over.
+func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
+	if !s.Conn.IsConnected() {
+		return 0, fmt.Errorf("not sent: %w", nats.ErrDisconnected)
+	}
+	if int64(len(m.Data)) > s.Conn.MaxPayload() {
+		return 0, fmt.Errorf("%w: %d bytes, the server takes %d", nats.ErrMaxPayload, len(m.Data), s.Conn.MaxPayload())
+	}
+	reply, err := s.acks.Request(ctx, m, bound)
+	if err != nil {
+		return 0, fmt.Errorf("publish: %w", err)
+	}
+	var ack acknowledgement
+	if err := ack.read(reply.Data); err != nil {
+		return 0, fmt.Errorf("acknowledgement is not JSON: %w", err)
+	}
+	if ack.Error != nil {
+		return 0, ack.Error
+	}
+	if ack.Stream != stream || ack.Sequence == 0 {
+		return 0, fmt.Errorf("acknowledgement of stream %q at %d instead of %q", ack.Stream, ack.Sequence, stream)
+	}
+	return ack.Sequence, nil
+}
+
+// acknowledgement is what the server answers to a write.
+type acknowledgement struct {
+	Error    *jetstream.APIError `json:"error"`
+	Sequence uint64              `json:"seq"`
+	Stream   string              `json:"stream"`
+}
+
+func (a *acknowledgement) read(data []byte) error {
+	if fastjson.Members(string(data), a.set) {
+		return nil
+	}
+	*a = acknowledgement{}
+	return json.Unmarshal(data, a) //nolint:wrapcheck // by Send
+}
+
+// set sets one of the members of an acknowledgement that is not of an error.
+func (a *acknowledgement) set(name, value string) bool {
+	switch name {
+	case "seq":
+		return fastjson.SetNumber(&a.Sequence, value)
+	case "stream":
+		return fastjson.SetString(&a.Stream, value)
+	default:
+		return name == "domain" || name == "duplicate"
+	}
+}
+
+// final explains an error after which no other try was made.
+func (s *Store) final(op, key string, err error) error {
+	switch {
+	case isFull(err) || errors.Is(err, nats.ErrConnectionClosed):
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case isTooLarge(err):
+		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
+	}
+	return fmt.Errorf("kvlock: %s %q in bucket %q: %w", op, key, s.Bucket, err)
+}

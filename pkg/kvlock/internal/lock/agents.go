@@ -1,0 +1,360 @@
+// Package lock holds locks whose records are entries of a KV bucket: leases that are renewed, handed over in the order of
+// the queue in the record, and taken over when their holder died. An agent for each lock decides what to write (decide.go),
+// and takes what came of it (apply.go); [Agents] has those of one process.
+package lock
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+const (
+	// maxIdle bounds the locks that are followed though nobody uses them.
+	maxIdle = 256
+
+	// maxTurns bounds what the server is asked at once: by holders of locks, and by all others. With more it would answer
+	// so late that all is asked again.
+	maxTurns = 64
+
+	// maxKnown bounds the revisions that are remembered of locks that are not even followed.
+	maxKnown = 4096
+)
+
+// Config says how [Agents] work. All fields but Observe are required, and valid.
+type Config struct {
+	kv.Config
+
+	Observe func(context.Context, Event)
+	TTL     time.Duration     // of most leases
+	Held    func(State) error // makes the error of a caller that is refused a lock in that state
+}
+
+// EventKind is what an [Event] tells.
+type EventKind string
+
+// What Config.Observe is told. Package kvlock publishes and explains these.
+const (
+	Acquired      EventKind = "acquired"
+	Held          EventKind = "held"
+	Released      EventKind = "released"
+	Lost          EventKind = "lost"
+	RenewalFailed EventKind = "renewal failed"
+	TakeOver      EventKind = "take-over"
+	Waiting       EventKind = "waiting"
+	WaitTimeout   EventKind = "wait timeout"
+	Corrupt       EventKind = "corrupt"
+)
+
+// Event is one thing that happened to a lock.
+type Event struct {
+	Kind    EventKind
+	Name    string
+	Lease   string
+	Holder  string // the instance that holds or held it
+	Elapsed time.Duration
+	Err     error
+}
+
+// Agents are the lock agents of one process on one bucket: the member that its records name.
+type Agents struct {
+	store  *kv.Store
+	cfg    Config
+	member string // what these Agents are called in records
+
+	closing     sync.Once
+	work        sync.WaitGroup // workers of agents
+	turns       chan struct{}  // has an element for each write or read under way that is not of a holder
+	holderTurns chan struct{}  // the same of those that are
+
+	mu     sync.Mutex
+	closed error
+	agents map[string]*agent
+	idle   list.List         // of agents that nobody uses, the one that was used last at the end
+	known  map[string]uint64 // the last revisions of locks that have no agent
+}
+
+// Open binds to the bucket. Close ends it. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Agents, error) {
+	a := &Agents{
+		cfg: cfg, member: nuid.Next(), turns: make(chan struct{}, maxTurns), holderTurns: make(chan struct{}, maxTurns),
+		agents: map[string]*agent{}, known: map[string]uint64{},
+	}
+	cfg.Pushed, cfg.Read = a.viewPushed, a.viewRead
+	var err error
+	a.store, err = kv.Open(ctx, js, cfg.Config)
+	return a, err
+}
+
+// Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
+// done, or after twice OpTimeout. Calling it again does nothing.
+func (a *Agents) Close() { a.closing.Do(a.close) }
+
+func (a *Agents) close() {
+	a.store.BeginClose()
+	a.mu.Lock()
+	a.closed = kv.ErrClosed
+	agents := make([]*agent, 0, len(a.agents))
+	for _, one := range a.agents {
+		agents = append(agents, one)
+	}
+	a.mu.Unlock()
+
+	by := time.Now().Add(a.cfg.OpTimeout)
+	for _, one := range agents {
+		one.shut(kv.ErrClosed, by)
+	}
+	for _, one := range agents {
+		<-one.ended
+	}
+	a.work.Wait()
+	a.store.Close()
+}
+
+// Generation returns the generation of the bucket, of which tokens are.
+func (a *Agents) Generation() uint64 { return a.store.Generation() }
+
+func (a *Agents) emit(ctx context.Context, e Event) {
+	if a.cfg.Observe != nil {
+		a.cfg.Observe(ctx, e)
+	}
+}
+
+// Inspect returns the state of a lock, from the stream's leader. One round trip.
+func (a *Agents) Inspect(ctx context.Context, name string) (State, error) {
+	if err := kv.CheckKey(name); err != nil {
+		return State{}, err
+	}
+	return a.ask(ctx, name)
+}
+
+func (a *Agents) ask(ctx context.Context, name string) (State, error) {
+	e, err := a.store.Ask(ctx, name)
+	if err != nil {
+		return State{}, err
+	}
+	s := a.state(ctx, e)
+	return s, s.Err
+}
+
+// List calls yield for each lock whose name begins with prefix and a dot, and for all with the prefix "", held or free. A
+// record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
+func (a *Agents) List(ctx context.Context, prefix string, yield func(State, error) bool) {
+	for e, err := range a.store.Scan(ctx, prefix, false) {
+		if err != nil {
+			yield(State{}, err)
+			return
+		}
+		s, err := stateOf(e)
+		if !errors.Is(err, record.ErrMismatch) && !yield(s, err) {
+			return
+		}
+	}
+}
+
+// Request is what a caller wants of a lock.
+type Request struct {
+	Name     string
+	Now      bool // or not at all
+	Force    bool // and Now
+	TTL      time.Duration
+	Wait     time.Duration // bounds the waiting, beside the context; 0 for no bound
+	Metadata map[string]string
+}
+
+// waiter is a call that wants a lock.
+type waiter struct {
+	Request
+
+	touched bool            // it has had a record written to learn the server's time
+	noted   bool            // that it waits
+	values  context.Context //nolint:containedctx // of the lease's context
+	came    time.Time
+
+	done chan struct{} // closed when it has ended, with what follows
+
+	// What follows is guarded by agent.mu until done is closed.
+	list    *list.List // where it is, and as what; nil when it has ended
+	element *list.Element
+	lease   *Lease
+	refused bool    // the lock, which is as follows
+	holder  *Record // nil when that is not known
+	err     error
+}
+
+// gone reports whether nobody waits any more.
+func (w *waiter) gone() bool { return w.list == nil }
+
+// Acquire takes a lock, which is handed to its callers in the order in which they came. The request is valid.
+func (a *Agents) Acquire(ctx context.Context, r Request) (*Lease, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("kvlock: acquire %q: %w", r.Name, context.Cause(ctx))
+	}
+	w := &waiter{Request: r, values: context.WithoutCancel(ctx), came: time.Now(), done: make(chan struct{})}
+	one, serves, err := a.enter(w)
+	if err != nil {
+		return nil, err
+	}
+	if serves {
+		one.serve(ctx, a.patience(r.Wait))
+	}
+	lease, err := a.await(ctx, one, w)
+	if a.cfg.Observe != nil {
+		a.emit(ctx, w.event(a.cfg.Instance, lease, err))
+	}
+	return lease, err
+}
+
+// event tells how a wait ended.
+func (w *waiter) event(instance string, lease *Lease, err error) Event {
+	e := Event{Kind: WaitTimeout, Name: w.Name, Holder: instance, Elapsed: time.Since(w.came), Err: err}
+	switch {
+	case err == nil && lease.over != "":
+		e.Kind, e.Lease, e.Holder = TakeOver, lease.id, lease.over
+	case err == nil:
+		e.Kind, e.Lease = Acquired, lease.id
+	case w.refused:
+		e.Kind, e.Holder, e.Err = Held, "", nil
+		if w.holder != nil {
+			e.Lease, e.Holder = w.holder.Lease, w.holder.Instance
+		}
+	}
+	return e
+}
+
+// patience returns for how long a caller that waits no longer than bound, if that is not 0, may be kept busy.
+func (a *Agents) patience(bound time.Duration) time.Duration {
+	if bound > 0 {
+		return min(bound, a.cfg.OpTimeout)
+	}
+	return a.cfg.OpTimeout
+}
+
+// await waits for the end of a wait.
+func (a *Agents) await(ctx context.Context, one *agent, w *waiter) (*Lease, error) {
+	select {
+	case <-w.done:
+		return w.lease, w.err
+	default:
+	}
+	answer := time.NewTimer(time.Until(w.came.Add(a.cfg.OpTimeout)))
+	defer answer.Stop()
+	var over <-chan time.Time
+	if w.Wait > 0 {
+		t := time.NewTimer(time.Until(w.came.Add(w.Wait)))
+		defer t.Stop()
+		over = t.C
+	}
+	for {
+		var why error
+		select {
+		case <-w.done:
+			return w.lease, w.err
+		case <-ctx.Done():
+			why = context.Cause(ctx)
+		case <-over:
+			why = one.heldBy()
+		case <-answer.C:
+			if why = one.unanswered(w); why == nil {
+				continue
+			}
+		}
+		if one.giveUp(w) {
+			return nil, fmt.Errorf("kvlock: acquire %q: %w", w.Name, why)
+		}
+		<-w.done
+		return w.lease, w.err
+	}
+}
+
+// enter adds the waiter to the agent of its lock. With serves its caller is to work for the agent.
+func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed != nil {
+		return nil, false, a.closed
+	}
+	one = a.agents[w.Name]
+	if one == nil {
+		one = &agent{agents: a, name: w.Name, at: a.known[w.Name], ended: make(chan struct{})}
+		a.agents[w.Name] = one
+	}
+	if one.idle != nil {
+		a.idle.Remove(one.idle)
+		one.idle = nil
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	w.list = &one.waiters
+	if w.Now {
+		w.list = &one.others
+	}
+	w.element = w.list.PushBack(w)
+	one.used = w.came
+	serves = one.begin()
+	return one, serves, nil
+}
+
+// rest puts an agent aside that nobody uses, and ends those that were not used for long.
+func (a *Agents) rest(one *agent) {
+	a.mu.Lock()
+	var end []*agent
+	one.mu.Lock()
+	idle, leaves, closing := one.isIdle(), one.leaves(), one.closing != nil
+	one.mu.Unlock()
+	switch {
+	case !idle:
+	case closing || !time.Now().Before(leaves):
+		end = append(end, one)
+	case one.idle == nil:
+		one.idle = a.idle.PushBack(one)
+		if a.idle.Len() > maxIdle {
+			end = append(end, a.idle.Front().Value.(*agent)) //nolint:forcetypeassert // only agents are in it
+		}
+	}
+	end = slices.DeleteFunc(end, func(one *agent) bool { return !a.retire(one) })
+	a.mu.Unlock()
+	for _, one := range end {
+		if one.watching {
+			a.store.Hub.Remove(&one.watch)
+		}
+		close(one.ended)
+	}
+}
+
+// retire ends an agent, if nobody uses it, and remembers its revision. mu is held.
+func (a *Agents) retire(one *agent) bool {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.dead || !one.isIdle() {
+		return false
+	}
+	one.dead = true
+	if one.timer != nil {
+		one.timer.Stop()
+	}
+	if one.idle != nil {
+		a.idle.Remove(one.idle)
+	}
+	delete(a.agents, one.name)
+	for name := range a.known {
+		if len(a.known) < maxKnown {
+			break
+		}
+		delete(a.known, name)
+	}
+	if one.rec == nil && one.at != 0 {
+		a.known[one.name] = one.at
+	}
+	return true
+}

@@ -1,0 +1,329 @@
+package lock
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// apply takes what came of a write.
+func (a *agent) apply(t *transaction, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var conflict *kv.ConflictError
+	switch {
+	case err == nil:
+		a.looked, a.failure, a.tries = t.began, nil, 0
+		if t.next == nil || !t.next.Granted || t.next.Member != a.agents.member {
+			a.lastWrite = lastWrite{sent: t.began, at: t.revision}
+		}
+		a.acknowledged(t)
+	case errors.As(err, &conflict):
+		a.looked, a.failure = t.began, nil
+		t.found.Revision = conflict.Revision
+		a.found(t.found, t.change.Expect)
+		a.tries++
+		if a.tries > 1 && !t.mine {
+			a.rest = time.Now().Add(rand.N(min(minContention<<min(a.tries, 10), maxContention))) //nolint:gosec // spreads retries, guards nothing
+		}
+	default:
+		if t.do == renew {
+			a.notes = append(a.notes, note{t.lease.ctx, t.lease.event(RenewalFailed, err)})
+		}
+		a.failed(err)
+	}
+}
+
+// noteWaiting notes, once for each, that a waiter has begun to wait, and for which lease.
+func (a *agent) noteWaiting() {
+	if a.agents.cfg.Observe == nil || a.rec == nil {
+		return
+	}
+	for e := a.waiters.Back(); e != nil; e = e.Prev() {
+		w := e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+		if w.noted {
+			return
+		}
+		w.noted = true
+		a.notes = append(a.notes, note{w.values, Event{Kind: Waiting, Name: a.name, Lease: a.rec.Lease, Holder: a.rec.Instance}})
+	}
+}
+
+// failed takes note of an error that says nothing of the record. When no other try will do better it ends all waits.
+func (a *agent) failed(err error) {
+	a.failure = err
+	a.rest = time.Now().Add(kv.RetryWait)
+	if kv.IsPermanent(err) || !errors.Is(err, kv.ErrUnavailable) {
+		a.endAll(err)
+		if a.lease != nil && a.lease.releasing {
+			a.end(a.lease, err)
+		}
+	}
+}
+
+// acknowledged takes note of an acknowledged write.
+func (a *agent) acknowledged(t *transaction) {
+	if t.revision > a.at || t.change.Expect == a.at {
+		if !t.next.sameLease(a.rec) {
+			a.observed = newObservedLease(t.next, time.Now())
+		}
+		a.at, a.created, a.rec = t.revision, time.Time{}, t.next
+		a.held = t.began.Add(t.change.TTL - time.Second)
+	}
+	if t.lease != nil && t.lease == a.lease {
+		switch {
+		case t.next != nil && t.next.Lease == t.lease.id:
+			t.lease.extend(t.began)
+		case t.lease.releasing:
+			a.end(t.lease, nil)
+		default:
+			a.lose(t.lease, fmt.Errorf("%w: lock %q was taken by force in this process", ErrLost, a.name))
+		}
+	}
+	if t.taker == nil || t.taker.gone() || a.rec == nil || a.rec.Lease != t.next.Lease {
+		return // the next look at the record finds what is to be done about it
+	}
+	a.deliver(t)
+}
+
+// found takes what the leader said of the record, at a write or a look that began when revision at was known. It is
+// believed even if it is older than that. But a push may have overtaken it, by which this member holds the lock already:
+// then it proves nothing of that.
+func (a *agent) found(s State, at uint64) { a.learn(s, a.at == at) }
+
+// learn takes what a read, a push or a refused write showed of the record. What is older than what is known is only
+// believed with force.
+func (a *agent) learn(s State, force bool) {
+	if s.Err != nil {
+		a.endAll(s.Err)
+		return
+	}
+	a.stale = a.stale && !force
+	switch {
+	case s.Revision == a.at && s.Revision != 0:
+		if a.created.IsZero() {
+			a.created = s.Created
+			a.observed.shorten(a.rec, s)
+		}
+		return
+	case !force && a.older(s):
+		return
+	}
+	switch {
+	case s.Revision == 0 && !a.isMine(): // nobody released it: its holder may hold it still
+		a.observed.firstSeen = s.seen
+	case s.Record == nil, !s.Record.sameLease(a.rec):
+		a.observed = newObservedLease(s.Record, s.seen)
+	}
+	a.at, a.created, a.rec, a.held = s.Revision, s.Created, s.Record, time.Time{}
+	a.observed.shorten(a.rec, s)
+	if l := a.lease; l != nil && (a.rec == nil || a.rec.Lease != l.id) {
+		if l.releasing {
+			a.end(l, nil)
+		} else {
+			a.lose(l, a.loss())
+		}
+	}
+	a.accept(s.seen)
+}
+
+// accept gives a lock that was handed to this member to the first waiter, without a word to the server, if the lease holds
+// for a while, and can be confirmed in that. It begins with a write of ours that is older than the handing over: see
+// rule 4.
+func (a *agent) accept(now time.Time) {
+	if a.inLine || a.lease != nil || a.closing != nil || !a.isMine() || !a.rec.Granted || a.waiters.Len() == 0 ||
+		a.acceptedGrant == a.rec.Lease {
+		return
+	}
+	until := kv.Deadline(a.lastWrite.sent, grantTTL)
+	if a.lastWrite.at == 0 || a.lastWrite.at >= a.rec.TakenAt(a.at) || until.Sub(now) < acceptFor {
+		return
+	}
+	a.acceptedGrant = a.rec.Lease
+	w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+	a.hand(w, &Lease{
+		id: a.rec.Lease, ttl: w.TTL, takenAt: a.rec.TakenAt(a.at), deadline: until, renewAt: now.Add(confirmAfter),
+	})
+}
+
+// older reports whether s is not later than what is known. What looks like a bucket that was made anew, or like a record
+// that is gone though it should be there, is not believed either, but asked about: with a lease in hand by renewing it,
+// which proves more than reading.
+func (a *agent) older(s State) bool {
+	switch {
+	case s.Revision > a.at:
+		return false
+	case s.Revision == 0 && a.lease == nil && !time.Now().Before(a.held):
+		return false
+	case s.Revision != 0 && (a.created.IsZero() || !s.Created.After(a.created)):
+		return true
+	case a.lease != nil:
+		a.lease.renewAt = time.Time{}
+	default:
+		a.stale = true
+	}
+	return true
+}
+
+func (a *agent) loss() error {
+	if a.rec == nil {
+		return fmt.Errorf("%w: lock %q was removed, or has expired", ErrLost, a.name)
+	}
+	how := "was taken over"
+	if a.rec.Stolen != "" {
+		how = "was taken by force"
+	}
+	return fmt.Errorf("%w: lock %q %s by %s", ErrLost, a.name, how, a.rec.Instance)
+}
+
+func newObservedLease(rec *Record, seen time.Time) observedLease {
+	if rec == nil {
+		return observedLease{firstSeen: seen}
+	}
+	return observedLease{firstSeen: seen, expiresAt: seen.Add(rec.TTL)}
+}
+
+// shorten takes what the server's own times prove: s was stored so much later than the last renewal that its record
+// tells of. The margin is for clocks of servers that differ. A clock may also have been set, by hours; so this counts
+// only where the holder was asked whether it lives, and has had the time to answer by a renewal.
+func (o *observedLease) shorten(rec *Record, s State) {
+	if rec == nil || rec.Renewed == 0 || !rec.Asked {
+		return
+	}
+	if o.probedAt.IsZero() {
+		o.probedAt = s.seen
+	}
+	age := time.Duration(s.Created.UnixNano() - rec.Renewed)
+	expiresAt := s.seen.Add(rec.TTL + skew(rec.TTL) - age)
+	if answered := o.probedAt.Add(answerTime); expiresAt.Before(answered) {
+		expiresAt = answered
+	}
+	if expiresAt.Before(o.expiresAt) {
+		o.expiresAt = expiresAt
+	}
+}
+
+// skew returns by how much the clocks of servers may differ.
+func skew(ttl time.Duration) time.Duration { return time.Second + ttl/4 }
+
+// deliver gives the lease that was taken to its waiter.
+func (a *agent) deliver(t *transaction) {
+	until := kv.Deadline(t.began, t.next.TTL)
+	if !time.Now().Before(until) {
+		return // it took too long to learn of it
+	}
+	a.hand(t.taker, &Lease{
+		id: t.next.Lease, ttl: t.next.TTL, over: t.over, takenAt: t.revision, deadline: until, renewAt: t.began.Add(t.next.TTL / 3),
+	})
+}
+
+// hand puts a lease into the hand of a waiter.
+func (a *agent) hand(w *waiter, l *Lease) {
+	l.agent, l.metadata, l.taken, l.done = a, w.Metadata, time.Now(), make(chan struct{})
+	l.generation = a.agents.store.Generation()
+	l.ctx, l.cancel = context.WithCancelCause(w.values)
+	l.timer = time.AfterFunc(time.Until(l.deadline), l.expire)
+	a.lease = l
+	a.finish(w, l, nil)
+}
+
+// finish ends a wait.
+func (a *agent) finish(w *waiter, l *Lease, err error) {
+	w.list.Remove(w.element)
+	w.list = nil
+	w.lease, w.err = l, err
+	close(w.done)
+}
+
+// endAll ends all waits.
+func (a *agent) endAll(err error) {
+	for _, all := range []*list.List{&a.waiters, &a.others} {
+		for e := all.Front(); e != nil; e = all.Front() {
+			a.finish(e.Value.(*waiter), nil, err) //nolint:forcetypeassert // only waiters are in it
+		}
+	}
+}
+
+// lose ends a lease that is not ours any more.
+func (a *agent) lose(l *Lease, cause error) {
+	l.cancel(cause)
+	a.notes = append(a.notes, note{l.ctx, l.event(Lost, cause)})
+	a.end(l, cause)
+}
+
+// end takes the lease out of the hand. err is what Release returns.
+func (a *agent) end(l *Lease, err error) {
+	l.timer.Stop()
+	l.err = err
+	close(l.done)
+	a.lease, a.used = nil, time.Now()
+}
+
+// abandon ends the agent: its lock could not even be followed.
+func (a *agent) abandon(err error) {
+	a.mu.Lock()
+	a.endAll(err)
+	a.working = false
+	a.mu.Unlock()
+	a.agents.rest(a)
+}
+
+// shut ends the use of the lock. The worker then gives back what is held.
+func (a *agent) shut(cause error, by time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closing, a.closeBy = cause, by
+	a.endAll(cause)
+	if l := a.lease; l != nil && !l.releasing {
+		l.release(cause)
+	}
+	a.start()
+}
+
+// isIdle reports whether nobody uses the agent.
+func (a *agent) isIdle() bool {
+	return !a.working && a.lease == nil && a.waiters.Len() == 0 && a.others.Len() == 0
+}
+
+// giveUp ends a wait that its caller does not go on with. It returns false when the wait has ended already.
+func (a *agent) giveUp(w *waiter) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w.gone() {
+		return false
+	}
+	a.finish(w, nil, nil)
+	a.used = time.Now()
+	a.start()
+	return true
+}
+
+// unanswered returns why nobody answered since the waiter came; nil if somebody did.
+func (a *agent) unanswered(w *waiter) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	placed := a.rec != nil && a.queue().fits(a.agents.member, a.waiters.Len())
+	if !w.Now && (a.lease != nil || placed || !a.looked.Before(w.came)) {
+		return nil
+	}
+	if errors.Is(a.failure, kv.ErrUnavailable) {
+		return a.failure
+	}
+	return fmt.Errorf("%w: no answer within %s", kv.ErrUnavailable, a.agents.cfg.OpTimeout)
+}
+
+// heldBy returns the error of a caller that wanted the lock while another holds it.
+func (a *agent) heldBy() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heldError()
+}
+
+func (a *agent) heldError() error {
+	return a.agents.cfg.Held(State{Name: a.name, Revision: a.at, Created: a.created, Record: a.rec})
+}

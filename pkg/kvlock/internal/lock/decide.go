@@ -1,0 +1,363 @@
+package lock
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// action is what an agent does next.
+type action uint8
+
+const (
+	nothing action = iota
+	look           // at the record, for a caller that wants to know now
+	take           // the lock, for a waiter
+	renew          // the lease in hand
+	pass           // the lock on: to the next in the queue, or to nobody
+	queueUp        // or leave the queue
+	touch          // the record, to learn the server's time
+)
+
+// decide returns what is to be done now, for whom, or when to decide again; zero is when something is learnt.
+func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
+	if a.closing != nil && !now.Before(a.closeBy) {
+		if a.lease != nil {
+			a.end(a.lease, errors.Join(kv.ErrUnavailable, a.failure))
+		}
+		return nothing, nil, time.Time{}
+	}
+	if a.isMine() && a.lease == nil && !a.held.IsZero() && now.After(a.held) {
+		a.at, a.rec, a.observed, a.held = 0, nil, observedLease{}, time.Time{} // what was ours is gone, or another member's
+	}
+	switch force := a.forced(); {
+	case force != nil:
+		return a.unlessResting(now, take, force)
+	case a.lease != nil:
+		a.refuse()
+		return a.decideInHand(now)
+	case a.stale && a.next() != nil:
+		return a.unlessResting(now, look, nil)
+	case a.isMine():
+		return a.decideMine(now)
+	case a.rec != nil:
+		return a.decideWaiting(now)
+	case now.Before(a.observed.expiresAt):
+		a.refuse()
+		return nothing, nil, a.observed.expiresAt
+	case a.next() != nil:
+		return a.unlessResting(now, take, a.next())
+	default:
+		return nothing, nil, time.Time{}
+	}
+}
+
+// isMine reports whether the record shows the lock as this member's.
+func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.agents.member }
+
+// decideMine is decide when the lock is this member's and in no hand: it was handed over, or nobody learnt what came of a
+// write, or it came too late. Only the waiter that the lock is for takes it; otherwise it goes on.
+func (a *agent) decideMine(now time.Time) (action, *waiter, time.Time) {
+	switch {
+	case a.rec.Granted && a.waiters.Len() > 0:
+		return a.unlessFailing(now, take, a.waiters.Front().Value.(*waiter)) //nolint:forcetypeassert // only waiters are in it
+	case a.pendingLease == a.rec.Lease && !a.taker.gone():
+		return a.unlessFailing(now, take, a.taker)
+	default:
+		return a.unlessFailing(now, pass, nil)
+	}
+}
+
+// decideInHand is decide while a lease is in hand.
+func (a *agent) decideInHand(now time.Time) (action, *waiter, time.Time) {
+	switch l := a.lease; {
+	case l.releasing:
+		return a.unlessFailing(now, pass, nil)
+	case !now.Before(l.renewAt) || a.rec != nil && a.rec.Asked:
+		return a.unlessFailing(now, renew, nil)
+	case !a.queue().fits(a.agents.member, a.waiters.Len()):
+		if do, _, when := a.unlessResting(now, queueUp, nil); do != nothing || when.Before(l.renewAt) {
+			return do, nil, when
+		}
+		fallthrough
+	default:
+		a.noteWaiting()
+		return nothing, nil, l.renewAt
+	}
+}
+
+// decideWaiting is decide while another member holds the lock.
+func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
+	q := a.queue()
+	fits := q.fits(a.agents.member, a.waiters.Len())
+	var when time.Time
+	if w := a.next(); w != nil {
+		if when = a.observed.expiresAt; !now.Before(when) { // and only then count the members that come before
+			when = when.Add(time.Duration(q.without(a.rec.Member).ahead(a.agents.member)) * takeOverStep)
+		}
+		if !now.Before(when) {
+			return a.unlessResting(now, take, w)
+		}
+	}
+	if a.others.Len() > 0 && a.lookDue() {
+		return a.unlessResting(now, look, nil)
+	}
+	if w := a.doubter(now); w != nil {
+		return a.unlessResting(now, touch, w)
+	}
+	if a.others.Len() > 0 && a.rec.Asked && a.observed.expiresAt.Sub(now) <= answerTime {
+		return nothing, nil, when // the holder may answer
+	}
+	a.refuse()
+	if fits {
+		a.noteWaiting()
+		return nothing, nil, when
+	}
+	return a.unlessResting(now, queueUp, nil)
+}
+
+// doubter returns a caller that wants to know and to which it seems, by this process's clock, that nobody has renewed the
+// lock for longer than its TTL: a write, whose time is the server's, can prove it. Each tries once.
+func (a *agent) doubter(now time.Time) *waiter {
+	if now.Sub(a.renewed()) <= a.rec.TTL+skew(a.rec.TTL) {
+		return nil
+	}
+	for e := a.others.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); !w.touched { //nolint:forcetypeassert // only waiters are in it
+			return w
+		}
+	}
+	return nil
+}
+
+// renewed returns when the server stored the last renewal, by its clock.
+func (a *agent) renewed() time.Time {
+	if a.rec.Renewed != 0 {
+		return time.Unix(0, a.rec.Renewed)
+	}
+	return a.created
+}
+
+// unlessResting returns the action, or when it may be tried.
+func (a *agent) unlessResting(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
+	if now.Before(a.rest) {
+		return nothing, nil, a.rest
+	}
+	return do, w, time.Time{}
+}
+
+// unlessFailing is unlessResting for what does not wait for others to have written.
+func (a *agent) unlessFailing(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
+	if a.failure != nil {
+		return a.unlessResting(now, do, w)
+	}
+	return do, w, time.Time{}
+}
+
+func (a *agent) queue() queue {
+	if a.rec == nil {
+		return nil
+	}
+	return a.rec.queue
+}
+
+// next returns the waiter of this process whose turn it is.
+func (a *agent) next() *waiter {
+	for _, all := range []*list.List{&a.waiters, &a.others} {
+		if e := all.Front(); e != nil {
+			return e.Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+		}
+	}
+	return nil
+}
+
+// forced returns a waiter that wants the lock by force.
+func (a *agent) forced() *waiter {
+	for e := a.others.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.Force { //nolint:forcetypeassert // only waiters are in it
+			return w
+		}
+	}
+	return nil
+}
+
+// lookDue reports whether a caller wants to know, and came after the last look; or the time is not known of a write that
+// was sent to learn it.
+func (a *agent) lookDue() bool {
+	if a.created.IsZero() {
+		return true
+	}
+	for e := a.others.Front(); e != nil; e = e.Next() {
+		if e.Value.(*waiter).came.After(a.looked) { //nolint:forcetypeassert // only waiters are in it
+			return true
+		}
+	}
+	return false
+}
+
+// refuse tells those that wanted the lock now that it is held.
+func (a *agent) refuse() {
+	for a.others.Len() > 0 {
+		w := a.others.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+		w.refused, w.holder = true, a.rec
+		a.finish(w, nil, a.heldError())
+	}
+}
+
+// transaction is a write that is computed and not yet settled.
+type transaction struct {
+	agent  *agent
+	do     action
+	change kv.Change
+	next   *Record // nil: the lock is free
+	taker  *waiter // gets the lease if it is ours
+	over   string  // the instance that it is taken over from
+	lease  *Lease  // the one in hand when it was computed
+	mine   bool    // what it replaces was this member's
+	owner  string  // unique for this write
+	pushes bool    // a push may tell what became of it
+	found  State   // what the lock was found to be when the write was not acknowledged
+	began  time.Time
+	err    error // it cannot be sent
+
+	revision uint64
+}
+
+// Found tells the store whether the lock is as this transaction wrote it.
+func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
+	t.found = t.agent.agents.state(ctx, e)
+	return t.outcome()
+}
+
+// Pushed is Found with the last state that was pushed.
+func (t *transaction) Pushed() kv.Found {
+	if !t.pushes {
+		return kv.Found{}
+	}
+	t.agent.mu.Lock()
+	pushed := t.agent.pushed
+	t.agent.mu.Unlock()
+	if pushed.Revision <= t.change.Expect {
+		return kv.Found{}
+	}
+	t.found = pushed
+	return t.outcome()
+}
+
+func (t *transaction) outcome() kv.Found {
+	r := t.found.Record
+	return kv.Found{Revision: t.found.Revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.found.Err}
+}
+
+// compose computes the write for an action. Whatever it is for, it also gives this member the places in the queue that
+// its waiters need.
+func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
+	m := a.agents
+	t := &transaction{agent: a, do: do, lease: a.lease, mine: a.isMine()}
+	q := a.queue()
+	switch do {
+	case take:
+		if a.rec != nil && !t.mine {
+			if !w.Force {
+				q = q.without(a.rec.Member) // that member does not live
+				t.over = a.rec.Instance
+			}
+			if w.list == &a.waiters {
+				q = q.leave(m.member)
+			}
+		}
+		t.next, t.taker = a.newRecord(w, now), w
+	case pass:
+		q = q.fit(m.member, m.cfg.Instance, a.waiters.Len())
+		if len(q) > 0 {
+			q = a.handOver(t, q, now)
+		}
+	case renew, queueUp, touch:
+		if w != nil {
+			w.touched = true
+		}
+		t.next = a.sameHolder()
+	case nothing, look:
+	}
+	t.change = kv.Change{Key: a.name, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t}
+	t.pushes = a.others.Len() == 0 // a caller is refused the lock for what it is now, not for what was pushed
+	if t.next == nil {
+		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.cfg.TTL))
+		return t
+	}
+	places := a.waiters.Len()
+	if t.taker != nil {
+		a.taker, a.pendingLease = t.taker, t.next.Lease
+		if t.taker.list == &a.waiters {
+			places--
+		}
+	}
+	t.next.queue = q.fit(m.member, m.cfg.Instance, places)
+	t.owner, t.change.State, t.change.TTL = nuid.Next(), stateHeld, storedFor(t.next.TTL)
+	t.change.Data, t.err = t.next.encode(t.owner)
+	return t
+}
+
+// sendTimeout bounds a try to confirm the lease in hand, so that there is time for another.
+func (a *agent) sendTimeout(next *Record) time.Duration {
+	if next != nil && a.isMine() && a.rec.Granted && next.Lease == a.rec.Lease {
+		return acceptFor / 2
+	}
+	return 0
+}
+
+// handOver gives the lock to the first in the queue: when it is of this process, as a lease at once.
+func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
+	head := q[0]
+	if head.member == a.agents.member {
+		w := a.waiters.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
+		t.next, t.taker = a.newRecord(w, now), w
+	} else {
+		t.next = &Record{
+			Lease: nuid.Next(), Instance: head.instance, TTL: grantTTL, Member: head.member, Granted: true, Since: now.UnixMilli(),
+		}
+	}
+	return q.leave(head.member)
+}
+
+// sameHolder returns the record with the same holder, which renews it if it is in our hand.
+func (a *agent) sameHolder() *Record {
+	next := *a.rec
+	next.Token = next.TakenAt(a.at)
+	if l := a.lease; l != nil {
+		next.Renewal++
+		next.Renewed, next.Asked = 0, false
+		if next.Granted {
+			next.Granted, next.Instance, next.TTL, next.Metadata = false, a.agents.cfg.Instance, l.ttl, l.metadata
+			next.Since = l.taken.UnixMilli()
+		}
+		return &next
+	}
+	if next.Renewed == 0 && !a.created.IsZero() {
+		next.Renewed = a.created.UnixNano()
+	}
+	// One that lives renews more often than that, unless a clock is wrong.
+	next.Asked = next.Asked || next.Renewed != 0 && time.Since(time.Unix(0, next.Renewed)) > next.TTL/2
+	return &next
+}
+
+// newRecord returns the lock as w holds it.
+func (a *agent) newRecord(w *waiter, now time.Time) *Record {
+	next := &Record{
+		Lease: nuid.Next(), Instance: a.agents.cfg.Instance, TTL: w.TTL, Member: a.agents.member, Metadata: w.Metadata,
+		Since: now.UnixMilli(),
+	}
+	if w.Force && a.rec != nil {
+		next.Stolen = a.rec.Instance
+	}
+	return next
+}
+
+// storedFor returns how long the server keeps the record of a lock whose lease lives for ttl. It is not what ends the
+// lease: those that wait see that, and are done long before.
+func storedFor(ttl time.Duration) time.Duration { return min(max(2*ttl, time.Minute), kv.MaxTTL) }

@@ -1,0 +1,154 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// Package kvlock publishes and explains these.
+var (
+	ErrLost     = errors.New("kvlock: claim lost")
+	ErrReleased = errors.New("kvlock: lock released")
+)
+
+// Lease is a lock that is held. It ends by Release, or is lost. Its agent renews it every third of its TTL.
+type Lease struct {
+	agent      *agent
+	id         string
+	metadata   map[string]string
+	ttl        time.Duration
+	over       string // the instance that it was taken over from, which died
+	taken      time.Time
+	takenAt    uint64 // the revision at which it was taken
+	generation uint64 // of the bucket, then
+
+	ctx    context.Context //nolint:containedctx // it is the life of the lease, not of a call
+	cancel context.CancelCauseFunc
+
+	// What follows is guarded by agent.mu.
+	deadline  time.Time // until when the lease is ours for sure, on the monotonic clock
+	renewAt   time.Time
+	timer     *time.Timer   // ends the lease at its deadline
+	releasing bool          // Release was called, or the Agents close
+	done      chan struct{} // closed when it is over, with
+	err       error
+}
+
+// Name returns the name of the lock.
+func (l *Lease) Name() string { return l.agent.name }
+
+// Token returns the generation of the bucket and the revision at which the lock was taken.
+func (l *Lease) Token() (generation, revision uint64) { return l.generation, l.takenAt }
+
+// Context ends when the lease does, on time: see kvlock.Lease.
+func (l *Lease) Context() context.Context { return kv.DeadlineContext(l.ctx, l.endInTime) }
+
+// endInTime ends the lease when its deadline has passed and its timer has not run yet.
+func (l *Lease) endInTime() {
+	l.agent.mu.Lock()
+	over := !time.Now().Before(l.deadline)
+	l.agent.mu.Unlock()
+	if over {
+		l.expire()
+	}
+}
+
+// Remaining returns for how long the lease holds if no renewal comes through any more; 0 when it has ended.
+func (l *Lease) Remaining() time.Duration {
+	l.agent.mu.Lock()
+	defer l.agent.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return 0
+	}
+	return max(0, time.Until(l.deadline))
+}
+
+// Release gives the lock up: see kvlock.Lease.
+func (l *Lease) Release(ctx context.Context) error {
+	opTimeout := l.agent.agents.cfg.OpTimeout
+	by := time.Now().Add(opTimeout)
+	l.agent.mu.Lock()
+	first, serves := l.ctx.Err() == nil, false
+	if first {
+		l.release(ErrReleased)
+		serves = l.agent.begin()
+	}
+	l.agent.mu.Unlock()
+	if serves {
+		l.agent.serve(ctx, opTimeout)
+	}
+
+	if err := l.ended(ctx, by); err != nil {
+		return err
+	}
+	switch {
+	case l.err != nil:
+		return fmt.Errorf("kvlock: release %q: %w", l.agent.name, l.err)
+	case first:
+		l.agent.agents.emit(ctx, l.event(Released, nil))
+	}
+	return nil
+}
+
+// ended waits until the lease is over.
+func (l *Lease) ended(ctx context.Context, by time.Time) error {
+	select {
+	case <-l.done:
+		return nil
+	default:
+	}
+	ctx, cancel := context.WithDeadlineCause(ctx, by, kv.ErrUnavailable)
+	defer cancel()
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kvlock: release %q: %w", l.agent.name, context.Cause(ctx))
+	}
+}
+
+// release ends the context; the worker then gives the lock up. It is called with the agent's mu held.
+func (l *Lease) release(cause error) {
+	l.cancel(cause)
+	l.releasing = true
+	if enough := kv.Deadline(time.Now(), l.ttl); l.deadline.Before(enough) {
+		l.deadline = enough // nobody works under it any more: this is only for how long giving it up is tried
+	}
+}
+
+// extend makes the lease hold on from a write that was sent at sent and acknowledged.
+func (l *Lease) extend(sent time.Time) {
+	l.deadline, l.renewAt = kv.Deadline(sent, l.ttl), sent.Add(l.ttl/3)
+}
+
+// expire ends the lease when it is not ours any more for sure. It shares nothing with a write that is under way, and so
+// is on time when that hangs.
+func (l *Lease) expire() {
+	a := l.agent
+	a.mu.Lock()
+	defer a.emitNotes() // the worker may hang
+	defer a.mu.Unlock()
+	if a.lease != l {
+		return
+	}
+	if left := time.Until(l.deadline); left > 0 {
+		l.timer.Reset(left)
+		return
+	}
+	if l.releasing {
+		a.end(l, errors.Join(kv.ErrUnavailable, a.failure))
+	} else {
+		a.lose(l, fmt.Errorf("%w: lock %q: no renewal was acknowledged in time", ErrLost, a.name))
+	}
+	a.start()
+}
+
+func (l *Lease) event(kind EventKind, err error) Event {
+	return Event{
+		Kind: kind, Name: l.agent.name, Lease: l.id, Holder: l.agent.agents.cfg.Instance, Elapsed: time.Since(l.taken), Err: err,
+	}
+}

@@ -1,0 +1,159 @@
+package lock
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+const (
+	// maxRuns bounds the queue in a lock's record. A waiter that finds no place waits in its own process until there is one.
+	maxRuns = 1000
+
+	// maxRun bounds the places of one run, so that no sum of them overflows.
+	maxRun = 1 << 20
+
+	// maxWaiterBytes is how much of an instance's name is kept for each of its runs.
+	maxWaiterBytes = 64
+)
+
+// run is a number of places in the queue of a lock that follow each other and belong to one member. Which of its
+// callers a place is for, the member decides: they are served in the order in which they came, and a caller that gives up
+// leaves the last place of the member free, and not a hole.
+type run struct {
+	member   string
+	instance string
+	places   int
+}
+
+// queue has the waiters of a lock, the next first. It is never changed in place: others may be reading it.
+type queue []run
+
+// count returns how many places member has.
+func (q queue) count(member string) int {
+	n := 0
+	for _, r := range q {
+		if r.member == member {
+			n += r.places
+		}
+	}
+	return n
+}
+
+// ahead returns how many other members have a place before the first one of member; all of them if it has none.
+func (q queue) ahead(member string) int {
+	var others []string
+	for _, r := range q {
+		if r.member == member {
+			break
+		}
+		if !slices.Contains(others, r.member) {
+			others = append(others, r.member)
+		}
+	}
+	return len(others)
+}
+
+// fits reports whether fit would change nothing.
+func (q queue) fits(member string, places int) bool {
+	n := q.count(member)
+	return n == places || n < places && !q.room(member)
+}
+
+// room reports whether member can have one more place.
+func (q queue) room(member string) bool {
+	if n := len(q); n > 0 && q[n-1].member == member && q[n-1].places < maxRun {
+		return true
+	}
+	return len(q) < maxRuns
+}
+
+// fit gives member so many places: missing ones at the end of the queue, if there is room; surplus ones are taken from
+// its last.
+func (q queue) fit(member, instance string, places int) queue {
+	n := q.count(member)
+	switch {
+	case q.fits(member, places):
+		return q
+	case n < places:
+		add := min(places-n, maxRun)
+		if last := len(q) - 1; last >= 0 && q[last].member == member {
+			next := slices.Clone(q)
+			next[last].places = min(next[last].places+add, maxRun)
+			return next
+		}
+		return append(slices.Clip(q), run{member: member, instance: record.Truncate(instance, maxWaiterBytes), places: add})
+	}
+	next := slices.Clone(q)
+	for i := len(next) - 1; n > places; i-- {
+		if next[i].member != member {
+			continue
+		}
+		less := min(n-places, next[i].places)
+		next[i].places -= less
+		n -= less
+	}
+	return next.compact()
+}
+
+// leave returns the queue without the first place of member.
+func (q queue) leave(member string) queue {
+	i := slices.IndexFunc(q, func(r run) bool { return r.member == member })
+	if i < 0 {
+		return q
+	}
+	next := slices.Clone(q)
+	next[i].places--
+	return next.compact()
+}
+
+// without returns the queue without any place of member.
+func (q queue) without(member string) queue {
+	if !slices.ContainsFunc(q, func(r run) bool { return r.member == member }) {
+		return q
+	}
+	return slices.DeleteFunc(slices.Clone(q), func(r run) bool { return r.member == member })
+}
+
+// compact removes empty runs, in place.
+func (q queue) compact() queue {
+	return slices.DeleteFunc(q, func(r run) bool { return r.places == 0 })
+}
+
+// append writes a line for each run.
+func (q queue) append(b []byte) []byte {
+	for _, r := range q {
+		b = append(b, r.member...)
+		b = append(b, ' ')
+		b = strconv.AppendInt(b, int64(r.places), 10)
+		b = append(b, ' ')
+		b = strconv.AppendQuote(b, r.instance)
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// parseQueue reads what append wrote.
+func parseQueue(text string) (queue, error) {
+	if text == "" {
+		return nil, nil
+	}
+	q := make(queue, 0, strings.Count(text, "\n"))
+	for text != "" {
+		line, rest, ended := strings.Cut(text, "\n")
+		member, more, _ := strings.Cut(line, " ")
+		places, instance, _ := strings.Cut(more, " ")
+		n, err := strconv.Atoi(places)
+		name, quoteErr := strconv.Unquote(instance)
+		if !ended || err != nil || quoteErr != nil || n < 1 || n > maxRun || !record.IsID(member) || len(q) == maxRuns {
+			return nil, fmt.Errorf("line %d of the queue is no place in it: %q", len(q)+1, record.Truncate(line, kv.MaxInstanceBytes))
+		}
+		q = append(q, run{member: member, instance: name, places: n})
+		text = rest
+	}
+	return q, nil
+}

@@ -1,0 +1,115 @@
+package lock
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+func members(q queue) (all []string) {
+	for _, r := range q {
+		for range r.places {
+			all = append(all, r.member)
+		}
+	}
+	return all
+}
+
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	var q queue
+	want := func(all ...string) {
+		t.Helper()
+		if got := members(q); !slices.Equal(got, all) {
+			t.Errorf("got %q, want %q", got, all)
+		}
+	}
+	q = q.fit("a", "A", 2)
+	q = q.fit("b", "B", 1)
+	q = q.fit("a", "A", 3)
+	want("a", "a", "b", "a")
+	if q.ahead("a") != 0 || q.ahead("b") != 1 || q.ahead("c") != 2 {
+		t.Error("miscounted who is ahead")
+	}
+	q = q.leave("a")
+	want("a", "b", "a")
+	q = q.fit("a", "A", 1)
+	want("a", "b")
+	q = q.leave("a")
+	want("b")
+	q = q.fit("b", "B", 3)
+	want("b", "b", "b")
+	if len(q) != 1 {
+		t.Errorf("%d runs", len(q))
+	}
+	q = q.leave("c").without("c")
+	want("b", "b", "b")
+	q = q.fit("c", "C", 1).without("b")
+	want("c")
+}
+
+// Whatever happens to a queue: nothing is changed in place, others keep their order, and places are as many as asked for
+// where there is room.
+func TestRandomQueues(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, seed))
+	var q queue
+	for range 20_000 {
+		member := string(rune('a' + r.IntN(26)))
+		before, shown := slices.Clone(q), members(q)
+		var next queue
+		switch r.IntN(3) {
+		case 0:
+			next = q.leave(member)
+		case 1:
+			next = q.without(member)
+			if next.count(member) != 0 {
+				t.Fatalf("%s is left in %v", member, next)
+			}
+		default:
+			places := r.IntN(12)
+			next = q.fit(member, "i", places)
+			if got := next.count(member); got != places {
+				t.Fatalf("%d places, want %d", got, places)
+			}
+		}
+		if !reflect.DeepEqual(before, slices.Clone(q)) {
+			t.Fatal("the queue was changed in place")
+		}
+		shown = slices.DeleteFunc(shown, func(m string) bool { return m == member })
+		others := slices.DeleteFunc(members(next), func(m string) bool { return m == member })
+		if !slices.Equal(others, shown) {
+			t.Fatalf("others were %q, and are %q", shown, others)
+		}
+		read, err := parseQueue(string(next.append(nil)))
+		if err != nil || len(read) != len(next) || len(next) > 0 && !reflect.DeepEqual(read, next) {
+			t.Fatalf("read %v, %v; wrote %v", read, err, next)
+		}
+		q = next
+	}
+}
+
+// A queue is bounded: a member that finds no room keeps the places that it has.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	var q queue
+	for i := range maxRuns {
+		q = q.fit(string(rune('a'+i%2)), "i", q.count(string(rune('a'+i%2)))+1)
+	}
+	if len(q) != maxRuns || q.room("c") || !q.fits("c", 1) || q.fit("c", "i", 1).count("c") != 0 {
+		t.Error("there is room in a full queue")
+	}
+	last := q[len(q)-1].member
+	if !q.room(last) || q.fit(last, "i", 1000).count(last) != 1000 {
+		t.Error("the last run cannot grow")
+	}
+	if _, err := parseQueue(string(q.append(nil))); err != nil {
+		t.Error(err)
+	}
+	if _, err := parseQueue(string(append(q, run{"c", "i", 1}).append(nil))); err == nil {
+		t.Error("a queue that is too long was read")
+	}
+}

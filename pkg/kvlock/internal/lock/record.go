@@ -1,0 +1,235 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
+)
+
+const (
+	// MaxMetadataBytes bounds what a holder tells of itself: names and values together.
+	MaxMetadataBytes = 4 << 10
+
+	// maxLockBytes bounds the second line of a lock's record: each byte of the metadata may take six in JSON.
+	maxLockBytes = 32 << 10
+
+	// stateHeld is the state of a lock's record.
+	stateHeld = "held"
+)
+
+// Record is what a lock's record says: the holder and the queue. It is never changed in place.
+//
+// Its first line is that of every record: the claim is the id of the lease, the ttl is how long others leave the lease
+// alone, the owner is unique for each write. The second line is what JSON names here, and after it comes one line for each
+// run of the queue.
+type Record struct {
+	Lease    string        `json:"-"`
+	Instance string        `json:"-"`
+	TTL      time.Duration `json:"-"`
+	queue    queue
+	writer   string // the owner in the first line; empty in a record that this process composed
+
+	Asked    bool              `json:"asked,omitempty"`    // a waiter doubts that the holder lives: it renews at once
+	Member   string            `json:"member"`             // the Agents that hold it
+	Granted  bool              `json:"granted,omitempty"`  // handed to Member, which has not confirmed it yet
+	Metadata map[string]string `json:"metadata,omitempty"` // what the holder tells of itself
+	Renewal  uint64            `json:"renewal,omitempty"`  // counts the writes by which the holder renewed it
+	Renewed  int64             `json:"renewed,omitempty"`  // when the server stored the last of them, if others wrote since
+	Since    int64             `json:"since"`              // when it was taken, by the holder's clock, in Unix ms
+	Stolen   string            `json:"stolen,omitempty"`   // the instance that it was taken from by force
+	Token    uint64            `json:"token,omitempty"`    // the revision at which it was taken; 0 for this one
+}
+
+// head is the first line of a lock's record.
+type head struct {
+	record.Head
+
+	TTL int64 `json:"ttl,omitempty"` // seconds
+}
+
+// Set sets a member of the first line.
+func (h *head) Set(name, value string) bool {
+	if name == "ttl" {
+		return fastjson.SetNumber(&h.TTL, value)
+	}
+	return h.Head.Set(name, value)
+}
+
+// encode returns the record as the bucket stores it. owner is unique for this write.
+func (r *Record) encode(owner string) ([]byte, error) {
+	meta, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: encode lock: %w", err)
+	}
+	return record.Encode(head{
+		Head: record.Head{Version: record.Version, State: stateHeld, Claim: r.Lease, Owner: owner, Instance: r.Instance},
+		TTL:  kv.Seconds(r.TTL),
+	}, r.queue.append(append(meta, '\n')))
+}
+
+// decode reads what encode wrote.
+func decode(data []byte) (*Record, error) {
+	h, value, err := record.Decode[head](data, record.Lock)
+	if err != nil {
+		return nil, err
+	}
+	if err := record.CheckTTL(h.TTL); err != nil {
+		return nil, err
+	}
+	end := bytes.IndexByte(value, '\n')
+	if end < 0 || end > maxLockBytes {
+		return nil, fmt.Errorf("no second line of at most %d bytes", maxLockBytes)
+	}
+	r := &Record{Lease: h.Claim, Instance: h.Instance, TTL: time.Duration(h.TTL) * time.Second, writer: h.Owner}
+	if err := r.read(value[:end]); err != nil {
+		return nil, fmt.Errorf("second line is not of a lock: %w", err)
+	}
+	if !record.IsID(r.Member) {
+		return nil, errors.New("lock without a holder")
+	}
+	if r.TTL < time.Second {
+		return nil, errors.New("lock without a ttl")
+	}
+	r.queue, err = parseQueue(string(value[end+1:]))
+	return r, err
+}
+
+// read reads the second line.
+func (r *Record) read(line []byte) error {
+	first := *r
+	if fastjson.Members(string(line), r.set) {
+		return nil
+	}
+	*r = first
+	return json.Unmarshal(line, r) //nolint:wrapcheck // by decode
+}
+
+// set sets one of the members but the metadata.
+func (r *Record) set(name, value string) bool {
+	switch name {
+	case "asked":
+		return fastjson.SetBool(&r.Asked, value)
+	case "member":
+		return fastjson.SetString(&r.Member, value)
+	case "granted":
+		return fastjson.SetBool(&r.Granted, value)
+	case "renewal":
+		return fastjson.SetNumber(&r.Renewal, value)
+	case "renewed":
+		return fastjson.SetNumber(&r.Renewed, value)
+	case "since":
+		return fastjson.SetNumber(&r.Since, value)
+	case "stolen":
+		return fastjson.SetString(&r.Stolen, value)
+	case "token":
+		return fastjson.SetNumber(&r.Token, value)
+	default:
+		return false
+	}
+}
+
+// sameLease reports whether nobody took, confirmed or renewed the lock between two records of it: only the queue differs.
+func (r *Record) sameLease(other *Record) bool {
+	if r == nil || other == nil {
+		return r == other
+	}
+	return r.Lease == other.Lease && r.Granted == other.Granted && r.Renewal == other.Renewal
+}
+
+// TakenAt returns the revision at which the lock was taken that is stored at revision.
+func (r *Record) TakenAt(revision uint64) uint64 {
+	if r.Token != 0 {
+		return r.Token
+	}
+	return revision
+}
+
+// Queue calls yield for each run of the queue, the next first: an instance, and how many waiters of it follow each other.
+func (r *Record) Queue(yield func(instance string, waiters int) bool) {
+	for _, run := range r.queue {
+		if !yield(run.instance, run.places) {
+			return
+		}
+	}
+}
+
+// CheckMetadata refuses more than MaxMetadataBytes.
+func CheckMetadata(metadata map[string]string) error {
+	n := 0
+	for name, value := range metadata {
+		n += len(name) + len(value)
+	}
+	if n > MaxMetadataBytes {
+		return fmt.Errorf("metadata of %d bytes, the limit is %d", n, MaxMetadataBytes)
+	}
+	return nil
+}
+
+// State is what one read or push showed of a lock. It is a hint: the lock may have moved on.
+type State struct {
+	Name     string
+	Revision uint64    // of the record; 0 when the server has none
+	Created  time.Time // when the server stored it; zero when that is not known
+	Record   *Record   // nil when the lock is free
+	Err      error     // the record cannot be read: it is of a newer version, or of no lock
+
+	seen time.Time // when this process learnt of it, on the monotonic clock
+}
+
+// follows reports whether s is later than last.
+func (s *State) follows(last *State) bool {
+	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
+}
+
+// stateOf decodes an entry. After an error the lock is free, at the revision of the entry.
+func stateOf(e kv.Entry) (State, error) {
+	s := State{Name: e.Key, Revision: e.Revision, Created: e.Created, seen: e.Seen}
+	if e.Deleted() || e.Purged() {
+		return s, nil
+	}
+	var err error
+	s.Record, err = decode(e.Data)
+	if err != nil {
+		s.Record = nil
+	}
+	return s, err
+}
+
+// state decodes an entry that was read. A corrupt record is reported, removed, and the lock free.
+func (a *Agents) state(ctx context.Context, e kv.Entry) State {
+	s, err := stateOf(e)
+	switch {
+	case record.IsForeign(err):
+		s.Err = fmt.Errorf("kvlock: key %q in bucket %q at revision %d: %w", s.Name, a.store.Bucket, s.Revision, err)
+	case err != nil:
+		if a.store.RemoveCorrupt(ctx, s.Name, s.Revision, err) {
+			a.emit(ctx, Event{Kind: Corrupt, Name: s.Name, Err: err})
+		}
+	}
+	return s
+}
+
+// view is what the hub is told of an entry.
+func view(e *kv.Entry, s State) kv.View {
+	v := kv.View{Value: &s}
+	if s.Record != nil {
+		v.Expires = kv.Expiry(s.Record.TTL, e.Age, e.Seen)
+	}
+	return v
+}
+
+func (a *Agents) viewPushed(e kv.Entry) (kv.View, error) {
+	s, err := stateOf(e)
+	return view(&e, s), err
+}
+
+func (a *Agents) viewRead(ctx context.Context, e kv.Entry) kv.View {
+	return view(&e, a.state(ctx, e))
+}

@@ -1,0 +1,146 @@
+package lock
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+)
+
+// contended is a lock as others see it while n wait for it.
+func contended(n int) *Record {
+	r := &Record{
+		Lease: "WtHXeWWtHXeWWtHXeWabcd", Instance: "host-12345-abcdef", TTL: 30 * time.Second, Member: "WtHXeWWtHXeWWtHXeWabcd",
+		Granted: true, Asked: true, Renewal: 12, Renewed: 1763663523123456789, Since: 1763663523000, Stolen: "host-2", Token: 48211,
+	}
+	for range n {
+		r.queue = append(r.queue, run{member: "WtHXeWWtHXeWWtHXeWabcd", instance: "host-12345-abcdef", places: 1})
+	}
+	return r
+}
+
+// Records as the bucket has them have been the same since the first version.
+func TestRecordAsStored(t *testing.T) {
+	t.Parallel()
+	r := contended(1)
+	const want = `{"v":1,"state":"held","claim":"WtHXeWWtHXeWWtHXeWabcd","owner":"owner","instance":"host-12345-abcdef","ttl":30}` + "\n" +
+		`{"asked":true,"member":"WtHXeWWtHXeWWtHXeWabcd","granted":true,"metadata":{"for":"\u003cb\u003e"},"renewal":12,` +
+		`"renewed":1763663523123456789,"since":1763663523000,"stolen":"host-2","token":48211}` + "\n" +
+		`WtHXeWWtHXeWWtHXeWabcd 1 "host-12345-abcdef"` + "\n"
+	r.Metadata = map[string]string{"for": "<b>"}
+	data, err := r.encode("owner")
+	if err != nil || string(data) != want {
+		t.Fatalf("stored as\n%s, %v, not\n%s", data, err, want)
+	}
+	r.writer = "owner"
+	if got, err := decode(data); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("read as %+v, %v", got, err)
+	}
+}
+
+// What is read of a contended lock is read without encoding/json.
+func TestContendedRecordsAreReadFast(t *testing.T) {
+	t.Parallel()
+	data, err := contended(2).encode("owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitN(string(data), "\n", 3)
+	var h head
+	if !fastjson.Members(lines[0], h.Set) {
+		t.Errorf("%s is left to encoding/json", lines[0])
+	}
+	var r Record
+	if !fastjson.Members(lines[1], r.set) {
+		t.Errorf("%s is left to encoding/json", lines[1])
+	}
+}
+
+// What is read without encoding/json is what encoding/json reads.
+func FuzzRecordLines(f *testing.F) {
+	for _, line := range []string{
+		`{"v":1,"state":"held","claim":"c","owner":"o","instance":"host-1","ttl":30}`, `{"member":"m","since":1763663523000}`,
+		`{"asked":true,"member":"m","granted":false,"renewal":7,"renewed":1763663523123456789,"since":1,"stolen":"host-2","token":9}`,
+		`{"member":"m","metadata":{"a":"b"},"since":1}`, `{"token":18446744073709551615}`, `{"claim":"a","claim":null}`,
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var h, wantHead head
+		if fastjson.Members(line, h.Set) {
+			if err := json.Unmarshal([]byte(line), &wantHead); err != nil || h != wantHead {
+				t.Errorf("%q read as %+v, not %+v: %v", line, h, wantHead, err)
+			}
+		}
+		var r, want Record
+		if fastjson.Members(line, r.set) {
+			if err := json.Unmarshal([]byte(line), &want); err != nil || !reflect.DeepEqual(r, want) {
+				t.Errorf("%q read as %+v, not %+v: %v", line, r, want, err)
+			}
+		}
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for name, waiters := range map[string]int{"nobody waits": 0, "8 wait": 8} {
+		b.Run(name, func(b *testing.B) {
+			data, err := contended(waiters).encode("WtHXeWWtHXeWWtHXeWabcd")
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := decode(data); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	r := contended(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.encode("WtHXeWWtHXeWWtHXeWabcd"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestRecordRoundTrips(t *testing.T) {
+	t.Parallel()
+	r := &Record{
+		Lease: "lease", Instance: "instance", TTL: 7 * time.Second, Member: "m", Granted: true, Metadata: map[string]string{"a": "b"},
+		Renewal: 3, Renewed: 4, Since: 5, Stolen: "s", Token: 6, queue: queue{{"x", "\"\n", 2}, {"y", "", 1}}, writer: "owner",
+	}
+	data, err := r.encode("owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decode(data); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Whatever comes as the record of a lock, nothing panics, and what was read is written as it was read.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n" + `{"member":"m","since":1}` + "\nx 2 \"i\"\n"))
+	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":1}` + "\n" + `{"member":"m","since":1,"metadata":{"a":"b"}}` + "\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := decode(data)
+		if err != nil {
+			return
+		}
+		again, err := r.encode(r.writer)
+		if err != nil {
+			return // escaping made the first line too long
+		}
+		if back, err := decode(again); err != nil || !reflect.DeepEqual(back, r) {
+			t.Errorf("%+v was read back as %+v, %v", r, back, err)
+		}
+	})
+}

@@ -1,0 +1,174 @@
+// Package record has what the entries of a bucket have in common, whatever they are of: the first line, and the ids and
+// texts in it.
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+)
+
+// Version is written into every record. A reader refuses a greater one: it cannot know what it leaves out.
+const Version = 1
+
+const (
+	// MaxIDBytes bounds an id that comes from elsewhere. Those of this process have 22.
+	MaxIDBytes = 64
+
+	// MaxLineBytes bounds the first line of a record, so that a corrupt one costs a bounded search.
+	MaxLineBytes = 16 << 10
+)
+
+// Package kvlock publishes and explains these.
+var (
+	ErrMismatch = errors.New("kvlock: key is in use for another input")
+	ErrVersion  = errors.New("kvlock: record of a newer version")
+)
+
+// Kind is what an entry is.
+type Kind uint8
+
+// The kinds.
+const (
+	Unknown Kind = iota
+	Result
+	Lock
+	Guarded
+)
+
+// KindOf returns the kind of a record by its state.
+func KindOf(state string) Kind {
+	switch state {
+	case "pending", "done", "failed":
+		return Result
+	case "held":
+		return Lock
+	case "fenced":
+		return Guarded
+	default:
+		return Unknown
+	}
+}
+
+// Head is what all records begin with. The first line of an entry is JSON that begins with it. The data itself follows
+// after the line feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
+type Head struct {
+	Version  int    `json:"v"`
+	State    string `json:"state"`
+	Claim    string `json:"claim"`
+	Owner    string `json:"owner"` // unique for each writer: what settles an unknown write
+	Instance string `json:"instance,omitempty"`
+}
+
+// Common returns the head of a record that embeds it.
+func (h *Head) Common() Head { return *h }
+
+// Set sets a member of the head, as fastjson.Members tells it, and returns false for any other.
+func (h *Head) Set(name, value string) bool {
+	switch name {
+	case "v":
+		return fastjson.SetNumber(&h.Version, value)
+	case "state":
+		return fastjson.SetString(&h.State, value)
+	case "claim":
+		return fastjson.SetString(&h.Claim, value)
+	case "owner":
+		return fastjson.SetString(&h.Owner, value)
+	case "instance":
+		return fastjson.SetString(&h.Instance, value)
+	default:
+		return false
+	}
+}
+
+// line is a pointer to a first line of type T.
+type line[T any] interface {
+	*T
+	Common() Head
+	Set(name, value string) bool // sets a member, or returns false: encoding/json reads the line then
+}
+
+// Encode returns first, the first line, and after it the value.
+func Encode(first any, value []byte) ([]byte, error) {
+	meta, err := json.Marshal(first)
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: encode record: %w", err)
+	}
+	if len(meta) > MaxLineBytes {
+		return nil, fmt.Errorf("kvlock: record of %d bytes is over the limit of %d", len(meta), MaxLineBytes)
+	}
+	out := make([]byte, 0, len(meta)+1+len(value))
+	out = append(out, meta...)
+	out = append(out, '\n')
+	return append(out, value...), nil
+}
+
+// Decode splits data into its first line and the value, which aliases data. It returns ErrVersion for what a newer
+// version wrote, and ErrMismatch for a record of another kind; after any other error the data is corrupt.
+func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err error) {
+	end := bytes.IndexByte(data[:min(len(data), MaxLineBytes+1)], '\n')
+	if end < 0 {
+		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
+	}
+	p := P(&r)
+	if !fastjson.Members(string(data[:end]), p.Set) {
+		r = *new(T)
+		err = json.Unmarshal(data[:end], p)
+	}
+	switch h := p.Common(); {
+	case h.Version > Version: // first: its fields may be of other types
+		return r, nil, fmt.Errorf("%w: version %d, this program knows 1 to %d", ErrVersion, h.Version, Version)
+	case err != nil:
+		return r, nil, fmt.Errorf("first line is not a record: %w", err)
+	case h.Version < 1:
+		return r, nil, fmt.Errorf("record version %d", h.Version)
+	case KindOf(h.State) == Unknown:
+		return r, nil, fmt.Errorf("unknown state %q", h.State)
+	case h.Claim == "" || h.Owner == "":
+		return r, nil, errors.New("record without claim or owner")
+	case KindOf(h.State) != kind:
+		return r, nil, fmt.Errorf("%w: its record is %s", ErrMismatch, h.State)
+	}
+	return r, data[end+1:], nil
+}
+
+// IsForeign reports whether a record is not the reader's: a newer version wrote it, or it is of another kind. It is left
+// as it is.
+func IsForeign(err error) bool { return errors.Is(err, ErrVersion) || errors.Is(err, ErrMismatch) }
+
+// CheckTTL refuses a number of seconds that no writer writes.
+func CheckTTL(seconds int64) error {
+	if seconds < 0 || seconds > kv.Seconds(kv.MaxTTL) {
+		return fmt.Errorf("ttl of %d seconds is out of range", seconds)
+	}
+	return nil
+}
+
+// IsID reports whether s can be the id of a claim, of a lease or of a process: what nuid makes, or something like it.
+func IsID(s string) bool {
+	if s == "" || len(s) > MaxIDBytes {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// Truncate cuts s to at most n bytes, at the start of a character.
+func Truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,158 @@
+package kvlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
+)
+
+// LockerConfig configures a [Locker]. Only Bucket is required.
+type LockerConfig struct {
+	// Bucket is the KV bucket that keeps the locks. It has to exist: see [CreateBucket] and [StreamConfig].
+	Bucket string
+
+	// Instance names this process in locks, for people who look at them, in at most 256 bytes. Defaults to the host's
+	// name and the process id.
+	Instance string
+
+	// Logger gets what no caller is told: corrupt records. Defaults to slog.Default().
+	Logger *slog.Logger
+
+	// Observe is told what happens, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
+	// and the work waits for it. Its context has the values of the caller's. Defaults to nothing, which costs nothing.
+	Observe func(context.Context, Event)
+
+	// OpTimeout is how long an unreachable server may keep a caller from an answer. It does not bound the waiting for a
+	// lock that is held. Defaults to 2 seconds.
+	OpTimeout time.Duration
+
+	// TTL is for how long a lock stays held when its holder's process dies: whole seconds. A living one renews it every
+	// third of that. Defaults to 30 seconds.
+	TTL time.Duration
+}
+
+const defaultTTL = 30 * time.Second
+
+// AcquireOptions are the choices of one acquisition. The zero value is good.
+type AcquireOptions struct {
+	// Metadata is shown by Inspect and List: the holder and its purpose, in at most 4,096 bytes. Defaults to none.
+	Metadata map[string]string
+
+	// TTL is for how long the lock stays held when this process dies. Defaults to LockerConfig.TTL.
+	TTL time.Duration
+
+	// Wait bounds how long Acquire waits, beside its context: a [HeldError] is returned after it. Defaults to no bound.
+	Wait time.Duration
+}
+
+// Locker holds locks: leases that it renews, that others wait for in the order in which they came, and that end by
+// themselves when the process dies. Make one for each bucket and process with [NewLocker]; it is safe for concurrent
+// use, by as many goroutines as there are.
+//
+// A lock is not reentrant: a holder that acquires it again waits for itself.
+type Locker struct {
+	agents *lock.Agents
+	ttl    time.Duration
+}
+
+// NewLocker binds to the bucket and checks that its stream has the settings that locks are safe with. Close ends it. It
+// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
+// OpTimeout. One round trip.
+func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
+	base := kv.Config{
+		Bucket: cfg.Bucket, Instance: cfg.Instance, Logger: cfg.Logger, OpTimeout: cfg.OpTimeout,
+	}.WithDefaults()
+	l := &Locker{ttl: cmp.Or(cfg.TTL, defaultTTL)}
+	if err := errors.Join(base.Validate(), prefixed("kvlock: TTL", kv.CheckTTL(l.ttl))); err != nil {
+		return nil, err
+	}
+	var err error
+	l.agents, err = lock.Open(ctx, js, lock.Config{
+		Config: base, Observe: observer(cfg.Observe), TTL: l.ttl,
+		Held: func(s lock.State) error { return &HeldError{Lock: l.show(s)} },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func prefixed(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
+// done, or after twice OpTimeout: what could not be given back is free when its TTL has passed. Calling it again does
+// nothing.
+func (l *Locker) Close() { l.agents.Close() }
+
+// TryAcquire takes the lock if nobody holds it, and otherwise returns a [HeldError] that names the holder. One round trip
+// for a free lock, two for one that is held; one more for a free lock that this Locker has not used for long and others
+// have.
+func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
+	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true})
+}
+
+// Acquire takes the lock when it is its turn: waiters, in whatever process, get it in the order in which they came. It
+// waits until its context ends, whose cause it then returns, or opts.Wait has passed. It returns ErrUnavailable when
+// nobody answered within LockerConfig.OpTimeout; once it waits, it waits through outages.
+//
+// One round trip for a free lock. One to queue for one that is held; when that is handed over, the waiter is woken by a
+// push. One that has waited for less than a quarter of a second has the lock with that. The Locker confirms it meanwhile,
+// tries that again after a quarter of a second, and the lease is lost if it does not come through within half a one. One
+// that has waited for longer confirms it first, with one more round trip.
+func (l *Locker) Acquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
+	return l.acquire(ctx, opts, lock.Request{Name: name})
+}
+
+// Steal takes the lock from its holder, whose context ends with ErrLost as soon as its process learns of it: for a moment
+// both may work. It is for people who know that the holder is gone, or has to go. The record names the instance that lost
+// it. The queue stays as it is. Two round trips.
+func (l *Locker) Steal(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
+	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true, Force: true})
+}
+
+// Do runs fn while it holds the lock, as Acquire takes it, and releases it: also when fn panics. The context of fn ends
+// with ctx and with the lease. Whatever fn changes should refuse a smaller token than it has seen: fn may be paused, and
+// go on when somebody else holds the lock.
+//
+// It returns the error of fn, and ErrLost with it when the lease was lost before fn returned.
+func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, token Token) error) (err error) {
+	lease, err := l.Acquire(ctx, name, AcquireOptions{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release(context.WithoutCancel(ctx))) }()
+	held, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	leased := lease.Context()
+	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })()
+	return fn(kv.DeadlineContext(held, func() {
+		if leased.Err() != nil {
+			cancel(context.Cause(leased))
+		}
+	}), lease.Token())
+}
+
+func (l *Locker) acquire(ctx context.Context, opts AcquireOptions, r lock.Request) (*Lease, error) {
+	r.TTL, r.Wait, r.Metadata = cmp.Or(opts.TTL, l.ttl), opts.Wait, opts.Metadata
+	if err := errors.Join(kv.CheckKey(r.Name), kv.CheckTTL(r.TTL), lock.CheckMetadata(r.Metadata)); err != nil {
+		return nil, fmt.Errorf("kvlock: acquire %q: %w", r.Name, err)
+	}
+	lease, err := l.agents.Acquire(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{lease}, nil
+}

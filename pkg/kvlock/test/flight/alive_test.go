@@ -1,0 +1,303 @@
+package flight_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// mortal is a Flight, and the death of its process: its connection is closed, and nothing else happens.
+func (b *bed) mortal(t *testing.T, cfg flight.Config) (f *flight.Flight, die func()) {
+	t.Helper()
+	nc, js := natstest.Connect(t, b.Srv)
+	return flightOn(t, js, cfg), nc.Close
+}
+
+// takesOver lets f wait in Do for key "k", calls after in the middle of it, and returns for how long it waited after
+// that until it computed itself.
+func takesOver(t *testing.T, f *flight.Flight, after func()) time.Duration {
+	t.Helper()
+	var runs atomic.Int64
+	var took time.Time
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err := f.Do(t.Context(), "k", value(&runs, "ours"), flight.DoOptions{})
+		took = time.Now()
+		if err != nil || r.Outcome != flight.Computed || string(r.Value) != "ours" || runs.Load() != 1 {
+			t.Errorf("got %+v, %v; want a take-over", r, err)
+		}
+	}()
+	pass(time.Second)
+	start := time.Now()
+	after()
+	<-done
+	return took.Sub(start)
+}
+
+func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f, die := b.mortal(t, flight.Config{Instance: "f"})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		g := o.flight(t, b, flight.Config{})
+		if took := takesOver(t, g, die); took > 50*time.Millisecond {
+			t.Errorf("took over after %s", took)
+		}
+		told := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
+		if e := told[2]; e.Claim != c.ID() || e.Owner != "f" || e.Attempt != 2 || e.Elapsed < time.Second {
+			t.Errorf("got %+v, want it of the claim of f", e)
+		}
+		if s := wantSlot(t, g, "k", flight.Done, "ours"); s.Claim != c.ID() || s.Attempt != 2 {
+			t.Errorf("got %+v, want the second attempt of the claim", s)
+		}
+	})
+}
+
+// Of many processes that wait, one takes over, and the others get what it computes.
+func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, die := b.mortal(t, flight.Config{})
+		begin(t, f, "k", flight.BeginOptions{})
+		var runs atomic.Int64
+		fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(time.Minute); return []byte("v"), nil }
+		var all sync.WaitGroup
+		for range 3 {
+			g := b.Flight(t, flight.Config{ClaimTTL: 10 * time.Second})
+			for range 10 {
+				all.Go(func() {
+					if r, err := g.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
+						t.Errorf("got %+v, %v", r, err)
+					}
+				})
+			}
+		}
+		pass(time.Second)
+		die()
+		all.Wait()
+		if runs.Load() != 1 {
+			t.Errorf("ran %d times", runs.Load())
+		}
+	})
+}
+
+// Whoever cannot be found out about keeps its claim until the TTL, and so does who is slow but there.
+func TestWhoIsNotTakenOver(t *testing.T) {
+	const ttl = 20 * time.Second
+	for name, tt := range map[string]struct {
+		owner, waiter flight.Config
+		handoff       bool
+		silence       func(p *natstest.Proxy)
+	}{
+		"frozen or cut off, and its connection open": {silence: (*natstest.Proxy).Partition},
+		"an owner that does not tell":                {owner: flight.Config{ProbeInterval: -1}, silence: (*natstest.Proxy).Cut},
+		"a waiter that does not ask":                 {waiter: flight.Config{ProbeInterval: -1}, silence: (*natstest.Proxy).Cut},
+		"a claim that waits to be resumed":           {handoff: true, silence: (*natstest.Proxy).Cut},
+		"slow":                                       {silence: func(p *natstest.Proxy) { p.Slow(10 * time.Second) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				f := b.Flight(t, tt.owner, p.Through())
+				begin(t, f, "k", flight.BeginOptions{TTL: ttl, Handoff: tt.handoff})
+				took := takesOver(t, b.Flight(t, tt.waiter), func() { tt.silence(p) })
+				if took += time.Second; took < ttl-10*time.Millisecond || took > ttl+lateness+step {
+					t.Errorf("taken over after %s, want its TTL of %s", took, ttl)
+				}
+			})
+		})
+	}
+}
+
+// A live owner that loses its connection counts as dead. When it comes back its result is refused, and it gets the other.
+func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			fn := func(context.Context) ([]byte, error) { pass(10 * time.Second); return []byte("zombie's"), nil }
+			if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" || r.Outcome != flight.Coalesced {
+				t.Errorf("got %+v, %v; want the value of who took over", r, err)
+			}
+		})
+		pass(time.Second)
+		if took := takesOver(t, g, p.Cut); took > 50*time.Millisecond {
+			t.Errorf("took over after %s", took)
+		}
+		p.Heal()
+		all.Wait()
+		wantSlot(t, g, "k", flight.Done, "ours")
+	})
+}
+
+// The server restarts. Owner and waiters live, and come back in any order, some only after seconds: nothing is computed
+// twice.
+func TestRestartIsNotADeath(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"owner is back first": 0, "waiters are back first": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				f := b.Flight(t, flight.Config{}, p.Through())
+				var runs atomic.Int64
+				fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(30 * time.Second); return []byte("v"), nil }
+				flights := []*flight.Flight{f, b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
+				var all sync.WaitGroup
+				for _, f := range flights {
+					all.Go(func() {
+						if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
+							t.Errorf("got %+v, %v", r, err)
+						}
+					})
+					pass(time.Second)
+				}
+				for range 3 {
+					p.Cut()
+					if err := b.Srv.Restart(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					pass(wait)
+					p.Heal()
+					pass(3 * time.Second)
+				}
+				all.Wait()
+				if runs.Load() != 1 {
+					t.Errorf("computed %d times", runs.Load())
+				}
+			})
+		})
+	}
+}
+
+// The owner dies while the server restarts. It is found out after the time that it had to come back, before its TTL.
+func TestOwnerThatDiesInARestart(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, die := b.mortal(t, flight.Config{})
+		begin(t, f, "k", flight.BeginOptions{})
+		took := takesOver(t, b.Flight(t, flight.Config{}), func() {
+			die()
+			if err := b.Srv.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if took < 5*time.Second || took > 8*time.Second {
+			t.Errorf("taken over after %s, want some seconds", took)
+		}
+	})
+}
+
+// What is not permitted is no death: neither of an owner that cannot tell, nor to a waiter that cannot ask.
+func TestDeniedProbesAreNoDeath(t *testing.T) {
+	for name, denied := range map[string]*server.Permissions{
+		"may not subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
+		"may not publish":   {Publish: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
+	} {
+		for _, who := range []string{"owner", "waiter"} {
+			t.Run(who+" "+name, func(t *testing.T) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
+					c.Mutate = func(o *server.Options) {
+						o.Users = []*server.User{
+							{Username: "free", Password: "x"},
+							{Username: "denied", Password: "x", Permissions: denied},
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// testDeniedProbes denies it to the owner or to the waiter.
+func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
+	t.Helper()
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	user := map[string]string{who: "denied"}
+	_, js := connect(t, srv, nats.UserInfo("free", "x"))
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	as := func(who string) *flight.Flight {
+		_, js := connect(t, srv, nats.UserInfo(cmp.Or(user[who], "free"), "x"), quiet)
+		return flightOn(t, js, flight.Config{})
+	}
+	c, waiter := begin(t, as("owner"), "k", flight.BeginOptions{}), as("waiter")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // many probes
+	defer cancel()
+	_, err := waiter.Do(ctx, "k", nil, flight.DoOptions{})
+	wantErr(t, err, context.DeadlineExceeded)
+	complete(t, c, "v")
+}
+
+// A message is delivered again. Its first receiver keeps the claim while its process is there, and no longer.
+func TestResumeYieldsToTheLiving(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, die := b.mortal(t, flight.Config{})
+		g := b.Flight(t, flight.Config{})
+		ref := begin(t, f, "k", flight.BeginOptions{Handoff: true}).Ref()
+		if _, err := f.Resume(t.Context(), "k", ref, flight.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
+		var taken *flight.TakenError
+		if !errors.As(err, &taken) || taken.Slot.State != flight.Pending {
+			t.Fatalf("got %v while its holder is there", err)
+		}
+		die()
+		start := time.Now()
+		c, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 50*time.Millisecond {
+			t.Errorf("resumed after %s", took)
+		}
+		complete(t, c, "v")
+	})
+}
+
+// Nothing is probed when nobody waits.
+func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		watcher, _ := connect(t, b.Srv)
+		var probes atomic.Int64
+		if _, err := watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, f, "k", flight.BeginOptions{})
+		begin(t, f, "l", flight.BeginOptions{})
+		pass(10 * time.Second)
+		if n := probes.Swap(0); n != 0 {
+			t.Errorf("%d probes though nobody waits", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		for _, key := range []string{"k", "k", "l"} {
+			all.Go(func() {
+				_, err := g.Do(ctx, key, nil, flight.DoOptions{})
+				wantErr(t, err, context.DeadlineExceeded)
+			})
+		}
+		all.Wait()
+		if n := probes.Swap(0); n < 390 || n > 410 {
+			t.Errorf("%d probes in 10 s, want one every 25 ms for all that wait", n)
+		}
+		pass(time.Minute)
+		if n := probes.Load(); n > 2 {
+			t.Errorf("%d probes after all have gone", n)
+		}
+	})
+}

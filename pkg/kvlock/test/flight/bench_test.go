@@ -1,0 +1,210 @@
+package flight_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// benchBed is a server behind TCP on the loopback, as a process of its own would be, with its files in memory.
+func benchBed(b *testing.B) (f, g *flight.Flight) {
+	b.Helper()
+	srv := natstest.Server(b, func(c *natsrun.Config) { c.Listen, c.Memory = true, true })
+	bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket})
+	_, js := natstest.ConnectURL(b, srv.URL())
+	_, other := natstest.ConnectURL(b, srv.URL())
+	return flightOn(b, js, flight.Config{}), flightOn(b, other, flight.Config{})
+}
+
+// venue is a value of the size that the enricher stores.
+var venue = make([]byte, 300)
+
+func store(b *testing.B, f *flight.Flight, n int) []string {
+	b.Helper()
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("wolt.place%d", i)
+		complete(b, begin(b, f, keys[i], flight.BeginOptions{}), string(venue))
+	}
+	return keys
+}
+
+func BenchmarkGet(b *testing.B) {
+	f, _ := benchBed(b)
+	key := store(b, f, 1)[0]
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := f.Get(b.Context(), key); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkGetMany(b *testing.B) {
+	for _, n := range []int{10, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f, _ := benchBed(b)
+			keys := store(b, f, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := f.GetMany(b.Context(), keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkBeginComplete(b *testing.B) {
+	f, _ := benchBed(b)
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		c, err := f.Begin(b.Context(), fmt.Sprintf("k%d", i), flight.BeginOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := c.Complete(b.Context(), venue, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDo(b *testing.B) {
+	fn := func(context.Context) ([]byte, error) { return venue, nil }
+	b.Run("hit", func(b *testing.B) {
+		f, _ := benchBed(b)
+		key := store(b, f, 1)[0]
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := f.Do(b.Context(), key, fn, flight.DoOptions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("miss", func(b *testing.B) {
+		f, _ := benchBed(b)
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			i++
+			if _, err := f.Do(b.Context(), fmt.Sprintf("k%d", i), fn, flight.DoOptions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("hit-parallel", func(b *testing.B) {
+		f, _ := benchBed(b)
+		keys := store(b, f, 64)
+		var next atomic.Int64
+		b.ReportAllocs()
+		b.SetParallelism(32)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := f.Do(b.Context(), keys[next.Add(1)%64], fn, flight.DoOptions{}); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkCompleteGet stores a value and has another process read it.
+func BenchmarkCompleteGet(b *testing.B) {
+	for _, bb := range []struct {
+		name  string
+		value []byte
+		cfg   flight.Config
+	}{
+		{"1kB", document(1 << 10), flight.Config{}},
+		{"1kB-compressed", document(1 << 10), flight.Config{CompressAbove: 1}},
+		{"100kB-raw", document(100 << 10), flight.Config{CompressAbove: -1}},
+		{"100kB-compressed", document(100 << 10), flight.Config{}},
+		{"5MB-object", noise(5 << 20), largeValues},
+		{"5MB-JSON", document(5 << 20), largeValues},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			srv := natstest.Server(b, func(c *natsrun.Config) { c.Listen, c.Memory = true, true })
+			bed := bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
+			_, js := natstest.ConnectURL(b, srv.URL())
+			_, other := natstest.ConnectURL(b, srv.URL())
+			if err := flight.CreateLargeValueBucket(b.Context(), js, kvlock.BucketConfig{
+				Bucket: attic, MaxBytes: 256 << 20, Storage: jetstream.MemoryStorage,
+			}); err != nil {
+				b.Fatal(err)
+			}
+			f, g := flightOn(b, js, bb.cfg), flightOn(b, other, flight.Config{})
+			ctx := b.Context()
+			b.ReportAllocs()
+			b.SetBytes(int64(len(bb.value)))
+			for b.Loop() {
+				c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := c.Complete(ctx, bb.value, time.Hour); err != nil {
+					b.Fatal(err)
+				}
+				if s, err := g.Get(ctx, "k"); err != nil || len(s.Value) != len(bb.value) {
+					b.Fatal(s.State, err)
+				}
+				b.StopTimer()
+				if err := f.Invalidate(ctx, "k"); err != nil {
+					b.Fatal(err)
+				}
+				if bb.cfg.LargeValueBucket != "" {
+					if err := bed.atticStream(b).Purge(ctx); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkWake measures from before Complete is called in one process until a waiter in another has the value.
+func BenchmarkWake(b *testing.B) {
+	f, g := benchBed(b)
+	var took []time.Duration
+	i := 0
+	for b.Loop() {
+		i++
+		c := begin(b, f, fmt.Sprintf("k%d", i), flight.BeginOptions{})
+		w, err := g.Watch(c.Key())
+		if err != nil {
+			b.Fatal(err)
+		}
+		woken := make(chan time.Time, 1)
+		if s, err := w.Next(b.Context()); err != nil || s.State != flight.Pending {
+			b.Fatal(s, err)
+		}
+		go func() {
+			s, err := w.Next(b.Context())
+			if err != nil || s.State != flight.Done {
+				b.Error(s, err)
+			}
+			woken <- time.Now()
+		}()
+		start := time.Now()
+		if _, err := c.Complete(b.Context(), venue, 0); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, (<-woken).Sub(start))
+		w.Close()
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}

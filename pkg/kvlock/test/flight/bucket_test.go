@@ -1,0 +1,222 @@
+package flight_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
+	t.Parallel()
+	_, js := connect(t, natstest.Server(t))
+	if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
+		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := flight.New(t.Context(), js, flight.Config{Bucket: bucket})
+	for _, want := range []string{"limit markers", "history is 5", "MaxAge"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "async"})
+	for _, want := range []string{"PersistMode", "AllowMsgTTL", "AllowDirect", "AllowRollup"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})
+	wantErr(t, err, jetstream.ErrStreamNotFound)
+}
+
+func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
+	for _, cfg := range []kvlock.BucketConfig{{Bucket: bucket}, {Bucket: bucket, Description: "another"}} {
+		if err := kvlock.CreateBucket(t.Context(), b.JS, cfg); err != nil {
+			t.Errorf("%+v: %v", cfg, err)
+		}
+	}
+	wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Done, "v")
+}
+
+// The server does not answer what it does not permit. The error says so all the same.
+func TestPermissionDeniedIsNamed(t *testing.T) {
+	natstest.Bubble(t, testPermissionDenied, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "admin", Password: "x"},
+				{Username: "reader", Password: "x", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}},
+				}},
+			}
+		}
+	})
+}
+
+func testPermissionDenied(t *testing.T, srv *natsrun.Server) {
+	t.Helper()
+	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	_, js = connect(t, srv, nats.UserInfo("reader", "x"), quiet)
+	f := flightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
+	_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
+	wantErr(t, err, kvlock.ErrUnavailable)
+	wantErr(t, err, nats.ErrPermissionViolation)
+	wantSlot(t, f, "k", flight.Absent, "")
+}
+
+// The permissions in README.md are enough.
+func TestDocumentedPermissionsAreEnough(t *testing.T) {
+	t.Parallel()
+	var violations atomic.Int64
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "admin", Password: "x"},
+				{Username: "service", Password: "x", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Allow: []string{
+						"$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>",
+					}},
+					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
+				}},
+			}
+		}
+	})
+	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
+	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		t.Fatal(err)
+	}
+	count := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		t.Log(err)
+		violations.Add(1)
+	})
+	_, js = connect(t, srv, nats.UserInfo("service", "x"), count)
+	f := flightOn(t, js, flight.Config{})
+	ctx := within(t)
+	c := begin(t, f, "k", flight.BeginOptions{})
+	waited := make(chan error, 1)
+	go func() {
+		_, err := f.Wait(ctx, "k")
+		waited <- err
+	}()
+	c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Renew(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, c, "v")
+	if err := testbed.Await(t, waited, "the waiter"); err != nil {
+		t.Error(err)
+	}
+	if r, err := f.Do(ctx, "k", nil, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if err := f.Invalidate(ctx, "k"); err != nil {
+		t.Error(err)
+	}
+	if violations.Load() != 0 {
+		t.Errorf("%d violations", violations.Load())
+	}
+}
+
+// JetStream is reached under the prefix of a domain, as from a leaf node.
+func TestJetStreamDomain(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+	})
+	bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	nc, _ := connect(t, srv)
+	js, err := jetstream.NewWithDomain(nc, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := flightOn(t, js, flight.Config{})
+	c := begin(t, f, "k", flight.BeginOptions{})
+	if _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
+		t.Errorf("got %v", err)
+	}
+	complete(t, c, "v")
+	if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// A server that is killed finds again, in the file, what was hidden behind a marker. What it finds must not be believed,
+// whichever way the key went after it was invalidated.
+func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
+	dir, crashed := "", t.TempDir()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		f := b.Flight(t, flight.Config{})
+		ctx := t.Context()
+		short := func(key string) *flight.Claim { return begin(t, f, key, flight.BeginOptions{TTL: time.Second}) }
+		after := map[string]func(key string) error{
+			"invalidated": func(string) error { return nil },
+			"expired":     func(key string) error { short(key); return nil },
+			"failed":      func(key string) error { return short(key).Fail(ctx, "r", time.Second) },
+			"done":        func(key string) error { _, err := short(key).Complete(ctx, []byte("new"), time.Second); return err },
+			"released":    func(key string) error { return short(key).Release(ctx) },
+		}
+		for key, then := range after {
+			if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(ctx, []byte("old"), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Invalidate(ctx, key); err != nil {
+				t.Fatal(err)
+			}
+			if err := then(key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		complete(t, begin(t, f, "other", flight.BeginOptions{}), "v") // keeps the file
+		pass(10 * time.Minute)
+		if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil { // the files as a SIGKILL leaves them
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(crashed, "jetstream/$G/streams/KV_"+bucket+"/msgs/index.db")); err != nil { // not yet written
+			t.Fatal(err)
+		}
+		revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = crashed })}}
+		g := revived.Flight(t, flight.Config{})
+		for key := range after {
+			if s := get(t, g, key); string(s.Value) == "old" {
+				t.Errorf("%s came back: %+v", key, s)
+			}
+		}
+	}, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { dir = o.StoreDir } })
+}
+
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}

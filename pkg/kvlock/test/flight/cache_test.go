@@ -1,0 +1,312 @@
+package flight_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// job is what a worker gets.
+type job struct {
+	ID       string
+	Distance float64
+	Shape    string
+	Asked    time.Time // is no input
+}
+
+type area struct {
+	Size float64 `json:"size"`
+	Of   string  `json:"of"`
+}
+
+func measure(runs *atomic.Int64) func(context.Context, job) (area, error) {
+	return func(_ context.Context, j job) (area, error) {
+		runs.Add(1)
+		return area{Size: j.Distance * j.Distance, Of: j.Shape}, nil
+	}
+}
+
+func inputs(j job) any   { return map[string]any{"distance": j.Distance, "shape": j.Shape} }
+func jobID(j job) string { return j.ID }
+
+func cacheOn(t *testing.T, f *flight.Flight, cfg flight.CacheConfig[job]) *flight.Cache[job, area] {
+	t.Helper()
+	if cfg.Process == "" {
+		cfg.Process = "buffer"
+	}
+	if cfg.Inputs == nil {
+		cfg.Inputs = inputs
+	}
+	if cfg.JobID == nil {
+		cfg.JobID = jobID
+	}
+	c, err := flight.NewCache[job, area](f, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Which calls are the same is a matter of scope. The result says for which job it was made.
+func TestCacheScopes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{Instance: "g"})
+	first := job{ID: "job-1", Distance: 100, Shape: "park", Asked: time.Now()}
+	other := job{ID: "job-2", Distance: 1e2, Shape: "park", Asked: time.Now().Add(time.Hour)}
+	for name, tt := range map[string]struct {
+		scope   flight.Scope
+		outcome flight.Outcome // of another job with the same inputs
+		job     string
+		runs    int64
+	}{
+		"by inputs": {flight.ByInputs, flight.Cached, "job-1", 1},
+		"by job":    {flight.ByJob, flight.Computed, "job-2", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			process := strings.ReplaceAll(name, " ", "-")
+			here := cacheOn(t, f, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
+			there := cacheOn(t, g, flight.CacheConfig[job]{Process: process, Scope: tt.scope})
+			out, r, err := here.Do(t.Context(), first, measure(&runs))
+			if err != nil || out != (area{10000, "park"}) || r.Outcome != flight.Computed || r.Job != "job-1" || !r.Stored {
+				t.Errorf("first: got %+v, %+v, %v", out, r, err)
+			}
+			key, err := here.Key(first)
+			if err != nil || key != r.Key || !strings.HasPrefix(key, process+".") || len(key) != len(process)+65 {
+				t.Errorf("key %q, %v; the result says %q", key, err, r.Key)
+			}
+			out, r, err = there.Do(t.Context(), first, measure(&runs))
+			if err != nil || out != (area{10000, "park"}) || r.Outcome != flight.Cached || r.Owner != "f" || r.Elapsed <= 0 {
+				t.Errorf("again: got %+v, %+v, %v", out, r, err)
+			}
+			_, r, err = there.Do(t.Context(), other, measure(&runs))
+			if err != nil || r.Outcome != tt.outcome || r.Job != tt.job || runs.Load() != tt.runs {
+				t.Errorf("another job: got %+v, %v after %d runs", r, err, runs.Load())
+			}
+			if s := get(t, g, key); s.Job != "job-1" || string(s.Value) != `{"size":10000,"of":"park"}` {
+				t.Errorf("stored as %+v", s)
+			}
+		})
+	}
+}
+
+// Whatever may change the result changes the key.
+func TestCacheKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	j := job{ID: "job-1", Distance: 1, Shape: "park"}
+	seen := map[string]string{}
+	for name, c := range map[string]*flight.Cache[job, area]{
+		"plain":   cacheOn(t, f, flight.CacheConfig[job]{}),
+		"process": cacheOn(t, f, flight.CacheConfig[job]{Process: "union"}),
+		"version": cacheOn(t, f, flight.CacheConfig[job]{Version: "2"}),
+		"scope":   cacheOn(t, f, flight.CacheConfig[job]{Scope: flight.ByJob}),
+		"inputs":  cacheOn(t, f, flight.CacheConfig[job]{Inputs: func(j job) any { return j.Shape }}),
+	} {
+		key, err := c.Key(j)
+		if err != nil || seen[key] != "" {
+			t.Errorf("%s: %q, %v, as %s", name, key, err, seen[key])
+		}
+		seen[key] = name
+	}
+	c := cacheOn(t, f, flight.CacheConfig[job]{Scope: flight.ByJob})
+	for name, j := range map[string]job{"no job": {}, "NaN": {ID: "1", Distance: math.NaN()}, "not UTF-8": {ID: "1", Shape: "\xff"}} {
+		_, errKey := c.Key(j)
+		_, _, errDo := c.Do(t.Context(), j, nil)
+		_, _, errMany := c.DoMany(t.Context(), []job{j}, nil)
+		_, _, errGet := c.Get(t.Context(), j)
+		for _, err := range []error{errKey, errDo, errMany, errGet, c.Invalidate(t.Context(), j)} {
+			if !errors.Is(err, flight.ErrInvalidInputs) {
+				t.Errorf("%s: got %v, want ErrInvalidInputs", name, err)
+			}
+		}
+	}
+}
+
+// A failure is not kept, and is that of the function; results are kept as long as their process says.
+func TestCacheKeepsResultsOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		c := cacheOn(t, f, flight.CacheConfig[job]{Options: flight.DoOptions{TTL: time.Minute}})
+		j := job{Shape: "park", Distance: 2}
+		errShape := errors.New("self-intersection")
+		_, r, err := c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{}, errShape })
+		wantErr(t, err, errShape)
+		if key, err := c.Key(j); err != nil || r.Key != key {
+			t.Errorf("the result of a failure has the key %q, want %q, %v", r.Key, key, err)
+		}
+		_, _, err = c.Do(t.Context(), j, func(context.Context, job) (area, error) { return area{Size: math.Inf(1)}, nil })
+		if _, ok := errors.AsType[*json.UnsupportedValueError](err); !ok {
+			t.Errorf("got %v, want that it cannot be encoded", err)
+		}
+		var runs atomic.Int64
+		for range 2 {
+			if out, _, err := c.Do(t.Context(), j, measure(&runs)); err != nil || out.Size != 4 || runs.Load() != 1 {
+				t.Fatalf("got %+v, %v after %d runs", out, err, runs.Load())
+			}
+		}
+		out, slot, err := c.Get(t.Context(), j)
+		if err != nil || out.Size != 4 || slot.State != flight.Done || slot.TTL != time.Minute {
+			t.Errorf("got %+v, %+v, %v", out, slot, err)
+		}
+		if err := c.Invalidate(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		if out, slot, err := c.Get(t.Context(), j); err != nil || slot.State != flight.Absent || out != (area{}) {
+			t.Errorf("invalidated: got %+v, %+v, %v", out, slot, err)
+		}
+		if _, r, err := c.Do(t.Context(), j, measure(&runs)); err != nil || r.Outcome != flight.Computed {
+			t.Errorf("invalidated: got %+v, %v", r, err)
+		}
+		pass(time.Minute + lateness)
+		if _, r, err := c.Do(t.Context(), j, measure(&runs)); err != nil || r.Outcome != flight.Computed || runs.Load() != 3 {
+			t.Errorf("expired: got %+v, %v", r, err)
+		}
+	})
+}
+
+// Callers that share a computation do not share what they get.
+func TestCacheResultsAreNotShared(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c, err := flight.NewCache[string, map[string]int](b.Flight(t, flight.Config{}), flight.CacheConfig[string]{Process: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			out, _, err := c.Do(t.Context(), "x", func(context.Context, string) (map[string]int, error) { return map[string]int{"n": 1}, nil })
+			if err != nil || out["n"] != 1 {
+				t.Errorf("got %v, %v", out, err)
+			}
+			out["n"]++
+		})
+	}
+	all.Wait()
+}
+
+func TestCacheOfMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c := cacheOn(t, b.Flight(t, flight.Config{}), flight.CacheConfig[job]{})
+	jobs := []job{
+		{ID: "1", Shape: "park", Distance: 1},
+		{ID: "2", Shape: "lake", Distance: 2},
+		{ID: "3", Shape: "park", Distance: 1},
+		{ID: "4", Shape: "hill", Distance: 4},
+		{ID: "5", Shape: "sea", Distance: 5},
+		{ID: "6", Shape: "sky", Distance: 6},
+	}
+	var runs atomic.Int64
+	if _, _, err := c.Do(t.Context(), jobs[1], measure(&runs)); err != nil {
+		t.Fatal(err)
+	}
+	errHill := errors.New("too steep")
+	var asked []string
+	outs, results, err := c.DoMany(t.Context(), jobs, func(_ context.Context, missing map[string]job) (map[string]area, error) {
+		outs, errs := map[string]area{}, flight.KeysError{}
+		for key, j := range missing {
+			asked = append(asked, j.ID)
+			switch j.Shape {
+			case "hill":
+				errs[key] = errHill
+			case "sea":
+				outs[key] = area{Size: math.NaN()}
+			case "sky": // left out
+			default:
+				outs[key] = area{j.Distance, j.Shape}
+			}
+		}
+		return outs, errs
+	})
+	slices.Sort(asked)
+	if diff := cmp.Diff([]string{"1", "4", "5", "6"}, asked); diff != "" {
+		t.Errorf("asked for other jobs (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]area{{1, "park"}, {4, "lake"}, {1, "park"}, {}, {}, {}}, outs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	errs, _ := errors.AsType[flight.KeysError](err)
+	_, unsupported := errors.AsType[*json.UnsupportedValueError](errs[results[4].Key])
+	if len(errs) != 3 || !errors.Is(errs[results[3].Key], errHill) || !unsupported || !errors.Is(errs[results[5].Key], flight.ErrNoValue) {
+		t.Errorf("got %v", errs)
+	}
+	for i, job := range []string{"1", "2", "1"} {
+		if results[i].Job != job {
+			t.Errorf("result %d is of job %s, want %s", i, results[i].Job, job)
+		}
+	}
+}
+
+// What was stored in another form is no result, and says so.
+func TestCacheOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	c := cacheOn(t, f, flight.CacheConfig[job]{})
+	good, bad := job{Shape: "park"}, job{Shape: "lake"}
+	key, err := c.Key(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
+	out, r, err := c.Do(t.Context(), bad, nil)
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok || out != (area{}) || r.Job != "old" || r.Outcome != flight.Cached {
+		t.Errorf("Do: got %+v, %+v, %v", out, r, err)
+	}
+	if out, slot, err := c.Get(t.Context(), bad); err == nil || slot.State != flight.Done || out != (area{}) {
+		t.Errorf("Get: got %+v, %+v, %v", out, slot, err)
+	}
+	outs, _, err := c.DoMany(t.Context(), []job{bad, good}, func(_ context.Context, missing map[string]job) (map[string]area, error) {
+		outs := map[string]area{}
+		for key := range missing {
+			outs[key] = area{1, "x"}
+		}
+		return outs, nil
+	})
+	errs, _ := errors.AsType[flight.KeysError](err)
+	if diff := cmp.Diff([]area{{}, {1, "x"}}, outs); diff != "" || len(errs) != 1 || errs[key] == nil {
+		t.Errorf("DoMany: got %v, %v", outs, err)
+	}
+}
+
+func TestCacheConfig(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cfg  flight.CacheConfig[job]
+		want []string
+	}{
+		"all that is wrong": {
+			flight.CacheConfig[job]{
+				Process: "a b", Scope: 7, Version: "\xff", Options: flight.DoOptions{Fingerprint: "f", Job: "j", TTL: time.Millisecond},
+			},
+			[]string{`"a b"`, "Scope is 7", "UTF-8", "Fingerprint", "Options.Job", "TTL"},
+		},
+		"nothing":        {flight.CacheConfig[job]{}, []string{"Process is empty"}},
+		"no job":         {flight.CacheConfig[job]{Process: "p", Scope: flight.ByJob}, []string{"want JobID"}},
+		"a long process": {flight.CacheConfig[job]{Process: strings.Repeat("p", kvlock.MaxKeyBytes-64)}, []string{"the limit is 959"}},
+	} {
+		_, err := flight.NewCache[job, area](nil, tt.cfg)
+		for _, want := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q in it", name, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// three is three servers with a bucket that all of them keep.
+type three struct {
+	cluster *natsrun.Cluster
+	js      jetstream.JetStream
+}
+
+func setupThree(t *testing.T) three {
+	t.Helper()
+	c := three{cluster: natstest.Cluster(t, 3, natstest.Processes)}
+	_, c.js = natstest.ConnectURL(t, c.cluster.URLs())
+	if err := kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// each is a Flight at each of the servers, which stays with it when it goes and comes back.
+func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
+	t.Helper()
+	var flights []*flight.Flight
+	for _, n := range c.cluster.Nodes {
+		_, js := natstest.ConnectURL(t, n.URL, nats.IgnoreDiscoveredServers())
+		flights = append(flights, flightOn(t, js, cfg))
+	}
+	return flights
+}
+
+func (c three) leader(t *testing.T, stream string) *natsrun.Node {
+	t.Helper()
+	n, err := c.cluster.StreamLeader(within(t), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// back starts a server again that was killed, and waits until it has what the others have.
+func (c three) back(t *testing.T, n *natsrun.Node) {
+	t.Helper()
+	if err := errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until calls f until it says true, or the test has taken too long.
+func until(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	ctx := within(t)
+	for again := time.NewTicker(10 * time.Millisecond); !f(); {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
+// auditor knows what was acknowledged of each key, and when.
+type auditor struct {
+	t      *testing.T
+	seed   uint64
+	mu     sync.Mutex
+	newest map[string][]acknowledged
+	last   uint64 // the highest revision that was acknowledged
+	hits   uint64
+	writes int
+}
+
+type acknowledged struct {
+	revision uint64
+	at       time.Time
+}
+
+func (a *auditor) wrote(key string, revision uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.newest[key] = append(a.newest[key], acknowledged{revision, time.Now()})
+	a.last = max(a.last, revision)
+	a.writes++
+}
+
+// purged takes note of a purge that was called for when last had been acknowledged.
+func (a *auditor) purged(prefix string, last uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.newest {
+		if strings.HasPrefix(key, prefix+".") {
+			a.newest[key] = append(a.newest[key], acknowledged{last + 1, time.Now()})
+		}
+	}
+	a.writes++
+}
+
+func (a *auditor) highest() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// enough says that something was tested.
+func (a *auditor) enough() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.hits >= 1000 && a.writes >= 50
+}
+
+// read checks what came from memory to a call that began at start.
+func (a *auditor) read(who int, start time.Time, s flight.Slot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hits++
+	for _, w := range a.newest[s.Key] {
+		if age := start.Sub(w.at); w.revision > s.Revision && age > memoryBound {
+			a.t.Errorf("seed %d: process %d has %s at %d in memory, replaced at %d %s ago", a.seed, who, s.Key, s.Revision, w.revision, age)
+		}
+	}
+}
+
+// turn is one operation of a process. Its errors are of the faults.
+func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.Rand) {
+	key := fmt.Sprintf("%c.%d", 'a'+r.IntN(3), r.IntN(8))
+	switch r.IntN(100) {
+	case 0:
+		if f.Invalidate(ctx, key) != nil {
+			return
+		}
+		if c, err := f.Begin(ctx, key, flight.BeginOptions{TTL: time.Second}); err == nil {
+			a.wrote(key, c.Token().Revision)
+			if s, err := c.Complete(ctx, []byte("v"), 0); err == nil {
+				a.wrote(key, s.Revision)
+			}
+		}
+	case 1:
+		if r.IntN(20) > 0 {
+			return
+		}
+		last := a.highest()
+		if _, err := f.Purge(ctx, key[:1]); err == nil {
+			a.purged(key[:1], last)
+		}
+	default:
+		hits, start := f.Stats().Memory.Hits, time.Now()
+		if s, err := f.Get(ctx, key); err == nil && f.Stats().Memory.Hits > hits {
+			a.read(who, start, s)
+		}
+	}
+}
+
+// A process at each of three servers reads, most from memory, and writes, while the leader is killed, with -long also
+// frozen and deposed. None gets from memory what was replaced or purged longer ago than the bound.
+func TestMemoryOnThreeServers(t *testing.T) {
+	t.Parallel()
+	faults := 1
+	if *long {
+		faults = 12
+	}
+	c := setupThree(t)
+	a := &auditor{t: t, seed: rand.Uint64(), newest: map[string][]acknowledged{}}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var all sync.WaitGroup
+	for i, f := range c.each(t, remembering()) {
+		r := rand.New(rand.NewPCG(a.seed, uint64(i)))
+		all.Go(func() {
+			for pace := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; <-pace.C {
+				a.turn(ctx, i, f, r)
+			}
+		})
+	}
+	const seen = memoryBound + time.Second // so that what is too old would be
+	<-time.After(seen)
+	for i := range faults {
+		hurt(ctx, t, c.cluster, i)
+		<-time.After(seen)
+	}
+	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is
+	cancel()
+	all.Wait()
+	t.Logf("seed %d: %d reads from memory, %d writes", a.seed, a.hits, a.writes)
+}
+
+// A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the
+// others may write to it. Who asks it gets nothing from memory after the bound.
+func TestMemoryWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	c := setupThree(t)
+	cfg := remembering()
+	flights := c.each(t, cfg)
+	replace(t, flights[0], "k", "v")
+	for _, leads := range []bool{true, false} {
+		leader, alone := c.leader(t, "KV_"+bucket), -1
+		for i, n := range c.cluster.Nodes {
+			if (n == leader) == leads {
+				alone = i
+			}
+		}
+		f := flights[alone]
+		hits := func() bool {
+			before := f.Stats().Memory.Hits
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, _ = f.Get(ctx, "k") //nolint:errcheck // nobody is asked, or nobody may answer
+			return f.Stats().Memory.Hits > before
+		}
+		until(t, "it is in memory", hits)
+		for i, n := range c.cluster.Nodes {
+			if i != alone {
+				if err := n.Pause(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		paused := time.Now()
+		<-time.After(memoryBound + time.Second/2) // what had been sent by then may be received later
+		for time.Since(paused) < 2*memoryBound {
+			start := time.Now()
+			if hits() {
+				t.Errorf("leader %t: it is read from memory %s after anybody could vouch for it", leads, start.Sub(paused))
+				break
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		for i, n := range c.cluster.Nodes {
+			if i != alone {
+				if err := n.Continue(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := c.cluster.WaitReady(within(t)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "it is in memory again", hits)
+	}
+}
+
+// What is purged when the leader has just been killed is purged on all servers, and does not come back with the one that
+// was away.
+func TestPurgeOnThreeServers(t *testing.T) {
+	t.Parallel()
+	c := setupThree(t)
+	cfg := remembering()
+	cfg.OpTimeout = 20 * time.Second
+	flights := c.each(t, cfg)
+	const n = 20
+	for i := range n {
+		for _, prefix := range []string{"a", "b"} {
+			replace(t, flights[i%3], fmt.Sprint(prefix, ".", i), "old")
+		}
+	}
+	held := begin(t, flights[0], "a.held", flight.BeginOptions{})
+	for _, f := range flights {
+		until(t, "all are in memory", func() bool {
+			for i := range n {
+				if s, err := f.Get(t.Context(), fmt.Sprint("a.", i)); err != nil || s.State != flight.Done {
+					return false
+				}
+			}
+			return f.Stats().Memory.Entries >= n
+		})
+	}
+	leader := c.leader(t, "KV_"+bucket)
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	var with *flight.Flight // at a server that is there
+	for i, node := range c.cluster.Nodes {
+		if node != leader {
+			with = flights[i]
+		}
+	}
+	if removed := purge(t, with, "a"); removed > n+1 {
+		t.Errorf("%d entries were removed", removed)
+	}
+	purged := time.Now()
+	replace(t, with, "a.new", "new")
+	c.back(t, leader)
+	_, err := held.Complete(within(t), []byte("of the old world"), 0)
+	wantErr(t, err, kvlock.ErrLost)
+	<-time.After(time.Until(purged.Add(memoryBound))) // who was cut off with the leader has not heard of it
+	for i, f := range flights {
+		until(t, "what was written after the purge", func() bool {
+			s, err := f.Get(t.Context(), "a.new")
+			return err == nil && string(s.Value) == "new"
+		})
+		for range 20 { // whichever replica answers
+			for j := range n {
+				if s := get(t, f, fmt.Sprint("a.", j)); s.State != flight.Absent {
+					t.Fatalf("process %d reads %s: %s with %q", i, s.Key, s.State, s.Value)
+				}
+			}
+		}
+		for j := range n {
+			wantSlot(t, f, fmt.Sprint("b.", j), flight.Done, "old")
+		}
+	}
+}
+
+// The objects of large values are there when the leader is killed that stored them, and others are stored without it. No
+// reader takes a replica that lags behind for a value that is gone.
+func TestLargeValuesOnThreeServers(t *testing.T) {
+	t.Parallel()
+	c := setupThree(t)
+	if err := flight.CreateLargeValueBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: attic, Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	var log logged
+	flights := c.each(t, flight.Config{Logger: log.Logger(), LargeValueBucket: attic, OpTimeout: 20 * time.Second})
+	values := map[string][]byte{}
+	store := func(f *flight.Flight, key string, size int) {
+		values[key] = noise(size)
+		completeBytes(t, begin(t, f, key, flight.BeginOptions{TTL: time.Minute}), values[key])
+	}
+	for i := range 3 {
+		store(flights[i], fmt.Sprint("before.", i), 2<<20+i)
+	}
+	leader := c.leader(t, "OBJ_"+attic)
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range flights {
+		if c.cluster.Nodes[i] != leader {
+			store(f, fmt.Sprint("meanwhile.", i), 3<<20+i)
+		}
+	}
+	read := func(f *flight.Flight) {
+		for key, value := range values {
+			until(t, key, func() bool {
+				s, err := f.Get(t.Context(), key)
+				if err == nil && s.State == flight.Done && !bytes.Equal(s.Value, value) {
+					t.Fatalf("%s has %d bytes, want %d others", key, len(s.Value), len(value))
+				}
+				return err == nil && s.State == flight.Done
+			})
+		}
+	}
+	for i, f := range flights {
+		if c.cluster.Nodes[i] != leader {
+			read(f)
+		}
+	}
+	c.back(t, leader)
+	for _, f := range flights {
+		for range 5 { // whichever replica answers
+			read(f)
+		}
+	}
+	if n := log.Count("corrupt record"); n != 0 {
+		t.Errorf("%d records were taken for corrupt:\n%s", n, log.String())
+	}
+}

@@ -1,0 +1,359 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+)
+
+// value is a function for Do that counts its runs.
+func value(runs *atomic.Int64, v string) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		runs.Add(1)
+		return []byte(v), nil
+	}
+}
+
+func TestDoComputesOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var runs atomic.Int64
+	outcomes := map[flight.Outcome]int{}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range 3 {
+		f := b.Flight(t, flight.Config{})
+		for range 200 {
+			all.Go(func() {
+				r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+				if err != nil || string(r.Value) != "v" || r.Key != "k" || !r.Stored || r.Owner == "" {
+					t.Errorf("got %+v, %v", r, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				outcomes[r.Outcome]++
+			})
+		}
+	}
+	all.Wait()
+	if runs.Load() != 1 {
+		t.Errorf("ran %d times, want once; outcomes %v", runs.Load(), outcomes)
+	}
+	r, err := b.Flight(t, flight.Config{}).Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})
+	if err != nil || r.Outcome != flight.Cached || string(r.Value) != "v" || runs.Load() != 1 {
+		t.Errorf("afterwards: got %+v, %v, and %d runs; want what was cached", r, err, runs.Load())
+	}
+}
+
+// However a function ends without a value, callers here and elsewhere learn how, and the next caller computes.
+func TestDoOfAFunctionThatFails(t *testing.T) {
+	errOven := errors.New("oven is cold")
+	for name, tt := range map[string]struct {
+		fn     func(context.Context) ([]byte, error)
+		here   func(error) bool
+		reason string
+	}{
+		"error": {func(context.Context) ([]byte, error) { return nil, errOven }, func(err error) bool { return errors.Is(err, errOven) }, "oven is cold"},
+		"panic": {func(context.Context) ([]byte, error) { panic("fire") }, func(err error) bool {
+			var p *flight.PanicError
+			return errors.As(err, &p) && p.Value == "fire" && strings.Contains(string(p.Stack), "do_test.go") && p.Key == "k"
+		}, "panic: fire"},
+		"Goexit":      {func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }, func(err error) bool { return err != nil }, "Goexit"},
+		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
+		"binary text": {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
+				started, end := make(chan struct{}), make(chan struct{})
+				fn := func(ctx context.Context) ([]byte, error) {
+					close(started)
+					<-end
+					return tt.fn(ctx)
+				}
+				var all sync.WaitGroup
+				for range 5 {
+					all.Go(func() {
+						if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); !tt.here(err) {
+							t.Errorf("in the same process: got %v", err)
+						}
+					})
+				}
+				<-started
+				never := func(context.Context) ([]byte, error) { t.Error("ran elsewhere"); return nil, nil }
+				for range 5 {
+					all.Go(func() {
+						_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
+						var failed *flight.FailedError
+						if !errors.As(err, &failed) || !errors.Is(err, flight.ErrFailed) || failed.Owner != "f" || !strings.Contains(failed.Reason, tt.reason) {
+							t.Errorf("elsewhere: got %v, want a failure of f with %q", err, tt.reason)
+						}
+					})
+				}
+				pass(100 * time.Millisecond) // they have all begun to wait
+				start := time.Now()
+				close(end)
+				all.Wait()
+				if took := time.Since(start); took > 10*time.Millisecond {
+					t.Errorf("waiters learnt of it after %s: by a re-check, not by a push", took)
+				}
+				var runs atomic.Int64
+				if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
+					t.Errorf("afterwards: got %+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// A failure that ended before a waiter looked for the first time, but after it saw the claim, is its failure too. One
+// from before it came is not.
+func TestFailureBeforeTheFirstLook(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := f.Wait(within(t), "k"); err != nil || s.State != flight.Absent || s.Reason != "" {
+		t.Errorf("got %+v, %v; want absent", s, err)
+	}
+	w, err := f.Watch("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
+		t.Errorf("got %+v, %v; want absent", s, err)
+	}
+}
+
+func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var runs atomic.Int64
+		_, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		wantErr(t, err, flight.ErrFailed)
+		if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "no such place" {
+			t.Errorf("got %+v", s)
+		}
+		pass(time.Minute + lateness)
+		if r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
+			t.Errorf("afterwards: got %+v, %v", r, err)
+		}
+	})
+}
+
+// A caller that leaves does not end what others wait for, here; the last one does, and the claim is given back: who
+// waits elsewhere takes over, and gets no failure.
+func TestDoWhenCallersGo(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		cancelled := make(chan error, 1)
+		fn := func(ctx context.Context) ([]byte, error) {
+			<-ctx.Done()
+			cancelled <- context.Cause(ctx)
+			return nil, ctx.Err()
+		}
+		var here, elsewhere sync.WaitGroup
+		var leave []context.CancelFunc
+		for range 3 {
+			ctx, cancel := context.WithCancel(t.Context())
+			leave = append(leave, cancel)
+			here.Go(func() {
+				_, err := f.Do(ctx, "k", fn, flight.DoOptions{})
+				wantErr(t, err, context.Canceled)
+			})
+		}
+		pass(time.Second)
+		var runs atomic.Int64
+		elsewhere.Go(func() {
+			if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
+				t.Errorf("elsewhere: got %+v, %v; want a take-over", r, err)
+			}
+		})
+		for _, cancel := range leave {
+			pass(time.Second)
+			select {
+			case err := <-cancelled:
+				t.Errorf("cancelled with callers left: %v", err)
+			default:
+			}
+			cancel()
+		}
+		start := time.Now()
+		<-cancelled
+		here.Wait()
+		elsewhere.Wait()
+		if took := time.Since(start); took > 10*time.Millisecond {
+			t.Errorf("taken over after %s", took)
+		}
+	})
+}
+
+func TestDoThatKeepsRunning(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		fn := func(ctx context.Context) ([]byte, error) {
+			select {
+			case <-time.After(time.Minute):
+				return []byte("v"), nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		other, cancelOther := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancelOther()
+		var last sync.WaitGroup
+		last.Go(func() { // to leave, and does not care
+			_, err := f.Do(other, "k", fn, flight.DoOptions{})
+			wantErr(t, err, context.DeadlineExceeded)
+		})
+		_, err := f.Do(ctx, "k", fn, flight.DoOptions{KeepRunning: true})
+		wantErr(t, err, context.DeadlineExceeded)
+		last.Wait()
+		pass(2 * time.Minute)
+		wantSlot(t, f, "k", flight.Done, "v")
+	})
+}
+
+func TestDoOfAnotherInput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	ctx := t.Context()
+	var runs atomic.Int64
+	started, end := make(chan struct{}), make(chan struct{})
+	fn := func(context.Context) ([]byte, error) {
+		close(started)
+		<-end
+		return []byte("one"), nil
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := f.Do(ctx, "k", fn, flight.DoOptions{Fingerprint: "one"})
+		first <- err
+	}()
+	testbed.Await(t, started, "the function starts")
+	other := flight.DoOptions{Fingerprint: "two"}
+	_, err := f.Do(ctx, "k", value(&runs, "two"), other)
+	wantErr(t, err, kvlock.ErrMismatch)
+	_, err = g.Do(ctx, "k", value(&runs, "two"), other)
+	wantErr(t, err, kvlock.ErrMismatch)
+	_, err = g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})
+	wantErr(t, err, kvlock.ErrMismatch)
+	close(end)
+	if err := testbed.Await(t, first, "the first call returns"); err != nil {
+		t.Error(err)
+	}
+	if r, err := g.Do(ctx, "k", value(&runs, "two"), other); !errors.Is(err, kvlock.ErrMismatch) || r.Value != nil {
+		t.Errorf("got %+v, %v; the value answers another question", r, err)
+	}
+	if runs.Load() != 0 {
+		t.Errorf("ran %d times", runs.Load())
+	}
+}
+
+func TestDoIsInvalidatedInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{ClaimTTL: 6 * time.Second}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		fn := func(context.Context) ([]byte, error) {
+			n := runs.Add(1)
+			pass(time.Second) // and does not look at its context
+			return fmt.Appendf(nil, "%d", n), nil
+		}
+		var all sync.WaitGroup
+		for _, x := range []*flight.Flight{f, f, g} {
+			all.Go(func() {
+				if r, err := x.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "2" {
+					t.Errorf("got %q, %v; want what was computed after the invalidation", r.Value, err)
+				}
+			})
+		}
+		pass(500 * time.Millisecond)
+		if err := g.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if runs.Load() > 3 {
+			t.Errorf("ran %d times", runs.Load())
+		}
+	})
+}
+
+func TestCloseEndsComputationsAndWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		begin(t, g, "theirs", flight.BeginOptions{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := f.Do(t.Context(), "mine", func(ctx context.Context) ([]byte, error) {
+				<-ctx.Done()
+				pass(time.Second) // to clean up
+				return nil, context.Cause(ctx)
+			}, flight.DoOptions{})
+			wantErr(t, err, kvlock.ErrClosed)
+		})
+		all.Go(func() {
+			_, err := f.Do(t.Context(), "theirs", nil, flight.DoOptions{})
+			wantErr(t, err, kvlock.ErrClosed)
+		})
+		all.Go(func() {
+			_, err := f.Wait(t.Context(), "theirs")
+			wantErr(t, err, kvlock.ErrClosed)
+		})
+		pass(time.Second)
+		f.Close()
+		f.Close()
+		all.Wait()
+		wantSlot(t, g, "mine", flight.Absent, "") // given back
+		for name, do := range map[string]func() error{
+			"Do":    func() error { _, err := f.Do(t.Context(), "k", nil, flight.DoOptions{}); return err },
+			"Get":   func() error { _, err := f.Get(t.Context(), "k"); return err },
+			"Begin": func() error { _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); return err },
+			"Watch": func() error { _, err := f.Watch("k"); return err },
+		} {
+			if err := do(); !errors.Is(err, kvlock.ErrClosed) {
+				t.Errorf("%s of a closed Flight: got %v", name, err)
+			}
+		}
+	})
+}
+
+func TestNestedDo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	type name struct{}
+	ctx := context.WithValue(within(t), name{}, "carried")
+	r, err := f.Do(ctx, "menu", func(ctx context.Context) ([]byte, error) {
+		dish, err := f.Do(ctx, "dish", func(ctx context.Context) ([]byte, error) {
+			if ctx.Value(name{}) != "carried" {
+				t.Error("values of the caller's context are gone")
+			}
+			_, err := f.Do(ctx, "menu", nil, flight.DoOptions{})
+			wantErr(t, err, flight.ErrRecursive)
+			return []byte("soup"), nil
+		}, flight.DoOptions{})
+		return append([]byte("menu of "), dish.Value...), err
+	}, flight.DoOptions{})
+	if err != nil || string(r.Value) != "menu of soup" {
+		t.Errorf("got %q, %v", r.Value, err)
+	}
+}

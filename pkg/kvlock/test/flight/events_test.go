@@ -1,0 +1,237 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// observed keeps what a Flight tells.
+type observed struct {
+	mu     sync.Mutex
+	events []flight.Event
+}
+
+func (o *observed) observe(_ context.Context, e flight.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
+}
+
+// take returns what was told since it was called last.
+func (o *observed) take() []flight.Event {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	events := o.events
+	o.events = nil
+	return events
+}
+
+// wantEvents compares the kinds of what was told since the last call, and returns it.
+func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKind) []flight.Event {
+	t.Helper()
+	events := o.take()
+	var got []string
+	for _, e := range events {
+		got = append(got, string(e.Kind))
+		if e.Key != "k" || e.Elapsed < 0 {
+			t.Errorf("%s: got %+v, want it of key k", what, e)
+		}
+	}
+	var wanted []string
+	for _, k := range want {
+		wanted = append(wanted, string(k))
+	}
+	if strings.Join(got, ", ") != strings.Join(wanted, ", ") {
+		t.Fatalf("%s: told %s, want %s", what, got, wanted)
+	}
+	return events
+}
+
+func (o *observed) flight(t *testing.T, b *bed, cfg flight.Config) *flight.Flight {
+	t.Helper()
+	cfg.Observe = o.observe
+	return b.Flight(t, cfg)
+}
+
+func TestEventsOfOneProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f := o.flight(t, b, flight.Config{Instance: "f"})
+		var runs atomic.Int64
+		r, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
+		if err != nil || r.Claim == "" {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		told := o.wantEvents(t, "computed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
+		for _, e := range told {
+			if e.Claim != r.Claim || e.Owner != "f" || e.Err != nil {
+				t.Errorf("got %+v, want it of claim %s and f", e, r.Claim)
+			}
+		}
+		if told[1].State != flight.Done || told[2].Outcome != flight.Computed || told[0].Attempt != 1 {
+			t.Errorf("got %+v", told)
+		}
+
+		if _, err := f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if told := o.wantEvents(t, "cached", flight.EventReturned); told[0].Outcome != flight.Cached || told[0].Claim != r.Claim {
+			t.Errorf("got %+v", told)
+		}
+	})
+}
+
+func TestEventsOfAFunctionThatFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f := o.flight(t, b, flight.Config{})
+		errOven := errors.New("oven is cold")
+		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})
+		wantErr(t, err, errOven)
+		told := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
+		wantErr(t, told[1].Err, flight.ErrFailed)
+		wantErr(t, told[2].Err, errOven)
+		if told[1].State != flight.Failed || told[2].Outcome != 0 {
+			t.Errorf("got %+v", told)
+		}
+
+		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
+		told = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
+		if !errors.Is(told[1].Err, err) {
+			t.Errorf("got %v, want %v", told[1].Err, err)
+		}
+	})
+}
+
+func TestEventsOfWhoWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var owner, waiter observed
+		f, g := owner.flight(t, b, flight.Config{Instance: "f"}), waiter.flight(t, b, flight.Config{Instance: "g"})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		_, err := g.Begin(t.Context(), "k", flight.BeginOptions{})
+		wantErr(t, err, flight.ErrTaken)
+		if told := waiter.wantEvents(t, "refused", flight.EventHeld); told[0].Claim != c.ID() || told[0].Owner != "f" {
+			t.Errorf("got %+v", told)
+		}
+
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = g.Do(impatient, "k", nil, flight.DoOptions{})
+		wantErr(t, err, context.DeadlineExceeded)
+		pass(time.Second) // the computation that it began ends
+		told := waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
+		if told[0].Claim != c.ID() || told[0].Owner != "f" || told[1].Elapsed != time.Second {
+			t.Errorf("got %+v", told)
+		}
+
+		var all sync.WaitGroup
+		all.Go(func() {
+			if r, err := g.Do(t.Context(), "k", nil, flight.DoOptions{}); err != nil || r.Claim != c.ID() {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		})
+		pass(time.Second)
+		complete(t, c, "v")
+		all.Wait()
+		told = waiter.wantEvents(t, "coalesced", flight.EventWaiting, flight.EventCoalesced, flight.EventReturned)
+		for _, e := range told {
+			if e.Claim != c.ID() || e.Owner != "f" {
+				t.Errorf("got %+v, want it of the claim of f", e)
+			}
+		}
+		if told[1].Elapsed != time.Second || told[2].Outcome != flight.Coalesced {
+			t.Errorf("got %+v", told)
+		}
+		owner.wantEvents(t, "owner", flight.EventAcquired, flight.EventReleased)
+	})
+}
+
+func TestEventsOfWhoJoins(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f := o.flight(t, b, flight.Config{Instance: "f"})
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, nil }
+				if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		count := map[flight.EventKind]int{}
+		for _, e := range o.take() {
+			count[e.Kind]++
+		}
+		if got := fmt.Sprint(count); got != "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]" {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
+func TestEventsOfALostClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o, other observed
+		p := natstest.NewProxy(t, b.Srv)
+		cfg := flight.Config{ClaimTTL: 5 * time.Second}
+		cfg.Observe = o.observe
+		f, g := b.Flight(t, cfg, p.Through()), other.flight(t, b, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		held, stop := c.AutoRenew(t.Context(), 0)
+		defer stop()
+		p.Partition()
+		var runs atomic.Int64
+		if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		<-held.Done()
+		p.Heal()
+		pass(10 * time.Second)
+		_, err := c.Complete(t.Context(), nil, 0)
+		wantErr(t, err, kvlock.ErrLost)
+		events := o.take()
+		lost, failed := 0, 0
+		for _, e := range events {
+			switch e.Kind {
+			case flight.EventLost:
+				lost++
+				wantErr(t, e.Err, kvlock.ErrLost)
+			case flight.EventRenewalFailed:
+				failed++
+			default:
+			}
+		}
+		if lost != 1 || failed == 0 {
+			t.Errorf("told %+v; want that it was lost once, and renewals that failed", events)
+		}
+		told := other.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
+		if told[2].Claim != c.ID() || told[2].Elapsed < 4*time.Second {
+			t.Errorf("got %+v, want the claim that was taken over", told[2])
+		}
+	})
+}
+
+func TestEventOfACorruptRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var o observed
+	f := o.flight(t, b, flight.Config{})
+	if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+".k", []byte("PENDING")); err != nil {
+		t.Fatal(err)
+	}
+	get(t, f, "k")
+	if told := o.wantEvents(t, "corrupt", flight.EventCorrupt); told[0].Err == nil {
+		t.Errorf("got %+v", told)
+	}
+}

@@ -1,0 +1,206 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+)
+
+// open runs a server with a bucket, for one example.
+func open() (f *flight.Flight, end func()) { return openWith(flight.Config{}) }
+
+func openWith(cfg flight.Config) (f *flight.Flight, end func()) {
+	js, stop := testbed.Serve("menus")
+	cfg.Bucket, cfg.Instance = "menus", "kitchen-1"
+	f, err := flight.New(context.Background(), js, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return f, func() {
+		f.Close()
+		stop()
+	}
+}
+
+// A Flight runs a function once for all who ask, and keeps what it returns.
+func Example_flight() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	soup := func(context.Context) ([]byte, error) {
+		fmt.Println("cooking")
+		return []byte("soup"), nil
+	}
+	for range 2 {
+		r, err := f.Do(ctx, "today", soup, flight.DoOptions{TTL: 24 * time.Hour})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(string(r.Value), r.Outcome, r.Owner)
+	}
+	// Output:
+	// cooking
+	// soup computed kitchen-1
+	// soup cached kitchen-1
+}
+
+// Work that begins in one process and ends in another carries the reference of its claim.
+func Example_claim() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{Handoff: true, TTL: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	message := claim.Ref() // travels in a job
+
+	claim, err = f.Resume(ctx, "today", message, flight.ResumeOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	held, stop := claim.AutoRenew(ctx, 0) // renews while the work goes on
+	defer stop()
+	slot, err := claim.Complete(held, []byte("soup"), time.Hour)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(slot.State, slot.Attempt, slot.TTL)
+	// Output: done 2 1h0m0s
+}
+
+// A key that is in use says by whom, and what it holds.
+func Example_takenError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	if _, err := f.Begin(ctx, "today", flight.BeginOptions{}); err != nil {
+		log.Fatal(err)
+	}
+	_, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
+		fmt.Println(taken.Slot.Key, "is", taken.Slot.State, "by", taken.Slot.Owner)
+	}
+	// Output: today is pending by kitchen-1
+}
+
+// Many keys are read in one round trip; those that are absent can be claimed as they were read.
+func Example_slot() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	slots, err := f.GetMany(ctx, []string{"monday", "tuesday"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, slot := range slots {
+		if slot.State != flight.Absent {
+			continue
+		}
+		claim, err := f.Begin(ctx, slot.Key, flight.BeginOptions{Seen: slot})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("claimed", claim.Key())
+	}
+	// Output:
+	// claimed monday
+	// claimed tuesday
+}
+
+// A Watcher tells how keys are, and how they change.
+func Example_watcher() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	w, err := f.Watch("today")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	for {
+		slot, err := w.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(slot.State)
+		if slot.State == flight.Done {
+			return
+		}
+		if _, err := claim.Complete(ctx, []byte("soup"), 0); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// pending
+	// done
+}
+
+// What a function does elsewhere is protected by its fencing token: the far side refuses one that is smaller than it
+// has seen.
+func Example_token() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	first, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := f.Resume(ctx, "today", first.Ref(), flight.ResumeOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(first.Token().Compare(second.Token()))
+	fmt.Println(errors.Is(first.Renew(ctx, 0), kvlock.ErrLost))
+	// Output:
+	// -1
+	// true
+}
+
+// A function that fails or panics is an error to all who wait, and is run again by the next who asks.
+func Example_panicError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	_, err := f.Do(ctx, "today", func(context.Context) ([]byte, error) { panic("oven on fire") }, flight.DoOptions{})
+	if p, ok := errors.AsType[*flight.PanicError](err); ok {
+		fmt.Println(p)
+	}
+	// Output: kvlock: function for "today" panicked: oven on fire
+}
+
+// A failure may be kept, so that nobody tries again for a while.
+func Example_failedError() {
+	f, end := open()
+	defer end()
+	ctx := context.Background()
+	claim, err := f.Begin(ctx, "today", flight.BeginOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := claim.Fail(ctx, "no ingredients", time.Minute); err != nil {
+		log.Fatal(err)
+	}
+	_, err = f.Do(ctx, "today", nil, flight.DoOptions{})
+	if failed, ok := errors.AsType[*flight.FailedError](err); ok {
+		fmt.Println(failed.Reason)
+	}
+	// Output: no ingredients
+}
+
+// An administrator makes the bucket from the same settings that NewFlight checks.
+func Example_bucketConfig() {
+	sc := kvlock.StreamConfig(kvlock.BucketConfig{Bucket: "menus", Replicas: 3})
+	fmt.Println(sc.Name, sc.Replicas, sc.AllowMsgTTL, sc.RePublish.Destination)
+	// Output: KV_menus 3 true rp.menus.>
+}

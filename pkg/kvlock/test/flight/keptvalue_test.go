@@ -1,0 +1,125 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// A value that is computed anew, or cannot be, is there meanwhile, however it is stored; and it goes in the end.
+func TestStaleValueHoweverItIsStored(t *testing.T) {
+	for name, value := range map[string][]byte{
+		"raw": noise(1 << 10), "compressed": document(100 << 10), "object": noise(2 << 20), "compressed object": document(30 << 20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				b.withAttic(t)
+				log := &logged{}
+				cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
+				f, g := b.Flight(t, cfg), b.Flight(t, cfg)
+				opts := flight.DoOptions{ClaimTTL: 10 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
+				do := func(f *flight.Flight, want flight.Outcome, fn func(context.Context) ([]byte, error)) {
+					t.Helper()
+					r, err := f.Do(t.Context(), "k", fn, opts)
+					if err != nil || r.Outcome != want || !bytes.Equal(r.Value, value) {
+						t.Errorf("got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
+					}
+				}
+				do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
+				pass(70 * time.Second)
+				failed := make(chan struct{})
+				do(f, flight.Stale, func(context.Context) ([]byte, error) { close(failed); return nil, errors.New("oven is cold") })
+				<-failed
+				pass(time.Minute)
+				started, end := make(chan struct{}), make(chan struct{})
+				do(f, flight.Stale, func(context.Context) ([]byte, error) { close(started); <-end; return value, nil })
+				<-started
+				for range 10 { // renewals carry it
+					never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
+					do(g, flight.Stale, never)
+					pass(10 * time.Second)
+				}
+				close(end)
+				pass(time.Second)
+				do(g, flight.Cached, nil)
+				pass(15 * time.Minute)
+				wantSlot(t, g, "k", flight.Absent, "")
+				if n := b.atticMessages(t); n != 0 || log.Count("corrupt") != 0 {
+					t.Errorf("%d messages are left; %s", n, log.String())
+				}
+			})
+		})
+	}
+}
+
+// A claim whose earlier value cannot be had is none the worse for it.
+func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		f, g := b.Flight(t, largeValues), b.Flight(t, flight.Config{})
+		value := noise(2 << 20)
+		opts := flight.DoOptions{Stale: 10 * time.Minute, TTL: time.Minute}
+		fn := func(context.Context) ([]byte, error) { return value, nil }
+		if _, err := f.Do(t.Context(), "k", fn, opts); err != nil {
+			t.Fatal(err)
+		}
+		pass(70 * time.Second)
+		started, end := make(chan struct{}), make(chan struct{})
+		if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { close(started); <-end; return value, nil }, opts); err != nil {
+			t.Fatal(r.Outcome, err)
+		}
+		<-started
+		if err := b.atticStream(t).Purge(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantSlot(t, g, "k", flight.Pending, "")
+		wantSlot(t, g, "k", flight.Pending, "")
+		close(end)
+		if s, err := g.Wait(t.Context(), "k"); err != nil || !bytes.Equal(s.Value, value) {
+			t.Errorf("got %s with %d bytes, %v", s.State, len(s.Value), err)
+		}
+	})
+}
+
+// While the newer value is uploaded the claim is renewed for its own TTL, not for that of the value which it carries.
+func TestUploadOverAStaleValue(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
+		value := noise(2 << 20)
+		opts := flight.DoOptions{ClaimTTL: 3 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
+		do := func() {
+			t.Helper()
+			if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, opts); err != nil {
+				t.Fatal(r.Outcome, err)
+			}
+		}
+		do()
+		pass(70 * time.Second)
+		start := time.Now()
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 15*time.Second {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		do()
+		pass(10 * time.Second)
+		meta, _ := b.stored(t, "k")
+		if kept, _ := meta["kept"].(map[string]any); meta["state"] != "pending" || kept["holds"] != 3.0 {
+			t.Errorf("got %v", meta)
+		}
+		pass(20 * time.Second)
+		s := get(t, f, "k")
+		if s.State != flight.Done || s.Age() > time.Minute {
+			t.Errorf("%s of %s", s.State, s.Age())
+		}
+	})
+}

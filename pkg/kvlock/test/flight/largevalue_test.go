@@ -1,0 +1,354 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go/jetstream"
+	"pgregory.net/rapid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// attic is the Object Store bucket of the tests.
+const attic = "attic"
+
+var largeValues = flight.Config{LargeValueBucket: attic} //nolint:gochecknoglobals // read only
+
+func (b *bed) withAttic(t testing.TB) *bed {
+	t.Helper()
+	if err := flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bed) atticStream(t testing.TB) jetstream.Stream {
+	t.Helper()
+	s, err := b.JS.Stream(t.Context(), "OBJ_"+attic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// atticMessages counts what is in the Object Store.
+func (b *bed) atticMessages(t testing.TB) uint64 {
+	t.Helper()
+	info, err := b.atticStream(t).Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Msgs
+}
+
+// object is the reference that the record of key has, or nil.
+func (b *bed) object(t testing.TB, key string) map[string]any {
+	t.Helper()
+	meta, _ := b.stored(t, key)
+	value, _ := meta["value"].(map[string]any)
+	object, _ := value["object"].(map[string]any)
+	return object
+}
+
+func (b *bed) chunks(t testing.TB, key string) string {
+	t.Helper()
+	return fmt.Sprintf("$O.%s.C.%s", attic, b.object(t, key)["name"])
+}
+
+// Values around the sizes at which something changes: of a chunk, of a message, of many.
+func TestLargeValuesOfEverySize(t *testing.T) {
+	t.Parallel()
+	b := setup(t).withAttic(t)
+	f, all := b.Flight(t, largeValues), b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1, CompressAbove: -1})
+	reader := b.Flight(t, flight.Config{}) // has no LargeValueBucket itself
+	i := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		const chunk = 512 << 10
+		size := rapid.OneOf(
+			rapid.IntRange(2, 100), rapid.IntRange(chunk-1, chunk+1), rapid.IntRange(2*chunk-1, 2*chunk+1),
+			rapid.IntRange(900<<10, 1100<<10), rapid.IntRange(2, 3<<20),
+		).Draw(rt, "size")
+		value := noise(size)
+		if rapid.Bool().Draw(rt, "compressible") {
+			value = document(size)[:size]
+		}
+		i++
+		key := fmt.Sprintf("k%d", i)
+		completeBytes(t, begin(t, rapid.SampledFrom([]*flight.Flight{f, all}).Draw(rt, "writer"), key, flight.BeginOptions{}), value)
+		if s := get(t, reader, key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
+			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
+		}
+	})
+}
+
+func TestEveryWayToReadAnObject(t *testing.T) {
+	t.Parallel()
+	b := setup(t).withAttic(t)
+	for name, value := range map[string][]byte{"noise": noise(3 << 20), "text": document(30 << 20)} {
+		completeBytes(t, begin(t, b.Flight(t, largeValues), name, flight.BeginOptions{}), value)
+		if b.object(t, name) == nil {
+			t.Errorf("%s is not in the Object Store", name)
+		}
+		everyWay(t, b.Flight(t, flight.Config{}), name, value)
+	}
+}
+
+// A value goes into the record as long as the message has room for it, to the byte.
+func TestValueAtTheLimitOfAMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t).withAttic(t)
+	f, none := b.Flight(t, flight.Config{LargeValueBucket: attic, CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: -1})
+	completeBytes(t, begin(t, f, "a", flight.BeginOptions{}), nil)
+	room := int(b.JS.Conn().MaxPayload()) - 4<<10 - len(b.Present(t, "a").Data) // the first line is as long for all keys
+
+	completeBytes(t, begin(t, f, "b", flight.BeginOptions{}), noise(room))
+	if b.object(t, "b") != nil || len(b.Present(t, "b").Data) != int(b.JS.Conn().MaxPayload())-4<<10 {
+		t.Errorf("%d bytes: record of %d, object %v", room, len(b.Present(t, "b").Data), b.object(t, "b"))
+	}
+	completeBytes(t, begin(t, f, "c", flight.BeginOptions{}), noise(room+1))
+	if b.object(t, "c") == nil {
+		t.Errorf("%d bytes are in the record", room+1)
+	}
+	for _, key := range []string{"b", "c"} {
+		everyWay(t, none, key, noise(room+int(key[0]-'b')))
+	}
+
+	c := begin(t, none, "d", flight.BeginOptions{})
+	_, err := c.Complete(t.Context(), noise(room+200), 0) // the instances' names may differ by some bytes
+	wantErr(t, err, kvlock.ErrTooLarge)
+	if err == nil || !strings.Contains(err.Error(), "set Config.LargeValueBucket") {
+		t.Errorf("%v does not say what to do", err)
+	}
+	completeBytes(t, c, noise(room-200)) // the claim is still held
+}
+
+// The client and the tools read the objects as they read others.
+func TestClientReadsTheObject(t *testing.T) {
+	t.Parallel()
+	b := setup(t).withAttic(t)
+	f := b.Flight(t, largeValues)
+	store, err := b.JS.ObjectStore(t.Context(), attic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string][]byte{"noise": noise(2<<20 + 5), "text": document(20 << 20)} {
+		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), value)
+		name, _ := b.object(t, key)["name"].(string)
+		object, err := store.Get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(object)
+		if err != nil {
+			t.Fatal(err) // the digest is compared, too
+		}
+		info, err := object.Info()
+		if err != nil || info.Description != "value of "+key || info.Size != uint64(len(got)) {
+			t.Errorf("got %+v, %v", info, err)
+		}
+		if info.Headers.Get("Content-Encoding") == "zstd" {
+			d, err := zstd.NewReader(bytes.NewReader(got))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err = io.ReadAll(d)
+			d.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(got, value) {
+			t.Errorf("%s: %d bytes instead of %d", key, len(got), len(value))
+		}
+	}
+	list, err := store.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Errorf("listed %d, %v", len(list), err)
+	}
+}
+
+// Whatever happened to the object, the key is absent and computed again, and nobody gets a wrong or a shorter value.
+func TestObjectIsNotWhatWasWritten(t *testing.T) {
+	value := noise(2<<20 + 5)
+	for name, meddle := range map[string]func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error{
+		"removed": func(ctx context.Context, b *bed, _ jetstream.Stream, chunks string) error {
+			store, err := b.JS.ObjectStore(ctx, attic)
+			if err != nil {
+				return err
+			}
+			return store.Delete(ctx, chunks[strings.LastIndexByte(chunks, '.')+1:])
+		},
+		"the first chunk is lost": func(ctx context.Context, _ *bed, s jetstream.Stream, chunks string) error {
+			first, err := s.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(chunks))
+			if err != nil {
+				return err
+			}
+			return s.DeleteMsg(ctx, first.Sequence)
+		},
+		"the last chunk is lost": func(ctx context.Context, _ *bed, s jetstream.Stream, chunks string) error {
+			last, err := s.GetLastMsgForSubject(ctx, chunks)
+			if err != nil {
+				return err
+			}
+			return s.DeleteMsg(ctx, last.Sequence)
+		},
+		"a chunk is there twice": func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error {
+			last, err := s.GetLastMsgForSubject(ctx, chunks)
+			if err != nil {
+				return err
+			}
+			_, err = b.JS.Publish(ctx, chunks, last.Data)
+			return err
+		},
+		"a chunk is another": func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error {
+			last, err := s.GetLastMsgForSubject(ctx, chunks)
+			if err != nil {
+				return err
+			}
+			last.Data[0] ^= 1
+			return errors.Join(s.DeleteMsg(ctx, last.Sequence), func() error { _, err := b.JS.Publish(ctx, chunks, last.Data); return err }())
+		},
+		"the bucket is removed": func(ctx context.Context, b *bed, _ jetstream.Stream, _ string) error {
+			return b.JS.DeleteObjectStore(ctx, attic)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				log := &logged{}
+				b.withAttic(t)
+				f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
+				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+				if err := meddle(t.Context(), b, b.atticStream(t), b.chunks(t, "k")); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if s := get(t, f, "k"); s.State != flight.Absent || s.Value != nil {
+						t.Errorf("got %s with %d bytes", s.State, len(s.Value))
+					}
+				}
+				if n := log.Count("corrupt record is removed"); n != 1 {
+					t.Errorf("reported %d times:\n%s", n, log.String())
+				}
+				if name == "the bucket is removed" {
+					b.withAttic(t)
+				}
+				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
+				if err != nil || r.Outcome != flight.Computed {
+					t.Errorf("got %s, %v", r.Outcome, err)
+				}
+				everyWay(t, f, "k", value)
+			})
+		})
+	}
+}
+
+// A reference that leads elsewhere, or asks for more than its value has, is corrupt.
+func TestReferenceIsChecked(t *testing.T) {
+	t.Parallel()
+	b, log := setup(t).withAttic(t), &logged{}
+	f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
+	const good = `{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}`
+	bad := []string{
+		strings.Replace(good, "c-1-n", ">", 1), strings.Replace(good, "c-1-n", "c-1-*", 1), strings.Replace(good, "c-1-n", "a.b", 1),
+		strings.Replace(good, "c-1-n", "c-1", 1), strings.Replace(good, "c-1-n", "", 1), strings.Replace(good, "attic", "a.b", 1),
+		strings.Replace(good, `"attic"`, `""`, 1), strings.Replace(good, "10", "0", 1), strings.Replace(good, "10", "-1", 1),
+		strings.Replace(good, "10", "11", 1), strings.Replace(good, "10", "9", 1), good, // which is not there
+	}
+	for i, object := range bad {
+		key := fmt.Sprintf("k%d", i)
+		b.put(t, key, `"value":{"size":10,"object":`+object+`}`, nil)
+		wantSlot(t, f, key, flight.Absent, "")
+		wantSlot(t, f, key, flight.Absent, "")
+	}
+	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
+	object, err := json.Marshal(b.object(t, "real"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
+		key := fmt.Sprintf("real%d", size)
+		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
+		if s := get(t, f, key); s.State != want {
+			t.Errorf("10 bytes as %d: %s", size, s.State)
+		}
+	}
+	if n := log.Count("corrupt record is removed"); n != len(bad)+2 {
+		t.Errorf("%d of %d are reported:\n%s", n, len(bad)+2, log.String())
+	}
+}
+
+func TestLargeValueBucketIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+	wantErr(t, err, jetstream.ErrStreamNotFound)
+	if _, err := b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+	for _, want := range []string{"AllowMsgTTL is off", "MaxAge is 1h"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
+	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
+	if _, err := b.JS.CreateStream(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "other"})
+	for _, want := range []string{"MaxMsgsPerSubject", "AllowDirect", "Discard"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "a.b", LargeValueAbove: -1})
+	for _, want := range []string{"LargeValueBucket is", "LargeValueAbove is -1"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+}
+
+// A bucket that is full keeps a value from being stored, and not from being returned.
+func TestLargeValueBucketIsFull(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if err := flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	f := b.Flight(t, largeValues)
+	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
+	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
+	wantErr(t, err, kvlock.ErrUnavailable)
+	r, err := f.Do(t.Context(), "l", fn, flight.DoOptions{FailOpen: true})
+	if err != nil || len(r.Value) != 2<<20 || r.Stored {
+		t.Errorf("got %d bytes, stored %v, %v", len(r.Value), r.Stored, err)
+	}
+}
+
+// Both stores outlive a restart of the server.
+func TestObjectAfterARestart(t *testing.T) {
+	t.Parallel()
+	b := setup(t).withAttic(t)
+	f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 20 * time.Second})
+	value := noise(5 << 20)
+	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+	c := begin(t, f, "l", flight.BeginOptions{})
+	if err := b.Srv.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	everyWay(t, f, "k", value)
+	completeBytes(t, c, value)
+	everyWay(t, f, "l", value)
+}

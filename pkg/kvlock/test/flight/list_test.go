@@ -1,0 +1,313 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func list(t testing.TB, f *flight.Flight, prefix string) []string {
+	t.Helper()
+	var all []string
+	for s, err := range f.List(t.Context(), prefix) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fmt.Sprintf("%s:%s:%s", s.Key, s.State, s.Value))
+	}
+	return all
+}
+
+// flood stores n results under prefix as fast as it can.
+func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
+	t.Helper()
+	value := strings.Repeat("x", size)
+	for i := range n {
+		hours := 1 + i%100
+		data := fmt.Sprintf(`{"v":1,"state":"done","claim":"4BZ1nDZkLiy7uDiTUv8rWK","owner":"4BZ1nDZkLiy7uDiTUv8rZj",`+
+			`"instance":"host-1-abcdef","attempt":1,"ttl":%d}`+"\n%s", 3600*hours, value)
+		m := nats.NewMsg(fmt.Sprintf("$KV.%s.%s.%d", bucket, prefix, i))
+		m.Data = []byte(data)
+		m.Header.Set("Kvlock-State", "done")
+		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-t.Context().Done():
+		t.Fatal(context.Cause(t.Context()))
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	if all := list(t, f, ""); len(all) != 0 {
+		t.Errorf("an empty bucket has %v", all)
+	}
+	large := strings.Repeat("v", 100<<10) // compressed
+	complete(t, begin(t, f, "a.done", flight.BeginOptions{}), "v")
+	complete(t, begin(t, f, "a.large", flight.BeginOptions{}), large)
+	complete(t, begin(t, f, "a.gone", flight.BeginOptions{}), "v")
+	begin(t, f, "a.pending", flight.BeginOptions{})
+	if err := begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Invalidate(t.Context(), "a.gone"); err != nil {
+		t.Fatal(err)
+	}
+	purge(t, f, "none") // leaves its mark
+	for prefix, want := range map[string][]string{
+		"":       {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:", "ab:failed:"},
+		"a":      {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:"},
+		"a.done": nil,
+		"none":   nil,
+	} {
+		if got := list(t, f, prefix); !slices.Equal(got, want) {
+			t.Errorf("%q: got %.200q", prefix, got)
+		}
+	}
+	for _, err := range f.List(t.Context(), "a.*") {
+		wantErr(t, err, kvlock.ErrInvalidKey)
+	}
+}
+
+// What cannot be read is told, and does not hide the rest.
+func TestListOfRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
+		if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	got := map[string]error{}
+	for s, err := range f.List(t.Context(), "") {
+		got[s.Key] = err
+	}
+	if len(got) != 3 || got["done"] != nil || got["corrupt"] == nil || !errors.Is(got["newer"], kvlock.ErrVersion) {
+		t.Errorf("got %v", got)
+	}
+	if b.Last(t, "corrupt") == nil {
+		t.Error("looking at it removed it")
+	}
+	if s, err := f.Survey(t.Context(), ""); err != nil || s.Unknown != 2 || s.Done != 1 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// More keys than one request reads, written to while they are listed: none that is there all the time is missed, and of
+// what is told twice the later revision comes later.
+func TestListWhileItIsWrittenTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	const n = 10_000
+	flood(t, b.JS, "a", n, 100)
+	seen := map[string]uint64{}
+	told, written := 0, 0
+	for s, err := range f.List(t.Context(), "a") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Revision <= seen[s.Key] {
+			t.Fatalf("%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
+		}
+		seen[s.Key] = s.Revision
+		told++
+		if told%100 == 0 && written < 100 {
+			written++
+			replace(t, f, fmt.Sprintf("a.%d", (written*7919)%n), "new")
+		}
+	}
+	if len(seen) != n || told <= n {
+		t.Errorf("%d of %d keys, %d in all", len(seen), n, told)
+	}
+	for _, err := range f.List(t.Context(), "a") {
+		wantErr(t, err, nil)
+		break // and no more is read
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for s, err := range f.List(ctx, "a") {
+		if s.Key != "" {
+			t.Errorf("got %s", s.Key)
+		}
+		wantErr(t, err, context.Canceled)
+	}
+}
+
+// Messages are lost on their way: the rest is asked for again, and nothing is missed.
+func TestListSurvivesLostMessages(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		const n = 3000
+		flood(t, b.JS, "a", n, 10)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{OpTimeout: time.Minute}, p.Through())
+		messages := 0
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if !f.FromClient && strings.Contains(string(f.Raw), "$JS.ACK.") {
+				messages++
+				if messages == 100 || 1000 < messages && messages < 1200 {
+					return natstest.Lose
+				}
+			}
+			return natstest.Relay
+		})
+		if all := list(t, f, ""); len(all) != n || messages <= n {
+			t.Errorf("%d of %d keys, %d messages", len(all), n, messages)
+		}
+	})
+}
+
+func TestSurvey(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		start := time.Now()
+		for i, ttl := range []time.Duration{time.Hour, 23 * time.Hour, 25 * time.Hour, 7 * 24 * time.Hour} {
+			if _, err := begin(t, f, fmt.Sprint("a.", i), flight.BeginOptions{}).Complete(t.Context(), []byte("12345"), ttl); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+		}
+		begin(t, f, "a.pending", flight.BeginOptions{TTL: time.Hour})
+		begin(t, f, "b.pending", flight.BeginOptions{TTL: time.Hour})
+		if err := begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.Survey(t.Context(), "a")
+		want := flight.Survey{Done: 4, Failed: 1, Pending: 1, Bytes: s.Bytes, Expiring: 3, Oldest: s.Oldest}
+		if err != nil || s != want || s.Bytes < 20 || s.Oldest.Sub(start) > time.Minute || s.Oldest.Before(start) {
+			t.Errorf("got %+v, %v", s, err)
+		}
+		u, err := f.Usage(t.Context())
+		if err != nil || u.Entries != 8 || u.Bytes == 0 || u.Created.IsZero() {
+			t.Errorf("got %+v, %v", u, err)
+		}
+	})
+}
+
+func TestWarm(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, nil)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		for i := range 600 {
+			complete(t, begin(t, g, fmt.Sprint("a.", i), flight.BeginOptions{}), fmt.Sprint(i))
+		}
+		begin(t, g, "a.pending", flight.BeginOptions{})
+		complete(t, begin(t, g, "b", flight.BeginOptions{}), "b")
+		pass(time.Millisecond)
+		if n, err := f.Warm(t.Context(), "a"); err != nil || n != 600 {
+			t.Errorf("got %d, %v", n, err)
+		}
+		before := asked()
+		for i := range 600 {
+			wantSlot(t, f, fmt.Sprint("a.", i), flight.Done, fmt.Sprint(i))
+		}
+		if n := asked() - before; n != 0 {
+			t.Errorf("%d reads of what is in memory", n)
+		}
+		if n, err := g.Warm(t.Context(), "a"); err == nil || n != 0 {
+			t.Errorf("without a memory: got %d, %v", n, err)
+		}
+	})
+}
+
+func TestStats(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
+		fn := func(context.Context) ([]byte, error) { pass(time.Second); return []byte("v"), nil }
+		do := func(f *flight.Flight, key string) {
+			if _, err := f.Do(t.Context(), key, fn, flight.DoOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		var waiter sync.WaitGroup
+		waiter.Go(func() { pass(time.Millisecond); do(g, "a") })
+		do(f, "a") // computed, and g waits
+		waiter.Wait()
+		do(f, "a") // from memory
+		do(g, "a") // from the bucket
+		if _, err := g.Do(t.Context(), "e", func(context.Context) ([]byte, error) { panic("p") }, flight.DoOptions{}); err == nil {
+			t.Error("no error")
+		}
+		s := f.Stats()
+		if s.Computed != 1 || s.Cached != 0 || s.Memory.Hits != 1 || s.Misses != 1 || s.Acquired != 1 {
+			t.Errorf("got %+v", s)
+		}
+		s = g.Stats()
+		if s.Coalesced != 1 || s.Cached != 1 || s.Hits != 1 || s.Misses != 2 || s.Errors != 1 || s.Panics != 1 || s.Waits != 1 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// What a million keys cost; with -short a hundredth of them.
+func BenchmarkMillionKeys(b *testing.B) {
+	n := 1_000_000
+	if testing.Short() {
+		n /= 10
+	}
+	srv := natstest.Server(b, func(c *natsrun.Config) {
+		c.Listen = true
+		c.Mutate = func(o *server.Options) { o.JetStreamMaxMemory, o.JetStreamMaxStore = 2<<30, 2<<30 }
+	})
+	bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
+	_, js := natstest.ConnectURL(b, srv.URL())
+	flood(b, js, "a", n*99/100, 300)
+	flood(b, js, "b", n/100, 300)
+	f := flightOn(b, js, flight.Config{OpTimeout: time.Minute})
+	b.Run("Usage", func(b *testing.B) {
+		for b.Loop() {
+			if u, err := f.Usage(b.Context()); err != nil || int(u.Entries) != n {
+				b.Fatal(u, err)
+			}
+		}
+	})
+	for prefix, want := range map[string]int{"": n, "a": n * 99 / 100, "b": n / 100} {
+		b.Run("Survey/"+prefix, func(b *testing.B) {
+			for b.Loop() {
+				if s, err := f.Survey(b.Context(), prefix); err != nil || s.Done != want {
+					b.Fatal(s, err)
+				}
+			}
+		})
+	}
+	b.Run("Purge", func(b *testing.B) {
+		start := time.Now()
+		if n, err := f.Purge(b.Context(), "a"); err != nil {
+			b.Fatal(n, err)
+		}
+		took := time.Since(start)
+		for b.Loop() {
+			_ = took // once is what counts
+		}
+		b.ReportMetric(took.Seconds(), "s")
+	})
+}

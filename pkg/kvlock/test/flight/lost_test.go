@@ -1,0 +1,296 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// Whatever happens to a write or to its answer, what is reported is what happened. Each arrow is tried through each
+// fault, once and twice in a row, on a connection of its own.
+func TestLostAcknowledgements(t *testing.T) {
+	ops := map[string]struct {
+		want  flight.State
+		value string
+		do    func(ctx context.Context, f *flight.Flight, c *flight.Claim) error
+	}{
+		"Begin": {flight.Pending, "", func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+			c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+			return usable(ctx, c, err)
+		}},
+		"Resume": {flight.Pending, "", func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
+			c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+			return usable(ctx, c, err)
+		}},
+		"Renew":   {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) }},
+		"HandOff": {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) }},
+		"Complete": {flight.Done, "w", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
+			_, err := c.Complete(ctx, []byte("w"), 0)
+			return err
+		}},
+		"Fail":       {flight.Failed, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) }},
+		"Fail now":   {flight.Absent, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) }},
+		"Release":    {flight.Absent, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Release(ctx) }},
+		"Invalidate": {flight.Absent, "", func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") }},
+	}
+	for name, op := range ops {
+		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
+			for _, times := range []int{1, 2} {
+				t.Run(name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T) {
+					inBubble(t, func(t *testing.T, b *bed) {
+						p := natstest.NewProxy(t, b.Srv)
+						f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+						var c *flight.Claim
+						if name != "Begin" {
+							c = begin(t, f, "k", flight.BeginOptions{})
+						}
+						p.Hit(writes("k"), how, times)
+						if err := op.do(t.Context(), f, c); err != nil {
+							t.Errorf("reported %v for what was written in the end", err)
+						}
+						p.Filter(nil)
+						wantSlot(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
+					})
+				})
+			}
+		}
+	}
+}
+
+// usable says whether the claim is what the server has.
+func usable(ctx context.Context, c *flight.Claim, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.Renew(ctx, 0)
+}
+
+// The write whose outcome nobody learnt is followed by another operation of the same claim.
+func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
+	for name, after := range map[string]struct {
+		want flight.State
+		do   func(ctx context.Context, c *flight.Claim) error
+	}{
+		"Renew": {flight.Pending, func(ctx context.Context, c *flight.Claim) error { return c.Renew(ctx, 0) }},
+		"Complete": {flight.Done, func(ctx context.Context, c *flight.Claim) error {
+			_, err := c.Complete(ctx, nil, 0)
+			return err
+		}},
+		"Fail": {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				f := b.Flight(t, flight.Config{}, p.Through())
+				c := begin(t, f, "k", flight.BeginOptions{})
+				p.Hit(writes("k"), natstest.ReplyLost, 1)
+				hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
+				p.Filter(nil)
+				if err := after.do(t.Context(), c); err != nil {
+					t.Errorf("got %v", err)
+				}
+				wantSlot(t, f, "k", after.want, "")
+			})
+		})
+	}
+}
+
+// A result whose acknowledgement never came stands. It is not turned into a failure by who did not learn of it.
+func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
+	inBubble(t, testUnknownResult)
+}
+
+func testUnknownResult(t *testing.T, b *bed) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	f := b.Flight(t, flight.Config{}, p.Through())
+	c := begin(t, f, "k", flight.BeginOptions{})
+	p.Hit(writes("k"), natstest.ReplyLost, 1)
+	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := c.Complete(hasty, []byte("v"), 0)
+	wantErr(t, err, kvlock.ErrUnavailable)
+	p.Filter(nil)
+	wantErr(t, c.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+	wantSlot(t, f, "k", flight.Done, "v")
+}
+
+// Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
+func TestOwnershipIsNeverDoubled(t *testing.T) {
+	inBubble(t, testOwnership)
+}
+
+func testOwnership(t *testing.T, b *bed) {
+	t.Helper()
+	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.RefusedApplied} {
+		const n = 6
+		key := map[natstest.Fault]string{natstest.ReplyLost: "a", natstest.RefusedApplied: "b"}[how]
+		claims := make([]*flight.Claim, n)
+		var all sync.WaitGroup
+		for i := range n {
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+			p.Hit(writes(key), how, 1)
+			all.Go(func() {
+				c, err := f.Begin(t.Context(), key, flight.BeginOptions{})
+				if err != nil && !errors.Is(err, flight.ErrTaken) {
+					t.Errorf("%s: got %v", how, err)
+				}
+				claims[i] = c
+			})
+		}
+		all.Wait()
+		var holder *flight.Claim
+		for _, c := range claims {
+			switch {
+			case c == nil:
+			case holder != nil:
+				t.Errorf("%s: both %s and %s hold the claim", how, holder.ID(), c.ID())
+			default:
+				holder = c
+			}
+		}
+		if holder == nil {
+			t.Fatalf("%s: nobody holds the claim", how)
+		}
+		complete(t, holder, "v")
+	}
+}
+
+// Nothing is sent while the connection is down, and the error says so.
+func TestUnreachableServer(t *testing.T) {
+	inBubble(t, testUnreachable)
+}
+
+func testUnreachable(t *testing.T, b *bed) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	f := b.Flight(t, flight.Config{OpTimeout: 100 * time.Millisecond}, p.Through())
+	c := begin(t, f, "held", flight.BeginOptions{})
+	p.Cut()
+	pass(time.Millisecond) // the client notices
+	ctx := t.Context()
+	for name, do := range map[string]func() error{
+		"Begin":      func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
+		"Resume":     func() error { _, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err },
+		"Renew":      func() error { return c.Renew(ctx, 0) },
+		"Complete":   func() error { _, err := c.Complete(ctx, nil, 0); return err },
+		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
+		"GetMany":    func() error { _, err := f.GetMany(ctx, []string{"k"}); return err },
+		"Do": func() error {
+			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})
+			return err
+		},
+	} {
+		if err := do(); !errors.Is(err, kvlock.ErrUnavailable) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	p.Heal()
+	pass(10 * time.Second)
+	wantSlot(t, b.Flight(t, flight.Config{}), "held", flight.Pending, "")
+	if m := b.Last(t, "k"); m != nil {
+		t.Errorf("something was sent after all: %q", m.Data)
+	}
+}
+
+// A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an answer
+// might come before anybody looks at the context again.
+func TestCancelledOperation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := natstest.NewProxy(t, b.Srv)
+	f := b.Flight(t, flight.Config{}, p.Through())
+	requests := make(chan string, 100)
+	p.Filter(func(m natstest.Frame) natstest.Verdict {
+		if m.FromClient && m.Reply != "" {
+			requests <- m.Subject
+		}
+		return natstest.Relay
+	})
+	cause := errors.New("bored")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	for name, do := range map[string]func() error{
+		"Begin":   func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
+		"Get":     func() error { _, err := f.Get(ctx, "k"); return err },
+		"GetMany": func() error { _, err := f.GetMany(ctx, []string{"k", "l"}); return err },
+	} {
+		err := do()
+		wantErr(t, err, cause)
+		if errors.Is(err, kvlock.ErrUnavailable) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	get(t, f, "k") // whatever was sent before has arrived before it
+	if n := len(requests); n != 1 {
+		t.Errorf("%d requests were sent, want that of the last read only", n)
+	}
+}
+
+// The write is unknown, and who is asked about it was deposed long ago. What it says is not taken for a loss.
+func TestDeposedLeaderIsNotBelieved(t *testing.T) {
+	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Slot{
+		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Slot {
+			t.Helper()
+			c := begin(t, g, "k", flight.BeginOptions{})
+			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
+			wantErr(t, err, flight.ErrTaken)
+			if err := c.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return get(t, g, "k")
+		},
+		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Slot {
+			t.Helper()
+			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Slot{Revision: 7}}) // asks, and begins
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			return get(t, f, "k")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
+				deposed := testbed.AnswerAsBefore(p, 3)
+				c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
+				deposed()
+				p.Hit(writes("k"), natstest.RefusedApplied, 1)
+				if err := c.Renew(t.Context(), 0); err != nil {
+					t.Errorf("got %v, though the claim is held", err)
+				}
+				p.Filter(nil)
+				complete(t, c, "v")
+			})
+		})
+	}
+}
+
+// Somebody else answers the write: a service that listens to the same subjects. It is not taken for the bucket.
+func TestAcknowledgementOfAnotherStream(t *testing.T) {
+	for _, answer := range []string{`{"stream":"OTHER","seq":99}`, `{}`, `{"stream":"KV_b"}`, `+OK`} {
+		inBubble(t, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, flight.Config{}, p.Through())
+			testbed.AnswerWrites(p, "k", answer)
+			c := begin(t, f, "k", flight.BeginOptions{})
+			if last := b.Present(t, "k"); c.Token().Revision != last.Sequence {
+				t.Errorf("%s: the token is %s, the key is at %d", answer, c.Token(), last.Sequence)
+			}
+		})
+	}
+}

@@ -1,0 +1,377 @@
+package flight_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// memoryBound is how old a value from memory can be.
+const memoryBound = 3 * time.Second
+
+func remembering() flight.Config {
+	return flight.Config{Memory: flight.MemoryConfig{MaxBytes: 1 << 20}}
+}
+
+// reads counts the requests for values, beside what the filter does.
+func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func() int {
+	var n atomic.Int64
+	p.Filter(func(f natstest.Frame) natstest.Verdict {
+		if f.FromClient && (strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET.") || strings.HasPrefix(f.Subject, "$JS.API.STREAM.MSG.GET.")) {
+			n.Add(1)
+		}
+		if filter != nil {
+			return filter(f)
+		}
+		return natstest.Relay
+	})
+	return func() int { return int(n.Load()) }
+}
+
+// store makes value the result of key, whatever it was.
+func replace(t testing.TB, f *flight.Flight, key, value string) flight.Slot {
+	t.Helper()
+	if err := f.Invalidate(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	return complete(t, begin(t, f, key, flight.BeginOptions{}), value)
+}
+
+func TestMemoryCostsNoRoundTrip(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, nil)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		replace(t, g, "a", "1")
+		replace(t, g, "b", "2")
+		pass(time.Millisecond)
+		for range 3 {
+			wantSlot(t, f, "a", flight.Done, "1")
+			r, err := f.Do(t.Context(), "a", nil, flight.DoOptions{})
+			if err != nil || !r.Memory || r.Outcome != flight.Cached || string(r.Value) != "1" || !r.Stored || r.Owner == "" || r.Claim == "" {
+				t.Errorf("got %+v, %v", r, err)
+			}
+		}
+		if n := asked(); n != 1 {
+			t.Errorf("%d requests for one key", n)
+		}
+		slots, err := f.GetMany(t.Context(), []string{"b", "a", "absent", "b"})
+		if err != nil || string(slots[0].Value) != "2" || string(slots[1].Value) != "1" || slots[2].State != flight.Absent || string(slots[3].Value) != "2" {
+			t.Errorf("got %+v, %v", slots, err)
+		}
+		if n := asked(); n != 2 {
+			t.Errorf("%d requests, want one for all that was missing", n)
+		}
+		_, err = f.Do(t.Context(), "a", nil, flight.DoOptions{Fingerprint: "other"})
+		wantErr(t, err, kvlock.ErrMismatch)
+	})
+}
+
+// What changes elsewhere is dropped by its push, long before anybody asks the leader.
+func TestMemoryLearnsOfChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
+		replace(t, g, "k", "1")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "1")
+		if err := g.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Absent, "")
+		c := begin(t, g, "k", flight.BeginOptions{})
+		wantSlot(t, f, "k", flight.Pending, "")
+		complete(t, c, "2")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "2")
+	})
+}
+
+// What this process wrote it sees at once, though it is told nothing.
+func TestMemoryOfOwnWrites(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, losePushes)
+		f := b.Flight(t, remembering(), p.Through())
+		for i := range 10 {
+			v := fmt.Sprint(i)
+			replace(t, f, "k", v)
+			before := asked()
+			wantSlot(t, f, "k", flight.Done, v)
+			if asked() != before {
+				t.Error("what was just stored is read")
+			}
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			wantSlot(t, f, "k", flight.Absent, "")
+			c := begin(t, f, "k", flight.BeginOptions{})
+			wantSlot(t, f, "k", flight.Pending, "")
+			if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			before = asked()
+			if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "r" || asked() != before {
+				t.Errorf("got %+v, after %d reads", s, asked()-before)
+			}
+		}
+	})
+}
+
+// The push of an invalidation overtakes the answer to a read that began before it. The old value is returned once, to
+// who asked before the change, and not kept.
+func TestStaleRefillIsImpossible(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		replace(t, g, "k", "old")
+		pass(time.Millisecond)
+		overtaken := make(chan struct{})
+		var reply string
+		var answer []byte
+		delivered := false
+		p.Change(func(f natstest.Frame) []byte {
+			switch {
+			case delivered:
+			case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET."):
+				reply = f.Reply
+			case !f.FromClient && f.Subject == reply:
+				if answer = append(answer, f.Raw...); strings.Contains(string(f.Raw), " 204 EOB") {
+					close(overtaken)
+				}
+				return []byte("PING\r\n")
+			case isPush(f) && strings.HasSuffix(f.Subject, ".other"):
+				delivered = true
+				return append(answer, f.Raw...)
+			}
+			return nil
+		})
+		var read sync.WaitGroup
+		read.Go(func() {
+			if s := get(t, f, "k"); string(s.Value) != "old" {
+				t.Errorf("got %+v: it was not read before the invalidation", s)
+			}
+		})
+		<-overtaken
+		if err := g.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Millisecond) // its push is taken
+		begin(t, g, "other", flight.BeginOptions{})
+		read.Wait()
+		wantSlot(t, f, "k", flight.Absent, "")
+		if s := f.Stats().Memory; s.Refused != 1 {
+			t.Errorf("got %+v", s)
+		}
+	})
+}
+
+// One push is lost. The next one, of whatever key, tells.
+func TestMemoryNoticesAGap(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		replace(t, g, "k", "old")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "old")
+		p.Filter(losePushes)
+		if err := g.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "old") // nobody told
+		p.Filter(nil)
+		begin(t, g, "other", flight.BeginOptions{})
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Absent, "")
+	})
+}
+
+// The last push is lost, or all are; or the connection is, with or without a word. Nothing is served that was replaced
+// longer ago than the bound.
+func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
+	for name, fault := range map[string]func(p *natstest.Proxy){
+		"pushes are lost":   func(p *natstest.Proxy) { p.Filter(losePushes) },
+		"partition":         (*natstest.Proxy).Partition,
+		"connection is cut": (*natstest.Proxy).Cut,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				cfg := remembering()
+				cfg.OpTimeout = 10 * time.Millisecond
+				f, g := b.Flight(t, cfg, p.Through()), b.Flight(t, flight.Config{})
+				replace(t, g, "k", "old")
+				pass(time.Duration(rand.N(int64(3 * time.Second))))
+				wantSlot(t, f, "k", flight.Done, "old")
+				fault(p)
+				replaced := time.Now()
+				replace(t, g, "k", "new")
+				served := replaced
+				for time.Since(replaced) < time.Minute {
+					pass(10 * time.Millisecond)
+					if s, err := f.Get(t.Context(), "k"); err == nil && string(s.Value) == "old" {
+						served = time.Now()
+					}
+				}
+				if old := served.Sub(replaced); old > memoryBound {
+					t.Errorf("the old value was served %s after it was replaced", old)
+				}
+			})
+		})
+	}
+}
+
+// After a reconnect what was kept is served again, if nothing changed meanwhile.
+func TestMemoryOutlivesAReconnect(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, nil)
+		f, g := b.Flight(t, remembering(), p.Through(), nats.ReconnectWait(time.Second)), b.Flight(t, flight.Config{})
+		replace(t, g, "a", "1")
+		replace(t, g, "b", "2")
+		for _, change := range []bool{false, true} {
+			pass(time.Second)
+			wantSlot(t, f, "a", flight.Done, "1")
+			wantSlot(t, f, "b", flight.Done, "2")
+			before := asked()
+			p.Cut()
+			if change {
+				replace(t, g, "a", "1")
+			}
+			p.Heal()
+			pass(5 * time.Second)
+			wantSlot(t, f, "a", flight.Done, "1")
+			wantSlot(t, f, "b", flight.Done, "2")
+			if n := asked() - before; change != (n == 2) || !change && n != 0 {
+				t.Errorf("changed meanwhile %v: %d reads", change, n)
+			}
+		}
+	})
+}
+
+func TestMemoryEndsWithTheTTL(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
+		c := begin(t, g, "k", flight.BeginOptions{})
+		if _, err := c.Complete(t.Context(), []byte("v"), 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		c = begin(t, f, "own", flight.BeginOptions{})
+		if _, err := c.Complete(t.Context(), []byte("v"), 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		pass(3 * time.Second)
+		wantSlot(t, f, "k", flight.Done, "v")
+		pass(2*time.Second + lateness)
+		wantSlot(t, f, "k", flight.Absent, "")
+		wantSlot(t, f, "own", flight.Absent, "")
+	})
+}
+
+// The clock of this process is ten seconds behind the server's: a value that has five left by ours has ended by theirs.
+func TestMemoryBelievesTheServersClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		ts := regexp.MustCompile(`"ts":"[^"]*"`)
+		p.Change(func(f natstest.Frame) []byte {
+			payload := string(f.Payload())
+			if f.FromClient || !strings.Contains(payload, "stream_info_response") {
+				return nil
+			}
+			now := time.Now().Add(10 * time.Second).UTC().Format(time.RFC3339Nano)
+			return f.With([]byte(ts.ReplaceAllString(payload, `"ts":"`+now+`"`)), 0)
+		})
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, flight.Config{})
+		for _, ttl := range []time.Duration{5 * time.Second, 20 * time.Second} {
+			key := ttl.String()
+			c := begin(t, g, key, flight.BeginOptions{})
+			if _, err := c.Complete(t.Context(), []byte("v"), ttl); err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Millisecond)
+			get(t, f, key)
+			before := f.Stats().Memory.Hits
+			get(t, f, key)
+			if kept := f.Stats().Memory.Hits > before; kept != (ttl > 10*time.Second) {
+				t.Errorf("TTL of %s: kept %v", ttl, kept)
+			}
+		}
+	})
+}
+
+// The bucket is deleted and made anew, with the same keys at the same revisions.
+func TestMemoryOfABucketMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
+		replace(t, g, "k", "old")
+		pass(time.Second)
+		wantSlot(t, f, "k", flight.Done, "old")
+		b.MakeBucketAnew(t, 0)
+		pass(memoryBound)
+		wantSlot(t, f, "k", flight.Absent, "")
+		replace(t, g, "k", "new")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "new")
+	})
+}
+
+func TestMemoryNeedsABucketThatRepublishes(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+	cfg := remembering()
+	cfg.Bucket = bucket
+	if f, err := flight.New(t.Context(), b.JS, cfg); err == nil || !strings.Contains(err.Error(), "republish") {
+		t.Errorf("got %v, %v", f, err)
+	}
+}
+
+func TestClosedMemory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, remembering())
+	replace(t, f, "k", "v")
+	f.Close()
+	_, err := f.Get(t.Context(), "k")
+	wantErr(t, err, kvlock.ErrClosed)
+	_, err = f.Do(t.Context(), "k", nil, flight.DoOptions{})
+	wantErr(t, err, kvlock.ErrClosed)
+}
+
+// The bucket is gone for a moment, and back as if it were the same: restored from a backup, and written to again. What was
+// known of it is not believed.
+func TestMemoryOfABucketThatWasGone(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		asked := reads(p, nil)
+		f := b.Flight(t, remembering(), p.Through())
+		replace(t, b.Flight(t, flight.Config{}), "k", "1")
+		pass(time.Millisecond)
+		wantSlot(t, f, "k", flight.Done, "1")
+		var gone atomic.Bool
+		p.Change(func(f natstest.Frame) []byte {
+			if f.FromClient || !strings.Contains(string(f.Payload()), "stream_info_response") || gone.Swap(true) {
+				return nil
+			}
+			return f.With([]byte(`{"error":{"code":404,"err_code":10059,"description":"stream not found"}}`), 0)
+		})
+		pass(memoryBound + time.Second)
+		before := asked()
+		wantSlot(t, f, "k", flight.Done, "1")
+		if n := asked() - before; n != 1 || !gone.Load() {
+			t.Errorf("%d reads, want 1; the bucket was gone: %v", n, gone.Load())
+		}
+	})
+}

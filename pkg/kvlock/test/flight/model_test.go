@@ -1,0 +1,197 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// model is what a key has to be after the operations so far.
+type model struct {
+	state   flight.State
+	value   string
+	holder  *flight.Claim // who may write, nil when nobody in sight may
+	claim   string
+	handoff bool
+	expiry  time.Time
+}
+
+// machine runs random operations of three processes on one key, in fake time, and compares with the model.
+type machine struct {
+	ctx     context.Context //nolint:containedctx // of the test
+	key     string
+	flights []*flight.Flight
+	claims  []*flight.Claim // all there ever were, most of them zombies
+	refs    []string
+	seen    []flight.Slot // what was ever read, in whatever state
+	now     model
+	token   kvlock.Token
+	writes  int
+}
+
+// settleTime is more than the server may be late with an expiry.
+const settleTime = 500 * time.Millisecond
+
+// wait lets time pass, and a little more when it stops where the server may or may not have removed the key.
+func (m *machine) wait(d time.Duration) {
+	pass(d)
+	for !m.now.expiry.IsZero() && !time.Now().Before(m.now.expiry) {
+		if time.Since(m.now.expiry) >= settleTime {
+			m.now = model{}
+			return
+		}
+		pass(settleTime)
+	}
+}
+
+func (m *machine) took(t *rapid.T, c *flight.Claim, handoff bool, ttl time.Duration) {
+	if c.Token().Compare(m.token) <= 0 {
+		t.Fatalf("token %s after %s", c.Token(), m.token)
+	}
+	m.token = c.Token()
+	m.claims, m.refs = append(m.claims, c), append(m.refs, c.Ref())
+	m.now = model{state: flight.Pending, holder: c, claim: c.ID(), handoff: handoff, expiry: time.Now().Add(ttl)}
+}
+
+func (m *machine) flight(t *rapid.T) *flight.Flight {
+	return rapid.SampledFrom(m.flights).Draw(t, "flight")
+}
+
+func (m *machine) ttl(t *rapid.T) time.Duration {
+	return time.Duration(rapid.IntRange(1, 40).Draw(t, "ttl")) * time.Second
+}
+
+// expect compares the error with what the model says.
+func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
+	if !errors.Is(err, want) {
+		t.Fatalf("%s: got %v, want %v, with the key %s", op, err, want, m.now.state)
+	}
+	return err == nil
+}
+
+func (m *machine) begin(t *rapid.T) {
+	ttl, handoff := m.ttl(t), rapid.Bool().Draw(t, "handoff")
+	back := rapid.IntRange(0, min(3, len(m.seen))).Draw(t, "seen so many reads ago")
+	seen := append(slices.Clone(m.seen), flight.Slot{})[len(m.seen)-back]
+	c, err := m.flight(t).Begin(m.ctx, m.key, flight.BeginOptions{TTL: ttl, Handoff: handoff, Seen: seen})
+	if m.expect(t, "Begin", err, m.taken(m.now.state == flight.Absent)) {
+		m.took(t, c, handoff, ttl)
+	}
+}
+
+func (m *machine) resume(t *rapid.T) {
+	if len(m.refs) == 0 {
+		t.Skip("no reference yet")
+	}
+	ref, ttl := rapid.SampledFrom(m.refs).Draw(t, "ref"), m.ttl(t)
+	ours := m.now.state == flight.Pending && (m.now.handoff || len(ref) > len(m.now.claim) && ref[:len(m.now.claim)] == m.now.claim)
+	c, err := m.flight(t).Resume(m.ctx, m.key, ref, flight.ResumeOptions{TTL: ttl})
+	if m.expect(t, "Resume", err, m.taken(m.now.state == flight.Absent || ours)) {
+		m.took(t, c, false, ttl)
+	}
+}
+
+func (m *machine) taken(free bool) error {
+	if free {
+		return nil
+	}
+	return flight.ErrTaken
+}
+
+// write is an operation of a claim, mostly of one that has lost.
+func (m *machine) write(op string, do func(*rapid.T, *flight.Claim) (model, error)) func(*rapid.T) {
+	return func(t *rapid.T) {
+		if len(m.claims) == 0 {
+			t.Skip("no claim yet")
+		}
+		c := rapid.SampledFrom(m.claims).Draw(t, "claim")
+		if m.now.holder != nil && rapid.Bool().Draw(t, "by the holder") {
+			c = m.now.holder
+		}
+		var want error
+		if c != m.now.holder {
+			want = kvlock.ErrLost
+		}
+		next, err := do(t, c)
+		if m.expect(t, op, err, want) {
+			m.now = next
+			m.writes++
+		}
+	}
+}
+
+func (m *machine) invalidate(t *rapid.T) {
+	if err := m.flight(t).Invalidate(m.ctx, m.key); err != nil {
+		t.Fatal(err)
+	}
+	m.now = model{}
+}
+
+func (m *machine) check(t *rapid.T) {
+	for i, f := range m.flights {
+		s, err := f.Get(m.ctx, m.key)
+		if err != nil || s.State != m.now.state || string(s.Value) != m.now.value || s.State == flight.Pending && s.Claim != m.now.claim {
+			t.Fatalf("flight %d reads %+v, %v; want %+v", i, s, err, m.now)
+		}
+		m.seen = append(m.seen, s)
+	}
+}
+
+// bubbled hides the test's deadline, which is of real time, from rapid.
+type bubbled struct{ *testing.T }
+
+// Random sequences over every arrow, from several processes, with time passing between them.
+func TestRandomSequences(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		flights := []*flight.Flight{b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
+		ctx, run, writes := t.Context(), 0, 0
+		rapid.Check(bubbled{t}, func(t *rapid.T) {
+			run++
+			m := &machine{ctx: ctx, key: fmt.Sprintf("k%d", run), flights: flights}
+			t.Repeat(map[string]func(*rapid.T){
+				"":       m.check,
+				"begin":  m.begin,
+				"resume": m.resume,
+				"time":   func(t *rapid.T) { m.wait(time.Duration(rapid.IntRange(0, 30_000).Draw(t, "ms")) * time.Millisecond) },
+				"renew": m.write("Renew", func(t *rapid.T, c *flight.Claim) (model, error) {
+					next, ttl := m.now, m.ttl(t)
+					next.handoff, next.expiry = false, time.Now().Add(ttl)
+					return next, c.Renew(m.ctx, ttl)
+				}),
+				"hand off": m.write("HandOff", func(t *rapid.T, c *flight.Claim) (model, error) {
+					next, ttl := m.now, m.ttl(t)
+					next.handoff, next.holder, next.expiry = true, nil, time.Now().Add(ttl)
+					return next, c.HandOff(m.ctx, ttl)
+				}),
+				"complete": m.write("Complete", func(t *rapid.T, c *flight.Claim) (model, error) {
+					value, ttl := rapid.String().Draw(t, "value"), m.ttl(t)
+					_, err := c.Complete(m.ctx, []byte(value), ttl)
+					return model{state: flight.Done, value: value, expiry: time.Now().Add(ttl)}, err
+				}),
+				"fail": m.write("Fail", func(t *rapid.T, c *flight.Claim) (model, error) {
+					ttl := m.ttl(t)
+					return model{state: flight.Failed, expiry: time.Now().Add(ttl)}, c.Fail(m.ctx, "r", ttl)
+				}),
+				"fail now": m.write("Fail", func(_ *rapid.T, c *flight.Claim) (model, error) {
+					return model{}, c.Fail(m.ctx, "r", 0)
+				}),
+				"release": m.write("Release", func(_ *rapid.T, c *flight.Claim) (model, error) {
+					return model{}, c.Release(m.ctx)
+				}),
+				"invalidate": m.invalidate,
+			})
+			writes += m.writes
+		})
+		if writes < 100 {
+			t.Errorf("only %d writes of holders in %d sequences", writes, run)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package flight_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// gone is after how long an object of a few megabytes has gone at the latest, counted from the end of its record.
+const gone = 90 * time.Second
+
+// A value in the Object Store is there for as long as its record, and goes with it.
+func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		log := &logged{}
+		f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
+		value := noise(2 << 20)
+		const ttl = 10 * time.Minute
+		if _, err := begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl); err != nil {
+			t.Fatal(err)
+		}
+		for start := time.Now(); time.Since(start) < ttl-time.Second; pass(10 * time.Second) {
+			if s := get(t, f, "k"); !bytes.Equal(s.Value, value) {
+				t.Fatalf("after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
+			}
+		}
+		pass(2 * time.Second)
+		wantSlot(t, f, "k", flight.Absent, "")
+		if b.atticMessages(t) == 0 {
+			t.Error("the object went as soon as the record")
+		}
+		pass(gone)
+		if n := b.atticMessages(t); n != 0 {
+			t.Errorf("%d messages are left", n)
+		}
+		if log.String() != "" {
+			t.Errorf("logged %s", log.String())
+		}
+	})
+}
+
+// Objects to which no record refers go by themselves, whatever made them orphans.
+func TestOrphansGo(t *testing.T) {
+	const ttl = 5 * time.Minute
+	value := noise(2 << 20)
+	for name, orphan := range map[string]func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy){
+		"a crash between object and record": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
+			t.Helper()
+			c := begin(t, f, "k", flight.BeginOptions{})
+			p.Filter(func(m natstest.Frame) natstest.Verdict {
+				if isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) {
+					return natstest.Lose
+				}
+				return natstest.Relay
+			})
+			_, err := c.Complete(t.Context(), value, ttl)
+			wantErr(t, err, kvlock.ErrUnavailable)
+			p.Cut()
+			wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Pending, "")
+		},
+		"a crash during the upload": func(t *testing.T, _ *bed, f *flight.Flight, p *natstest.Proxy) {
+			t.Helper()
+			c := begin(t, f, "k", flight.BeginOptions{})
+			n := 0
+			p.Filter(func(m natstest.Frame) natstest.Verdict {
+				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
+					n++
+					if n > 2 {
+						return natstest.Lose
+					}
+				}
+				return natstest.Relay
+			})
+			_, err := c.Complete(t.Context(), value, ttl)
+			wantErr(t, err, kvlock.ErrUnavailable)
+			p.Cut()
+		},
+		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
+			t.Helper()
+			_, err := begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)
+			if err := errors.Join(err, f.Invalidate(t.Context(), "k")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a claim lost during the upload": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
+			t.Helper()
+			c, other := begin(t, f, "k", flight.BeginOptions{TTL: 4 * time.Second}), b.Flight(t, flight.Config{})
+			n := 0
+			p.Filter(func(m natstest.Frame) natstest.Verdict {
+				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
+					n++
+					if n == 2 {
+						if err := other.Invalidate(t.Context(), "k"); err != nil {
+							t.Error(err)
+						}
+					}
+					if n > 2 {
+						return natstest.Lose
+					}
+				}
+				return natstest.Relay
+			})
+			_, err := c.Complete(t.Context(), value, ttl)
+			wantErr(t, err, kvlock.ErrLost)
+			if errors.Is(err, kvlock.ErrUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			p.Filter(nil)
+			wantSlot(t, f, "k", flight.Absent, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				b.withAttic(t)
+				p := natstest.NewProxy(t, b.Srv)
+				orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
+				if b.atticMessages(t) == 0 {
+					t.Fatal("there is no orphan")
+				}
+				pass(ttl + gone)
+				if n := b.atticMessages(t); n != 0 {
+					t.Errorf("%d messages are left", n)
+				}
+			})
+		})
+	}
+}
+
+// While an object is written its claim is renewed, for the time that it was begun for: others neither take it over, nor
+// wait long when the writer dies.
+func TestClaimIsHeldDuringTheUpload(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
+		value := noise(2 << 20)
+		c := begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
+		start := time.Now()
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		completed := make(chan error, 1)
+		go func() {
+			_, err := c.Complete(t.Context(), value, 0)
+			completed <- err
+		}()
+		other := b.Flight(t, flight.Config{})
+		for range 19 {
+			pass(time.Second)
+			s := wantSlot(t, other, "k", flight.Pending, "")
+			if s.Claim != c.ID() || s.TTL != 3*time.Second {
+				t.Errorf("after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
+			}
+		}
+		if err := <-completed; err != nil {
+			t.Fatal(err)
+		}
+		everyWay(t, other, "k", value)
+	})
+}
+
+// A zombie that wakes up in mid-upload changes nothing, and its objects are not those of who took over.
+func TestZombieWithAnObject(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
+		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
+		theirs := noise(3 << 20)
+		p.Filter(func(m natstest.Frame) natstest.Verdict {
+			if m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || isWrite(m, "k")) {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
+		wantErr(t, err, kvlock.ErrLost)
+		pass(3 * time.Second)
+		c, err := g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		completeBytes(t, c, theirs)
+		p.Filter(nil)
+		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)
+		wantErr(t, err, kvlock.ErrLost)
+		everyWay(t, g, "k", theirs)
+	})
+}
+
+// A holder that completes again, because it was not told what came of the first time, writes another object.
+func TestCompleteAgainWithAnObject(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		b.withAttic(t)
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, largeValues, p.Through())
+		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
+			c := begin(t, f, key, flight.BeginOptions{})
+			p.Hit(writes(key), how, 1000)
+			_, err := c.Complete(t.Context(), noise(2<<20), 0)
+			wantErr(t, err, kvlock.ErrUnavailable)
+			p.Filter(nil)
+			value := noise(2<<20 + 1)
+			completeBytes(t, c, value)
+			everyWay(t, b.Flight(t, flight.Config{}), key, value)
+		}
+	})
+}
+
+// An acknowledgement that is lost makes the chunk be sent again, and not stored again.
+func TestLostAcknowledgementOfAChunk(t *testing.T) {
+	for name, how := range map[string]natstest.Fault{"lost": natstest.ReplyLost, "not stored": natstest.WriteLost} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				b.withAttic(t)
+				p := natstest.NewProxy(t, b.Srv)
+				f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through())
+				seen, replies := map[string]int{}, map[string]bool{}
+				p.Filter(func(m natstest.Frame) natstest.Verdict {
+					switch {
+					case m.FromClient && strings.HasPrefix(m.Subject, "$O."):
+						_, id, _ := strings.Cut(string(m.Raw), jetstream.MsgIDHeader+": ")
+						id, _, _ = strings.Cut(id, "\r")
+						seen[id]++
+						if seen[id] > 1 {
+							return natstest.Relay
+						}
+						if how == natstest.WriteLost {
+							return natstest.Lose
+						}
+						replies[m.Reply] = true
+					case !m.FromClient && replies[m.Subject]:
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+				value := noise(2<<20 + 5)
+				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+				if n := b.atticMessages(t); len(seen) != 6 || n != 6 {
+					t.Errorf("%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
+				}
+				p.Filter(nil)
+				everyWay(t, f, "k", value)
+			})
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// That there is nothing is an answer: kept for its own time, and told to everybody as such.
+func TestNegativeEntry(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		fn := func(context.Context) ([]byte, error) {
+			runs.Add(1)
+			pass(time.Second)
+			return nil, fmt.Errorf("venue 7: %w", flight.ErrNotFound)
+		}
+		opts := flight.DoOptions{NegativeTTL: time.Minute}
+		wantNothing := func(f *flight.Flight) {
+			_, err := f.Do(t.Context(), "k", fn, opts)
+			var nothing *flight.NotFoundError
+			if !errors.As(err, &nothing) || !errors.Is(err, flight.ErrNotFound) || errors.Is(err, flight.ErrFailed) ||
+				nothing.Owner != "f" || nothing.Key != "k" || !strings.Contains(nothing.Reason, "venue 7") {
+				t.Errorf("got %v, want that there is nothing", err)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() { wantNothing(f) })
+		pass(100 * time.Millisecond)
+		for range 5 {
+			all.Go(func() { wantNothing(f) })
+			all.Go(func() { wantNothing(g) })
+		}
+		all.Wait()
+		if s := wantSlot(t, g, "k", flight.Done, ""); !s.NotFound || s.TTL != time.Minute {
+			t.Errorf("got %+v", s)
+		}
+		pass(30 * time.Second)
+		wantNothing(g)
+		if runs.Load() != 1 {
+			t.Errorf("ran %d times", runs.Load())
+		}
+		pass(31 * time.Second)
+		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
+	})
+}
+
+func TestNegativeEntryThatIsNotKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, flight.ErrNotFound }
+		var all sync.WaitGroup
+		for _, x := range []*flight.Flight{f, g} {
+			all.Go(func() {
+				_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{})
+				wantErr(t, err, flight.ErrNotFound)
+			})
+			pass(100 * time.Millisecond)
+		}
+		all.Wait()
+		wantSlot(t, f, "k", flight.Absent, "")
+
+		// It replaces a value too: what is gone is not returned because it was there once.
+		opts := flight.DoOptions{Stale: time.Hour, StaleWait: time.Minute, TTL: time.Minute}
+		var runs atomic.Int64
+		wantDo(t, f, value(&runs, "v"), opts, "v", flight.Computed)
+		pass(2 * time.Minute)
+		_, err := g.Do(t.Context(), "k", fn, opts)
+		wantErr(t, err, flight.ErrNotFound)
+		wantSlot(t, f, "k", flight.Absent, "")
+	})
+}
+
+func TestFailuresAreKeptByPolicy(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		errClosed := errors.New("closed for ever")
+		var now error
+		var runs atomic.Int64
+		fn := func(context.Context) ([]byte, error) { runs.Add(1); return nil, now }
+		opts := flight.DoOptions{FailureTTL: func(err error) time.Duration {
+			if errors.Is(err, errClosed) {
+				return 59500 * time.Millisecond // a minute
+			}
+			return 0
+		}}
+		for range 3 {
+			now = errOven
+			_, err := f.Do(t.Context(), "k", fn, opts)
+			wantErr(t, err, errOven)
+		}
+		now = errClosed
+		_, err := f.Do(t.Context(), "k", fn, opts)
+		wantErr(t, err, errClosed)
+		for _, x := range []*flight.Flight{f, g} {
+			_, err := x.Do(t.Context(), "k", fn, opts)
+			var failed *flight.FailedError
+			if !errors.As(err, &failed) || failed.Reason != errClosed.Error() {
+				t.Errorf("got %v, want the failure that is kept", err)
+			}
+		}
+		if s := wantSlot(t, g, "k", flight.Failed, ""); s.TTL != time.Minute || runs.Load() != 4 {
+			t.Errorf("got %+v after %d runs", s, runs.Load())
+		}
+		pass(time.Minute + lateness)
+		wantDo(t, g, value(&runs, "v"), opts, "v", flight.Computed)
+	})
+}
+
+func TestTTLOfAValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	opts := flight.DoOptions{TTL: time.Hour, ValueTTL: func(value []byte) time.Duration {
+		return map[string]time.Duration{"soup": 90 * time.Second, "bread": 1}[string(value)]
+	}}
+	for key, want := range map[string]time.Duration{"soup": 90 * time.Second, "bread": time.Second, "wine": time.Hour} {
+		if _, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(key), nil }, opts); err != nil {
+			t.Fatal(err)
+		}
+		if m := b.Present(t, key); m.Header.Get("Nats-TTL") != fmt.Sprintf("%.0fs", want.Seconds()) {
+			t.Errorf("%s is kept for %s, want %s", key, m.Header.Get("Nats-TTL"), want)
+		}
+	}
+	opts = flight.DoOptions{Jitter: 0.2, Stale: time.Minute, TTL: 1000 * time.Second}
+	ttls := map[time.Duration]bool{}
+	for i := range 20 {
+		key := fmt.Sprint(i)
+		if _, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts); err != nil {
+			t.Fatal(err)
+		}
+		ttl := get(t, f, key).TTL - time.Minute
+		if ttls[ttl] = true; ttl < 800*time.Second || ttl > 1200*time.Second {
+			t.Errorf("kept for %s", ttl)
+		}
+	}
+	if len(ttls) < 10 {
+		t.Errorf("got %v, want different ones", ttls)
+	}
+}
+
+func TestOptionsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	f := setup(t).Flight(t, flight.Config{})
+	for name, opts := range map[string]flight.DoOptions{
+		"Jitter": {Jitter: 0.6}, "Refresh": {Refresh: 1}, "Stale": {Stale: -1}, "StaleWait": {StaleWait: -1},
+		"NegativeTTL": {NegativeTTL: 1}, "TTL": {TTL: time.Millisecond}, "ClaimTTL": {ClaimTTL: -time.Second},
+	} {
+		if _, err := f.Do(t.Context(), "k", nil, opts); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// Who does not want to wait learns at once who computes, here or elsewhere. Who does is not told so in its place.
+func TestNoWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{}, p.Through())
+		var runs atomic.Int64
+		fn := numbered(&runs, 10*time.Second, nil)
+		var all sync.WaitGroup
+		all.Go(func() { wantDo(t, f, fn, flight.DoOptions{NoWait: true}, "1", flight.Computed) })
+		pass(time.Second)
+		for _, x := range []*flight.Flight{f, g} {
+			start := time.Now()
+			_, err := x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
+			var taken *flight.TakenError
+			if !errors.As(err, &taken) || taken.Slot.State != flight.Pending || taken.Slot.Owner != "f" || time.Since(start) > 0 {
+				t.Errorf("got %v after %s, want that it is taken by f", err, time.Since(start))
+			}
+			_, err = x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true, Fingerprint: "other"})
+			wantErr(t, err, kvlock.ErrMismatch)
+		}
+		p.Slow(100 * time.Millisecond) // who starts the call in g does not wait, and others join it
+		all.Go(func() {
+			_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
+			wantErr(t, err, flight.ErrTaken)
+		})
+		pass(time.Millisecond)
+		all.Go(func() { wantDo(t, g, fn, flight.DoOptions{}, "1", flight.Coalesced) })
+		pass(time.Second)
+		p.Slow(0)
+		for range 10 {
+			all.Go(func() {
+				_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
+				wantErr(t, err, flight.ErrTaken)
+			})
+			all.Go(func() { wantDo(t, g, fn, flight.DoOptions{}, "1", flight.Coalesced) })
+		}
+		all.Wait()
+		wantDo(t, g, fn, flight.DoOptions{NoWait: true}, "1", flight.Cached)
+		if runs.Load() != 1 {
+			t.Errorf("ran %d times", runs.Load())
+		}
+	})
+}

@@ -1,0 +1,115 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+)
+
+// hold is the life of a process that holds a claim.
+func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: ttl})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+	if err != nil {
+		return err
+	}
+	held, stop := c.AutoRenew(ctx, 0)
+	defer stop()
+	if _, err := fmt.Fprintln(out, "holds"); err != nil {
+		return err
+	}
+	<-held.Done()
+	_, err = c.Complete(ctx, []byte("zombie's"), 0)
+	_, err = fmt.Fprintf(out, "ended lost: %v, completed lost: %v\n",
+		errors.Is(context.Cause(held), kvlock.ErrLost), errors.Is(err, kvlock.ErrLost))
+	return err
+}
+
+func takeOver(t *testing.T, b *bed) *flight.Flight {
+	t.Helper()
+	f := b.Flight(t, flight.Config{})
+	r, err := f.Do(within(t), "k", func(context.Context) ([]byte, error) { return []byte("ours"), nil }, flight.DoOptions{})
+	if err != nil || r.Outcome != flight.Computed || string(r.Value) != "ours" {
+		t.Fatalf("got %+v, %v; want a take-over", r, err)
+	}
+	return f
+}
+
+// A holder is killed with -9 while others wait. One of them takes over, long before the claim's TTL, and all get what it
+// computes.
+func TestHolderIsKilled(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := testbed.StartHolder(t, b.Srv.URL(), time.Hour)
+	var all sync.WaitGroup
+	var runs atomic.Int64
+	var took time.Time
+	fn := func(context.Context) ([]byte, error) {
+		took = time.Now()
+		runs.Add(1)
+		return []byte("ours"), nil
+	}
+	waiting := make(chan struct{}, 100)
+	for range 3 {
+		f := b.Flight(t, flight.Config{Observe: func(_ context.Context, e flight.Event) {
+			if e.Kind == flight.EventWaiting {
+				waiting <- struct{}{}
+			}
+		}})
+		for range 10 {
+			all.Go(func() {
+				if r, err := f.Do(within(t), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "ours" {
+					t.Errorf("got %+v, %v", r, err)
+				}
+			})
+		}
+	}
+	for range 30 {
+		testbed.Await(t, waiting, "all wait")
+	}
+	if n := runs.Load(); n != 0 {
+		t.Fatalf("computed %d times while it was held", n)
+	}
+	start := time.Now()
+	if err := h.Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	if n := runs.Load(); n != 1 {
+		t.Errorf("computed %d times", n)
+	}
+	t.Logf("taken over %s after kill -9", took.Sub(start))
+}
+
+// A process that is stopped for longer than its TTL wakes up without a claim: its context ends at once, and what it
+// completes is refused.
+func TestHolderIsStoppedPastItsTTL(t *testing.T) {
+	t.Parallel()
+	b := listening(t)
+	h := testbed.StartHolder(t, b.Srv.URL(), time.Second)
+	if err := h.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	f := takeOver(t, b)
+	if err := h.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	h.Says(t, "ended lost: true, completed lost: true")
+	wantSlot(t, f, "k", flight.Done, "ours")
+}

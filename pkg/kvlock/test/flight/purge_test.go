@@ -1,0 +1,229 @@
+package flight_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func purge(t testing.TB, f *flight.Flight, prefix string) int {
+	t.Helper()
+	n, err := f.Purge(t.Context(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		prefix string
+		purged string // of these keys
+		left   string
+	}{
+		{"a", "a.1 a.2.3", "a ab.1 b.a.1"},
+		{"a.2", "a.2.3", "a a.1 ab.1 b.a.1"},
+		{"none", "", "a a.1 a.2.3 ab.1 b.a.1"},
+		{"", "a a.1 a.2.3 ab.1 b.a.1", ""},
+	} {
+		b := setup(t)
+		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
+		for key := range strings.FieldsSeq(tt.purged + " " + tt.left) {
+			replace(t, f, key, key)
+			wantSlot(t, g, key, flight.Done, key)
+		}
+		if n := purge(t, f, tt.prefix); n != len(strings.Fields(tt.purged)) {
+			t.Errorf("purge %q: %d removed", tt.prefix, n)
+		}
+		for key := range strings.FieldsSeq(tt.purged) {
+			if b.Last(t, key) != nil {
+				t.Errorf("purge %q: %q is still there", tt.prefix, key)
+			}
+			wantSlot(t, f, key, flight.Absent, "") // at once: it was this process that purged
+		}
+		for key := range strings.FieldsSeq(tt.left) {
+			wantSlot(t, f, key, flight.Done, key)
+		}
+	}
+	_, err := setup(t).Flight(t, flight.Config{}).Purge(t.Context(), "a.*")
+	wantErr(t, err, kvlock.ErrInvalidKey)
+}
+
+// Who computes loses its claim, and who waits takes over at once; what another process has in memory goes.
+func TestPurgeReachesEverybody(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
+		owner := begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
+		replace(t, f, "a.done", "old")
+		pass(time.Millisecond)
+		wantSlot(t, g, "a.done", flight.Done, "old")
+		start := time.Now()
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			r, err := g.Do(t.Context(), "a.k", func(context.Context) ([]byte, error) { return []byte("theirs"), nil }, flight.DoOptions{})
+			if err != nil || string(r.Value) != "theirs" || time.Since(start) > 1100*time.Millisecond {
+				t.Errorf("after %s got %+v, %v", time.Since(start), r, err)
+			}
+		})
+		pass(time.Second)
+		if n := purge(t, f, "a"); n != 2 {
+			t.Errorf("%d removed", n)
+		}
+		pass(time.Millisecond)
+		wantSlot(t, g, "a.done", flight.Absent, "")
+		waiter.Wait()
+		_, err := owner.Complete(t.Context(), []byte("of the old state of the world"), 0)
+		wantErr(t, err, kvlock.ErrLost)
+		pass(time.Millisecond)
+		wantSlot(t, f, "a.k", flight.Done, "theirs")
+	})
+}
+
+// What is written after the purge began stays, however late the server gets to it.
+func TestPurgeLeavesWhatIsWrittenAfterIt(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, remembering(), p.Through()), b.Flight(t, remembering())
+		replace(t, g, "a.old", "1")
+		tries := 0
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.PURGE.") {
+				tries++
+				if tries == 1 {
+					return natstest.Lose
+				}
+			}
+			return natstest.Relay
+		})
+		var purged sync.WaitGroup
+		purged.Go(func() { purge(t, f, "a") })
+		pass(100 * time.Millisecond)
+		replace(t, g, "a.new", "2")
+		purged.Wait()
+		pass(time.Millisecond)
+		for _, h := range []*flight.Flight{f, g, b.Flight(t, flight.Config{})} {
+			wantSlot(t, h, "a.old", flight.Absent, "")
+			wantSlot(t, h, "a.new", flight.Done, "2")
+		}
+		if tries != 2 {
+			t.Errorf("%d tries", tries)
+		}
+	})
+}
+
+// Whoever reads between the mark and the purge gets the old value, and does not keep it beyond the end of the purge.
+func TestReadDuringAPurgeIsNotKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, remembering())
+		replace(t, f, "a.k", "old")
+		lost := false
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.PURGE.") && !lost {
+				lost = true
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		var purged sync.WaitGroup
+		purged.Go(func() { purge(t, f, "a") })
+		pass(100 * time.Millisecond)
+		for range 2 {
+			wantSlot(t, g, "a.k", flight.Done, "old")
+		}
+		if s := g.Stats().Memory; s.Hits != 1 {
+			t.Errorf("got %+v: it was not in memory", s)
+		}
+		purged.Wait()
+		pass(time.Millisecond)
+		wantSlot(t, g, "a.k", flight.Absent, "")
+	})
+}
+
+// A waiter on a bucket that does not republish learns of a purge by its watcher, long before it would look again.
+func TestPurgeWithoutRepublishing(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true})
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
+		for range 10 {
+			var waiter sync.WaitGroup
+			ended := make(chan time.Time, 1)
+			waiter.Go(func() {
+				if s, err := g.Wait(t.Context(), "a.k"); err != nil || s.State != flight.Absent {
+					t.Errorf("got %+v, %v", s, err)
+				}
+				ended <- time.Now()
+			})
+			pass(10 * time.Millisecond)
+			purge(t, f, "a")
+			purged := time.Now()
+			waiter.Wait()
+			if late := (<-ended).Sub(purged); late > 50*time.Millisecond {
+				t.Errorf("woken %s after the purge", late)
+			}
+			begin(t, f, "a.k", flight.BeginOptions{TTL: time.Hour})
+		}
+	})
+}
+
+// A server that is killed finds again, in the file, what its index does not know to be gone: what had been overwritten.
+// Once the index is written, after two minutes, nothing that was purged is found again, and before that not what was
+// there when it was purged.
+func TestPurgedValuesDoNotComeBack(t *testing.T) {
+	dir, crashed := "", t.TempDir()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		f := b.Flight(t, flight.Config{})
+		before := map[string]func(key string) error{
+			"done":        func(string) error { return nil },
+			"invalidated": func(key string) error { return f.Invalidate(t.Context(), key) },
+			"replaced":    func(key string) error { replace(t, f, key, "last"); return nil },
+		}
+		for i := range 20 {
+			for name, then := range before {
+				key := fmt.Sprintf("a.%s.%d", name, i)
+				value := map[bool]string{true: "last", false: "first"}[name == "done"]
+				if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), []byte(value), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if err := then(key); err != nil {
+					t.Fatal(err)
+				}
+			}
+			replace(t, f, fmt.Sprint("b.", i), "v") // keeps the file
+		}
+		purge(t, f, "a")
+		for i, after := range []time.Duration{0, 3 * time.Minute} {
+			pass(after)
+			found := filepath.Join(crashed, fmt.Sprint(i))
+			if err := os.CopyFS(found, os.DirFS(dir)); err != nil { // the files as a SIGKILL leaves them
+				t.Fatal(err)
+			}
+			revived := &bed{&testbed.Bed{Srv: natstest.Server(t, func(c *natsrun.Config) { c.Dir = found })}}
+			g := revived.Flight(t, flight.Config{})
+			for name := range before {
+				for i := range 20 {
+					s := get(t, g, fmt.Sprintf("a.%s.%d", name, i))
+					if string(s.Value) == "last" || after > 0 && s.State != flight.Absent {
+						t.Errorf("%s later %s came back: %s %q", after, s.Key, s.State, s.Value)
+					}
+				}
+			}
+		}
+	}, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { dir = o.StoreDir } })
+}

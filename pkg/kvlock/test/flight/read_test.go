@@ -1,0 +1,266 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// fill completes keys k0 to k<n-1>, but for every seventh, and returns the keys.
+func fill(t testing.TB, f *flight.Flight, n int) []string {
+	t.Helper()
+	keys := make([]string, n)
+	next := make(chan int)
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for i := range next {
+				complete(t, begin(t, f, keys[i], flight.BeginOptions{}), fmt.Sprint(i))
+			}
+		})
+	}
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%d", i)
+		if i%7 != 6 {
+			next <- i
+		}
+	}
+	close(next)
+	all.Wait()
+	return keys
+}
+
+// requests counts what a client sends, but for the commands of the connection itself.
+func requests(p *natstest.Proxy) (count func() map[string]int) {
+	var mu sync.Mutex
+	n := map[string]int{}
+	p.Filter(func(f natstest.Frame) natstest.Verdict {
+		if f.FromClient {
+			mu.Lock()
+			defer mu.Unlock()
+			n[f.Subject]++
+		}
+		return natstest.Relay
+	})
+	return func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n
+	}
+}
+
+func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	all := fill(t, b.Flight(t, flight.Config{}), 1500)
+	for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{}, p.Through())
+		sent := requests(p)
+		keys := append([]string(nil), all[:n]...)
+		if n == 600 {
+			copy(keys[590:], keys[:10]) // the same key in both round trips
+			keys[1] = keys[0]           // and twice in one
+		}
+		slots, err := f.GetMany(t.Context(), keys)
+		if err != nil || len(slots) != n {
+			t.Fatalf("%d keys: got %d slots, %v", n, len(slots), err)
+		}
+		for i, s := range slots {
+			var number int
+			if _, err := fmt.Sscanf(keys[i], "k%d", &number); err != nil {
+				t.Fatal(err)
+			}
+			state, value := flight.Done, fmt.Sprint(number)
+			if number%7 == 6 {
+				state, value = flight.Absent, ""
+			}
+			if s.Key != keys[i] || s.State != state || string(s.Value) != value || (s.Revision > 0) != (state == flight.Done) {
+				t.Fatalf("%d keys: slot %d is %+v, want %s %q", n, i, s, state, value)
+			}
+		}
+		total := 0
+		for _, c := range sent() {
+			total += c
+		}
+		if total != want {
+			t.Errorf("%d keys took %d requests, want %d: %v", n, total, want, sent())
+		}
+	}
+}
+
+// The documented round trips of each operation when all is well.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := natstest.NewProxy(t, b.Srv)
+	f := b.Flight(t, flight.Config{}, p.Through())
+	ctx := t.Context()
+	var c *flight.Claim
+	steps := []struct {
+		name string
+		want int
+		do   func() error
+	}{
+		{"Begin of a new key", 1, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
+		{"Renew", 1, func() error { return c.Renew(ctx, 0) }},
+		{"Resume", 1, func() (err error) { c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err }},
+		{"Complete", 1, func() error { _, err := c.Complete(ctx, nil, 0); return err }},
+		{"Get", 1, func() error { _, err := f.Get(ctx, "k"); return err }},
+		{"Do of a cached value", 1, func() error { _, err := f.Do(ctx, "k", nil, flight.DoOptions{}); return err }},
+		{"Begin of a done key", 2, func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return ignore(err, flight.ErrTaken) }},
+		{"Invalidate", 2, func() error { return f.Invalidate(ctx, "k") }},
+		{"Begin over a marker, unknown", 3, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
+		{"Fail", 1, func() error { return c.Fail(ctx, "r", 0) }},
+		{"Do that computes", 3, func() error {
+			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})
+			return err
+		}},
+	}
+	for _, s := range steps {
+		sent := requests(p)
+		if err := s.do(); err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		total := 0
+		for _, n := range sent() {
+			total += n
+		}
+		if total != s.want {
+			t.Errorf("%s took %d round trips, want %d: %v", s.name, total, s.want, sent())
+		}
+	}
+}
+
+// Values near the server's limit, and more of them than the server sends at once.
+func TestGetManyOfLargeValues(t *testing.T) {
+	t.Parallel()
+	const maxPending = 4 << 20
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) { o.MaxPending = maxPending }
+	})
+	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	f := b.Flight(t, flight.Config{OpTimeout: time.Minute}) // ten megabytes take their time on a busy machine
+	large := bytes.Repeat([]byte("x"), 1<<20-1000)
+	var keys []string
+	for i := range 10 {
+		key := fmt.Sprintf("k%d", i)
+		keys = append(keys, key)
+		value := append([]byte(key), large...)
+		if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slots, err := f.GetMany(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range slots {
+		if s.State != flight.Done || !bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) || len(s.Value) != len(large)+2 {
+			t.Errorf("%s is %s with %d bytes", s.Key, s.State, len(s.Value))
+		}
+	}
+	// What settles an unknown write reads such a value from the leader.
+	if _, err := f.Begin(t.Context(), "k0", flight.BeginOptions{}); err == nil {
+		t.Error("a done key was claimed")
+	}
+}
+
+func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	log := &logged{}
+	f := b.Flight(t, flight.Config{Logger: log.Logger()})
+	ctx := t.Context()
+	kv, err := b.JS.KeyValue(ctx, bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"read", "claimed", "invalidated"} {
+		if _, err := kv.Put(ctx, key, []byte("{not ours")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if s := get(t, f, "read"); s.State != flight.Absent || s.Value != nil {
+			t.Errorf("got %+v, want absent", s)
+		}
+	}
+	if m := b.Last(t, "read"); m == nil || len(m.Data) != 0 || m.Header.Get("KV-Operation") != "PURGE" {
+		t.Errorf("got %+v, want a marker", m)
+	}
+	complete(t, begin(t, f, "read", flight.BeginOptions{}), "v")
+	complete(t, begin(t, f, "claimed", flight.BeginOptions{}), "v")
+	if err := f.Invalidate(ctx, "invalidated"); err != nil {
+		t.Fatal(err)
+	}
+	if n := log.Count("corrupt record is removed"); n != 3 {
+		t.Errorf("reported %d times, want once for each key", n)
+	}
+	for _, key := range []string{"read", "claimed"} {
+		wantSlot(t, f, key, flight.Done, "v")
+	}
+}
+
+// During an upgrade old and new processes share a bucket. The old one does not destroy what it cannot read.
+func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	ctx := t.Context()
+	kv, err := b.JS.KeyValue(ctx, bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const newer = `{"v":2,"state":{"of":"the art"}}` + "\nvalue"
+	if _, err := kv.Put(ctx, "k", []byte(newer)); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range map[string]func() error{
+		"Get":        func() error { _, err := f.Get(ctx, "k"); return err },
+		"Begin":      func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
+		"Do":         func() error { _, err := f.Do(ctx, "k", nil, flight.DoOptions{}); return err },
+		"Wait":       func() error { _, err := f.Wait(within(t), "k"); return err },
+		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
+	} {
+		if err := do(); ignore(err, kvlock.ErrVersion) != nil || err == nil || !strings.Contains(err.Error(), "version 2") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if m := b.Last(t, "k"); m == nil || string(m.Data) != newer {
+		t.Errorf("became %+v", m)
+	}
+}
+
+func TestOtherMarkersAreAbsence(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	kv, err := b.JS.KeyValue(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, remove := range map[string]func(key string) error{
+		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
+		"purged":  func(key string) error { return kv.Purge(t.Context(), key, jetstream.PurgeTTL(60e9)) },
+	} {
+		complete(t, begin(t, f, name, flight.BeginOptions{}), "v")
+		if err := remove(name); err != nil {
+			t.Fatal(err)
+		}
+		s := wantSlot(t, f, name, flight.Absent, "")
+		begin(t, f, name, flight.BeginOptions{Seen: s})
+	}
+}

@@ -1,0 +1,326 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+var errOven = errors.New("oven is cold")
+
+// numbered is a function that takes a while and returns how often it was run, or fails.
+func numbered(runs *atomic.Int64, takes time.Duration, fails *atomic.Bool) func(context.Context) ([]byte, error) {
+	return func(context.Context) ([]byte, error) {
+		n := runs.Add(1)
+		pass(takes)
+		if fails != nil && fails.Load() {
+			return nil, errOven
+		}
+		return fmt.Append(nil, n), nil
+	}
+}
+
+// wantDo calls Do for key "k" and compares value and outcome.
+func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, error), opts flight.DoOptions, want string, outcome flight.Outcome) flight.Result {
+	t.Helper()
+	r, err := f.Do(t.Context(), "k", fn, opts)
+	if err != nil || string(r.Value) != want || r.Outcome != outcome {
+		t.Errorf("got %q, %s, %v; want %q, %s", r.Value, r.Outcome, err, want, outcome)
+	}
+	return r
+}
+
+// A value that is asked for all the time is computed anew before it expires, once in all processes, and nobody waits.
+func TestRefreshComputesOnceEverywhere(t *testing.T) {
+	for name, memory := range map[string]int64{"bucket": 0, "memory": 1 << 20} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				var runs atomic.Int64
+				fn := numbered(&runs, 4*time.Second, nil) // so that none ends when it is looked for
+				opts := flight.DoOptions{Refresh: 0.5, TTL: 100 * time.Second}
+				var flights []*flight.Flight
+				for range 3 {
+					flights = append(flights, b.Flight(t, flight.Config{Memory: flight.MemoryConfig{MaxBytes: memory}}))
+				}
+				wantDo(t, flights[0], fn, opts, "1", flight.Computed)
+				for second := range 400 {
+					pass(time.Second)
+					if second%5 != 0 {
+						continue
+					}
+					var all sync.WaitGroup
+					for i := range 100 {
+						all.Go(func() {
+							start := time.Now()
+							r, err := flights[i%3].Do(t.Context(), "k", fn, opts)
+							if err != nil || r.Outcome != flight.Cached || time.Since(start) > time.Second || r.Age > 80*time.Second {
+								t.Errorf("after %d s: got %+v, %v after %s", second, r, err, time.Since(start))
+							}
+						})
+					}
+					all.Wait()
+				}
+				if n := runs.Load(); n < 5 || n > 9 {
+					t.Errorf("computed %d times in 400 s, want once for each 50 to 80", n)
+				}
+			})
+		})
+	}
+}
+
+// While a value is computed anew its record is pending, and readers have the value.
+func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f, g := o.flight(t, b, flight.Config{Instance: "f", ClaimTTL: 3 * time.Second}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		opts := flight.DoOptions{Refresh: 0.5, TTL: 100 * time.Second}
+		first := wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+		pass(80 * time.Second)
+		old := wantDo(t, f, numbered(&runs, 10*time.Second, nil), opts, "1", flight.Cached)
+		pass(8 * time.Second) // some renewals
+		s := wantSlot(t, g, "k", flight.Pending, "1")
+		if s.Stale() || s.Owner != "f" || old.Claim != first.Claim {
+			t.Errorf("got %+v", s)
+		}
+		r := wantDo(t, g, nil, opts, "1", flight.Cached)
+		if r.Claim != first.Claim || r.Owner != first.Owner || r.Age < 88*time.Second || r.Age > 89*time.Second {
+			t.Errorf("got %+v, want what was computed 88s ago", r)
+		}
+		if s, err := f.Wait(t.Context(), "k"); err != nil || string(s.Value) != "2" {
+			t.Errorf("got %+v, %v; want the new value", s, err)
+		}
+		pass(time.Second)
+		var told []flight.EventKind
+		for _, e := range o.take() {
+			if e.Kind != flight.EventReturned { // before or after the others
+				told = append(told, e.Kind)
+			}
+		}
+		if !slices.Equal(told, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
+			t.Errorf("told %s", told)
+		}
+		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
+			t.Errorf("the new value is %s old", r.Age)
+		}
+	})
+}
+
+// A computation that fails, or is given up, leaves the value as old as it is, and nobody tries again for a while.
+func TestFailedRefreshKeepsTheValue(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f, g := o.flight(t, b, flight.Config{}), o.flight(t, b, flight.Config{}) // either may be the one that tries
+		var runs atomic.Int64
+		var fails atomic.Bool
+		fn := numbered(&runs, time.Second, &fails)
+		opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
+		wantDo(t, f, fn, opts, "1", flight.Computed)
+		o.take()
+		fails.Store(true)
+		pass(160 * time.Second)
+		for range 20 { // 20 s, in two of which it is tried: each failure keeps others from it for ten
+			for _, x := range []*flight.Flight{f, g} {
+				wantDo(t, x, fn, opts, "1", flight.Cached)
+			}
+			pass(time.Second)
+		}
+		if n := runs.Load(); n != 3 {
+			t.Errorf("tried %d times in 20 s, want twice", n-1)
+		}
+		s := wantSlot(t, g, "k", flight.Done, "1")
+		if r := wantDo(t, g, fn, opts, "1", flight.Cached); r.Age < 180*time.Second || r.Age > 182*time.Second {
+			t.Errorf("%s old after 180 s", r.Age)
+		}
+		released := 0
+		for _, e := range o.take() {
+			if e.Kind == flight.EventReleased {
+				released++
+				if e.State != flight.Failed || !errors.Is(e.Err, flight.ErrFailed) {
+					t.Errorf("got %+v", e)
+				}
+			}
+		}
+		if released != 2 {
+			t.Errorf("%d failures were told, want two", released)
+		}
+		pass(25 * time.Second) // it is over as if nothing had been tried
+		_, err := g.Do(t.Context(), "k", fn, opts)
+		wantErr(t, err, errOven)
+		if s.TTL > 45*time.Second {
+			t.Errorf("kept for %s, longer than its TTL", s.TTL)
+		}
+	})
+}
+
+func TestStaleWhenComputingFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		var o observed
+		f, g := o.flight(t, b, flight.Config{}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		var fails atomic.Bool
+		fn := numbered(&runs, time.Second, &fails)
+		opts := flight.DoOptions{
+			FailureTTL: func(error) time.Duration { return 30 * time.Second }, Stale: time.Hour, StaleWait: time.Minute, TTL: 60 * time.Second,
+		}
+		wantDo(t, f, fn, opts, "1", flight.Computed)
+		fails.Store(true)
+		pass(2 * time.Minute)
+		o.take()
+		if r := wantDo(t, f, fn, opts, "1", flight.Stale); r.Age < 2*time.Minute {
+			t.Errorf("got %+v", r)
+		}
+		told := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
+		if told[3].Elapsed < 2*time.Minute || told[4].Outcome != flight.Stale {
+			t.Errorf("got %+v", told)
+		}
+		for range 25 { // nobody tries again for 30 s, and so nobody waits
+			start := time.Now()
+			wantDo(t, g, fn, opts, "1", flight.Stale)
+			if took := time.Since(start); took > 0 {
+				t.Errorf("waited for %s", took)
+			}
+			pass(time.Second)
+		}
+		if n := runs.Load(); n != 2 {
+			t.Errorf("tried %d times, want once", n-1)
+		}
+		pass(10 * time.Second)
+		fails.Store(false)
+		wantDo(t, g, fn, opts, "3", flight.Computed) // waited for it
+		wantDo(t, f, fn, opts, "3", flight.Cached)
+
+		strict := opts
+		strict.Stale = 0
+		pass(2 * time.Minute)
+		fails.Store(true)
+		_, err := g.Do(t.Context(), "k", fn, strict) // who takes no stale value gets the failure, and leaves the value
+		wantErr(t, err, errOven)
+		wantDo(t, f, fn, opts, "3", flight.Stale)
+		pass(time.Hour)
+		_, err = f.Do(t.Context(), "k", fn, opts)
+		wantErr(t, err, errOven)
+	})
+}
+
+// A caller gets a stale value at once, or after as long as it likes to wait, and a new one if that is there by then.
+func TestStaleWhileItIsComputedAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		fn := numbered(&runs, 10*time.Second, nil)
+		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+		wantDo(t, f, fn, opts, "1", flight.Computed)
+		pass(2 * time.Minute)
+		took := func(what string, want time.Duration, do func()) {
+			t.Helper()
+			start := time.Now()
+			do()
+			if got := time.Since(start).Round(10 * time.Millisecond); got != want {
+				t.Errorf("%s: took %s, want %s", what, got, want)
+			}
+		}
+		patient, hasty := opts, opts
+		patient.StaleWait, hasty.StaleWait = time.Minute, time.Second
+		took("at once", 0, func() { wantDo(t, f, fn, opts, "1", flight.Stale) })
+		pass(time.Second) // f computes, and g does not
+		took("at once, elsewhere", 0, func() { wantDo(t, g, fn, opts, "1", flight.Stale) })
+		took("after a second", time.Second, func() { wantDo(t, f, fn, hasty, "1", flight.Stale) })
+		took("after a second, elsewhere", time.Second, func() { wantDo(t, g, fn, hasty, "1", flight.Stale) })
+		var all sync.WaitGroup
+		all.Go(func() { took("the new one", 7*time.Second, func() { wantDo(t, f, fn, patient, "2", flight.Computed) }) })
+		all.Go(func() {
+			took("the new one, elsewhere", 7*time.Second, func() { wantDo(t, g, fn, patient, "2", flight.Coalesced) })
+		})
+		all.Wait()
+		if runs.Load() != 2 {
+			t.Errorf("computed %d times", runs.Load())
+		}
+	})
+}
+
+// Who takes no stale value waits for the one that is computed, and learns of its failure, as if there were none.
+func TestWhoTakesNoStaleValue(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		var fails atomic.Bool
+		fn := numbered(&runs, 10*time.Second, &fails)
+		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+		wantDo(t, f, fn, opts, "1", flight.Computed)
+		pass(2 * time.Minute)
+		wantDo(t, f, fn, opts, "1", flight.Stale)
+		pass(time.Second)
+		wantDo(t, g, fn, flight.DoOptions{}, "2", flight.Coalesced)
+		pass(2 * time.Minute)
+		fails.Store(true)
+		wantDo(t, f, fn, opts, "2", flight.Stale)
+		pass(time.Second)
+		_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{})
+		wantErr(t, err, flight.ErrFailed)
+		if runs.Load() != 3 {
+			t.Errorf("computed %d times", runs.Load())
+		}
+	})
+}
+
+// What is invalidated while it is computed anew is gone: neither the old value comes back, nor the one of before.
+func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
+	for name, ends := range map[string]bool{"it fails": true, "it succeeds": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+				var runs atomic.Int64
+				var fails atomic.Bool
+				opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+				wantDo(t, f, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+				pass(2 * time.Minute)
+				fails.Store(ends)
+				wantDo(t, f, numbered(&runs, 10*time.Second, &fails), opts, "1", flight.Stale)
+				pass(time.Second)
+				if err := g.Invalidate(t.Context(), "k"); err != nil {
+					t.Fatal(err)
+				}
+				wantSlot(t, g, "k", flight.Absent, "")
+				pass(time.Minute)
+				wantSlot(t, g, "k", flight.Absent, "")
+				wantDo(t, g, numbered(&runs, 0, nil), opts, "3", flight.Computed)
+			})
+		})
+	}
+}
+
+// A compressed value is carried as it is.
+func TestCompressedValueIsCarried(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{ClaimTTL: 3 * time.Second}), b.Flight(t, flight.Config{})
+		menu := []byte(strings.Repeat("soup, ", 10_000))
+		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+		if _, err := g.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return menu, nil }, opts); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		slow := func(context.Context) ([]byte, error) { pass(10 * time.Second); return nil, errOven }
+		for range 2 {
+			for _, x := range []*flight.Flight{f, g} {
+				if r, err := x.Do(t.Context(), "k", slow, opts); err != nil || !bytes.Equal(r.Value, menu) || r.Outcome != flight.Stale {
+					t.Fatalf("got %d bytes, %s, %v", len(r.Value), r.Outcome, err)
+				}
+				if n := len(b.Present(t, "k").Data); n > 1000 {
+					t.Errorf("stored in %d bytes", n)
+				}
+				pass(5 * time.Second)
+			}
+			pass(10 * time.Second) // it has failed
+		}
+	})
+}

@@ -1,0 +1,278 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// Of many keys, too, the values that are due are computed anew in the background, and stale ones returned at once.
+func TestManyKeysAreComputedAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		var runs atomic.Int64
+		keys := []string{"a", "b", "c"}
+		fn := func(_ context.Context, missing []string) (map[string][]byte, error) {
+			values := map[string][]byte{}
+			n := runs.Add(1)
+			for _, key := range missing {
+				values[key] = fmt.Appendf(nil, "%s%d", key, min(n, 2))
+			}
+			pass(5 * time.Second)
+			return values, nil
+		}
+		want := func(outcome flight.Outcome, values string, took time.Duration, opts flight.DoOptions) {
+			t.Helper()
+			start := time.Now()
+			results, err := f.DoMany(t.Context(), keys, fn, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, r := range results {
+				got += string(r.Value)
+				if r.Outcome != outcome {
+					t.Errorf("%s is %s, want %s", r.Key, r.Outcome, outcome)
+				}
+			}
+			if got != values || time.Since(start) != took {
+				t.Errorf("got %s after %s, want %s after %s", got, time.Since(start), values, took)
+			}
+		}
+		opts := flight.DoOptions{Refresh: 0.5, Stale: time.Hour, TTL: 100 * time.Second}
+		want(flight.Computed, "a1b1c1", 5*time.Second, opts)
+		want(flight.Cached, "a1b1c1", 0, opts)
+		pass(90 * time.Second)
+		want(flight.Cached, "a1b1c1", 0, opts)
+		pass(10 * time.Second)
+		want(flight.Cached, "a2b2c2", 0, opts)
+		pass(time.Hour)
+		want(flight.Stale, "a2b2c2", 0, opts)
+		pass(10 * time.Second)
+		want(flight.Cached, "a2b2c2", 0, opts)
+		pass(time.Hour)
+		opts.StaleWait = time.Minute
+		want(flight.Computed, "a2b2c2", 5*time.Second, opts)
+	})
+}
+
+// The largest value that can be stored can also be carried.
+func TestLargestValueIsCarried(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{CompressAbove: -1, Instance: strings.Repeat("<", 256)})
+		opts := flight.DoOptions{Fingerprint: strings.Repeat("<", 1024), Stale: time.Hour, TTL: time.Minute}
+		fits, over := 0, 1<<20
+		for over-fits > 1 {
+			size := (fits + over) / 2
+			_, err := f.Do(t.Context(), fmt.Sprint("try", size), func(context.Context) ([]byte, error) { return make([]byte, size), nil }, opts)
+			if errors.Is(err, kvlock.ErrTooLarge) {
+				over = size
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			fits = size
+		}
+		key := fmt.Sprint("try", fits)
+		pass(2 * time.Minute)
+		fn := func(context.Context) ([]byte, error) { pass(time.Minute); return nil, errOven }
+		for range 2 {
+			if r, err := f.Do(t.Context(), key, fn, opts); err != nil || len(r.Value) != fits || r.Outcome != flight.Stale {
+				t.Fatalf("got %d bytes, %s, %v", len(r.Value), r.Outcome, err)
+			}
+			pass(time.Second)
+			if s := get(t, f, key); s.State != flight.Pending || len(s.Value) != fits {
+				t.Errorf("%s with %d bytes, want pending with %d", s.State, len(s.Value), fits)
+			}
+			pass(2 * time.Minute)
+		}
+	})
+}
+
+// The claim of a process that died while it computed a value anew keeps nobody away once it is over, though the server
+// keeps its record for the value in it.
+func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
+	for name, next := range map[string]func(t *testing.T, g *flight.Flight, runs *atomic.Int64){
+		"early": func(t *testing.T, g *flight.Flight, runs *atomic.Int64) {
+			t.Helper()
+			opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
+			wantDo(t, g, numbered(runs, 0, nil), opts, "1", flight.Cached)
+			pass(time.Second)
+			wantDo(t, g, nil, opts, "3", flight.Cached)
+		},
+		"by Begin": func(t *testing.T, g *flight.Flight, _ *atomic.Int64) {
+			t.Helper()
+			complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				f, die := b.mortal(t, flight.Config{ClaimTTL: 10 * time.Second})
+				g := b.Flight(t, flight.Config{ProbeInterval: -1})
+				var runs atomic.Int64
+				opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
+				wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+				pass(160 * time.Second)
+				wantDo(t, f, numbered(&runs, time.Hour, nil), opts, "1", flight.Cached)
+				pass(time.Second)
+				die()
+				if _, err := g.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
+					t.Errorf("got %v while it may be held", err)
+				}
+				wantDo(t, g, nil, opts, "1", flight.Cached)
+				pass(15 * time.Second)
+				next(t, g, &runs)
+			})
+		})
+	}
+}
+
+// Random calls, failures, invalidations and passing time, from three processes on one key. Whatever is returned is
+// as old as its outcome says, no older than what was returned before, and not of before an invalidation; and it is
+// computed by one at a time.
+func TestRandomRefreshes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		run, totals := 0, map[flight.Outcome]int{}
+		check := func(rt *rapid.T) {
+			run++
+			m := &refreshes{T: rt, b: b, key: fmt.Sprint("k", run), ctx: t.Context(), outcomes: totals, born: map[int64]time.Time{}}
+			m.opts = flight.DoOptions{
+				Refresh:   rapid.SampledFrom([]float64{0, 0.3, 0.7}).Draw(rt, "refresh"),
+				Stale:     time.Duration(rapid.SampledFrom([]int{0, 20, 60}).Draw(rt, "stale")) * time.Second,
+				StaleWait: time.Duration(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(rt, "wait")) * time.Second,
+				TTL:       time.Duration(rapid.IntRange(5, 20).Draw(rt, "ttl")) * time.Second, // most are seen to end
+			}
+			cfg := flight.Config{ClaimTTL: 5 * time.Second}
+			for range 3 {
+				m.flights = append(m.flights, b.Flight(t, cfg))
+			}
+			rt.Repeat(map[string]func(*rapid.T){
+				"do":         m.do,
+				"many do":    m.crowd,
+				"invalidate": m.invalidate,
+				"time": func(t *rapid.T) {
+					pass(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond)
+				},
+				"fails": func(t *rapid.T) { m.fails.Store(rapid.Bool().Draw(t, "fails")) },
+			})
+			for _, f := range m.flights {
+				f.Close()
+			}
+		}
+		const enough, most = 10, 500
+		seldom := func() int { return min(totals[flight.Cached], totals[flight.Computed], totals[flight.Stale]) }
+		for seldom() < enough && run < most && !t.Failed() { // now and then what is drawn makes hardly anything stale
+			rapid.Check(bubbled{t}, check)
+		}
+		t.Logf("%v in %d runs", totals, run)
+		if seldom() < enough {
+			t.Error("too little happened")
+		}
+	})
+}
+
+type refreshes struct {
+	*rapid.T
+
+	b        *bed
+	ctx      context.Context //nolint:containedctx // of the test
+	key      string
+	opts     flight.DoOptions
+	flights  []*flight.Flight
+	fails    atomic.Bool
+	runs     atomic.Int64
+	running  atomic.Int64
+	mu       sync.Mutex
+	born     map[int64]time.Time // when the value was returned by its function
+	newest   int64               // that was seen
+	least    int64               // that may be seen: what was begun before an invalidation may not
+	outcomes map[flight.Outcome]int
+}
+
+func (m *refreshes) fn(ctx context.Context) ([]byte, error) {
+	n := m.runs.Add(1)
+	if m.running.Add(1) > 1 && ctx.Err() == nil {
+		m.mu.Lock()
+		invalidated := n <= m.least+3 // the one of before may not have noticed yet
+		m.mu.Unlock()
+		if !invalidated {
+			m.Errorf("computed twice at a time")
+		}
+	}
+	defer m.running.Add(-1)
+	pass(time.Duration(1+n%4) * time.Second)
+	if m.fails.Load() {
+		return nil, errOven
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.born[n] = time.Now()
+	return fmt.Append(nil, n), nil
+}
+
+func (m *refreshes) do(t *rapid.T) { m.call(rapid.SampledFrom(m.flights).Draw(t, "flight")) }
+
+func (m *refreshes) crowd(*rapid.T) {
+	var all sync.WaitGroup
+	for range 3 {
+		for _, f := range m.flights {
+			all.Go(func() { m.call(f) })
+		}
+	}
+	all.Wait()
+}
+
+func (m *refreshes) call(f *flight.Flight) {
+	r, err := f.Do(m.ctx, m.key, m.fn, m.opts)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if !errors.Is(err, errOven) && !errors.Is(err, flight.ErrFailed) {
+			m.Errorf("got %v", err)
+		}
+		return
+	}
+	m.outcomes[r.Outcome]++
+	var n int64
+	if _, err := fmt.Sscan(string(r.Value), &n); err != nil {
+		m.Errorf("got %q", r.Value)
+	}
+	age := now.Sub(m.born[n])
+	limit := m.opts.TTL
+	if r.Outcome == flight.Stale {
+		limit += m.opts.Stale
+	}
+	limit += m.opts.StaleWait + 50*time.Millisecond
+	switch {
+	case n < m.newest && r.Outcome != flight.Stale:
+		m.Errorf("got %d, %s, after %d", n, r.Outcome, m.newest)
+	case n <= m.least:
+		m.Errorf("got %d, which was begun before an invalidation: want one after %d", n, m.least)
+	case age > limit:
+		m.Errorf("got %d, %s, %s old; want at most %s", n, r.Outcome, age, limit)
+	case r.Outcome == flight.Stale && age < m.opts.TTL-50*time.Millisecond:
+		m.Errorf("got %d as stale, %s old", n, age)
+	}
+	m.newest = max(m.newest, n)
+}
+
+func (m *refreshes) invalidate(t *rapid.T) {
+	if err := m.flights[0].Invalidate(m.ctx, m.key); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.least = m.runs.Load()
+}

@@ -1,0 +1,80 @@
+package flight_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+// long runs what takes minutes in full: a day of contention, minutes of faults in a cluster.
+var long = flag.Bool("long", false, "run the long form of tests that have one")
+
+func TestMain(m *testing.M) {
+	testbed.HolderMain(hold)
+	callerMain()
+	natstest.Main(m, 2)
+}
+
+const (
+	bucket   = testbed.Bucket
+	lateness = testbed.Lateness
+	step     = testbed.Step
+)
+
+// bed is a server of its own with a bucket.
+type bed struct{ *testbed.Bed }
+
+func setup(t testing.TB) *bed {
+	t.Helper()
+	return &bed{testbed.New(t)}
+}
+
+func bedOn(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *bed {
+	t.Helper()
+	return &bed{testbed.On(t, srv, cfg)}
+}
+
+func listening(t *testing.T) *bed {
+	t.Helper()
+	return &bed{testbed.Listening(t)}
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, b *bed)) {
+	t.Helper()
+	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) { f(t, &bed{b}) })
+}
+
+// wantSlot checks state and value of a key, read anew.
+func wantSlot(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Slot {
+	t.Helper()
+	s := get(t, f, key)
+	if s.State != state || string(s.Value) != value {
+		t.Errorf("%s is %s with %q, want %s with %q", key, s.State, s.Value, state, value)
+	}
+	return s
+}
+
+// What the tests of this package use most of the testbed.
+var (
+	begin      = testbed.Begin
+	complete   = testbed.Complete
+	connect    = natstest.Connect
+	flightOn   = testbed.FlightOn
+	get        = testbed.Get
+	isPush     = testbed.IsPush
+	isWrite    = testbed.IsWrite
+	losePushes = testbed.LosePushes
+	losing     = testbed.Losing
+	pass       = testbed.Pass
+	wantErr    = testbed.WantErr
+	within     = testbed.Within
+	writes     = testbed.Writes
+)
+
+type logged = testbed.Logged

@@ -1,0 +1,345 @@
+package flight_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// reached brings key "k" into each of its states and returns the claim that did it.
+var reached = map[string]func(t *testing.T, f *flight.Flight) *flight.Claim{
+	"absent": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		return begin(t, f, "other", flight.BeginOptions{})
+	},
+	"pending": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		return begin(t, f, "k", flight.BeginOptions{})
+	},
+	"begun to hand off": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		return begin(t, f, "k", flight.BeginOptions{Handoff: true})
+	},
+	"handed off": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := c.HandOff(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"done": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		complete(t, c, "v")
+		return c
+	},
+	"failed": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"failed, gone at once": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := c.Fail(t.Context(), "r", 0); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"released": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"invalidated": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+	"begun by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, f, "k", flight.BeginOptions{Seen: get(t, f, "k")})
+		return c
+	},
+	"begun by another to hand off": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if err := c.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begin(t, f, "k", flight.BeginOptions{Handoff: true})
+		return c
+	},
+	"resumed by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
+		t.Helper()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		if _, err := f.Resume(t.Context(), "k", c.Ref(), flight.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	},
+}
+
+// arrows are the writes, each on the claim that brought the key where it is, or on its reference.
+var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Claim) error{
+	"Begin": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
+		_, err := f.Begin(ctx, "k", flight.BeginOptions{})
+		return err
+	},
+	"Resume": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
+		_, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+		return err
+	},
+	"Renew":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) },
+	"HandOff": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) },
+	"Complete": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
+		_, err := c.Complete(ctx, []byte("w"), 0)
+		return err
+	},
+	"Fail":       func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) },
+	"Fail now":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) },
+	"Release":    func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Release(ctx) },
+	"Invalidate": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error { return f.Invalidate(ctx, "k") },
+}
+
+// outcome of an arrow: where the key is after it, or the error, after which the key is where it was.
+type outcome struct {
+	state flight.State
+	err   error
+}
+
+func TestEveryArrow(t *testing.T) {
+	t.Parallel()
+	ends := func(state flight.State) outcome { return outcome{state: state} }
+	refused := func(err error) outcome { return outcome{err: err} }
+	held := map[string]outcome{
+		"Begin": refused(flight.ErrTaken), "Resume": ends(flight.Pending), "Renew": ends(flight.Pending), "HandOff": ends(flight.Pending),
+		"Complete": ends(flight.Done), "Fail": ends(flight.Failed), "Fail now": ends(flight.Absent), "Release": ends(flight.Absent),
+		"Invalidate": ends(flight.Absent),
+	}
+	// without is what is left to do when the claim has ended.
+	without := func(begin, resume outcome) map[string]outcome {
+		lost := refused(kvlock.ErrLost)
+		return map[string]outcome{
+			"Begin": begin, "Resume": resume, "Renew": lost, "HandOff": lost, "Complete": lost, "Fail": lost, "Fail now": lost, "Release": lost,
+			"Invalidate": ends(flight.Absent),
+		}
+	}
+	taken := refused(flight.ErrTaken)
+	pending := ends(flight.Pending)
+	want := map[string]map[string]outcome{
+		"absent":                       {"Begin": pending, "Resume": pending, "Invalidate": ends(flight.Absent)}, // its claim is of another key
+		"pending":                      held,
+		"begun to hand off":            held,
+		"handed off":                   without(taken, pending),
+		"done":                         without(taken, taken),
+		"failed":                       without(taken, taken),
+		"failed, gone at once":         without(pending, pending),
+		"released":                     without(pending, pending),
+		"invalidated":                  without(pending, pending),
+		"begun by another":             without(taken, taken),
+		"begun by another to hand off": without(taken, pending),
+		"resumed by another":           without(taken, pending),
+	}
+	for state, reach := range reached {
+		for arrow, do := range arrows {
+			w, tried := want[state][arrow]
+			if !tried {
+				continue
+			}
+			t.Run(state+"/"+arrow, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				f := b.Flight(t, flight.Config{})
+				c := reach(t, f)
+				before := get(t, f, "k")
+				err := do(t.Context(), f, c)
+				after := get(t, f, "k")
+				if w.err != nil {
+					wantErr(t, err, w.err)
+					if after.Revision != before.Revision {
+						t.Errorf("was refused, but wrote: revision %d became %d", before.Revision, after.Revision)
+					}
+					var taken *flight.TakenError
+					if errors.As(err, &taken) && (taken.Slot.Revision != before.Revision || taken.Slot.State != before.State) {
+						t.Errorf("refused with %+v, want %+v", taken.Slot, before)
+					}
+					return
+				}
+				if err != nil || after.State != w.state {
+					t.Errorf("got %v, and the key is %s; want %s", err, after.State, w.state)
+				}
+			})
+		}
+	}
+}
+
+// The next holder's token is greater than that of every earlier one, however the claim changed hands.
+func TestTokensGrow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	ctx := t.Context()
+	last := kvlock.Token{}
+	next := func(how string, c *flight.Claim, err error) *flight.Claim {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		if c.Token().Compare(last) <= 0 {
+			t.Errorf("%s: token %s is not greater than %s", how, c.Token(), last)
+		}
+		last = c.Token()
+		return c
+	}
+	c, err := f.Begin(ctx, "k", flight.BeginOptions{})
+	c = next("begun", c, err)
+	for range 3 {
+		if err := c.Renew(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zombie := c
+	c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+	c = next("resumed", c, err)
+	wantErr(t, zombie.Renew(ctx, 0), kvlock.ErrLost)
+	if err := c.Fail(ctx, "r", 0); err != nil {
+		t.Fatal(err)
+	}
+	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
+	next("begun after a failure", c, err)
+	if err := f.Invalidate(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
+	next("begun after an invalidation", c, err)
+
+	// The bucket is made anew, under the running process and for one that comes.
+	b.MakeBucketAnew(t, 0)
+	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
+	c = next("begun in a bucket made anew", c, err)
+	c, err = b.Flight(t, flight.Config{}).Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
+	next("resumed by a new process", c, err)
+}
+
+// A reference stays good while its claim is there; what it is worth is decided by the key.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{Instance: "g"})
+
+	c := begin(t, f, "attempts", flight.BeginOptions{})
+	first := c.Ref()
+	for attempt := 2; attempt <= 4; attempt++ {
+		if err := c.HandOff(ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		ref := c.Ref()
+		if attempt == 4 {
+			ref = first // stale: the same job, delivered again
+		}
+		var err error
+		if c, err = g.Resume(ctx, "attempts", ref, flight.ResumeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if s := get(t, f, "attempts"); s.Attempt != attempt || s.Owner != "g" || s.Handoff {
+			t.Errorf("got %+v, want attempt %d of g, not to hand off", s, attempt)
+		}
+	}
+
+	// Another input's hand-off is not adopted.
+	begin(t, f, "input", flight.BeginOptions{Handoff: true, Fingerprint: "one"})
+	_, err := g.Resume(ctx, "input", c.Ref(), flight.ResumeOptions{Fingerprint: "two"})
+	wantErr(t, err, kvlock.ErrMismatch)
+	if s := get(t, f, "input"); s.Fingerprint != "one" || s.Owner != "f" {
+		t.Errorf("got %+v, want f's claim of one", s)
+	}
+
+	// The adopter's result is what the other's job finds.
+	mine := begin(t, f, "adopted", flight.BeginOptions{Handoff: true})
+	if c, err = g.Resume(ctx, "adopted", c.Ref(), flight.ResumeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, c, "v")
+	var taken *flight.TakenError
+	if _, err := f.Resume(ctx, "adopted", mine.Ref(), flight.ResumeOptions{}); !errors.As(err, &taken) || string(taken.Slot.Value) != "v" {
+		t.Errorf("got %v, want that the key is done", err)
+	}
+}
+
+// TestReferenceInASlot: whoever reads a pending slot has the reference that the claim's holder has, so that the work can
+// be sent on its way by somebody else. Any other slot has none.
+func TestReferenceInASlot(t *testing.T) {
+	t.Parallel()
+	for name, reach := range reached {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t).Flight(t, flight.Config{})
+			c := reach(t, f)
+			slot := get(t, f, "k")
+			switch ref := slot.Ref(); {
+			case slot.State != flight.Pending && ref != "":
+				t.Errorf("reference of the %s slot is %q, want none", slot.State, ref)
+			case slot.State == flight.Pending && slot.Claim == c.ID() && slot.Attempt == 1 && ref != c.Ref(): // nobody resumed it
+				t.Errorf("reference is %q, want the holder's %q", ref, c.Ref())
+			case slot.State == flight.Pending:
+				if _, err := f.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: slot.Handoff}); err != nil {
+					t.Errorf("reference %q: %v", ref, err)
+				}
+			}
+		})
+	}
+}
+
+func TestBadArgumentsWriteNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	long := string(make([]byte, 2000))
+	for name, do := range map[string]func() error{
+		"key": func() error { _, err := f.Begin(ctx, "a.>", flight.BeginOptions{}); return err },
+		"fraction": func() error {
+			_, err := f.Begin(ctx, "k", flight.BeginOptions{TTL: 1500 * time.Millisecond})
+			return err
+		},
+		"negative":    func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{TTL: -time.Second}); return err },
+		"fingerprint": func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{Fingerprint: long}); return err },
+		"reference":   func() error { _, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{}); return err },
+		"Do TTL": func() error {
+			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { t.Error("ran"); return nil, nil }, flight.DoOptions{TTL: 1})
+			return err
+		},
+		"read":  func() error { _, err := f.GetMany(ctx, []string{"k", "*"}); return err },
+		"watch": func() error { _, err := f.Watch("k", ">"); return err },
+		"inval": func() error { return f.Invalidate(ctx, ">") },
+	} {
+		if err := do(); err == nil {
+			t.Errorf("%s: was taken", name)
+		}
+	}
+	_, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})
+	wantErr(t, err, flight.ErrInvalidRef)
+	if m := b.Last(t, "k"); m != nil {
+		t.Errorf("wrote %q", m.Data)
+	}
+}

@@ -1,0 +1,330 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// The owner is silent, and nobody can find out whether its process is there: its claim lasts until its TTL.
+func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				begin(t, b.Flight(t, flight.Config{ProbeInterval: -1}), "k", flight.BeginOptions{TTL: ttl})
+				start := time.Now()
+				f := b.Flight(t, flight.Config{ClaimTTL: ttl})
+				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+				took := time.Since(start)
+				if err != nil || r.Outcome != flight.Computed {
+					t.Fatalf("got %+v, %v", r, err)
+				}
+				if took < ttl-10*time.Millisecond || took > ttl+lateness+step {
+					t.Errorf("took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
+				}
+			})
+		})
+	}
+}
+
+// A holder that was paused past its TTL changes nothing, whether the key is free, taken or done again.
+func TestZombie(t *testing.T) {
+	for name, meanwhile := range map[string]func(t *testing.T, f *flight.Flight){
+		"somebody came and went within its TTL": func(t *testing.T, f *flight.Flight) {
+			t.Helper()
+			longer := begin(t, f, "k", flight.BeginOptions{TTL: time.Hour})
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+			begin(t, f, "k", flight.BeginOptions{TTL: time.Second})
+			pass(2 * time.Second)
+			_, err := longer.Complete(t.Context(), nil, 0)
+			wantErr(t, err, kvlock.ErrLost)
+		},
+		"nobody came":       func(*testing.T, *flight.Flight) {},
+		"somebody computes": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{}) },
+		"somebody completed": func(t *testing.T, f *flight.Flight) {
+			t.Helper()
+			complete(t, begin(t, f, "k", flight.BeginOptions{}), "theirs")
+		},
+		"somebody gave up": func(t *testing.T, f *flight.Flight) {
+			t.Helper()
+			if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
+				t.Error(err)
+			}
+		},
+		"somebody hands off": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{Handoff: true}) },
+		"somebody invalidated": func(t *testing.T, f *flight.Flight) {
+			t.Helper()
+			if err := f.Invalidate(t.Context(), "k"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) {
+				zombie := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 5 * time.Second})
+				pass(6 * time.Second)
+				f := b.Flight(t, flight.Config{})
+				meanwhile(t, f)
+				before := get(t, f, "k")
+				_, err := zombie.Complete(t.Context(), []byte("zombie's"), 0)
+				wantErr(t, err, kvlock.ErrLost)
+				wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
+				wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+				if after := get(t, f, "k"); after.Revision != before.Revision || !bytes.Equal(after.Value, before.Value) {
+					t.Errorf("%+v became %+v", before, after)
+				}
+			})
+		})
+	}
+}
+
+func TestRenewedClaimHolds(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		held, stop := c.AutoRenew(t.Context(), 0)
+		other := b.Flight(t, flight.Config{})
+		for range 600 { // ten minutes
+			pass(time.Second)
+			if _, err := other.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
+				t.Fatalf("got %v while it was held", err)
+			}
+		}
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+		stop()
+		complete(t, c, "v")
+	})
+}
+
+// AutoRenew begins with a claim that is nearly over, or was begun for less than it is kept for.
+func TestKeepOfAShortClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{TTL: 4 * time.Second})
+		pass(2500 * time.Millisecond)
+		held, stop := c.AutoRenew(t.Context(), time.Minute)
+		defer stop()
+		pass(10 * time.Minute)
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+	})
+}
+
+// Who ends the claim while it is kept has not lost it.
+func TestKeepOfAClaimThatIsEnded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		c := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 4 * time.Second})
+		held, stop := c.AutoRenew(t.Context(), 4*time.Second)
+		complete(t, c, "v")
+		pass(time.Hour)
+		if held.Err() != nil {
+			t.Errorf("ended: %v", context.Cause(held))
+		}
+		stop()
+		wantErr(t, context.Cause(held), context.Canceled)
+	})
+}
+
+func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{TTL: 6 * time.Second})
+		held, stop := c.AutoRenew(t.Context(), 6*time.Second)
+		defer stop()
+		if err := f.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-held.Done()
+		wantErr(t, context.Cause(held), kvlock.ErrLost)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("noticed after %s, want by the next renewal", took)
+		}
+	})
+}
+
+// Hours of claims under contention, with -long a day. Holders crash, are paused past their TTL and come back, give up
+// and complete.
+func TestHoursOfContention(t *testing.T) {
+	hours := 2
+	if *long {
+		hours = 24
+	}
+	const (
+		flights  = 3
+		workers  = 3 // of each Flight
+		claimTTL = 20 * time.Second
+	)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	inBubble(t, func(t *testing.T, b *bed) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(hours)*time.Hour)
+		defer cancel()
+		watch := &referee{t: t, live: map[string]string{}, dead: map[string]*death{}}
+		var all sync.WaitGroup
+		for i := range flights {
+			f := b.Flight(t, flight.Config{ClaimTTL: claimTTL})
+			for j := range workers {
+				r := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))
+				all.Go(func() {
+					for ctx.Err() == nil {
+						watch.work(ctx, f, r, fmt.Sprintf("k%d", r.IntN(2)), claimTTL)
+						pass(time.Duration(r.Int64N(int64(time.Minute))))
+					}
+				})
+			}
+		}
+		all.Wait()
+		watch.looking.Wait()
+		t.Logf("%d claims: %d completed, %d crashed, %d zombies; longest wait for what the server had removed %s",
+			watch.claims, watch.completed, watch.crashed, watch.zombies, watch.longest)
+		if watch.claims < 100*hours || watch.crashed < 10*hours || watch.zombies < 10*hours {
+			t.Error("too little happened")
+		}
+		if watch.longest > step {
+			t.Errorf("somebody waited %s for what the server had removed, want at most %s", watch.longest, step)
+		}
+	})
+}
+
+// referee knows who really holds what.
+type referee struct {
+	t                                   *testing.T
+	mu                                  sync.Mutex
+	live                                map[string]string // key to its holder
+	dead                                map[string]*death // of the last holder, until there is another
+	looking                             sync.WaitGroup
+	claims, completed, crashed, zombies int
+	longest                             time.Duration
+}
+
+// death is of a holder that did not end its claim.
+type death struct {
+	over    time.Time // its TTL
+	removed time.Time // when the server removed it; zero before
+}
+
+func (w *referee) work(ctx context.Context, f *flight.Flight, r *rand.Rand, key string, ttl time.Duration) {
+	came := time.Now()
+	c, err := f.Begin(ctx, key, flight.BeginOptions{})
+	for errors.Is(err, flight.ErrTaken) {
+		slot, waitErr := f.Wait(ctx, key)
+		if waitErr != nil || slot.State != flight.Absent {
+			return
+		}
+		c, err = f.Begin(ctx, key, flight.BeginOptions{Seen: slot})
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			w.t.Errorf("begin: %v", err)
+		}
+		return
+	}
+	w.took(key, c.ID(), came)
+	held, stop := c.AutoRenew(ctx, 0)
+	pass(time.Duration(r.Int64N(int64(40 * time.Second))))
+	switch r.IntN(4) {
+	case 0: // crashes
+		stop()
+		w.died(ctx, f, key, c.ID(), &w.crashed)
+	case 1: // is paused past its TTL, and comes back
+		stop()
+		w.died(ctx, f, key, c.ID(), &w.zombies)
+		pass(ttl + lateness + time.Duration(r.Int64N(int64(ttl))))
+		if _, err := c.Complete(ctx, []byte("zombie"), 0); !errors.Is(err, kvlock.ErrLost) && ctx.Err() == nil {
+			w.t.Errorf("a zombie's Complete: got %v", err)
+		}
+	case 2:
+		stop()
+		w.left(key, c.ID())
+		if err := c.Fail(ctx, "r", 0); err != nil && ctx.Err() == nil {
+			w.t.Errorf("fail: %v", err)
+		}
+	default:
+		if held.Err() != nil && ctx.Err() == nil {
+			w.t.Errorf("lost a claim that was kept: %v", context.Cause(held))
+		}
+		stop()
+		w.left(key, c.ID())
+		if _, err := c.Complete(ctx, []byte("v"), 5*time.Second); err != nil && ctx.Err() == nil {
+			w.t.Errorf("complete: %v", err)
+		}
+		w.mu.Lock()
+		w.completed++
+		w.mu.Unlock()
+	}
+}
+
+func (w *referee) took(key, holder string, came time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claims++
+	if other := w.live[key]; other != "" {
+		w.t.Errorf("%s got %s while %s holds it", holder, key, other)
+	}
+	if d := w.dead[key]; d != nil {
+		if early := time.Until(d.over); early > 0 {
+			w.t.Errorf("%s got %s %s before the TTL of who died was over", holder, key, early)
+		}
+		if !d.removed.IsZero() {
+			w.longest = max(w.longest, min(time.Since(d.removed), time.Since(came)))
+		}
+	}
+	delete(w.dead, key)
+	w.live[key] = holder
+}
+
+func (w *referee) left(key, holder string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.live[key] != holder {
+		w.t.Errorf("%s held %s, which %s holds", holder, key, w.live[key])
+	}
+	delete(w.live, key)
+}
+
+// died leaves the key to the server, which frees it when the TTL of the last renewal is over.
+func (w *referee) died(ctx context.Context, f *flight.Flight, key, holder string, count *int) {
+	slot, err := f.Get(ctx, key)
+	if ctx.Err() == nil && (err != nil || slot.Claim != holder) {
+		w.t.Errorf("%s held %s, which has %+v, %v", holder, key, slot, err)
+	}
+	w.left(key, holder)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := &death{over: slot.Created.Add(slot.TTL)}
+	w.dead[key] = d
+	*count++
+	w.looking.Go(func() { w.look(ctx, f, slot, d) })
+}
+
+// look finds out when the server removes the claim of a dead holder. That is up to lateness after its TTL, and in fake time
+// may be much later: the server puts it off with each write, for as long as another clock of its own, of real time, stands
+// still.
+func (w *referee) look(ctx context.Context, f *flight.Flight, slot flight.Slot, d *death) {
+	for pass(time.Until(d.over)); ctx.Err() == nil; pass(5 * time.Millisecond) {
+		switch now, err := f.Get(ctx, slot.Key); {
+		case ctx.Err() != nil:
+		case err != nil:
+			w.t.Errorf("get %s: %v", slot.Key, err)
+		case now.Revision != slot.Revision:
+			w.mu.Lock()
+			d.removed = time.Now()
+			w.mu.Unlock()
+			return
+		}
+	}
+}

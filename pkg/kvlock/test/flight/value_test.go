@@ -1,0 +1,335 @@
+package flight_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"pgregory.net/rapid"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+)
+
+// document is JSON of about n bytes, which compresses well.
+func document(n int) []byte {
+	type place struct {
+		ID   int      `json:"id"`
+		Name string   `json:"name"`
+		Lat  float64  `json:"lat"`
+		Lon  float64  `json:"lon"`
+		Tags []string `json:"tags"`
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var places []place
+	for size := 0; size < n; size += 95 {
+		places = append(places, place{
+			ID: len(places), Name: fmt.Sprintf("Pizzeria %c%x", 'A'+rnd.IntN(26), rnd.Uint32()), Lat: rnd.Float64(), Lon: rnd.Float64(),
+			Tags: []string{"restaurant", "delivery"}[:rnd.IntN(3)],
+		})
+	}
+	data, err := json.Marshal(places)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// noise is n bytes that do not compress.
+func noise(n int) []byte {
+	data := make([]byte, n)
+	rnd := rand.NewChaCha8([32]byte{byte(n), byte(n >> 8)})
+	_, _ = rnd.Read(data) //nolint:errcheck // it never fails
+	return data
+}
+
+func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
+	t.Helper()
+	s, err := c.Complete(t.Context(), value, 0)
+	if err != nil {
+		t.Fatalf("complete %s with %d bytes: %v", c.Key(), len(value), err)
+	}
+	if !bytes.Equal(s.Value, value) {
+		t.Errorf("Complete of %d bytes returned %d", len(value), len(s.Value))
+	}
+	return s
+}
+
+// everyWay reads a key in all the ways that there are.
+func everyWay(t testing.TB, f *flight.Flight, key string, want []byte) {
+	t.Helper()
+	ctx := within(t)
+	ways := map[string]func() (flight.Slot, error){
+		"Get": func() (flight.Slot, error) { return f.Get(ctx, key) },
+		"GetMany": func() (flight.Slot, error) {
+			slots, err := f.GetMany(ctx, []string{"another", key, key})
+			if err != nil {
+				return flight.Slot{}, err
+			}
+			return slots[2], nil
+		},
+		"Wait": func() (flight.Slot, error) { return f.Wait(ctx, key) },
+		"Watch": func() (flight.Slot, error) {
+			w, err := f.Watch(key)
+			if err != nil {
+				return flight.Slot{}, err
+			}
+			defer w.Close()
+			return w.Next(ctx)
+		},
+		"Begin": func() (flight.Slot, error) {
+			_, err := f.Begin(ctx, key, flight.BeginOptions{})
+			var taken *flight.TakenError
+			if !errors.As(err, &taken) {
+				return flight.Slot{}, fmt.Errorf("not taken: %w", err)
+			}
+			return taken.Slot, nil
+		},
+		"Do": func() (flight.Slot, error) {
+			r, err := f.Do(ctx, key, func(context.Context) ([]byte, error) { return nil, errors.New("ran") }, flight.DoOptions{})
+			return flight.Slot{State: flight.Done, Value: r.Value}, err
+		},
+	}
+	for name, way := range ways {
+		if s, err := way(); err != nil || s.State != flight.Done || !bytes.Equal(s.Value, want) {
+			t.Errorf("%s of %s: %s with %d bytes, %v; want %d", name, key, s.State, len(s.Value), err, len(want))
+		}
+	}
+}
+
+// Whatever the size and however it is stored, what is read is what was completed, also by who compresses nothing.
+func TestValuesOfEverySize(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	flights := []*flight.Flight{
+		b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: 1}),
+	}
+	i := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(4<<10-2, 4<<10+2), rapid.IntRange(0, 900<<10)).Draw(rt, "size")
+		value := noise(size)
+		if rapid.Bool().Draw(rt, "compressible") {
+			value = document(size)[:size]
+		}
+		i++
+		key := fmt.Sprintf("k%d", i)
+		completeBytes(t, begin(t, rapid.SampledFrom(flights).Draw(rt, "writer"), key, flight.BeginOptions{}), value)
+		if s := get(t, rapid.SampledFrom(flights).Draw(rt, "reader"), key); s.State != flight.Done || !bytes.Equal(s.Value, value) {
+			rt.Errorf("%d bytes became %d, %s", size, len(s.Value), s.State)
+		}
+	})
+}
+
+func TestEveryWayToReadACompressedValue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	value := document(200 << 10)
+	completeBytes(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), value)
+	if n := len(b.Present(t, "k").Data); n > len(value)/2 {
+		t.Errorf("%d bytes are stored of %d", n, len(value))
+	}
+	everyWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
+}
+
+// stored is the first line of a record, and what is after it.
+func (b *bed) stored(t testing.TB, key string) (meta map[string]any, data []byte) {
+	t.Helper()
+	line, data, _ := bytes.Cut(b.Present(t, key).Data, []byte("\n"))
+	if err := json.Unmarshal(line, &meta); err != nil {
+		t.Fatal(err)
+	}
+	return meta, data
+}
+
+// What is small, does not shrink, or is not to be compressed is stored as it is.
+func TestWhatIsStoredAsItIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for name, tt := range map[string]struct {
+		value      []byte
+		above      int
+		compressed bool
+	}{
+		"at the threshold":    {document(4 << 10)[:4<<10], 0, false},
+		"above the threshold": {document(4<<10 + 1)[:4<<10+1], 0, true},
+		"noise":               {noise(500 << 10), 0, false},
+		"off":                 {document(100 << 10), -1, false},
+		"another threshold":   {document(1 << 10)[:1<<10], 1 << 10, false},
+		"above another":       {document(1<<10 + 1)[:1<<10+1], 1 << 10, true},
+		"empty":               {nil, 1, false},
+	} {
+		key := strings.ReplaceAll(name, " ", "-")
+		f := b.Flight(t, flight.Config{CompressAbove: tt.above})
+		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), tt.value)
+		meta, data := b.stored(t, key)
+		how, _ := meta["value"].(map[string]any)
+		if compressed := how["codec"] == "zstd" && how["size"] == float64(len(tt.value)); compressed != tt.compressed {
+			t.Errorf("%s: %v", name, meta)
+		}
+		if !tt.compressed && !bytes.Equal(data, tt.value) {
+			t.Errorf("%s: %d bytes are stored of %d", name, len(data), len(tt.value))
+		}
+		everyWay(t, f, key, tt.value)
+	}
+}
+
+// put stores a record that nobody but a test would write.
+func (b *bed) put(t testing.TB, key, meta string, data []byte) {
+	t.Helper()
+	kv, err := b.JS.KeyValue(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := `{"v":1,"state":"done","claim":"c","owner":"o",` + meta + "}\n"
+	if _, err := kv.Put(t.Context(), key, append([]byte(record), data...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func zstdOf(t testing.TB, value []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(value, nil)
+}
+
+// A value that is not what its record says is absent, however it is read, and reported once though many waited for it.
+func TestCompressedValueThatIsCorrupt(t *testing.T) {
+	t.Parallel()
+	text := document(10 << 10)
+	good := zstdOf(t, text)
+	for name, tt := range map[string]struct {
+		size int
+		data []byte
+	}{
+		"a bomb":               {10, zstdOf(t, make([]byte, 64<<20))},
+		"a bomb with its size": {2 << 30, zstdOf(t, make([]byte, 64<<20))},
+		"cut short":            {len(text), good[:len(good)-1]},
+		"smaller than stated":  {len(text) + 1, good},
+		"no frame":             {len(text), []byte("no frame")},
+		"nothing":              {len(text), nil},
+		"a negative size":      {-1, good},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, log := setup(t), &logged{}
+			f := b.Flight(t, flight.Config{Logger: log.Logger()})
+			meta := fmt.Sprintf(`"value":{"codec":"zstd","size":%d}`, tt.size)
+			for way, read := range map[string]func(key string) (flight.Slot, error){
+				"get":  func(key string) (flight.Slot, error) { return f.Get(t.Context(), key) },
+				"wait": func(key string) (flight.Slot, error) { return f.Wait(within(t), key) },
+				"do": func(key string) (flight.Slot, error) {
+					r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+					if err != nil || r.Outcome != flight.Computed {
+						t.Errorf("Do got %+v, %v", r, err)
+					}
+					return flight.Slot{}, err
+				},
+				"begin": func(key string) (flight.Slot, error) {
+					completeBytes(t, begin(t, f, key, flight.BeginOptions{}), []byte("v"))
+					return flight.Slot{}, nil
+				},
+			} {
+				b.put(t, way, meta, tt.data)
+				if s, err := read(way); err != nil || s.State != flight.Absent || s.Value != nil {
+					t.Errorf("%s: got %s with %d bytes, %v", way, s.State, len(s.Value), err)
+				}
+				get(t, f, way)
+			}
+			if n := log.Count("corrupt record is removed"); n != 4 {
+				t.Errorf("reported %d times, want once for each key:\n%s", n, log.String())
+			}
+		})
+	}
+}
+
+// Those who wait for a key get a push with a corrupt value together. It is reported once.
+func TestManyWaitForACorruptValue(t *testing.T) {
+	t.Parallel()
+	b, log := setup(t), &logged{}
+	f := b.Flight(t, flight.Config{Logger: log.Logger()})
+	begin(t, f, "k", flight.BeginOptions{})
+	var waiting, all sync.WaitGroup
+	for range 20 {
+		waiting.Add(1)
+		all.Go(func() {
+			w, err := f.Watch("k")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer w.Close()
+			if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
+				t.Errorf("got %+v, %v", s, err)
+			}
+			waiting.Done()
+			if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
+				t.Errorf("got %+v, %v", s, err)
+			}
+		})
+	}
+	waiting.Wait()
+	b.put(t, "k", `"value":{"codec":"zstd","size":10}`, []byte("no frame"))
+	all.Wait()
+	if n := log.Count("corrupt record is removed"); n != 1 {
+		t.Errorf("reported %d times:\n%s", n, log.String())
+	}
+}
+
+// A codec of a later version is not taken for a corrupt record.
+func TestUnknownCodecIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f := b.Flight(t, flight.Config{})
+	b.put(t, "k", `"value":{"codec":"zstd2","size":3}`, []byte("abc"))
+	before := b.Present(t, "k").Sequence
+	_, err := f.Get(t.Context(), "k")
+	wantErr(t, err, kvlock.ErrVersion)
+	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
+	wantErr(t, err, kvlock.ErrVersion)
+	if after := b.Present(t, "k").Sequence; after != before {
+		t.Errorf("revision %d became %d", before, after)
+	}
+}
+
+// A value above the limit is neither stored nor read, and the record of one is left to those who have a greater limit.
+func TestValueAboveTheLimit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	small, large := b.Flight(t, flight.Config{MaxValue: 100 << 10}), b.Flight(t, flight.Config{})
+	c := begin(t, small, "k", flight.BeginOptions{})
+	_, err := c.Complete(t.Context(), make([]byte, 100<<10+1), 0)
+	wantErr(t, err, kvlock.ErrTooLarge)
+	completeBytes(t, c, make([]byte, 100<<10)) // the claim is still held
+
+	value := make([]byte, 100<<10+1)
+	completeBytes(t, begin(t, large, "l", flight.BeginOptions{}), value)
+	_, err = small.Get(t.Context(), "l")
+	wantErr(t, err, kvlock.ErrTooLarge)
+	_, err = small.Wait(within(t), "l")
+	wantErr(t, err, kvlock.ErrTooLarge)
+	_, err = small.Begin(t.Context(), "l", flight.BeginOptions{})
+	wantErr(t, err, kvlock.ErrTooLarge)
+	everyWay(t, large, "l", value)
+}
+
+func TestValueConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, CompressAbove: -2, MaxValue: 1<<30 + 1})
+	for _, want := range []string{"CompressAbove is -2", "MaxValue is 1073741825"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not named in %v", want, err)
+		}
+	}
+}

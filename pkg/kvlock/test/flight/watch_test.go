@@ -1,0 +1,331 @@
+package flight_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestWatchTellsStatesAndThenChanges(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
+	w, err := f.Watch("done", "new", "done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	next := func() flight.Slot {
+		t.Helper()
+		s, err := w.Next(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := map[string]flight.State{}
+	for range 2 {
+		s := next()
+		first[s.Key] = s.State
+	}
+	if first["done"] != flight.Done || first["new"] != flight.Absent {
+		t.Errorf("at first got %v", first)
+	}
+	c := begin(t, g, "new", flight.BeginOptions{})
+	if s := next(); s.Key != "new" || s.State != flight.Pending || s.Claim != c.ID() {
+		t.Errorf("got %+v, want the claim", s)
+	}
+	if err := c.Fail(t.Context(), "r", 0); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(); s.State != flight.Failed || s.Reason != "r" {
+		t.Errorf("got %+v, want the failure", s)
+	}
+	c = begin(t, g, "new", flight.BeginOptions{Seen: flight.Slot{Revision: 4}})
+	if s := next(); s.State != flight.Pending {
+		t.Errorf("got %+v, want the second claim", s)
+	}
+	if err := c.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(); s.State != flight.Absent {
+		t.Errorf("got %+v, want that it was given back", s)
+	}
+	if err := g.Invalidate(t.Context(), "done"); err != nil {
+		t.Fatal(err)
+	}
+	if s := next(); s.Key != "done" || s.State != flight.Absent {
+		t.Errorf("got %+v, want absence", s)
+	}
+}
+
+func TestSlowWatcherGetsTheLatest(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		w, err := f.Watch("k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		c := begin(t, f, "k", flight.BeginOptions{})
+		for range 1000 {
+			if err := c.Renew(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := complete(t, c, "v")
+		pass(time.Millisecond)
+		if s, err := w.Next(t.Context()); err != nil || s.Revision != last.Revision {
+			t.Errorf("got %+v, %v; want revision %d", s, err, last.Revision)
+		}
+	})
+}
+
+// Ten thousand waiters, on as many keys and on one, are one subscription of the process, and no consumer.
+func TestTenThousandWaiters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := natstest.NewProxy(t, b.Srv)
+	f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+	claims := make([]*flight.Claim, 500)
+	for i := range claims {
+		claims[i] = begin(t, g, fmt.Sprintf("k%d", i), flight.BeginOptions{})
+	}
+	if _, err := f.Get(t.Context(), "k0"); err != nil { // what was subscribed to before has passed the proxy then
+		t.Fatal(err)
+	}
+	before := p.Subscriptions()
+	var ready, all sync.WaitGroup
+	for i := range 10_000 {
+		ready.Add(1)
+		all.Go(func() {
+			w, err := f.Watch(claims[i%len(claims)].Key())
+			if err != nil {
+				t.Error(err)
+				ready.Done()
+				return
+			}
+			defer w.Close()
+			s, err := w.Next(within(t))
+			ready.Done()
+			for err == nil && s.State == flight.Pending {
+				s, err = w.Next(within(t))
+			}
+			if err != nil || s.State != flight.Done {
+				t.Errorf("got %+v, %v", s, err)
+			}
+		})
+	}
+	ready.Wait()
+	if n := p.Subscriptions() - before; n != 1 || consumers(t, b) != 0 {
+		t.Errorf("%d subscriptions and %d consumers for the waiters, want 1 and none", n, consumers(t, b))
+	}
+	for _, c := range claims {
+		complete(t, c, "v")
+	}
+	all.Wait()
+}
+
+// Pushes are lost. Every waiter learns of the end by a re-check, in at most twice its period.
+func TestWaitersSurviveLostPushes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+		p.Filter(func(f natstest.Frame) natstest.Verdict {
+			if strings.HasPrefix(f.Subject, "rp.") {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		for range 20 {
+			key := fmt.Sprintf("k%d", rand.Uint64())
+			c := begin(t, g, key, flight.BeginOptions{})
+			var all sync.WaitGroup
+			var completed time.Time
+			for range 50 {
+				all.Go(func() {
+					if s, err := f.Wait(t.Context(), key); err != nil || string(s.Value) != "v" {
+						t.Errorf("got %+v, %v", s, err)
+					}
+					if late := time.Since(completed); late > 2*time.Second+50*time.Millisecond {
+						t.Errorf("learnt of it after %s", late)
+					}
+				})
+			}
+			pass(time.Duration(rand.Int64N(int64(5 * time.Second))))
+			completed = time.Now()
+			complete(t, c, "v")
+			all.Wait()
+		}
+	})
+}
+
+// A replica lags behind what was pushed. Its absence is not news, neither to a watcher nor to a waiter.
+func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
+		c := begin(t, g, "k", flight.BeginOptions{})
+		w, err := f.Watch("k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
+			t.Fatal(s, err)
+		}
+		stop := testbed.Lag(p)
+		pass(10 * time.Second)
+		stop()
+		complete(t, c, "v")
+		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Done {
+			t.Errorf("got %+v, %v; want the result", s, err)
+		}
+	})
+}
+
+// What is pushed by somebody who may do that, and is nonsense, removes nothing.
+func TestForgedPushRemovesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f := b.Flight(t, flight.Config{})
+		nc, _ := connect(t, b.Srv)
+		c := begin(t, f, "k", flight.BeginOptions{})
+		w, err := f.Watch("k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if _, err := w.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {
+			m := nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")
+			m.Data = []byte(data)
+			m.Header.Set("Nats-Sequence", "1")
+			m.Header.Set("Nats-Time-Stamp", time.Now().Format(time.RFC3339Nano))
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := nc.PublishMsg(nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		complete(t, c, "v")
+		for s := (flight.Slot{}); s.State != flight.Done; {
+			if s, err = w.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestBucketWithoutRepublish(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		testWithoutRepublish(t, bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket, NoRepublish: true}))
+	})
+}
+
+func testWithoutRepublish(t *testing.T, b *bed) {
+	t.Helper()
+	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+	var all sync.WaitGroup
+	c := begin(t, g, "k", flight.BeginOptions{})
+	for range 200 {
+		all.Go(func() {
+			if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
+				t.Errorf("got %+v, %v", s, err)
+			}
+		})
+	}
+	w, err := f.Watch("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if n := consumers(t, b); n != 1 {
+		t.Errorf("%d consumers, want the one that all waiters share", n)
+	}
+	pass(10 * time.Second)
+	start := time.Now()
+	complete(t, c, "v")
+	all.Wait()
+	if took := time.Since(start); took > 10*time.Millisecond {
+		t.Errorf("learnt of it after %s: by a re-check, not by the watcher", took)
+	}
+}
+
+// The connection is closed for good while somebody waits.
+func TestWaitOnAClosedConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	nc, js := connect(t, b.Srv)
+	f := flightOn(t, js, flight.Config{})
+	begin(t, f, "k", flight.BeginOptions{})
+	w, err := f.Watch("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.Next(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	_, err = w.Next(within(t))
+	wantErr(t, err, kvlock.ErrUnavailable)
+	_, err = f.Begin(t.Context(), "k", flight.BeginOptions{})
+	wantErr(t, err, kvlock.ErrUnavailable)
+}
+
+// A bucket is deleted and made anew under a waiter.
+func TestWaiterOnABucketMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+		for range 5 {
+			complete(t, begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
+		}
+		w, err := f.Watch("k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		begin(t, g, "k", flight.BeginOptions{})
+		pass(time.Second)
+		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
+			t.Errorf("got %+v, %v", s, err)
+		}
+		b.MakeBucketAnew(t, 0)
+		pass(5 * time.Second)
+		complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
+		start := time.Now()
+		for s := (flight.Slot{}); s.State != flight.Done; {
+			if s, err = w.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("learnt of it after %s", took)
+		}
+	})
+}
+
+func consumers(t testing.TB, b *bed) int {
+	t.Helper()
+	stream, err := b.JS.Stream(t.Context(), "KV_"+bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Consumers
+}

@@ -1,0 +1,265 @@
+// Package testbed has what the tests of locks and of results share: servers with a bucket, locks and claims in one line,
+// answers that get lost, and processes that are killed.
+package testbed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// Bucket is the name of the bucket.
+const Bucket = "b"
+
+// Lateness is how much later than its TTL the server removes a claim, and Step how often a Flight looks then.
+const (
+	Lateness = 350 * time.Millisecond
+	Step     = 60 * time.Millisecond
+)
+
+// Bed is a server of its own with a bucket.
+type Bed struct {
+	Srv *natsrun.Server
+	JS  jetstream.JetStream // for the test itself to look and to meddle
+}
+
+// New starts a server, and makes the bucket.
+func New(t testing.TB) *Bed {
+	t.Helper()
+	srv := natstest.Server(t)
+	return On(t, srv, kvlock.BucketConfig{Bucket: Bucket})
+}
+
+// InBubble is New under fake time: time-outs and TTLs pass at once.
+func InBubble(t *testing.T, f func(t *testing.T, b *Bed)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		f(t, On(t, srv, kvlock.BucketConfig{Bucket: Bucket}))
+	})
+}
+
+// Pass lets fake time pass: only in a bubble.
+func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
+
+// On makes the bucket on a server.
+func On(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *Bed {
+	t.Helper()
+	_, js := natstest.Connect(t, srv)
+	if err := kvlock.CreateBucket(t.Context(), js, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return &Bed{Srv: srv, JS: js}
+}
+
+// DeleteBucket removes the bucket, and leaves another stream in its place: when the last stream has gone the server removes
+// their folder, too, beside whatever it is asked next. That fails if it is to make a stream.
+func (b *Bed) DeleteBucket(t testing.TB) {
+	t.Helper()
+	_, err := b.JS.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})
+	if err == nil {
+		err = b.JS.DeleteStream(t.Context(), "KV_"+Bucket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MakeBucketAnew is DeleteBucket, and makes the bucket again, after a while in which there is none.
+func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
+	t.Helper()
+	b.DeleteBucket(t)
+	if after > 0 {
+		Pass(after)
+	}
+	if err := kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: Bucket}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Flight is a Flight with a connection of its own, as another process has it.
+func (b *Bed) Flight(t testing.TB, cfg flight.Config, opts ...nats.Option) *flight.Flight {
+	t.Helper()
+	_, js := natstest.Connect(t, b.Srv, opts...)
+	return FlightOn(t, js, cfg)
+}
+
+// FlightOn is a Flight on a connection.
+func FlightOn(t testing.TB, js jetstream.JetStream, cfg flight.Config) *flight.Flight {
+	t.Helper()
+	cfg.Bucket, cfg.Logger = Bucket, Quiet(cfg.Logger)
+	f, err := flight.New(t.Context(), js, cfg)
+	return Closed(t, f, err)
+}
+
+// Quiet returns l, or a logger that writes nothing.
+func Quiet(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.DiscardHandler)) }
+
+// Closed has what was opened closed when the test ends.
+func Closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.Close)
+	return opened
+}
+
+// Present is Last of a key that is there.
+func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
+	t.Helper()
+	m := b.Last(t, key)
+	if m == nil {
+		t.Fatalf("%s is not stored", key)
+	}
+	return m
+}
+
+// Last is what the bucket has of a key, without reading through a Flight; nil when it has nothing.
+func (b *Bed) Last(t testing.TB, key string) *jetstream.RawStreamMsg {
+	t.Helper()
+	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+Bucket+"."+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Begin claims a key.
+func Begin(t testing.TB, f *flight.Flight, key string, opts flight.BeginOptions) *flight.Claim {
+	t.Helper()
+	c, err := f.Begin(t.Context(), key, opts)
+	if err != nil {
+		t.Fatalf("begin %s: %v", key, err)
+	}
+	return c
+}
+
+// Complete ends a claim with a value.
+func Complete(t testing.TB, c *flight.Claim, value string) flight.Slot {
+	t.Helper()
+	s, err := c.Complete(t.Context(), []byte(value), 0)
+	if err != nil {
+		t.Fatalf("complete %s: %v", c.Key(), err)
+	}
+	return s
+}
+
+// Get reads a key.
+func Get(t testing.TB, f *flight.Flight, key string) flight.Slot {
+	t.Helper()
+	s, err := f.Get(t.Context(), key)
+	if err != nil {
+		t.Fatalf("get %s: %v", key, err)
+	}
+	return s
+}
+
+// WantErr fails the test unless err is want.
+func WantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// Within gives a test's wait an end that is a failure, and not a hang. Nothing else depends on when it is.
+func Within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Await receives from c, or fails the test.
+func Await[T any](t testing.TB, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-Within(t).Done():
+		t.Fatalf("timed out: %s", what)
+		panic("unreachable")
+	}
+}
+
+// Logged keeps what a Flight logs.
+type Logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write adds to what was logged.
+func (l *Logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns what was logged.
+func (l *Logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Count returns how often text was logged.
+func (l *Logged) Count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// Logger returns a logger that writes to l.
+func (l *Logged) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// Sequence is the last of the stream: how many writes there were.
+func (b *Bed) Sequence(t testing.TB) uint64 {
+	t.Helper()
+	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.LastSeq
+}
+
+// Serve runs a server with a bucket, for an example.
+func Serve(bucket string) (js jetstream.JetStream, stop func()) {
+	srv, err := natsrun.Start(natsrun.Config{})
+	if err != nil {
+		panic(err)
+	}
+	nc, err := srv.Connect()
+	if err != nil {
+		panic(err)
+	}
+	if js, err = jetstream.New(nc); err != nil {
+		panic(err)
+	}
+	if err := kvlock.CreateBucket(context.Background(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
+		panic(err)
+	}
+	return js, func() {
+		nc.Close()
+		srv.Stop()
+	}
+}

@@ -1,0 +1,126 @@
+package testbed
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// Locker is a Locker with a connection of its own, as another process has it.
+func (b *Bed) Locker(t testing.TB, cfg kvlock.LockerConfig, opts ...nats.Option) *kvlock.Locker {
+	t.Helper()
+	_, js := natstest.Connect(t, b.Srv, opts...)
+	return LockerOn(t, js, cfg)
+}
+
+// LockerOn is a Locker on a connection.
+func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kvlock.Locker {
+	t.Helper()
+	cfg.Bucket, cfg.Logger = Bucket, Quiet(cfg.Logger)
+	l, err := kvlock.NewLocker(t.Context(), js, cfg)
+	return Closed(t, l, err)
+}
+
+// Acquire takes a lock.
+func Acquire(t testing.TB, l *kvlock.Locker, name string) *kvlock.Lease {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), name, kvlock.AcquireOptions{})
+	if err != nil {
+		t.Fatalf("acquire %s: %v", name, err)
+	}
+	return lease
+}
+
+// Release gives a lock up.
+func Release(t testing.TB, l *kvlock.Lease) {
+	t.Helper()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatalf("release %s: %v", l.Name(), err)
+	}
+}
+
+// Waiting is an Acquire that runs.
+type Waiting struct {
+	Lease *kvlock.Lease
+	Err   error
+	Done  chan struct{}
+}
+
+// Acquiring starts an Acquire, which the test does not outlive.
+func Acquiring(t *testing.T, l *kvlock.Locker, name string, opts kvlock.AcquireOptions) *Waiting {
+	t.Helper()
+	w := &Waiting{Done: make(chan struct{})}
+	go func() {
+		defer close(w.Done)
+		w.Lease, w.Err = l.Acquire(t.Context(), name, opts)
+	}()
+	t.Cleanup(func() { <-w.Done }) // at the latest because the test's context has ended
+	return w
+}
+
+// Queue starts an Acquire and returns when its place is in the record: n places in all.
+func Queue(t *testing.T, l *kvlock.Locker, name string, n int, opts kvlock.AcquireOptions) *Waiting {
+	t.Helper()
+	w := Acquiring(t, l, name, opts)
+	for Places(Inspect(t, l, name)) != n {
+		select {
+		case <-w.Done:
+			t.Fatalf("acquired %v, %v instead of waiting", w.Lease, w.Err)
+		case <-Within(t).Done():
+			t.Fatalf("%d places in the queue, want %d", Places(Inspect(t, l, name)), n)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return w
+}
+
+// Got returns the lease when it is there.
+func (w *Waiting) Got(t testing.TB) *kvlock.Lease {
+	t.Helper()
+	Await(t, w.Done, "a waiter")
+	if w.Err != nil {
+		t.Fatal(w.Err)
+	}
+	return w.Lease
+}
+
+// Inspect reads a lock.
+func Inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
+	t.Helper()
+	lock, err := l.Inspect(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lock
+}
+
+// Places returns how many wait for a lock.
+func Places(l kvlock.Lock) (n int) {
+	for _, w := range l.Queue {
+		n += w.Waiters
+	}
+	return n
+}
+
+// Patiently waits for the lease, however long that takes.
+func Patiently(t *testing.T, w *Waiting) *kvlock.Lease {
+	t.Helper()
+	<-w.Done
+	if w.Err != nil {
+		t.Fatal(w.Err)
+	}
+	return w.Lease
+}
+
+// Died makes a Locker that is never heard of again once gone is called: it is cut off, and its process does not know.
+func Died(t *testing.T, b *Bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
+	t.Helper()
+	p := natstest.NewProxy(t, b.Srv)
+	l = b.Locker(t, cfg, p.Through())
+	return l, p.Partition
+}

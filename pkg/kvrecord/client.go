@@ -1,0 +1,149 @@
+package kvrecord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/inbox"
+)
+
+// Config configures a [Client]. Only JetStream is required.
+type Config struct {
+	// JetStream reaches the streams. Its domain or API prefix is used.
+	JetStream jetstream.JetStream
+
+	// Try bounds one request, so that an answer that was lost leaves time for another request. Defaults to 2 seconds.
+	Try time.Duration
+
+	// Timeout bounds one operation, beside its context. Defaults to 10 seconds.
+	Timeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Try == 0 {
+		c.Try = 2 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.JetStream == nil {
+		errs = append(errs, errors.New("no JetStream"))
+	}
+	if c.Try < 0 || c.Timeout < c.Try {
+		errs = append(errs, fmt.Errorf("a request has %s and an operation %s: want Try to be positive and Timeout not shorter", c.Try, c.Timeout))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("kvrecord: %w", err)
+	}
+	return nil
+}
+
+// Client sends the requests of all its streams over one connection, and receives the answers by two subscriptions under the
+// connection's inbox prefix. Make one with [New]; it is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	nc     *nats.Conn
+	api    string // the prefix of the JetStream API, with its final dot
+	single *inbox.Inbox
+	many   *directget.Getter
+	ended  context.Context //nolint:containedctx // the life of the Client, not of a call
+	end    context.CancelCauseFunc
+	once   sync.Once
+
+	mu     sync.Mutex // guards closed, and work from being waited for while it grows
+	closed bool
+	work   sync.WaitGroup // requests in the background
+}
+
+// New returns a Client. Close ends it. No round trip.
+func New(cfg Config) (*Client, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, nc: cfg.JetStream.Conn(), api: APIPrefix(cfg.JetStream)}
+	var err error
+	if c.single, err = inbox.New(c.nc); err != nil {
+		return nil, fmt.Errorf("kvrecord: %w", err)
+	}
+	if c.many, err = directget.New(c.nc, c.api); err != nil {
+		return nil, fmt.Errorf("kvrecord: %w", errors.Join(err, c.single.Close()))
+	}
+	c.ended, c.end = context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the Client, ends with Close
+	return c, nil
+}
+
+// Close ends the operations under way with ErrClosed. Calling it again does nothing.
+func (c *Client) Close() {
+	c.once.Do(func() {
+		c.mu.Lock()
+		c.closed = true
+		c.mu.Unlock()
+		c.end(ErrClosed)
+		_ = errors.Join(c.single.Close(), c.many.Close()) //nolint:errcheck // the connection is closed then
+		c.work.Wait()
+	})
+}
+
+// spawn runs work in a goroutine that Close waits for, unless the Client is closed.
+func (c *Client) spawn(work func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.work.Go(work)
+	}
+}
+
+// APIPrefix returns the prefix of the JetStream API that js uses, with its final dot.
+func APIPrefix(js jetstream.JetStream) string {
+	switch o := js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	default:
+		return jetstream.DefaultAPIPrefix
+	}
+}
+
+// Stream is a stream of records. Get one from [Client.Stream].
+type Stream struct {
+	*Client
+
+	name  string
+	asked sync.Once    // when the stream was created
+	first atomic.Int64 // the first answer to that, in Unix nanoseconds; 0 until then
+	made  atomic.Int64 // the latest
+}
+
+// Stream returns the stream with the given name. No round trip: an operation on a stream that does not exist fails.
+func (c *Client) Stream(name string) *Stream { return &Stream{Client: c, name: name} }
+
+// Bucket returns the stream of a KV bucket, as Stream does.
+func (c *Client) Bucket(name string) *Stream { return c.Stream("KV_" + name) }
+
+// Key returns the subject of a key of the bucket that the stream is behind.
+func (s *Stream) Key(key string) string {
+	return "$KV." + strings.TrimPrefix(s.name, "KV_") + "." + key
+}
+
+// bound limits an operation to the configured time, and ends it when the Client closes.
+func (s *Stream) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	stop := context.AfterFunc(s.ended, cancel)
+	return ctx, func() { stop(); cancel() }
+}

@@ -1,0 +1,162 @@
+package kvrecord
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/inbox"
+)
+
+var (
+	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error is a
+	// [*ConflictError].
+	ErrConflict = errors.New("another record is there")
+
+	// ErrUnavailable is returned when the stream did not answer in time, is not there, or stores nothing for now. A write may
+	// have been stored.
+	ErrUnavailable = errors.New("the stream does not answer, or stores nothing for now")
+
+	// ErrFull is returned, beside ErrUnavailable, when the stream, its account or the server stores nothing more: records
+	// have to go, or the limit has to rise. The write was not stored.
+	ErrFull = errors.New("the stream is full")
+
+	// ErrTooLarge is returned when the server or the stream takes no message of this size. The write was not stored.
+	ErrTooLarge = errors.New("the record is too large")
+
+	// ErrClosed is returned when the Client was closed. A write that was under way may have been stored.
+	ErrClosed = errors.New("the client of records is closed")
+)
+
+// ConflictError is returned when the subject does not hold the record that a write was to replace.
+type ConflictError struct {
+	// Found is the record that is there, as the stream's leader has it. Its Revision is 0 when there is none.
+	Found Record
+
+	// Unknown reports whether the write may have been stored all the same, and was replaced or removed since: its
+	// acknowledgement did not come, and the record that is there does not tell.
+	Unknown bool
+}
+
+// Error names the subject and the revision that was found.
+func (e *ConflictError) Error() string {
+	if e.Found.Revision == 0 {
+		return e.Found.Subject + ": the record to be replaced is gone"
+	}
+	return fmt.Sprintf("%s: %v, at revision %d", e.Found.Subject, ErrConflict, e.Found.Revision)
+}
+
+// Is reports whether target is ErrConflict.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// The server's error codes that have a meaning here.
+const (
+	codeAccountFull     jetstream.ErrorCode = 10002
+	codeMemoryFull      jetstream.ErrorCode = 10028
+	codeNoMessage       jetstream.ErrorCode = 10037
+	codeStorageFull     jetstream.ErrorCode = 10047
+	codeTooLarge        jetstream.ErrorCode = 10054
+	codeDeleteFailed    jetstream.ErrorCode = 10057 // also of a message that is not there
+	codeWrongSequence   jetstream.ErrorCode = 10071
+	codeStoreFailed     jetstream.ErrorCode = 10077 // for any reason; the text tells which limit of the stream it was
+	codeInProcess       jetstream.ErrorCode = 10158 // a message with the same id is being stored
+	codeSequenceInDoubt jetstream.ErrorCode = 10164 // in a cluster: another write of the subject is being stored
+)
+
+// Refused reports whether err says that the server compared revisions and found another one, or a record where none was
+// expected. Around a change of leader that is no proof that the write was not stored.
+func Refused(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeWrongSequence, codeSequenceInDoubt:
+		return true
+	case codeStoreFailed:
+		return strings.Contains(api.Description, "per subject")
+	default:
+		return false
+	}
+}
+
+// isFull reports whether the stream, the account or the server stores nothing more.
+func isFull(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	switch api.ErrorCode {
+	case codeAccountFull, codeMemoryFull, codeStorageFull:
+		return true
+	case codeStoreFailed:
+		return strings.HasPrefix(api.Description, "maximum ") && !Refused(err)
+	default:
+		return false
+	}
+}
+
+// isTooLarge reports whether no message of this size is taken.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || hasCode(err, codeTooLarge)
+}
+
+// isPermanent reports whether the same request cannot succeed a moment later: the message, the stream's settings or its
+// limits are at fault. Errors that a change of leader can cause are not.
+func isPermanent(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, inbox.ErrClosed) {
+		return true
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	request := api.Code >= http.StatusBadRequest && api.Code < http.StatusInternalServerError
+	return isFull(err) || request && api.ErrorCode != codeInProcess && !Refused(err)
+}
+
+func hasCode(err error, code jetstream.ErrorCode) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == code
+}
+
+// refused explains the error of the only request of an operation, after which no other was made, or failed's.
+func (s *Stream) refused(ctx context.Context, op string, err error) error {
+	switch {
+	case isTooLarge(err):
+		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrTooLarge, err)
+	case isFull(err):
+		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w: %w", op, s.name, ErrFull, ErrUnavailable, err)
+	case isPermanent(err) && hasAnswer(err) && !hasCode(err, jetstream.JSErrCodeStreamNotFound):
+		return fmt.Errorf("kvrecord: %s in stream %s: %w", op, s.name, err)
+	default:
+		return s.failed(ctx, op, err)
+	}
+}
+
+// hasAnswer reports whether err is the server's answer.
+func hasAnswer(err error) bool {
+	_, ok := errors.AsType[*jetstream.APIError](err)
+	return ok
+}
+
+// failed explains the error after which an operation was given up: the end of the Client or of ctx, or the server.
+func (s *Stream) failed(ctx context.Context, op string, err error) error {
+	op = fmt.Sprintf("kvrecord: %s in stream %s", op, s.name)
+	switch {
+	case s.ended.Err() != nil, errors.Is(err, inbox.ErrClosed):
+		return fmt.Errorf("%s: %w", op, ErrClosed)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%s: %w: %w", op, context.Cause(ctx), err)
+	}
+	// The server does not answer a request that is not permitted. It tells only the connection.
+	if last := s.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
+		err = fmt.Errorf("%w (the connection was told: %w)", err, last)
+	}
+	return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+}

@@ -1,0 +1,58 @@
+package kvrecord
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+// Scan reads the stream's records in the order in which they were written, from a revision on: at most limit, and 8 MiB. Any
+// replica may answer. next is the revision to go on from, and 0 when there is no more. One round trip.
+//
+// There is no filter. The server looks through all its subjects for one, for each page: that took 262 ms of CPU for a page of
+// 100 in a stream of a million, and 0.4 ms without. To read the records of some subjects, list the subjects and read those.
+func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Record, next uint64, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	messages, more, err := s.many.From(ctx, s.name, max(from, 1), limit)
+	if err != nil {
+		return nil, 0, s.failed(ctx, fmt.Sprintf("scan from %d", from), err)
+	}
+	for _, m := range messages {
+		records = append(records, s.record(m))
+	}
+	if more && len(records) > 0 {
+		next = records[len(records)-1].Revision + 1
+	}
+	return records, next, nil
+}
+
+// Subjects returns the subjects that match a filter and hold a record, or the mark of one that was deleted: 100,000 at most,
+// in no particular order. offset leaves out as many; next is the offset to go on from, and 0 when there is no more. It is the
+// state of the stream's leader at one moment. One round trip, whose cost grows with the subjects that match.
+func (s *Stream) Subjects(ctx context.Context, filter string, offset int) (subjects []string, next int, err error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	var answer struct {
+		info
+
+		Total int `json:"total"`
+	}
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		err := s.ask(ctx, "STREAM.INFO.", map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+		if err == nil {
+			break
+		}
+		if isPermanent(err) || !backoff.Pause(ctx, wait) {
+			return nil, 0, s.refused(ctx, "list the subjects of "+filter, err)
+		}
+	}
+	for subject := range answer.State.Subjects {
+		subjects = append(subjects, subject)
+	}
+	if next = offset + len(subjects); next >= answer.Total || len(subjects) == 0 {
+		next = 0
+	}
+	return subjects, next, nil
+}

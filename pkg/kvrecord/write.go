@@ -1,0 +1,219 @@
+package kvrecord
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+)
+
+// Between two tries of the same. A lost answer costs one try, an election of a leader takes seconds.
+const (
+	minWait = time.Millisecond
+	maxWait = 250 * time.Millisecond
+)
+
+// Write is a record to be stored.
+type Write struct {
+	// Subject is where the record goes.
+	Subject string
+
+	// Data is the content.
+	Data []byte
+
+	// Header goes with it, beside the headers of this package.
+	Header nats.Header
+
+	// Over is the record to be replaced, as it was read or written. Its zero value stands for none: then a record is stored
+	// only where there is none.
+	Over Record
+
+	// TTL is how long the record lives, in whole seconds and at least one; 0 is for ever.
+	TTL time.Duration
+}
+
+// Put stores a record if its subject still holds w.Over, and returns it, to be replaced in turn. It returns a [ConflictError]
+// when another record is there, or none, and otherwise an error that matches ErrUnavailable, ErrFull, ErrTooLarge, ErrClosed
+// or ctx's cause. After ErrUnavailable, ErrClosed and the end of ctx the record may have been stored.
+//
+// One round trip. When the outcome is unknown, Put reads the record at the stream's leader and writes again, one round trip
+// each: that confirms a record of this call which was found, and stores one which was not. Both repeat while the leader does
+// not answer, or answers with less than was known before, as one does that was deposed. The first Put of a Stream asks for the
+// time at which the stream was made, and does not wait for the answer.
+func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
+	if w.TTL < 0 || w.TTL%time.Second != 0 {
+		return Record{}, fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	s.asked.Do(func() { s.spawn(s.learnMade) })
+	writer, base, asked := nuid.Next(), w.Over, false
+	over := base // or a record of this call that was found
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		stored, err := s.send(ctx, w, over, writer)
+		if err == nil {
+			return stored, nil
+		}
+		if isPermanent(err) && !asked {
+			return Record{}, s.refused(ctx, "put "+w.Subject, err)
+		}
+		asked = true
+		found, readErr := s.latest(ctx, w.Subject)
+		if readErr == nil {
+			switch {
+			case found.writer == writer: // maybe as a leader has it that was deposed
+				over = found
+			case found.Revision > base.Revision:
+				return s.outcome(found, base, writer)
+			case found.Revision == base.Revision:
+				over = base
+			default:
+				if gone, err := s.isGone(ctx, base); err == nil && gone {
+					return Record{}, &ConflictError{Found: found, Unknown: true}
+				}
+			}
+		}
+		if isPermanent(readErr) || !backoff.Pause(ctx, wait) {
+			return Record{}, s.failed(ctx, "put "+w.Subject, errors.Join(err, readErr))
+		}
+	}
+}
+
+// outcome is of a write by writer over a record, when a later record of another writer was found.
+func (s *Stream) outcome(found, over Record, writer string) (Record, error) {
+	if revision, ok := found.replacedBy(writer); ok {
+		return Record{Subject: found.Subject, Revision: revision, writer: writer, made: found.made}, nil
+	}
+	return Record{}, &ConflictError{Found: found, Unknown: found.replaced != over.identity()}
+}
+
+// send sends a write over a record once.
+func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) (Record, error) {
+	m := nats.NewMsg(s.target(w.Subject))
+	m.Data = w.Data
+	maps.Copy(m.Header, w.Header)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(over.Revision, 10))
+	m.Header.Set(HeaderWriter, writer)
+	m.Header.Set(HeaderReplaced, over.identity())
+	if w.TTL > 0 {
+		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(w.TTL/time.Second), 10)+"s")
+	}
+	if int64(len(m.Data)) > s.nc.MaxPayload() {
+		return Record{}, fmt.Errorf("%w: %d bytes, the server takes %d", nats.ErrMaxPayload, len(m.Data), s.nc.MaxPayload())
+	}
+	sent := time.Now()
+	reply, err := s.single.Request(ctx, m, s.cfg.Try)
+	if err != nil {
+		return Record{}, fmt.Errorf("publish: %w", err)
+	}
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Sequence uint64              `json:"seq"`
+		Stream   string              `json:"stream"`
+	}
+	switch err := json.Unmarshal(reply.Data, &ack); {
+	case err != nil:
+		return Record{}, fmt.Errorf("the acknowledgement is not JSON: %w", err)
+	case ack.Error != nil:
+		return Record{}, ack.Error
+	case ack.Stream != s.name || ack.Sequence == 0:
+		return Record{}, fmt.Errorf("the acknowledgement is of stream %q at %d", ack.Stream, ack.Sequence)
+	}
+	return Record{
+		Subject: w.Subject, Revision: ack.Sequence, Data: w.Data, Sent: sent, writer: writer, replaced: over.identity(), made: s.made.Load(),
+	}, nil
+}
+
+// target is the subject to which a record is published. Those of buckets are reached under the API prefix, as nats.go does.
+func (s *Stream) target(subject string) string {
+	if s.api != jetstream.DefaultAPIPrefix && strings.HasPrefix(subject, "$KV.") {
+		return s.api + subject
+	}
+	return subject
+}
+
+// isGone reports whether a record was removed, by its TTL or with its stream, when the leader answered that its subject holds
+// none, or an older one. A leader that was deposed may answer so of a record that is there: its stream ends before the record.
+func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
+	info, err := s.state(ctx, r.Subject)
+	if err != nil {
+		return false, err
+	}
+	made, before := info.Created.UnixNano(), cmp.Or(r.made, s.first.Load())
+	switch known := s.learn(made); {
+	case made < known: // of a stream that was deleted since
+		return false, nil
+	case before != 0 && before != made:
+		return true, nil
+	default:
+		return info.State.Last >= r.Revision && info.State.Subjects[r.Subject] == 0, nil
+	}
+}
+
+// learnMade asks when the stream was made. Without an answer, a record of a stream that was made anew is looked for until the
+// time of an operation is up.
+func (s *Stream) learnMade() {
+	if info, err := s.state(s.ended, ""); err == nil {
+		s.learn(info.Created.UnixNano())
+	}
+}
+
+// learn takes when the stream was made and returns the latest that is known.
+func (s *Stream) learn(made int64) int64 {
+	s.first.CompareAndSwap(0, made)
+	for {
+		known := s.made.Load()
+		if made <= known || s.made.CompareAndSwap(known, made) {
+			return max(made, known)
+		}
+	}
+}
+
+// info is what the leader says of its stream.
+type info struct {
+	Created time.Time `json:"created"`
+	State   struct {
+		Last     uint64            `json:"last_seq"`
+		Subjects map[string]uint64 `json:"subjects"` // their numbers of messages
+	} `json:"state"`
+}
+
+// state asks the leader for the state of the stream and, unless it is empty, of one subject, once.
+func (s *Stream) state(ctx context.Context, subject string) (state info, err error) {
+	err = s.ask(ctx, "STREAM.INFO.", struct {
+		Filter string `json:"subjects_filter,omitempty"`
+	}{subject}, &state)
+	return state, err
+}
+
+// Remove removes the record at a revision, wherever it is, unless it is gone already. The stream has to allow it (DenyDelete
+// is off). The errors are those of Put but a conflict. One round trip.
+func (s *Stream) Remove(ctx context.Context, revision uint64) error {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		err := s.ask(ctx, "STREAM.MSG.DELETE.", map[string]any{"seq": revision, "no_erase": true}, nil)
+		if err == nil {
+			return nil
+		}
+		if hasCode(err, codeDeleteFailed) { // also of a record that is gone
+			if found, readErr := s.leader(ctx, query{Sequence: revision}); readErr == nil && found.Revision == 0 {
+				return nil
+			}
+		}
+		if isPermanent(err) && !hasCode(err, codeDeleteFailed) || !backoff.Pause(ctx, wait) {
+			return s.refused(ctx, fmt.Sprintf("remove revision %d", revision), err)
+		}
+	}
+}

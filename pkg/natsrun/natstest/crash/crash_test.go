@@ -1,0 +1,189 @@
+package crash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+)
+
+// speakers print their text and wait to be stopped. One with the text "fail" fails then.
+var speakers = crash.Role[string]{Name: "speaker", Run: func(ctx context.Context, text string) error {
+	fmt.Print(text) //nolint:forbidigo // to the test
+	<-ctx.Done()
+
+	if text == "fail\n" {
+		return errors.New("as it was told")
+	}
+
+	return nil
+}}
+
+func TestMain(m *testing.M) { crash.Main(m, 1, speakers) }
+
+// failing is a test that is to fail.
+type failing struct {
+	testing.TB
+
+	cleanups []func()
+	failed   bool
+	log      strings.Builder
+}
+
+func (f *failing) Cleanup(do func()) { f.cleanups = append(f.cleanups, do) }
+func (f *failing) Failed() bool      { return f.failed }
+func (f *failing) Helper()           {}
+
+func (f *failing) Output() io.Writer { return io.Discard }
+
+func (f *failing) Errorf(format string, args ...any) {
+	f.failed = true
+	f.Logf(format, args...)
+}
+
+func (f *failing) Logf(format string, args ...any) { fmt.Fprintf(&f.log, format+"\n", args...) }
+
+// end fails t unless f has failed, and its log has a text.
+func (f *failing) end(t *testing.T, want ...string) {
+	t.Helper()
+
+	for _, do := range f.cleanups {
+		do()
+	}
+
+	for _, text := range want {
+		if !f.failed || !strings.Contains(f.log.String(), text) {
+			t.Errorf("the test failed: %t, want true and %q in its log:\n%s", f.failed, text, f.log.String())
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+
+	p := speakers.Start(t, "one\ntwo\nthree 3\nhalf")
+	if line := p.Line(); line != "one" {
+		t.Errorf("the first line is %q", line)
+	}
+
+	if match := p.Await(`^three (\d)`); match[1] != "3" {
+		t.Errorf("awaited %q", match)
+	}
+
+	p.Kill()
+
+	if line, err := p.Process.Line(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("half a line is taken for a line: %q, %v", line, err)
+	}
+
+	if !p.Ended() || p.Output() != "one\ntwo\nthree 3\nhalf" {
+		t.Errorf("it has ended: %t, and printed %q", p.Ended(), p.Output())
+	}
+}
+
+func TestPausedProcessIsKilled(t *testing.T) {
+	t.Parallel()
+
+	p := speakers.Start(t, "ready\n")
+	p.Line()
+	p.Pause()
+	p.Kill()
+	p.Died()
+}
+
+func TestPausedProcessGoesOn(t *testing.T) {
+	t.Parallel()
+
+	p := speakers.Start(t, "ready\n")
+	p.Line()
+	p.Pause()
+	p.Continue()
+	p.Stop()
+}
+
+// A process that ends in another way than it should fails its test, which shows what the process printed.
+func TestWrongEndFails(t *testing.T) {
+	t.Parallel()
+
+	f := &failing{TB: t}
+	p := speakers.Start(f, "fail\n")
+	p.Line()
+	p.Stop()
+	f.end(t, "stop speaker fail", "as it was told", "at the end:\nfail\n")
+
+	f = &failing{TB: t}
+	p = speakers.Start(f, "ready\n")
+	p.Line()
+
+	if err := p.Process.Stop(); err != nil {
+		t.Error(err)
+	}
+
+	p.Died()
+	f.end(t, "was not killed")
+}
+
+func TestKilledServersKeepWhatTheyStored(t *testing.T) {
+	t.Parallel()
+
+	for name, start := range map[string]func(testing.TB) *crash.Servers{"one": crash.MortalServer, "three": crash.ThreeServers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			on := start(t)
+			_, js := natstest.ConnectURL(t, on.URL)
+
+			var kv jetstream.KeyValue
+
+			if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
+					_, err = kv.PutString(ctx, "k", "v")
+				}
+
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+
+			for range 2 {
+				if err := on.Disturb(t.Context(), "KV_b"); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+				entry, err := kv.Get(ctx, "k")
+				if err == nil && string(entry.Value()) != "v" {
+					t.Errorf("it has %q", entry.Value())
+				}
+
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestSeedIsPrinted(t *testing.T) {
+	t.Parallel()
+
+	f := &failing{TB: t}
+	seed := crash.Seed(f)
+
+	if want := fmt.Sprint("-run '^TestSeedIsPrinted$' -args -seed ", seed); !strings.Contains(f.log.String(), want) {
+		t.Errorf("no %q in %q", want, f.log.String())
+	}
+
+	if of := crash.Random(t); of(1).Uint64() != of(1).Uint64() || of(1).Uint64() == of(2).Uint64() {
+		t.Error("a sequence cannot be had again, or two are the same")
+	}
+}

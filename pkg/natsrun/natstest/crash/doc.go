@@ -1,0 +1,25 @@
+// Package crash runs parts of a test as processes that the test kills, freezes and starts again.
+//
+// A role is what such a process does. The test binary runs itself in the role, with a task:
+//
+//	var worker = crash.Role[task]{Name: "worker", Run: work}
+//
+//	func TestMain(m *testing.M) { crash.Main(m, 4, worker) }
+//
+//	func TestWorkerIsKilled(t *testing.T) {
+//		t.Parallel()
+//
+//		srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+//		p := worker.Start(t, task{URL: srv.URL()})
+//		p.Await("^started ")
+//		p.Kill()
+//		...
+//	}
+//
+// What a process writes to its standard error is in the log of its test, and when the test fails, so is the end of what it
+// printed. A process does not outlive its test. None of the methods sleeps, and each of them that waits gives up after
+// [Patience].
+//
+// [StartServer] and [StartServers] run NATS servers that can be killed in the same way. [Random] makes the choices of a run
+// repeatable: it prints their seed.
+package crash

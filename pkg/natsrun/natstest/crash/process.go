@@ -1,0 +1,158 @@
+package crash
+
+import (
+	"context"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+)
+
+// shown is how many bytes of what a process printed are in the log of a test that fails.
+const shown = 4 << 10
+
+// Process is a process of a test.
+type Process struct {
+	*child.Process
+
+	t    testing.TB
+	what string // it is
+}
+
+// Start starts cmd, which may be any program, and kills it when the test ends. Its standard input, output and error are taken.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+
+	p, err := child.Command(t.Output(), cmd)
+
+	return started(t, strings.Join(cmd.Args, " "), p, err)
+}
+
+// started takes charge of a process, or of the error of its start.
+func started(t testing.TB, what string, p *child.Process, err error) *Process {
+	t.Helper()
+
+	if err != nil {
+		t.Fatalf("start %s: %v", what, err)
+	}
+
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+
+		if out := p.Output(); t.Failed() && out != "" {
+			t.Logf("%s printed %d bytes, at the end:\n%s", what, len(out), out[max(0, len(out)-shown):])
+		}
+	})
+
+	return &Process{Process: p, t: t, what: what}
+}
+
+// Line waits for the next line that the process prints. The test fails when there is none.
+func (p *Process) Line() string {
+	p.t.Helper()
+
+	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
+	defer cancel()
+
+	line, err := p.Process.Line(ctx)
+	if err != nil {
+		p.t.Fatalf("%s: %v", p.what, err)
+	}
+
+	return line
+}
+
+// Await waits for the next line that matches a regular expression, skips those before it, and returns the match and its groups.
+func (p *Process) Await(pattern string) []string {
+	p.t.Helper()
+
+	expression := regexp.MustCompile(pattern)
+
+	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
+	defer cancel()
+
+	for {
+		line, err := p.Process.Line(ctx)
+		if err != nil {
+			p.t.Fatalf("%s has not printed %s: %v", p.what, pattern, err)
+		}
+
+		if match := expression.FindStringSubmatch(line); match != nil {
+			return match
+		}
+	}
+}
+
+// Ended reports whether the process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.Gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Kill ends the process as a crash does (SIGKILL), also when it is frozen, and returns when it is gone.
+func (p *Process) Kill() {
+	p.t.Helper()
+	p.check("kill", p.Process.Kill())
+}
+
+// Died waits until the process is gone, and fails the test unless it was killed, by itself or by another.
+func (p *Process) Died() {
+	p.t.Helper()
+	p.end("death of", p.Killed)
+}
+
+// Wait waits until the process ends by itself, and fails the test unless it does so without an error.
+func (p *Process) Wait() {
+	p.t.Helper()
+	p.end("end of", p.Process.Wait)
+}
+
+func (p *Process) end(what string, wait func(context.Context) error) {
+	p.t.Helper()
+
+	ctx, cancel := context.WithTimeout(p.t.Context(), Patience)
+	defer cancel()
+
+	p.check(what, wait(ctx))
+}
+
+// Stop asks the process to end, by the end of its standard input. The test fails unless it ends without an error.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.check("stop", p.Process.Stop())
+}
+
+// Interrupt asks the process to end, as Ctrl-C does. The test fails unless it ends without an error.
+func (p *Process) Interrupt() {
+	p.t.Helper()
+	p.check("interrupt", p.Process.Interrupt())
+	p.Wait()
+}
+
+// Pause stops the clock of the process (SIGSTOP).
+func (p *Process) Pause() {
+	p.t.Helper()
+	p.check("pause", p.Process.Pause(true))
+}
+
+// Continue lets the process go on.
+func (p *Process) Continue() {
+	p.t.Helper()
+	p.check("continue", p.Process.Pause(false))
+}
+
+func (p *Process) check(do string, err error) {
+	p.t.Helper()
+
+	if err != nil {
+		p.t.Errorf("%s %s: %v", do, p.what, err)
+	}
+}

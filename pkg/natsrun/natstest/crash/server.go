@@ -1,0 +1,125 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+)
+
+var server = Role[place]{Name: "NATS server", Run: serve}
+
+// place is where a server runs.
+type place struct {
+	Dir  string
+	Port int // 0 is any
+}
+
+func serve(ctx context.Context, at place) error {
+	s, err := natsrun.Start(natsrun.Config{Dir: at.Dir, Listen: true, Port: at.Port, ReadyTimeout: Patience})
+	if err != nil {
+		return fmt.Errorf("start the server: %w", err)
+	}
+	defer s.Stop()
+
+	if _, err := fmt.Fprintln(os.Stdout, s.URL()); err != nil {
+		return fmt.Errorf("say that the server is ready: %w", err)
+	}
+
+	<-ctx.Done()
+
+	return nil
+}
+
+// Server is one NATS server in a process of its own, not of a cluster.
+type Server struct {
+	*Process
+
+	URL string
+
+	at place
+}
+
+// StartServer starts a server on a free port, with its store in a temporary directory, and kills it when the test ends. It
+// needs Main.
+func StartServer(t testing.TB) *Server {
+	t.Helper()
+
+	s := &Server{at: place{Dir: filepath.Join(t.TempDir(), "store")}}
+	s.Process = server.Start(t, s.at)
+	s.URL = s.Line()
+
+	if _, err := fmt.Sscanf(s.URL, "nats://127.0.0.1:%d", &s.at.Port); err != nil {
+		t.Fatalf("a server that is not at %q: %v", s.URL, err)
+	}
+
+	return s
+}
+
+// Restart kills the server and starts it again at the same address, with what it had stored.
+func (s *Server) Restart(ctx context.Context) error {
+	err := s.Process.Process.Kill()
+	if err != nil {
+		return err
+	}
+
+	p, err := child.Start(s.t.Output(), server.Name, s.at)
+	if err != nil {
+		return fmt.Errorf("start the server again: %w", err)
+	}
+
+	s.Process = &Process{Process: p, t: s.t, what: s.what}
+	s.t.Cleanup(func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
+
+	_, err = p.Line(ctx)
+
+	return err
+}
+
+// Servers are what the processes of a test work on.
+type Servers struct {
+	// Disturb kills the server, or of three servers the leader of a stream, starts it again, and returns when it is ready. It
+	// is nil for servers that are left in peace.
+	Disturb  func(ctx context.Context, stream string) error
+	Replicas int
+	URL      string
+}
+
+// OneServer is a server that is left in peace.
+func OneServer(t testing.TB) *Servers {
+	t.Helper()
+
+	return &Servers{Replicas: 1, URL: StartServer(t).URL}
+}
+
+// MortalServer is a server that is killed.
+func MortalServer(t testing.TB) *Servers {
+	t.Helper()
+	s := StartServer(t)
+
+	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
+}
+
+// ThreeServers are three nodes of a cluster, each in a process of its own.
+func ThreeServers(t testing.TB) *Servers {
+	t.Helper()
+	c := natstest.Cluster(t, 3, natstest.Processes)
+
+	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
+		ctx, cancel := context.WithTimeout(ctx, Patience)
+		defer cancel()
+
+		leader, err := c.StreamLeader(ctx, stream)
+		if err != nil {
+			return fmt.Errorf("find the leader to kill: %w", err)
+		}
+
+		return errors.Join(leader.Kill(), leader.Start(ctx), c.WaitReady(ctx))
+	}}
+}

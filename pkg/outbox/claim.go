@@ -1,0 +1,124 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
+)
+
+// claimSQL locks lanes that have rows to publish, beginning at lane $1. For each lane it looks into the index once; with EXISTS
+// the planner may scan the table instead. A later statement reads the rows: a statement that both locks and reads would read
+// the rows as they were before it had the locks.
+const claimSQL = `SELECT l.lane FROM event_outbox_lane l
+	WHERE (SELECT o.id FROM event_outbox o WHERE o.lane = l.lane AND o.state = 'pending'
+		AND (o.retry_at IS NULL OR o.retry_at <= now()) ORDER BY o.id LIMIT 1) IS NOT NULL
+	ORDER BY (l.lane - $1) & 63 LIMIT $2 FOR UPDATE SKIP LOCKED`
+
+// readSQL reads the first rows of each of the lanes $1, up to $2 rows and $3 bytes of each. It leaves out rows whose key waits
+// for a refused row.
+const readSQL = `SELECT ` + rowValues + ` FROM unnest($1::smallint[]) AS wanted(wanted_lane) CROSS JOIN LATERAL (
+		SELECT ` + rowColumns + `, sum(least(bytes, $4)) OVER (ORDER BY id) - least(bytes, $4) AS before FROM (
+			SELECT ` + rowColumns + ` FROM event_outbox o WHERE o.lane = wanted_lane AND o.state = 'pending'
+				AND NOT EXISTS (SELECT FROM event_outbox b WHERE b.lane = wanted_lane AND b.state = 'pending' AND b.retry_at > now()
+					AND (b.id = o.id OR b.ordering_key = o.ordering_key AND b.ordering_key <> '') OFFSET 0)
+			ORDER BY o.id LIMIT $2) front) bounded
+	WHERE before < $3 ORDER BY id`
+
+// lastSQL reads the row that was published last in each of the lanes $1, unless that was longer than $2 seconds ago.
+const lastSQL = `SELECT id, event_id, lane, stream_seq FROM unnest($1::smallint[]) AS wanted(wanted_lane) CROSS JOIN LATERAL (
+		SELECT id, event_id, lane, stream_seq FROM event_outbox WHERE lane = wanted_lane AND state = 'published'
+			AND published_at > now() - make_interval(secs => $2) ORDER BY published_at DESC, stream_seq DESC LIMIT 1) last`
+
+// waitingSQL asks whether there are rows to publish, which are then in lanes that other batches hold, and in how many seconds
+// the next refused row may be tried again.
+const waitingSQL = `SELECT EXISTS (SELECT FROM event_outbox_lane l WHERE (SELECT o.id FROM event_outbox o WHERE o.lane = l.lane
+		AND o.state = 'pending' AND (o.retry_at IS NULL OR o.retry_at <= now()) ORDER BY o.id LIMIT 1) IS NOT NULL),
+	(SELECT extract(epoch FROM min(retry_at) - now())::float8 FROM event_outbox
+		WHERE state = 'pending' AND retry_at > now())`
+
+// begin starts a transaction that Postgres ends when this process is silent for the lease, so that another relay gets the lanes.
+// All statements of a relay use an index. The planner's statistics of a table whose rows come and go are old, and a scan of
+// the whole table in each batch would make the time to drain it grow with its square.
+func (r *Relay) begin(ctx context.Context) (pgx.Tx, error) { //nolint:ireturn // pgx returns an interface
+	tx, err := r.cfg.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, BeginQuery: fmt.Sprintf(
+		"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = %d; "+
+			"SET LOCAL enable_seqscan = off; SET LOCAL jit = off",
+		r.cfg.lease().Milliseconds())})
+	if err != nil {
+		return nil, fmt.Errorf("outbox: begin: %w", err)
+	}
+	return tx, nil
+}
+
+// claim locks lanes that have rows. It reads the first rows of them, and the row of each lane that was published last.
+func (r *Relay) claim(ctx context.Context, tx pgx.Tx, from int) (claimed []int16, rows []*row, last []readback.Ref, err error) {
+	answer, err := tx.Query(ctx, claimSQL, from, lanesAtOnce)
+	if err == nil {
+		claimed, err = pgx.CollectRows(answer, pgx.RowTo[int16])
+	}
+	if err != nil || len(claimed) == 0 {
+		return nil, nil, nil, wrap("claim lanes", err)
+	}
+	each := max(r.cfg.BatchSize/len(claimed), 1)
+	batch := &pgx.Batch{}
+	batch.Queue(readSQL, claimed, each, batchBytes/len(claimed), maxBytes)
+	batch.Queue(lastSQL, claimed, max(r.cfg.hold(), 0).Seconds())
+	results := tx.SendBatch(ctx, batch)
+	defer func() {
+		if closed := results.Close(); err == nil {
+			err = wrap("read rows", closed)
+		}
+	}()
+	if answer, err = results.Query(); err == nil {
+		rows, err = pgx.CollectRows(answer, pgx.RowToAddrOfStructByPos[row])
+	}
+	if err != nil {
+		return nil, nil, nil, wrap("read rows", err)
+	}
+	if answer, err = results.Query(); err == nil {
+		last, err = pgx.CollectRows(answer, pgx.RowToStructByPos[readback.Ref])
+	}
+	return claimed, rows, last, wrap("read the last rows", err)
+}
+
+// idle returns how long a batch that found no rows waits before it looks again, unless it is woken.
+func (r *Relay) idle(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+	defer cancel()
+	tx, err := r.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer r.abandon(ctx, tx)
+	var busy bool
+	var retry *float64
+	if err := tx.QueryRow(ctx, waitingSQL).Scan(&busy, &retry); err != nil {
+		return 0, wrap("look for rows", err)
+	}
+	wait := r.cfg.Poll
+	if retry != nil {
+		wait = min(wait, max(time.Duration(*retry*float64(time.Second)), minBackoff))
+	}
+	if busy { // another batch holds the lanes and publishes their rows, unless its process dies
+		wait = min(wait, time.Second)
+	}
+	return jitter(wait), nil
+}
+
+// commit commits a transaction within the bound of an answer.
+func (r *Relay) commit(ctx context.Context, tx pgx.Tx) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.answer)
+	defer cancel()
+	return tx.Commit(ctx) //nolint:wrapcheck // by the caller
+}
+
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("outbox: %s: %w", doing, err)
+}

@@ -1,0 +1,109 @@
+package outbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConfigReportsAllErrorsAtOnce(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(t.Context(), "host=/nowhere pool_max_conns=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	_, err = New(t.Context(), Config{
+		BatchSize: -1, Concurrency: 2, Keep: -1, MaxAttempts: -1, Poll: -1, Pool: pool, PublishTimeout: -1, SyncInterval: time.Millisecond,
+	})
+	if err == nil {
+		t.Fatal("nothing is wrong")
+	}
+	for _, want := range []string{"BatchSize", "Keep", "MaxAttempts", "Poll", "Pool has", "PublishTimeout", "SyncInterval"} {
+		if !strings.Contains(err.Error(), "outbox: "+want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	if _, err := New(t.Context(), Config{}); err == nil || !strings.Contains(err.Error(), "Pool is missing") {
+		t.Errorf("without a pool: %v", err)
+	}
+}
+
+func TestInsertRefusesEventsThatCanNeverBePublished(t *testing.T) {
+	t.Parallel()
+	event := func(id string) Event {
+		return Event{Event: contracts.Event{EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5"}}
+	}
+	bad := event("bad")
+	bad.EventType = ""
+	header := event("header")
+	header.Headers = map[string]string{"Nats-Msg-Id": "other"}
+	line := event("line")
+	line.Headers = map[string]string{"a": "b\r\nc"}
+	large := event("large")
+	large.Payload = json.RawMessage(`"` + strings.Repeat("x", maxBytes) + `"`)
+	err := Insert(t.Context(), nil, bad, header, line, large, event("good"))
+	if err == nil {
+		t.Fatal("nothing is wrong")
+	}
+	for _, want := range []string{`"bad"`, `"header"`, `"line"`, `"large"`} {
+		if !strings.Contains(err.Error(), "outbox: event "+want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "good") {
+		t.Errorf("%v names what is right", err)
+	}
+	if err := Insert(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestErrorsOfAPublishAreClassified(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		want class
+	}{
+		{nats.ErrMaxPayload, hopeless},
+		{fmt.Errorf("x: %w", &jetstream.APIError{Code: 400, ErrorCode: codeMessageExceedsMaximum}), hopeless},
+		{&jetstream.APIError{Code: 400, ErrorCode: codeHeaderExceedsMaximum}, hopeless},
+		{&jetstream.APIError{Code: 400, ErrorCode: codeStreamMismatch}, elsewhere},
+		{&jetstream.APIError{Code: 503, ErrorCode: 10077}, elsewhere},
+		{&jetstream.APIError{Code: 429, ErrorCode: 10167}, elsewhere},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10999}, refused},
+		{jetstream.ErrNoStreamResponse, unclear},
+		{jetstream.ErrAsyncPublishTimeout, unclear},
+		{errSession, unclear},
+		{errors.New("what is this"), unclear},
+	} {
+		if got := classify(test.err); got != test.want {
+			t.Errorf("%v is %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+func TestBackoffGrowsToItsLimit(t *testing.T) {
+	t.Parallel()
+	var b backoff
+	for range 100 {
+		if d := b.next(); d < minBackoff*8/10 || d > maxBackoff*12/10 {
+			t.Fatalf("waits %s", d)
+		}
+	}
+	if b.last != maxBackoff {
+		t.Errorf("the last wait is %s", b.last)
+	}
+}

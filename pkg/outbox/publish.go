@@ -1,0 +1,221 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+const (
+	// inFlight is how many publishes of a batch may be in flight.
+	inFlight = 256
+
+	// firstRetry and longestRetry are the waits of a row that the server refused.
+	firstRetry   = time.Second
+	longestRetry = 5 * time.Minute
+
+	// maxReason bounds the text that a row keeps of an error.
+	maxReason = 1000
+)
+
+// outcome is the outcome of a batch. Rows that are not in it stay as they were.
+type outcome struct {
+	published []published
+	refused   []failure
+	setAside  []failure
+	unclear   bool // some publishes have no answer
+	deadline  time.Time
+}
+
+// inTime reports whether the batch may publish more. After its deadline another relay may hold its lanes.
+func (o *outcome) inTime() bool { return time.Now().Before(o.deadline) }
+
+type published struct {
+	row *row
+	ack *jetstream.PubAck
+}
+
+type failure struct {
+	row   *row
+	err   error
+	delay time.Duration
+}
+
+// reason is the text that the row keeps of the error.
+func (f failure) reason() string { return brief(f.err) }
+
+// brief returns the text of an error, cut to maxReason and without the bytes that Postgres refuses.
+func brief(err error) string {
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "�"), "\x00", "")
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "")
+	}
+	return text
+}
+
+// publish publishes rows: the rows of one key one after the other, the keys side by side. At most one row of a key is in flight,
+// for a message that is lost between two others would be published after the second. After until it publishes nothing: a
+// process that was frozen may no longer hold the lanes.
+func (r *Relay) publish(ctx context.Context, s *session, rows []*row, until time.Time) *outcome {
+	ctx = context.WithoutCancel(ctx)
+	results := &outcome{deadline: until}
+	if soon := time.Now().Add(batchTime); soon.Before(until) {
+		results.deadline = soon
+	}
+	var silent []failure
+	queues := byKey(rows)
+	for len(queues) > 0 && results.inTime() && s.alive() {
+		queues = r.round(ctx, s, queues, results, &silent)
+	}
+	if len(silent) > 0 {
+		results.unclear = true
+		r.settleSilent(ctx, s, results, silent)
+	}
+	return results
+}
+
+// byKey puts the rows of one key into one queue, and each row without a key into a queue of its own.
+func byKey(rows []*row) [][]*row {
+	place := make(map[string]int, len(rows))
+	queues := make([][]*row, 0, len(rows))
+	for _, one := range rows {
+		i, ok := place[one.OrderingKey]
+		if !ok || one.OrderingKey == "" {
+			i = len(queues)
+			place[one.OrderingKey] = i
+			queues = append(queues, nil)
+		}
+		queues[i] = append(queues[i], one)
+	}
+	return queues
+}
+
+// round publishes the first row of each queue and returns the rest of each queue. It leaves out queues whose first row has to
+// be tried again.
+func (r *Relay) round(ctx context.Context, s *session, queues [][]*row, results *outcome, silent *[]failure) [][]*row {
+	next := make([][]*row, 0, len(queues))
+	for len(queues) > 0 && results.inTime() {
+		part := queues[:min(len(queues), inFlight)]
+		queues = queues[len(part):]
+		futures := make([]jetstream.PubAckFuture, len(part))
+		errs := make([]error, len(part))
+		for i, queue := range part {
+			futures[i], errs[i] = r.send(s, queue[0])
+		}
+		for i, queue := range part {
+			got := answer{err: errs[i]}
+			if futures[i] != nil {
+				got = s.await(ctx, futures[i])
+			}
+			if got.err == nil && got.ack.Duplicate {
+				got.err = s.same(ctx, got.ack.Sequence, queue[0])
+			}
+			if r.settle(queue[0], got, results, silent) && len(queue) > 1 {
+				next = append(next, queue[1:])
+			}
+		}
+	}
+	return next
+}
+
+// hopelessError is the reason why a row can never be published.
+type hopelessError struct{ error }
+
+func (e hopelessError) Unwrap() error { return e.error }
+
+func (r *Relay) send(s *session, one *row) (jetstream.PubAckFuture, error) {
+	msg, err := one.message(r.cfg.Stream, r.cfg.Source)
+	if err != nil {
+		return nil, hopelessError{err}
+	}
+	future, err := s.JS.PublishMsgAsync(msg)
+	return future, err //nolint:wrapcheck // classified
+}
+
+// settle puts a row where its answer belongs, and reports whether the next row of its key may be published.
+func (r *Relay) settle(one *row, got answer, results *outcome, silent *[]failure) bool {
+	if got.err == nil {
+		results.published = append(results.published, published{row: one, ack: got.ack})
+		return true
+	}
+	f := failure{row: one, err: got.err}
+	what := classify(got.err)
+	if _, ok := errors.AsType[hopelessError](got.err); ok {
+		what = hopeless
+	}
+	switch what {
+	case hopeless:
+		results.setAside = append(results.setAside, f)
+		return true
+	case refused:
+		r.refuse(f, results)
+	case elsewhere:
+		results.unclear = true
+	case unclear:
+		*silent = append(*silent, f)
+	}
+	return false
+}
+
+// refuse counts an attempt, and sets the row aside when it was the last one.
+func (r *Relay) refuse(f failure, results *outcome) {
+	if f.row.Attempts+1 >= r.cfg.MaxAttempts {
+		results.setAside = append(results.setAside, f)
+		return
+	}
+	f.delay = jitter(min(firstRetry<<min(f.row.Attempts, 20), longestRetry))
+	results.refused = append(results.refused, f)
+}
+
+// settleSilent counts an attempt for the rows that got no answer, if the stream answers another request. If it does not, the
+// rows are not at fault: settleSilent closes the connection and counts nothing.
+func (r *Relay) settleSilent(ctx context.Context, s *session, results *outcome, silent []failure) {
+	if s.alive() {
+		if _, err := s.Info(ctx); err == nil {
+			for _, f := range silent {
+				r.refuse(f, results)
+			}
+			return
+		}
+	}
+	s.NC.Close()
+}
+
+// same returns contracts.ErrEventMismatch when the message that the stream holds under the id of a row is of another event.
+func (s *session) same(ctx context.Context, sequence uint64, one *row) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	event, err := one.event()
+	if err != nil {
+		return hopelessError{err}
+	}
+	mark, err := event.Fingerprint()
+	if err != nil {
+		return hopelessError{err}
+	}
+	stream, err := s.JS.Stream(ctx, s.Stream)
+	if err != nil {
+		return fmt.Errorf("outbox: stream %s: %w", s.Stream, err)
+	}
+	msg, err := stream.GetMsg(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it was there when it was acknowledged; the row is read back like any other
+	}
+	if err != nil {
+		return fmt.Errorf("outbox: read what the stream has under the id, at %d: %w", sequence, err)
+	}
+	there, err := contracts.Decode[contracts.Event](msg.Data)
+	if err != nil {
+		return hopelessError{fmt.Errorf("%w: at %d there is no event at all: %w", contracts.ErrEventMismatch, sequence, err)}
+	}
+	if known, err := there.Fingerprint(); err != nil || known != mark {
+		return hopelessError{fmt.Errorf("%w, at %d", contracts.ErrEventMismatch, sequence)}
+	}
+	return nil
+}

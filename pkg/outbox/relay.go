@@ -1,0 +1,195 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
+)
+
+const (
+	// minBackoff and maxBackoff are the first and the longest wait after a failure of the database or the server.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 10 * time.Second
+)
+
+// Relay publishes the rows of an outbox. Any number of relays may run on one table, in any number of processes.
+type Relay struct {
+	cfg      Config
+	counters counters
+	forget   func()        // unregisters the metrics
+	wake     chan struct{} // there may be rows
+}
+
+// Stats counts the work of a relay since New.
+type Stats struct {
+	// Deleted is how many rows were deleted, after they were read back or kept.
+	Deleted int64
+	// Duplicates is how many of Published the stream already held.
+	Duplicates int64
+	// Lost is how many published rows the stream had lost.
+	Lost int64
+	// LastError is the last error, "" for none, and LastErrorAt its time. Its cause may be gone by now.
+	LastError   string
+	LastErrorAt time.Time
+	// Published is how many rows the stream acknowledged and the relay marked.
+	Published int64
+	// Refused is how often the server refused a row that the relay tries again.
+	Refused int64
+	// SetAside is how many rows were set aside.
+	SetAside int64
+}
+
+type counters struct {
+	deleted, duplicates, lost, published, refused, setAside atomic.Int64
+
+	last atomic.Pointer[trouble]
+}
+
+// trouble is an error and its time.
+type trouble struct {
+	text string
+	at   time.Time
+}
+
+// failed records the last error.
+func (c *counters) failed(err error) { c.last.Store(&trouble{text: brief(err), at: time.Now()}) }
+
+// New returns a relay. It checks the version of the table, which is one round trip. Run connects to NATS.
+func New(ctx context.Context, cfg Config) (*Relay, error) {
+	p := probe.From(ctx)
+	cfg.answer, cfg.passed = p.AnswerTimeout, p.Passed
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if err := checkSchema(ctx, cfg.Pool); err != nil {
+		return nil, err
+	}
+	r := &Relay{cfg: cfg, wake: make(chan struct{}, 1)}
+	if err := r.measure(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Stats returns the counters of the relay.
+func (r *Relay) Stats() Stats {
+	c := &r.counters
+	s := Stats{
+		Deleted: c.deleted.Load(), Duplicates: c.duplicates.Load(), Lost: c.lost.Load(),
+		Published: c.published.Load(), Refused: c.refused.Load(), SetAside: c.setAside.Load(),
+	}
+	if last := c.last.Load(); last != nil {
+		s.LastError, s.LastErrorAt = last.text, last.at
+	}
+	return s
+}
+
+// Run publishes until ctx ends. It is called once. It then finishes and marks the rows that are in flight, which takes at most
+// 5 seconds and Config.PublishTimeout. It outlives any outage of the database or the server.
+func (r *Relay) Run(ctx context.Context) {
+	defer r.forget()
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() { r.listen(ctx) })
+	wait := backoff{}
+	for ctx.Err() == nil {
+		s, err := r.connect(ctx)
+		if err != nil {
+			delay := wait.next()
+			r.notReady(ctx, err, delay)
+			sleep(ctx, delay)
+			continue
+		}
+		wait = backoff{}
+		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.NC.ConnectedServerName(), "stream", s.Stream)
+		if r.cfg.Hooks.Ready != nil {
+			r.cfg.Hooks.Ready(true, nil)
+		}
+		r.serve(ctx, s)
+		if ctx.Err() == nil {
+			delay := wait.next()
+			r.notReady(ctx, errSession, delay)
+			sleep(ctx, delay)
+		}
+	}
+}
+
+func (r *Relay) notReady(ctx context.Context, err error, delay time.Duration) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.counters.failed(err)
+	r.cfg.Logger.WarnContext(ctx, EventDisconnected, "error", err, "delay", delay)
+	if r.cfg.Hooks.Ready != nil {
+		r.cfg.Hooks.Ready(false, err)
+	}
+}
+
+// serve works on one connection until it is closed or ctx ends.
+func (r *Relay) serve(ctx context.Context, s *session) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	group.Go(func() {
+		select {
+		case <-s.closed:
+			cancel(errSession)
+		case <-ctx.Done():
+		}
+	})
+	r.notify()
+	for i := range r.cfg.Concurrency {
+		group.Go(func() { r.drain(ctx, s, i*lanes/r.cfg.Concurrency) })
+	}
+	group.Go(func() { r.keep(ctx, s) })
+	group.Wait()
+	s.close()
+}
+
+// notify wakes one batch.
+func (r *Relay) notify() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// failed logs an error, and waits.
+func (r *Relay) failed(ctx context.Context, doing string, err error, wait *backoff) {
+	if ctx.Err() != nil {
+		return
+	}
+	delay := wait.next()
+	r.counters.failed(fmt.Errorf("%s: %w", doing, err))
+	r.cfg.Logger.WarnContext(ctx, EventFailed, "doing", doing, "error", err, "delay", delay)
+	sleep(ctx, delay)
+}
+
+// backoff is the wait after failures in a row.
+type backoff struct{ last time.Duration }
+
+// next returns the next wait: twice the last, up to maxBackoff, ±20 %.
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, minBackoff), maxBackoff)
+	return jitter(b.last)
+}
+
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,141 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
+)
+
+// session is one connection to NATS. It never reconnects: once it is closed, each message that was sent over it has arrived or
+// never will. A connection that reconnects sends what it had buffered.
+type session struct {
+	readback.Reader
+
+	closed chan struct{}
+}
+
+// connect starts a session. It costs one round trip after the connection.
+func (r *Relay) connect(ctx context.Context) (*session, error) {
+	s := &session{Reader: readback.Reader{Stream: r.cfg.Stream, Timeout: r.cfg.PublishTimeout}, closed: make(chan struct{})}
+	var once sync.Once
+	logged := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		r.cfg.Logger.WarnContext(ctx, EventConnectionError, "error", err)
+	})
+	opts := append([]nats.Option{nats.Name("outbox relay"), logged}, r.cfg.NATSOptions...)
+	opts = append(opts, nats.NoReconnect(), nats.RetryOnFailedConnect(false),
+		nats.ClosedHandler(func(*nats.Conn) { once.Do(func() { close(s.closed) }) }))
+	var err error
+	if s.NC, err = nats.Connect(r.cfg.NATSURL, opts...); err != nil {
+		return nil, fmt.Errorf("outbox: connect to NATS: %w", err)
+	}
+	s.JS, err = jetstream.New(s.NC, jetstream.WithPublishAsyncTimeout(s.Timeout), jetstream.WithDefaultTimeout(s.Timeout))
+	if err == nil {
+		err = s.check(ctx)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// close ends the session and waits until its goroutines have ended.
+func (s *session) close() {
+	s.NC.Close()
+	<-s.closed
+	if s.JS != nil {
+		s.JS.CleanupPublisher()
+	}
+}
+
+// alive reports whether the connection is open, as far as the client knows.
+func (s *session) alive() bool {
+	select {
+	case <-s.closed:
+		return false
+	default:
+		return s.NC.IsConnected()
+	}
+}
+
+// check returns ErrUnsuitableStream when messages that are published to the stream cannot be read back later.
+func (s *session) check(ctx context.Context) error {
+	info, err := s.Info(ctx)
+	if err != nil {
+		return err
+	}
+	switch c := info.Config; {
+	case c.Retention != jetstream.LimitsPolicy:
+		return fmt.Errorf("%w: %s has the retention %s: want limits", ErrUnsuitableStream, s.Stream, c.Retention)
+	case c.MaxMsgsPerSubject > 0:
+		return fmt.Errorf("%w: %s keeps %d messages of a subject: want no limit", ErrUnsuitableStream, s.Stream, c.MaxMsgsPerSubject)
+	}
+	return nil
+}
+
+// answer is the outcome of one publish.
+type answer struct {
+	ack *jetstream.PubAck
+	err error
+}
+
+// await waits until the publish is acknowledged or refused, the connection is closed, or ctx ends.
+func (s *session) await(ctx context.Context, future jetstream.PubAckFuture) answer {
+	select {
+	case ack := <-future.Ok():
+		return answer{ack: ack}
+	case err := <-future.Err():
+		return answer{err: err}
+	default:
+	}
+	select {
+	case ack := <-future.Ok():
+		return answer{ack: ack}
+	case err := <-future.Err():
+		return answer{err: err}
+	case <-s.closed:
+		return answer{err: errSession}
+	case <-ctx.Done():
+		return answer{err: ctx.Err()}
+	}
+}
+
+// class is what follows from a publish that failed.
+type class int
+
+const (
+	unclear   class = iota // the outcome is unknown; try again
+	refused                // the server refused this event; try again, MaxAttempts times
+	hopeless               // the server will never take this event
+	elsewhere              // the server takes no event now; try again
+)
+
+// Codes of JetStream's errors, see the server's errors.JSon.
+const (
+	codeMessageExceedsMaximum = 10054
+	codeStreamMismatch        = 10060
+	codeHeaderExceedsMaximum  = 10097
+	codeMsgIDInProcess        = 10158
+)
+
+// classify returns what follows from the error of a publish.
+func classify(err error) class {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+		return hopeless
+	case !ok:
+		return unclear
+	case api.ErrorCode == codeMessageExceedsMaximum, api.ErrorCode == codeHeaderExceedsMaximum:
+		return hopeless
+	case api.ErrorCode == codeStreamMismatch, api.ErrorCode == codeMsgIDInProcess, api.Code == 429, api.Code >= 500:
+		return elsewhere
+	}
+	return refused
+}

@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// backlogTimeout bounds the query of the backlog for the metrics.
+const backlogTimeout = 5 * time.Second
+
+// measure registers Stats and the backlog as metrics, until forget is called.
+func (r *Relay) measure() error {
+	r.forget = func() {}
+	if r.cfg.Meters == nil {
+		return nil
+	}
+	m := &meters{meter: r.cfg.Meters.Meter("github.com/expediter-io/expediter/pkg/outbox")}
+	deleted := m.counter("outbox.deleted", "{row}", "Rows deleted, after they were read back or kept.")
+	duplicates := m.counter("outbox.duplicates", "{row}", "Rows published that the stream had already.")
+	lost := m.counter("outbox.lost", "{row}", "Rows that the stream had lost; they are published again.")
+	published := m.counter("outbox.published", "{row}", "Rows that the stream has acknowledged and that are marked.")
+	refused := m.counter("outbox.refused", "{attempt}", "Times at which the server refused a row that is tried again.")
+	setAside := m.counter("outbox.set_aside", "{row}", "Rows set aside by this relay.")
+	pending := m.gauge("outbox.backlog", "{row}", "Rows of the table that are not yet published, up to 100,000.")
+	oldest := m.seconds("outbox.backlog.age", "How long ago the oldest row was inserted that is not yet published.")
+	waiting := m.gauge("outbox.backlog.set_aside", "{row}", "Rows of the table that are set aside, up to 100,000.")
+	failed := m.seconds("outbox.last_error.time", "Time of the last error, in seconds since 1970; absent without one.")
+	if m.err != nil {
+		return fmt.Errorf("outbox: telemetry: %w", m.err)
+	}
+	registration, err := m.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		s := r.Stats()
+		for counter, n := range map[metric.Int64Observable]int64{
+			deleted: s.Deleted, duplicates: s.Duplicates, lost: s.Lost, published: s.Published, refused: s.Refused, setAside: s.SetAside,
+		} {
+			o.ObserveInt64(counter, n)
+		}
+		if !s.LastErrorAt.IsZero() {
+			o.ObserveFloat64(failed, float64(s.LastErrorAt.UnixMilli())/1000)
+		}
+		ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
+		defer cancel()
+		b, err := ReadBacklog(ctx, r.cfg.Pool)
+		if err != nil {
+			r.counters.failed(err)
+			return err
+		}
+		o.ObserveInt64(pending, b.Rows)
+		o.ObserveFloat64(oldest, b.Oldest.Seconds())
+		o.ObserveInt64(waiting, b.SetAside)
+		return nil
+	}, m.all...)
+	if err != nil {
+		return fmt.Errorf("outbox: telemetry: %w", err)
+	}
+	r.forget = func() { _ = registration.Unregister() } //nolint:errcheck // it is registered
+	return nil
+}
+
+// meters creates instruments, and keeps the first error.
+type meters struct {
+	all   []metric.Observable
+	err   error
+	meter metric.Meter
+}
+
+func (m *meters) counter(name, unit, description string) metric.Int64ObservableCounter {
+	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.made(c, err)
+	return c
+}
+
+func (m *meters) gauge(name, unit, description string) metric.Int64ObservableGauge {
+	g, err := m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.made(g, err)
+	return g
+}
+
+func (m *meters) seconds(name, description string) metric.Float64ObservableGauge {
+	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
+	m.made(g, err)
+	return g
+}
+
+func (m *meters) made(one metric.Observable, err error) {
+	m.all = append(m.all, one)
+	if m.err == nil {
+		m.err = err
+	}
+}

@@ -1,0 +1,42 @@
+package outbox_test
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
+)
+
+const relayRole = "relay"
+
+// duty is the configuration of a relay process.
+type duty struct {
+	After    int // it dies when it passes Point for this time
+	Database string
+	Point    string // of package probe
+	Sync     int    // seconds
+	URL      string
+}
+
+// relayAndDie runs a relay that kills its process at a point.
+func relayAndDie(ctx context.Context, d duty) error {
+	pool, err := pgxpool.New(ctx, d.Database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	r, err := outbox.New(probe.With(ctx, probe.Probe{Passed: child.DieAt(d.Point, d.After)}), outbox.Config{
+		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
+		SyncInterval: time.Duration(d.Sync) * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	r.Run(ctx)
+	return nil
+}

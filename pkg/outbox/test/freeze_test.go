@@ -1,0 +1,158 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
+)
+
+const frozenRole = "frozen relay"
+
+// frozenTimeout is the PublishTimeout of a child. A frozen child keeps its lanes for twice this and 10 seconds.
+const frozenTimeout = time.Second
+
+// A signal freezes a relay that holds lanes. Other relays publish from the other lanes meanwhile. A relay that thaws in time
+// publishes its rows. If it thaws late, Postgres has given its lanes to another relay, and it publishes none of their rows, not
+// even where the stream would take a second copy. Each event is in the stream once, and the events of each key are in order.
+func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"thaws in time": false, "thaws late": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had been frozen for days
+			all := events("held", 5, 12)
+			p.insert(all...)
+			c := freeze(t, duty{Database: p.pool.Config().ConnString(), Point: probe.Claimed, URL: p.srv.URL()})
+			all = append(all, events("later", 60, 3)...) // of more aggregates, and so in more lanes
+			p.insert(all[60:]...)
+			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")
+			r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
+			await(t, "the other lanes are published", func() bool { return p.count("published") == free })
+			if n := len(p.messages()); n != free || free == 0 {
+				t.Errorf("%d events are in the stream, want the %d of the other lanes", n, free)
+			}
+			if !late {
+				c.thaw(t)
+			}
+			await(t, "all are published", func() bool { return p.count("published") == len(all) }) // a relay counts a row a moment after it is marked
+			if late {
+				await(t, "it has counted all: the frozen one has lost its lanes", func() bool { return r.Stats().Published == int64(len(all)) })
+				p.forgets()
+				c.thaw(t)
+				c.passes(t, probe.Acknowledged) // it would have published by now
+			} else if r.Stats().Published == int64(len(all)) {
+				t.Error("the frozen one has published nothing: it was not in time")
+			}
+			checkOrder(t, p.events(), all)
+		})
+	}
+}
+
+// forgets waits until the stream takes a second copy of the messages that it holds.
+func (p *place) forgets() {
+	p.Helper()
+	again := func() bool {
+		ack, err := p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe"))
+		if err != nil {
+			p.Fatal(err)
+		}
+		return !ack.Duplicate
+	}
+	again()
+	await(p, "it has forgotten", again)
+}
+
+// events returns the ids of the events in the stream, in order.
+func (p *place) events() []string {
+	p.Helper()
+	return slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" })
+}
+
+// relayAndFreeze runs a relay that waits at a point until its process has been frozen and has thawed. It prints each point that
+// it passes.
+func relayAndFreeze(ctx context.Context, d duty) error {
+	pool, err := pgxpool.New(ctx, d.Database)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	thawed := make(chan os.Signal, 1)
+	signal.Notify(thawed, syscall.SIGCONT)
+	waiting := true
+	probed := probe.With(ctx, probe.Probe{Passed: func(point string) {
+		fmt.Fprintln(os.Stdout, point)   //nolint:errcheck // a parent that cannot read it waits until it gives up
+		if waiting && point == d.Point { // there is one batch at a time
+			waiting = false
+			<-thawed
+		}
+	}})
+	r, err := outbox.New(probed, outbox.Config{
+		BatchSize: 8, Concurrency: 1, Logger: slog.New(slog.DiscardHandler), NATSURL: d.URL, Pool: pool,
+		PublishTimeout: frozenTimeout, SyncInterval: time.Hour,
+	})
+	if err != nil {
+		return err
+	}
+	r.Run(ctx)
+	return nil
+}
+
+// frozen is a frozen relay process.
+type frozen struct{ *child.Process }
+
+// freeze starts a relay process and freezes it at its point.
+func freeze(t *testing.T, d duty) frozen {
+	t.Helper()
+	process, err := child.Start(t.Output(), frozenRole, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := frozen{process}
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.passes(t, d.Point)
+	p.signal(t, syscall.SIGSTOP)
+	return p
+}
+
+func (p frozen) thaw(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGCONT)
+}
+
+func (p frozen) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(p.PID(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// passes waits until the process has passed a point.
+func (p frozen) passes(t *testing.T, point string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for passed := ""; passed != point; {
+		var err error
+		if passed, err = p.Line(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Package outboxtest runs Postgres for tests of programs with an outbox.
+package outboxtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+)
+
+// patience bounds the start of the server.
+const patience = 2 * time.Minute
+
+// postgres is the one server of this test binary. Each test has a database of its own on it.
+var postgres struct {
+	sync.Once
+
+	dir      string
+	err      error
+	process  *exec.Cmd
+	lifeline io.Closer // the server ends when it is closed, also by the end of this process
+	next     atomic.Int64
+}
+
+// Database creates an empty database and returns its connection string for pgx. The first call starts the server, which runs until
+// [Stop]. It skips the test where Postgres is not installed.
+func Database(t testing.TB) (dsn string) {
+	t.Helper()
+	paths := installed.Postgres.Find(t)
+	postgres.Do(func() { startPostgres(paths[0], paths[1]) })
+	if postgres.err != nil {
+		t.Fatal(postgres.err)
+	}
+	name := fmt.Sprintf("test%d", postgres.next.Add(1))
+	conn, err := pgx.Connect(t.Context(), place("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // the database is there, or not
+	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return place(name)
+}
+
+// Folder returns the data folder of the server.
+func Folder() string { return filepath.Join(postgres.dir, "data") }
+
+func place(database string) string {
+	return fmt.Sprintf("host=%s user=test dbname=%s", postgres.dir, database)
+}
+
+// startPostgres creates a cluster in a temporary folder and runs it on a socket there. Postgres refuses to run as root, so a test
+// that runs as root starts it as the user postgres.
+func startPostgres(initdb, server string) {
+	if err := runPostgres(initdb, server); err != nil {
+		postgres.err = fmt.Errorf("start Postgres for the tests: %w", err)
+	}
+}
+
+// runPostgres creates the cluster, and returns when the server takes connections.
+//
+//nolint:wrapcheck // by startPostgres
+func runPostgres(initdb, server string) (err error) {
+	if postgres.dir, err = os.MkdirTemp("", "outbox"); err != nil { // short: it is part of the name of a socket
+		return err
+	}
+	attributes, err := servant(postgres.dir)
+	if err != nil {
+		return err
+	}
+	data := filepath.Join(postgres.dir, "data")
+	//nolint:gosec,noctx // of Postgres; it ends by itself
+	setup := exec.Command(initdb, "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	setup.Dir, setup.SysProcAttr = postgres.dir, attributes
+	if text, err := setup.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, text)
+	}
+	// The shell ends the server when its input ends.
+	//nolint:gosec,noctx // of Postgres; it lives as long as this process
+	postgres.process = exec.Command("/bin/sh", "-c", `"$@" & read -r _; kill -INT $!; wait $!`, "sh", server, "-D", data,
+		"-k", postgres.dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=300", "-c", "deadlock_timeout=100ms",
+		"-c", "log_destination=stderr", "-c", "logging_collector=off")
+	postgres.process.Dir, postgres.process.SysProcAttr = postgres.dir, attributes
+	if postgres.lifeline, err = postgres.process.StdinPipe(); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(postgres.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // the server has its own
+	postgres.process.Stderr = log
+	if err := postgres.process.Start(); err != nil {
+		return err
+	}
+	return awaitPostgres()
+}
+
+// awaitPostgres returns when the server takes connections.
+//
+//nolint:wrapcheck // by startPostgres
+func awaitPostgres() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:forbidigo // for all tests, not for one
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, place("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the server does not start: %w", err)
+		}
+		pause(ctx)
+	}
+}
+
+func pause(ctx context.Context) {
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Stop ends the server, if it runs, and removes its files. It is called once, after all tests.
+func Stop() {
+	if postgres.lifeline != nil {
+		_ = postgres.lifeline.Close() //nolint:errcheck // it is gone already then
+		_ = postgres.process.Wait()   //nolint:errcheck // it was told to end
+	}
+	if postgres.dir != "" {
+		if err := os.RemoveAll(postgres.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// servant returns the attributes of a process that is not root, and gives it the folder.
+//
+//nolint:wrapcheck // by startPostgres
+func servant(dir string) (*syscall.SysProcAttr, error) {
+	attributes := &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() != 0 {
+		return attributes, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		return nil, err
+	}
+	attributes.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)} //nolint:gosec // the system gave them out
+	return attributes, os.Chown(dir, uid, gid)
+}

@@ -1,0 +1,180 @@
+package outbox_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/outbox"
+)
+
+// A row that can never be published is set aside with the reason. The other rows go on, also those with its key.
+func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	insert := `INSERT INTO event_outbox (event_id, event_type, aggregate_type, aggregate_id, payload, headers, recipients, restaurant_id, user_id)
+		VALUES ($1, $2, 'RESTAURANT', '5', $3, $4, $5, $6, $7)`
+	long := `"` + strings.Repeat("x", contracts.MaxBody) + `"`
+	nearly := `"` + strings.Repeat("x", contracts.MaxBody-100) + `"` // too large with what is around it
+	for id, row := range map[string][]any{
+		"large":      {"X", long, nil, nil, nil, ""},
+		"nearly":     {"X", nearly, nil, nil, nil, ""},
+		"no type":    {"", "1", nil, nil, nil, ""},
+		"header":     {"X", "1", `{"a":"b\r\nNats-Rollup: all"}`, nil, nil, ""},
+		"server's":   {"X", "1", `{"Nats-Rollup":"all"}`, nil, nil, ""},
+		"no headers": {"X", "1", `[1]`, nil, nil, ""},
+		"recipients": {"X", "1", nil, `{"a":1}`, nil, ""},
+		"restaurant": {"X", "1", nil, nil, `{}`, ""},
+		"user":       {"X", "1", nil, nil, nil, strings.Repeat("x", 1000)},
+	} {
+		p.exec(insert, append([]any{id}, row...)...)
+	}
+	other := event("taken", "5")
+	p.insert(event("good", "5"), other)
+	other.Payload = []byte(`{"guests":5}`)
+	publisher, err := contracts.NewPublisher(p.js, contracts.PublisherConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publisher.Publish(t.Context(), other.Event); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := p.relay(nil)
+	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 1 && s.SetAside == 10 })
+	if diff := cmp.Diff([]string{"taken", "good"}, p.stored()); diff != "" {
+		t.Error(diff)
+	}
+	rows, err := p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id, reason string
+	wants := map[string]string{
+		"large": "too many", "nearly": "maximum", "no type": "/event_type", "header": "line break", "server's": "Nats-",
+		"no headers": "want an object of strings", "recipients": "recipients", "restaurant": "/restaurant_id", "user": "/user_id", "taken": "another event",
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
+		if want, ok := wants[id]; !ok || !strings.Contains(reason, want) {
+			t.Errorf("%q is set aside for %q, want %q", id, reason, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.exec("UPDATE event_outbox SET event_type = 'X' WHERE event_id = 'no type'")
+	if n, err := outbox.Requeue(t.Context(), p.pool, "no type", "good"); n != 1 || err != nil {
+		t.Errorf("requeued %d, %v", n, err)
+	}
+	await(t, "the repaired one is published", func() bool { return r.Stats().Published == 2 })
+	if n, err := outbox.Requeue(t.Context(), p.pool); n != 9 || err != nil {
+		t.Errorf("requeued %d, %v", n, err)
+	}
+	await(t, "the others are set aside again", func() bool { return r.Stats().SetAside == 19 })
+}
+
+// A row that the server refuses holds up the rows with its key only, and not for ever.
+func TestRefusedEventHoldsUpItsKeyOnlyAndNotForEver(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"events.RESTAURANT.>"} }) // no stream takes other subjects
+	bad := event("bad", "5")
+	bad.AggregateType, bad.OrderingKey = "NOBODY", "k"
+	behind := event("behind", "")
+	behind.OrderingKey = "k"
+	p.insert(bad)
+	p.insert(behind)
+	p.insert(events("other", 64, 2)...) // also in its lane
+	r, _ := p.relay(func(c *outbox.Config) { c.Poll = 100 * time.Millisecond })
+	await(t, "the others are published", func() bool { return r.Stats().Published == 128 })
+	await(t, "it was refused", func() bool { return query[int](p, "SELECT attempts FROM event_outbox WHERE event_id = 'bad'") > 0 })
+	if n := p.count("pending"); n != 2 {
+		t.Errorf("%d rows wait, want 2", n)
+	}
+	p.exec("UPDATE event_outbox SET attempts = 9, retry_at = now() WHERE event_id = 'bad'") // as if some minutes had passed
+	await(t, "it is set aside, and what was behind it is published", func() bool { s := r.Stats(); return s.Published == 129 && s.SetAside == 1 })
+	if reason := query[string](p, "SELECT reason FROM event_outbox WHERE event_id = 'bad'"); reason == "" {
+		t.Error("no reason is kept")
+	}
+}
+
+// A lost message and a lost acknowledgement hold up the later rows with the same key: no row overtakes.
+func TestNothingOvertakesAMessageThatWasLost(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]natstest.Fault{"message": natstest.WriteLost, "acknowledgement": natstest.ReplyLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			proxy := natstest.NewProxy(t, p.srv)
+			which := func(f natstest.Frame) bool { return bytes.Contains(f.Payload(), []byte(`"event_id":"e-1-1"`)) }
+			proxy.Hit(which, how, 1)
+			all := events("e", 3, 5)
+			p.insert(all...)
+			again := make(chan bool, 1) // whether the stream held it already
+			r, _ := p.relay(func(c *outbox.Config) {
+				c.Hooks.Published = func(one outbox.Published) {
+					if one.EventID == "e-1-1" {
+						again <- one.Duplicate
+					}
+				}
+				c.NATSOptions = []nats.Option{proxy.Through()}
+				c.PublishTimeout = 4 * time.Second // a slow machine answers all but the lost one in time
+			})
+			await(t, "all are published", func() bool { return r.Stats().Published == int64(len(all)) })
+			checkOrder(t, p.stored(), all)
+			if n := r.Stats().Duplicates; (n == 1) != (how == natstest.ReplyLost) {
+				t.Errorf("%d were in the stream", n)
+			}
+			if had := <-again; had != (how == natstest.ReplyLost) {
+				t.Errorf("it was in the stream: %t", had)
+			}
+		})
+	}
+}
+
+// A refused row that waits is not read, nor are later rows with its key. Other rows of its lane are read.
+func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	keyed, alone := func(id string) outbox.Event { return event(id, "5") }, func(id string) outbox.Event { return event(id, "") }
+	for _, e := range []outbox.Event{keyed("waits"), keyed("behind"), alone("waits-alone"), alone("alone")} {
+		p.insert(e)
+	}
+	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
+	p.exec("UPDATE event_outbox SET retry_at = now() + interval '1 hour' WHERE event_id LIKE 'waits%'")
+	held, err := p.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
+	if _, err := held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	pool, statements := traced(t, p.pool)
+	r, _ := p.relay(func(c *outbox.Config) { c.Pool = pool })
+	waiting := func(sql string) bool { return strings.Contains(sql, "EXISTS (SELECT FROM event_outbox_lane") }
+	// Without rows in a lane that another holds, it would look once more for each wake and then rest for an hour.
+	await(t, "it looks again and again", func() bool { return len(statements.where(waiting)) > 8 })
+	if err := held.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "one is published", func() bool { return r.Stats().Published == 1 })
+	reads := statements.where(func(sql string) bool {
+		return strings.Contains(sql, "FROM unnest($1::smallint[]) AS wanted(wanted_lane)") && strings.Contains(sql, "payload")
+	})
+	for _, read := range reads {
+		if read.rows > 1 {
+			t.Errorf("%d rows were read at once, want one", read.rows)
+		}
+	}
+	if diff := cmp.Diff([]string{"alone"}, p.stored()); diff != "" || len(reads) == 0 {
+		t.Errorf("after %d reads %s", len(reads), diff)
+	}
+}

@@ -1,0 +1,386 @@
+package outbox_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
+	"github.com/expediter-io/expediter/pkg/outbox"
+	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
+)
+
+func TestMain(m *testing.M) {
+	child.Main(relayRole, relayAndDie)
+	child.Main(frozenRole, relayAndFreeze)
+	natstest.Main(m, 4, goleak.Cleanup(func(code int) {
+		outboxtest.Stop()
+		os.Exit(code)
+	}))
+}
+
+// patience bounds the waits of a test.
+const patience = 2 * time.Minute
+
+// place is a database and a server with the stream of events.
+type place struct {
+	testing.TB
+
+	pool *pgxpool.Pool
+	srv  *natsrun.Server
+	js   jetstream.JetStream
+}
+
+func newPlace(t testing.TB) *place {
+	t.Helper()
+	pool := database(t) // first, because it may skip the test
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	p := &place{TB: t, pool: pool, srv: srv, js: js}
+	p.stream(nil)
+	return p
+}
+
+// stream creates the stream of events as contracts declares it, with a change if there is one.
+func (p *place) stream(change func(*jetstream.StreamConfig)) {
+	p.Helper()
+	for _, c := range contracts.Streams(contracts.AssetOptions{MaxBytes: 1 << 30}) {
+		if c.Name != contracts.StreamEvents {
+			continue
+		}
+		if change != nil {
+			change(&c)
+		}
+		if _, err := p.js.CreateOrUpdateStream(p.Context(), c); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// age makes all published rows old enough to be read back.
+func (p *place) age() {
+	p.Helper()
+	p.exec("UPDATE event_outbox SET published_at = published_at - interval '2 hours' WHERE state = 'published'")
+}
+
+// lose removes a message and its id from the stream.
+func (p *place) lose(seq int64) {
+	p.Helper()
+	p.forgets()
+	stream, err := p.js.Stream(p.Context(), contracts.StreamEvents)
+	if err != nil {
+		p.Fatal(err)
+	}
+	if err := stream.DeleteMsg(p.Context(), uint64(seq)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// config returns the configuration of a relay that lets published rows stay.
+func (p *place) config() outbox.Config {
+	return outbox.Config{
+		Logger: slog.New(slog.NewTextHandler(p.Output(), nil)), NATSOptions: []nats.Option{nats.InProcessServer(p.srv)},
+		Poll: time.Hour, Pool: p.pool, SyncInterval: time.Hour,
+	}
+}
+
+// relay starts a relay that runs until the test ends, or until stop is called.
+func (p *place) relay(change func(*outbox.Config)) (r *outbox.Relay, stop func()) {
+	p.Helper()
+	cfg := p.config()
+	if change != nil {
+		change(&cfg)
+	}
+	r, err := outbox.New(p.Context(), cfg)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return r, run(p, r)
+}
+
+// run runs a relay until the test ends, or until stop is called.
+func run(t testing.TB, r *outbox.Relay) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// event returns an event of an aggregate.
+func event(id, aggregate string) outbox.Event {
+	return outbox.Event{Event: contracts.Event{
+		EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: aggregate,
+		Payload: json.RawMessage(`{"guests":4}`),
+	}}
+}
+
+// events returns some events of each of several aggregates, in turn.
+func events(prefix string, aggregates, each int) []outbox.Event {
+	var all []outbox.Event
+	for n := range each {
+		for a := range aggregates {
+			all = append(all, event(fmt.Sprintf("%s-%d-%d", prefix, a, n), fmt.Sprint(a)))
+		}
+	}
+	return all
+}
+
+// insert commits events in one transaction.
+func (p *place) insert(all ...outbox.Event) {
+	p.Helper()
+	if err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return outbox.Insert(p.Context(), tx, all...) }); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// exec runs a statement.
+func (p *place) exec(sql string, args ...any) {
+	p.Helper()
+	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// query returns one value.
+func query[T any](p *place, sql string, args ...any) T {
+	p.Helper()
+	var value T
+	if err := p.pool.QueryRow(p.Context(), sql, args...).Scan(&value); err != nil {
+		p.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// count returns the number of rows in a state.
+func (p *place) count(state string) int {
+	p.Helper()
+	return query[int](p, "SELECT count(*) FROM event_outbox WHERE state = $1", state)
+}
+
+// await waits until a condition is true.
+func await(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for !is() {
+		if ctx.Err() != nil {
+			t.Fatalf("it never came to this: %s", what)
+		}
+		sleep(ctx, 5*time.Millisecond)
+	}
+}
+
+// stored returns the ids of the messages in the stream, in order.
+func (p *place) stored() []string {
+	p.Helper()
+	var ids []string
+	for _, msg := range p.messages() {
+		var e contracts.Event
+		if err := json.Unmarshal(msg.Data(), &e); err != nil {
+			p.Fatal(err)
+		}
+		ids = append(ids, e.EventID)
+	}
+	return ids
+}
+
+// messages returns all messages in the stream, in order. It tries again while a cluster whose leader has just ended refuses
+// requests, or does not answer.
+func (p *place) messages() []jetstream.Msg {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
+	defer cancel()
+	for {
+		all, err := p.read(ctx)
+		if err == nil {
+			return all
+		}
+		sleep(ctx, 5*time.Millisecond)
+		if ctx.Err() != nil {
+			p.Fatalf("the stream could not be read: %v", err)
+		}
+	}
+}
+
+// read returns all messages in the stream.
+func (p *place) read(ctx context.Context) ([]jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a lost request costs no more
+	defer cancel()
+	stream, err := p.js.Stream(ctx, contracts.StreamEvents)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return nil, err
+	}
+	var all []jetstream.Msg
+	for left := int(stream.CachedInfo().State.Msgs); len(all) < left; {
+		batch, err := consumer.Fetch(left-len(all), jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			return nil, err
+		}
+		before := len(all)
+		for msg := range batch.Messages() {
+			all = append(all, msg)
+		}
+		if batch.Error() != nil {
+			return nil, batch.Error()
+		}
+		if len(all) == before {
+			return nil, fmt.Errorf("a second went by without the %d messages that are missing of %d", left-before, left)
+		}
+	}
+	return all, nil
+}
+
+// inEffect drops copies, as a reader does that remembers every id. It returns the number of copies.
+func inEffect(ids []string) (kept []string, copies int) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			kept = append(kept, id)
+		}
+		seen[id] = true
+	}
+	return kept, len(ids) - len(kept)
+}
+
+// checkOrder fails unless ids are exactly the ids of the events, in the order of the events for each aggregate.
+func checkOrder(t testing.TB, ids []string, want []outbox.Event) {
+	t.Helper()
+	place := map[string]int{}
+	for i, id := range ids {
+		if _, ok := place[id]; ok {
+			t.Errorf("%s is there twice", id)
+		}
+		place[id] = i
+	}
+	last := map[string]int{}
+	for _, e := range want {
+		at, ok := place[e.EventID]
+		if !ok {
+			t.Errorf("%s is lost", e.EventID)
+			continue
+		}
+		if before, ok := last[e.AggregateID]; ok && at < before {
+			t.Errorf("%s is before another of %s that went first", e.EventID, e.AggregateID)
+		}
+		last[e.AggregateID] = at
+	}
+	if len(ids) != len(want) {
+		t.Errorf("%d events, want %d", len(ids), len(want))
+	}
+}
+
+// disk is a server whose machine can lose its power, and with it all messages since the last sync.
+type disk struct {
+	testing.TB
+
+	dir, saved string
+	js         jetstream.JetStream
+	nc         *nats.Conn
+	port       int
+	srv        *natsrun.Server
+}
+
+func newDisk(t testing.TB) *disk {
+	t.Helper()
+	d := &disk{TB: t, dir: filepath.Join(t.TempDir(), "store"), saved: filepath.Join(t.TempDir(), "synced")}
+	d.start()
+	t.Cleanup(func() { d.srv.Stop() })
+	d.nc, d.js = natstest.ConnectURL(t, d.srv.URL())
+	return d
+}
+
+func (d *disk) start() {
+	d.Helper()
+	var err error
+	if d.srv, err = natsrun.Start(natsrun.Config{Dir: d.dir, Listen: true, Port: d.port}); err != nil {
+		d.Fatal(err)
+	}
+	if d.port == 0 {
+		if _, err := fmt.Sscanf(d.srv.URL(), "nats://127.0.0.1:%d", &d.port); err != nil {
+			d.Fatal(err)
+		}
+	}
+}
+
+// restart stops the server, calls meanwhile, and starts the server. It returns when the test's connection is back: a request on
+// the old connection is lost.
+func (d *disk) restart(meanwhile func() error) {
+	d.Helper()
+	connected := d.nc.StatusChanged(nats.CONNECTED)
+	defer d.nc.RemoveStatusListener(connected)
+	d.srv.Stop()
+	if err := meanwhile(); err != nil {
+		d.Fatal(err)
+	}
+	d.start()
+	select {
+	case <-connected:
+	case <-time.After(patience):
+		d.Fatal("the test's connection does not come back")
+	}
+}
+
+// sync saves the server's folder. The server is away for a moment.
+func (d *disk) sync() {
+	d.Helper()
+	d.restart(func() error { return os.CopyFS(d.saved, os.DirFS(d.dir)) })
+}
+
+// cut restarts the server on the folder that sync saved.
+func (d *disk) cut() {
+	d.Helper()
+	d.restart(func() error { return errors.Join(os.RemoveAll(d.dir), os.CopyFS(d.dir, os.DirFS(d.saved))) })
+}
+
+// as returns a pool of the same database with another role.
+func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
+	t.Helper()
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["role"] = role
+	other, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,87 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/outbox"
+)
+
+// Metrics show the work of a relay and the backlog of the table, also while the relay cannot publish.
+func TestMetricsShowWorkAndBacklog(t *testing.T) {
+	t.Parallel()
+	p, began := newPlace(t), time.Now()
+	p.stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"events.RESTAURANT.>"} }) // no stream takes other subjects
+	exports, err := export.Start(t.Context(), export.Config{Service: "outbox"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := exports.Stop(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	scrape := func() map[string]float64 {
+		t.Helper()
+		w := httptest.NewRecorder()
+		exports.Metrics.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+		values := map[string]float64{}
+		for _, found := range regexp.MustCompile(`(?m)^(outbox_\w+?)(?:_total)?(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(w.Body.String(), -1) {
+			if values[found[1]], err = strconv.ParseFloat(found[2], 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return values
+	}
+	bad, invalid := event("bad", "5"), event("invalid", "6")
+	bad.AggregateType = "NOBODY"
+	p.insert(append(events("e", 3, 4), bad, invalid)...)
+	p.exec("UPDATE event_outbox SET event_type = '' WHERE event_id = 'invalid'")
+	p.exec("UPDATE event_outbox SET created_at = now() - interval '1 hour' WHERE event_id = 'bad'")
+	r, stop := p.relay(func(c *outbox.Config) { c.Meters, c.SyncInterval = exports.Meters, time.Second })
+	await(t, "one is refused, one is set aside, and the others are gone", func() bool {
+		s := r.Stats()
+		return s.Refused > 0 && s.SetAside == 1 && s.Deleted == 12
+	})
+	got := scrape()
+	for name, want := range map[string]float64{
+		"outbox_backlog": 1, "outbox_backlog_set_aside": 1, "outbox_deleted": 12, "outbox_duplicates": 0, "outbox_lost": 0,
+		"outbox_published": 12, "outbox_set_aside": 1,
+	} {
+		if value, ok := got[name]; !ok || value != want {
+			t.Errorf("%s is %v, %t; want %v", name, value, ok, want)
+		}
+	}
+	if age := got["outbox_backlog_age_seconds"]; age < 3600 || age > 3600+patience.Seconds() {
+		t.Errorf("the oldest waits for %v s, want an hour: %v", age, got)
+	}
+	if s := r.Stats(); s.LastError == "" || got["outbox_refused"] < 1 || got["outbox_last_error_time_seconds"] < float64(began.Unix()) {
+		t.Errorf("the last error is %q at %s: %v", s.LastError, s.LastErrorAt, got)
+	}
+	stop()
+	if left := scrape(); len(left) != 0 {
+		t.Errorf("a relay that has ended still shows %v", left)
+	}
+}
+
+func TestBacklogOfADatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	pool := database(t)
+	if b, err := outbox.ReadBacklog(t.Context(), pool); err != nil || b != (outbox.Backlog{}) {
+		t.Errorf("%+v, %v; want nothing", b, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := outbox.ReadBacklog(ctx, pool); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,119 @@
+package service
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+)
+
+// BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
+// name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
+type BaseConfig struct {
+	// AckWait is how soon another process takes up the work of a killed one. Defaults to 5 seconds.
+	AckWait time.Duration `env:"SERVICE_ACK_WAIT"`
+
+	// Concurrency is how many jobs a worker handles at a time. Each service has a default of its own.
+	Concurrency int `env:"SERVICE_CONCURRENCY"`
+
+	// CreateAssets makes missing streams, buckets and consumers: for embedded servers and development. In production an
+	// administrator makes them, and the service only checks them. Defaults to false.
+	CreateAssets bool `env:"SERVICE_CREATE_ASSETS"`
+
+	// Exports take metrics, which /metrics shows, and traces. A caller that sets them also stops them. Defaults to the
+	// exporters that the environment names for [Run], see the package export, and to none for [Start].
+	Exports *export.Exports `env:"-"`
+
+	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has a default
+	// of its own.
+	Listen string `env:"SERVICE_LISTEN"`
+
+	// Listener takes the connections of the HTTP API instead of Listen. A service that has started closes it. Defaults to
+	// none.
+	Listener net.Listener `env:"-"`
+
+	// Logger gets the log. [Read] sets one that writes lines of JSON to the standard error, from LogLevel on. Defaults to
+	// slog.Default().
+	Logger *slog.Logger `env:"-"`
+
+	// LogLevel is the lowest level that the Logger of [Read] writes: debug, info, warn or error. A caller that sets
+	// another Logger decides by itself. Defaults to info.
+	LogLevel slog.Level `env:"SERVICE_LOG_LEVEL"`
+
+	// MaxBytes is the space that all streams of CreateAssets may reserve together. Defaults to the declared sizes.
+	MaxBytes int64 `env:"SERVICE_MAX_BYTES"`
+
+	// NATSCA is a file with the certificates of the authorities that the server's certificate is checked against.
+	// Defaults to those of the system.
+	NATSCA string `env:"NATS_CA"`
+
+	// NATSCreds is a file with credentials. Defaults to none.
+	NATSCreds string `env:"NATS_CREDS"`
+
+	// NATSNkey is a file with an nkey seed. Defaults to none.
+	NATSNkey string `env:"NATS_NKEY"`
+
+	// NATSURL is the address of the server. [Start] does not use it. Defaults to nats://127.0.0.1:4222.
+	NATSURL string `env:"NATS_URL"`
+
+	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
+	Replicas int `env:"SERVICE_REPLICAS"`
+
+	// Storage is where CreateAssets keeps its streams. Defaults to files.
+	Storage jetstream.StorageType `env:"-"`
+
+	// Version is the semantic version that /version and `nats micro info` show. Defaults to "0.0.0-dev".
+	Version string `env:"-"`
+}
+
+// base is the part of a Config that all services share.
+func (cfg *BaseConfig) base() *BaseConfig { return cfg }
+
+// NewLogger returns a logger that writes lines of JSON from a level on.
+func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// WithDefaults returns the configuration with its defaults, two of which are the service's own.
+func (cfg BaseConfig) WithDefaults(listen string, concurrency int) BaseConfig {
+	cfg.AckWait = cmp.Or(cfg.AckWait, 5*time.Second)
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, concurrency)
+	cfg.Listen = cmp.Or(cfg.Listen, listen)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.NATSURL = cmp.Or(cfg.NATSURL, defaultURL)
+	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
+	cfg.Version = cmp.Or(cfg.Version, "0.0.0-dev")
+	return cfg
+}
+
+// minAckWait is the time that the server needs to tell a dead worker from a slow one.
+const minAckWait = 100 * time.Millisecond
+
+// Validate reports every mistake at once, each with the name of its environment variable.
+func (cfg BaseConfig) Validate(name string) error {
+	var errs []error
+	bad := func(field, variable string, value any, want string) {
+		errs = append(errs, fmt.Errorf("%s: %s (%s_%s) is %v: want %s", name, field, strings.ToUpper(name), variable, value, want))
+	}
+	if cfg.AckWait < minAckWait {
+		bad("AckWait", "ACK_WAIT", cfg.AckWait, "at least "+minAckWait.String())
+	}
+	if cfg.Concurrency < 1 {
+		bad("Concurrency", "CONCURRENCY", cfg.Concurrency, "a positive number")
+	}
+	if cfg.MaxBytes < 0 {
+		bad("MaxBytes", "MAX_BYTES", cfg.MaxBytes, "a positive number")
+	}
+	if cfg.Replicas < 1 || cfg.Replicas > 5 {
+		bad("Replicas", "REPLICAS", cfg.Replicas, "1 to 5")
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,246 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// readyTimeout bounds one check of readiness.
+const readyTimeout = time.Second
+
+var errNotStarted = errors.New("the worker has not started to take jobs")
+
+// Spec describes a service.
+type Spec struct {
+	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. The connection
+	// and the workers are checked beside them. Defaults to none.
+	Checks func(context.Context) map[string]error
+
+	// Close ends what the service holds. It is called once, after all goroutines have ended, also when the start failed:
+	// then Open may have returned early, or may not have been called. Defaults to nothing.
+	Close func() error
+
+	// Config has its defaults and is valid. Required.
+	Config BaseConfig
+
+	// Description says in words what the service does. Required.
+	Description string
+
+	// Endpoints returns those of the NATS micro service. It is called after Open. Required.
+	Endpoints func() []Endpoint
+
+	// Errors maps the service's own errors. Defaults to the errors that all services have.
+	Errors ErrorMapper
+
+	// Name begins log lines, errors, subjects and environment variables. Required.
+	Name string
+
+	// Open makes the parts of the service, when its streams are there. Jobs and requests arrive after it. Required.
+	Open func(context.Context, *Service) error
+
+	// Routes adds the service's own routes to those that every service has. It is called after Open. Required.
+	Routes func(*Router)
+
+	// Streams are the names of the streams that the service needs. A bucket's is "KV_" and its name. Required.
+	Streams []string
+
+	// WriteTimeout bounds an answer over HTTP; streams set their own. Defaults to 1 minute.
+	WriteTimeout time.Duration
+}
+
+// Service is a running service.
+type Service struct {
+	// Config is the configuration, with the exports of [Run].
+	Config BaseConfig
+
+	// Conn is the connection to NATS.
+	Conn *nats.Conn
+
+	// JetStream is a context of Conn.
+	JetStream jetstream.JetStream
+
+	// Telemetry connects parts with the exports, or with nothing when there are none.
+	Telemetry *natsotel.Telemetry
+
+	group  *Group
+	micro  *Micro
+	router *Router
+	runs   []func(context.Context) error // begin when the service serves
+	server *Server
+	spec   Spec
+
+	stopOnce sync.Once
+	stopErr  error
+
+	mu      sync.Mutex // guards workers
+	workers map[string]error
+}
+
+// Main reads the configuration, and runs a service until the process is interrupted or terminated. It logs the error of a
+// service that failed, and returns the exit code of the process.
+func Main[C any](name string, fromEnvironment func() (C, error), run func(context.Context, C) error) (code int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // begins here
+	cfg, err := fromEnvironment()
+	if err == nil {
+		err = run(ctx, cfg)
+	}
+	stop()
+	if err != nil {
+		NewLogger(os.Stderr, 0).Error(name+": stopped", "error", err) //nolint:sloglint // begins with the service's name
+		return 1
+	}
+	return 0
+}
+
+// Run connects to NATS, serves until ctx ends or a part of the service fails, and stops: requests and jobs under way are
+// finished or handed back.
+func Run(ctx context.Context, spec Spec) (err error) {
+	cfg := &spec.Config
+	nc, err := cfg.connect(spec.Name)
+	if err != nil {
+		return errors.Join(err, spec.close())
+	}
+	defer nc.Close()
+	if cfg.Exports == nil {
+		if cfg.Exports, err = export.Start(ctx, export.Config{Service: spec.Name, Version: cfg.Version}); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", spec.Name, err), spec.close())
+		}
+		defer func() { err = errors.Join(err, StopExports(ctx, cfg.Exports)) }()
+	}
+	s, err := Start(ctx, nc, spec)
+	if err != nil {
+		return err
+	}
+	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
+		"http", s.URL(), "nats", nc.ConnectedUrlRedacted())
+	select {
+	case <-ctx.Done():
+	case <-s.group.Ended():
+	}
+	return s.Stop()
+}
+
+// Start begins to serve on a connection that the caller keeps open until after Stop.
+func Start(ctx context.Context, nc *nats.Conn, spec Spec) (*Service, error) {
+	s := &Service{Config: spec.Config, Conn: nc, group: NewGroup(ctx), spec: spec, workers: map[string]error{}}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Service) start(ctx context.Context) (err error) {
+	name, cfg := s.spec.Name, s.Config
+	if s.JetStream, err = jetstream.New(s.Conn); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err := cfg.prepare(ctx, s.JetStream, name, s.spec.Streams); err != nil {
+		return err
+	}
+	if s.Telemetry, err = telemetry(name, cfg.Exports); err != nil {
+		return err
+	}
+	if err := s.spec.Open(ctx, s); err != nil {
+		return err
+	}
+	if s.server, err = cfg.listen(ctx, name); err != nil {
+		return err
+	}
+	if s.micro, err = StartMicro(s.Conn, MicroConfig{
+		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors, Logger: cfg.Logger, Name: name,
+		Version: cfg.Version,
+	}); err != nil {
+		return err
+	}
+	for _, run := range s.runs {
+		s.group.Go(run)
+	}
+	s.router = NewRouter(RouterConfig{
+		Errors: s.spec.Errors, Exports: cfg.Exports, Logger: cfg.Logger, Name: name, Ready: s.Ready, Version: cfg.Version,
+	})
+	s.spec.Routes(s.router)
+	s.server.Serve(s.group, ServerConfig{
+		Exports: cfg.Exports, Handler: s.router, Logger: cfg.Logger, Name: name, WriteTimeout: s.spec.WriteTimeout,
+	})
+	return nil
+}
+
+// Go has run called in a goroutine when the service serves, with a context that ends when it stops. The service stops
+// when run returns by itself. Only Open may call it.
+func (s *Service) Go(run func(context.Context) error) { s.runs = append(s.runs, run) }
+
+// Worker returns a worker that runs as [Service.Go] says, and whose readiness is a check under the name. It fills in the
+// fields that are alike in all services, and Concurrency unless that is set. It replaces Hooks.Ready.
+func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error) {
+	s.workers[check] = errNotStarted
+	cfg.AckWait, cfg.AutoCreate, cfg.Logger = s.Config.AckWait, s.Config.CreateAssets, s.Config.Logger
+	cfg.Bucket, cfg.Middleware = contracts.BucketJobs, []worker.Middleware{s.Telemetry.Middleware}
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = s.Config.Concurrency
+	}
+	cfg.Hooks.Ready = func(_ bool, reason error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.workers[check] = reason
+	}
+	cfg.Hooks = s.Telemetry.Hooks(cfg.Hooks)
+	w, err := worker.New(s.JetStream, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.Go(w.Run)
+	return w, nil
+}
+
+// Ready runs the checks of readiness, and returns them by name: nil or a [Note] for one that is passed.
+func (s *Service) Ready(ctx context.Context) map[string]error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	checks := map[string]error{"nats": nil}
+	if !s.Conn.IsConnected() {
+		checks["nats"] = fmt.Errorf("connection is %s", s.Conn.Status())
+	}
+	if s.spec.Checks != nil {
+		maps.Copy(checks, s.spec.Checks(ctx))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(checks, s.workers)
+	return checks
+}
+
+// URL is the base URL of the HTTP API, or "" when there is none.
+func (s *Service) URL() string { return s.server.URL() }
+
+// Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors
+// of the service while it ran. It may be called more than once.
+func (s *Service) Stop() error {
+	s.stopOnce.Do(func() {
+		err := errors.Join(s.micro.Stop(), s.server.Stop())
+		s.router.Wait()
+		s.stopErr = errors.Join(err, s.group.Stop(), s.spec.close())
+	})
+	return s.stopErr
+}
+
+func (spec Spec) close() error {
+	if spec.Close == nil {
+		return nil
+	}
+	return spec.Close()
+}

@@ -1,0 +1,368 @@
+package kvrecord_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+func TestPutReplacesWhatWasRead(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, natstest.Server(t))
+	if r, err := s.Get(t.Context(), "r.a"); err != nil || r.Revision != 0 || r.Subject != "r.a" {
+		t.Errorf("got %+v, %v; want no record", r, err)
+	}
+	header := nats.Header{"X": {"y"}}
+	first, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("one"), Header: header})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(header) != 1 {
+		t.Errorf("the caller's header became %v", header)
+	}
+	_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("two")})
+	if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Unknown || string(c.Found.Data) != "one" || c.Found.Revision != first.Revision {
+		t.Errorf("got %v, %+v", err, c)
+	}
+	second := put(t, s, "two", conflict(err).Found)
+	for name, read := range map[string]func(context.Context, string) (kvrecord.Record, error){"Get": s.Get, "Latest": s.Latest} {
+		r, err := read(t.Context(), "r.a")
+		if err != nil || string(r.Data) != "two" || r.Revision != second.Revision || r.Stored.IsZero() || r.AsOf < r.Revision {
+			t.Errorf("%s: got %+v, %v", name, r, err)
+		}
+		if r.Header.Get(kvrecord.HeaderWriter) == "" || !strings.HasPrefix(r.Header.Get(kvrecord.HeaderReplaced), "1.") {
+			t.Errorf("%s: the headers are %v", name, r.Header)
+		}
+	}
+}
+
+// Of many writers that replace the same record one does, and the others learn that theirs was not stored.
+func TestOneOfManyWriters(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, natstest.Server(t))
+	var over kvrecord.Record
+	for round := range 5 {
+		var all sync.WaitGroup
+		var stored, refused atomic.Int64
+		for n := range 16 {
+			all.Go(func() {
+				_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: fmt.Append(nil, round, n), Over: over})
+				switch {
+				case err == nil:
+					stored.Add(1)
+				case errors.Is(err, kvrecord.ErrConflict) && !conflict(err).Unknown:
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if stored.Load() != 1 || refused.Load() != 15 {
+			t.Fatalf("%d stored, %d refused", stored.Load(), refused.Load())
+		}
+		var err error
+		if over, err = s.Latest(t.Context(), "r.a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestARecordLivesForItsTTL(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		s, _ := setup(t, srv)
+		for _, ttl := range []time.Duration{-time.Second, time.Millisecond, 1500 * time.Millisecond} {
+			if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: ttl}); err == nil || !strings.Contains(err.Error(), "whole seconds") {
+				t.Errorf("TTL %s: %v", ttl, err)
+			}
+		}
+		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(9 * time.Second)
+		if r, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		wait(9 * time.Second)
+		if now, err := s.Get(t.Context(), "r.a"); err != nil || now.Revision != r.Revision {
+			t.Errorf("nine seconds later: %+v, %v", now, err)
+		}
+		wait(2 * time.Second)
+		if now, err := s.Get(t.Context(), "r.a"); err != nil || now.Revision != 0 {
+			t.Errorf("eleven seconds later: %+v, %v", now, err)
+		}
+	})
+}
+
+func TestReadsOfSeveralRecords(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, natstest.Server(t))
+	const n = 1300 // more than two requests for many subjects
+	var subjects []string
+	for i := range n {
+		subjects = append(subjects, fmt.Sprintf("r.%d.%d", i%7, i))
+		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: subjects[i], Data: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	byRevision := func(all []kvrecord.Record) (got []string) {
+		for _, r := range slices.SortedFunc(slices.Values(all), func(a, b kvrecord.Record) int { return int(a.Revision) - int(b.Revision) }) {
+			got = append(got, r.Subject)
+		}
+		return got
+	}
+	many, err := s.GetMany(t.Context(), append([]string{"r.none"}, subjects...))
+	if diff := cmp.Diff(subjects, byRevision(many)); err != nil || diff != "" {
+		t.Errorf("GetMany: %v, -want +got\n%s", err, diff)
+	}
+	for _, limit := range []int{1, 7, 1299, 1300, 5000} {
+		var all []kvrecord.Record
+		from, pages := uint64(1), 0
+		for ; from > 0; pages++ {
+			page, next, err := s.Scan(t.Context(), from, limit)
+			if err != nil || len(page) > limit || next > 0 && next <= from {
+				t.Fatalf("pages of %d: %d from %d, next %d, %v", limit, len(page), from, next, err)
+			}
+			all, from = append(all, page...), next
+		}
+		if diff := cmp.Diff(subjects, byRevision(all)); diff != "" || pages != (n+limit-1)/limit {
+			t.Errorf("%d pages of %d: -want +got\n%s", pages, limit, diff)
+		}
+	}
+	listed, next, err := s.Subjects(t.Context(), "r.3.>", 0)
+	want := slices.DeleteFunc(slices.Clone(subjects), func(s string) bool { return !strings.HasPrefix(s, "r.3.") })
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(listed))); err != nil || next != 0 || diff != "" {
+		t.Errorf("Subjects: next %d, %v, -want +got\n%s", next, err, diff)
+	}
+	if r, err := s.Next(t.Context(), "r.3.>", 5); err != nil || r.Subject != "r.3.10" {
+		t.Errorf("Next: got %+v, %v", r, err)
+	}
+	if r, err := s.Next(t.Context(), "r.9.>", 1); err != nil || r.Revision != 0 {
+		t.Errorf("Next of none: got %+v, %v", r, err)
+	}
+	if r, err := s.At(t.Context(), 5); err != nil || r.Subject != "r.4.4" || string(r.Data) != "4" {
+		t.Errorf("At: got %+v, %v", r, err)
+	}
+	if err := s.Remove(t.Context(), 5); err != nil {
+		t.Error(err)
+	}
+	if r, err := s.At(t.Context(), 5); err != nil || r.Revision != 0 {
+		t.Errorf("At, removed: got %+v, %v", r, err)
+	}
+}
+
+// A page holds 8 MiB at most, and the next goes on behind it.
+func TestAPageIsBoundInBytes(t *testing.T) {
+	t.Parallel()
+	s, _ := setup(t, natstest.Server(t))
+	for i := range 200 {
+		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.", i), Data: make([]byte, 100<<10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sizes []int
+	for from := uint64(1); from > 0; {
+		page, next, err := s.Scan(t.Context(), from, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes, from = append(sizes, len(page)), next
+	}
+	if total := sizes[0] + sizes[1] + sizes[len(sizes)-1]; len(sizes) != 3 || total != 200 || sizes[0] > 84 {
+		t.Errorf("pages of %v", sizes)
+	}
+}
+
+// Records behind a domain are reached through its prefix, those of buckets and of other streams.
+func TestADomainIsHonoured(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+	})
+	nc, local := natstest.Connect(t, srv)
+	create(t, local)
+	if _, err := local.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	byDomain, err := jetstream.NewWithDomain(nc, "hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPrefix, err := jetstream.NewWithAPIPrefix(nc, "$JS.hub.API")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
+		c := client(t, kvrecord.Config{JetStream: js})
+		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
+			if _, err := s.Put(t.Context(), kvrecord.Write{Subject: subject}); err != nil {
+				t.Errorf("%s: %v", subject, err)
+			}
+			if r, err := s.Get(t.Context(), subject); err != nil || r.Revision == 0 {
+				t.Errorf("%s: got %+v, %v", subject, r, err)
+			}
+			if page, _, err := s.Scan(t.Context(), 1, 10); err != nil || len(page) == 0 {
+				t.Errorf("%s: got %d records, %v", name, len(page), err)
+			}
+		}
+	}
+}
+
+func TestErrorsSayWhatWasWrong(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		create(t, js, func(c *jetstream.StreamConfig) {
+			c.MaxMsgSize, c.MaxMsgs, c.Discard, c.DiscardNewPerSubject = 1000, 2, jetstream.DiscardNew, true
+		})
+		s := open(t, srv)
+		ended, cancel := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		cancel(enough)
+		closed := open(t, srv)
+		closed.Close()
+		closed.Close()
+		nc, js := natstest.Connect(t, srv)
+		over := client(t, kvrecord.Config{JetStream: js}).Stream(records)
+		nc.Close()
+		put(t, s, "1", kvrecord.Record{})
+		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.b"}); err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range map[string]struct {
+			s    *kvrecord.Stream
+			ctx  context.Context //nolint:containedctx // of one call
+			size int
+			want []error
+		}{
+			"a payload the server does not take":   {s, t.Context(), 2 << 20, []error{kvrecord.ErrTooLarge, nats.ErrMaxPayload}},
+			"a message that the stream refuses":    {s, t.Context(), 1001, []error{kvrecord.ErrTooLarge}},
+			"a full stream":                        {s, t.Context(), 0, []error{kvrecord.ErrFull, kvrecord.ErrUnavailable}},
+			"a context that has ended":             {s, ended, 0, []error{enough}},
+			"a client that is closed":              {closed, t.Context(), 0, []error{kvrecord.ErrClosed}},
+			"a connection that is closed for good": {over, t.Context(), 0, []error{kvrecord.ErrUnavailable, nats.ErrConnectionClosed}},
+		} {
+			begun := time.Now()
+			_, err := c.s.Put(c.ctx, kvrecord.Write{Subject: "r.c", Data: make([]byte, c.size)})
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("%s: tried again for %s, which cannot help", name, took)
+			}
+			for _, want := range c.want {
+				if !errors.Is(err, want) || !strings.Contains(err.Error(), "r.c") {
+					t.Errorf("%s: got %v, want %v", name, err, want)
+				}
+			}
+			if errors.Is(err, kvrecord.ErrUnavailable) != slices.Contains(c.want, kvrecord.ErrUnavailable) {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		// A stream that keeps one message for each subject and refuses a second says so in another way.
+		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
+			t.Errorf("a subject that is taken: %v", err)
+		}
+		if err := s.Remove(t.Context(), 99); err != nil {
+			t.Errorf("a revision that was never there: %v", err)
+		}
+		if _, err := s.Client.Stream("NONE").Latest(t.Context(), "r.a"); !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
+			t.Errorf("a stream that is not there: %v", err)
+		}
+		begun := time.Now()
+		srv.Stop()
+		for name, f := range map[string]func() error{
+			"Put":      func() error { _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"}); return err },
+			"Get":      func() error { _, err := s.Get(t.Context(), "r.a"); return err },
+			"Latest":   func() error { _, err := s.Latest(t.Context(), "r.a"); return err },
+			"GetMany":  func() error { _, err := s.GetMany(t.Context(), []string{"r.a"}); return err },
+			"Scan":     func() error { _, _, err := s.Scan(t.Context(), 1, 1); return err },
+			"Subjects": func() error { _, _, err := s.Subjects(t.Context(), ">", 0); return err },
+			"Remove":   func() error { return s.Remove(t.Context(), 1) },
+		} {
+			if err := f(); !errors.Is(err, kvrecord.ErrUnavailable) {
+				t.Errorf("%s of a stream that is away: %v", name, err)
+			}
+		}
+		if took := time.Since(begun); took > 7*10*time.Second+time.Second {
+			t.Errorf("seven operations took %s, want 10 s each at most", took)
+		}
+	})
+}
+
+// A server that does not permit a request does not answer it. The error says what the connection was told.
+func TestARequestThatIsNotPermitted(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, admin := natstest.Connect(t, srv, nats.UserInfo("admin", "secret"))
+		create(t, admin)
+		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+		s := open(t, srv, nats.UserInfo("stranger", "secret"), silent)
+		_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})
+		if !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("got %v", err)
+		}
+	}, func(c *natsrun.Config) {
+		c.Mutate = func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "admin", Password: "secret"},
+				{Username: "stranger", Password: "secret", Permissions: &server.Permissions{
+					Publish: &server.SubjectPermission{Deny: []string{"r.>"}},
+				}},
+			}
+		}
+	})
+}
+
+// A configuration that is wrong is refused with everything that is wrong with it.
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	_, err := kvrecord.New(kvrecord.Config{Try: 2 * time.Second, Timeout: time.Second})
+	for _, want := range []string{"no JetStream", "a request has 2s and an operation 1s"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q in it", err, want)
+		}
+	}
+}
+
+// Deleted tells the marks of a bucket from records.
+func TestDeletedKeysOfABucket(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t)
+	_, js := natstest.Connect(t, srv)
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := client(t, kvrecord.Config{JetStream: js}).Bucket("b")
+	remove := map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{"deleted": kv.Delete, "purged": kv.Purge, "kept": nil}
+	for _, key := range slices.Collect(maps.Keys(remove)) {
+		if _, err := kv.Put(t.Context(), key, []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+		if remove[key] != nil {
+			if err := remove[key](t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := s.Get(t.Context(), "$KV.b."+key)
+		if err != nil || r.Deleted() != (remove[key] != nil) || (len(r.Data) == 0) != r.Deleted() {
+			t.Errorf("%s: got %+v, %v", key, r, err)
+		}
+		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r}); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}

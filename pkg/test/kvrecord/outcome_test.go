@@ -1,0 +1,263 @@
+package kvrecord_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// Put says what became of a write of which no acknowledgement came, whatever others wrote before it could look.
+func TestPutKnowsTheOutcome(t *testing.T) {
+	const stored, refused, unknown = "stored", "refused", "unknown"
+	for _, c := range []struct {
+		fault  natstest.Fault
+		others int // writes by another client before the record is read back
+		want   string
+		now    string // what is there in the end
+	}{
+		{natstest.ReplyLost, 0, stored, "mine"},
+		{natstest.ReplyLost, 1, stored, "other 0"},
+		{natstest.ReplyLost, 2, unknown, "other 1"},
+		{natstest.RefusedApplied, 0, stored, "mine"},
+		{natstest.RefusedApplied, 1, stored, "other 0"},
+		{natstest.RefusedApplied, 2, unknown, "other 1"},
+		{natstest.WriteLost, 0, stored, "mine"},
+		{natstest.WriteLost, 1, refused, "other 0"},
+		{natstest.WriteLost, 2, unknown, "other 1"},
+	} {
+		for _, exists := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %d others, over a record %t", c.fault, c.others, exists), func(t *testing.T) {
+				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+					other, _ := setup(t, srv)
+					p := natstest.NewProxy(t, srv)
+					s := open(t, srv, p.Through())
+					var over kvrecord.Record
+					if exists {
+						over = put(t, other, "first", over)
+					}
+					p.Slow(100 * time.Millisecond) // written at 0.1 s, read back at 0.2 s or later
+					p.Hit(isWrite, c.fault, 1)
+					type result struct {
+						kvrecord.Record
+
+						err error
+					}
+					done := make(chan result, 1)
+					go func() {
+						r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
+						done <- result{r, err}
+					}()
+					wait(150 * time.Millisecond)
+					for n := range c.others {
+						now, err := other.Latest(t.Context(), "r.a")
+						if err != nil {
+							t.Fatal(err)
+						}
+						put(t, other, fmt.Sprint("other ", n), now)
+					}
+					r := <-done
+					got := stored
+					if r.err != nil {
+						got = map[bool]string{false: refused, true: unknown}[conflict(r.err).Unknown]
+						if !errors.Is(r.err, kvrecord.ErrConflict) || string(conflict(r.err).Found.Data) != c.now {
+							t.Errorf("%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
+						}
+					}
+					if got != c.want {
+						t.Errorf("got %s, %v; want %s", got, r.err, c.want)
+					}
+					now, err := other.Latest(t.Context(), "r.a")
+					if err != nil || string(now.Data) != c.now {
+						t.Errorf("there is %q, %v; want %q", now.Data, err, c.now)
+					}
+					if got == stored && c.others == 0 && now.Revision != r.Revision {
+						t.Errorf("stored at %d, returned %d", now.Revision, r.Revision)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A leader that was deposed and does not know it answers with what was there before. That is no conflict.
+func TestAnOlderAnswerIsNoConflict(t *testing.T) {
+	absent := `{"type":"io.nats.jetstream.api.v1.stream_msg_get_response","error":{"code":404,"err_code":10037,"description":"no message found"}}`
+	for name, answers := range map[string]map[string]string{
+		"no record":       {"MSG.GET": absent},
+		"an older record": {"MSG.GET": `{"message":{"subject":"r.a","seq":1,"data":"b2xk","time":"2000-01-01T00:00:00Z"}}`},
+		"nor a later end": {"MSG.GET": absent, "STREAM.INFO": `{"created":"%s","state":{"last_seq":1}}`},
+		"the old stream":  {"MSG.GET": absent, "STREAM.INFO": `{"created":"1999-12-31T00:00:00Z","state":{"last_seq":9}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				_, js := setup(t, srv)
+				p := natstest.NewProxy(t, srv)
+				s := open(t, srv, p.Through())
+				over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
+				synctest.Wait() // when the stream was made is known
+				info, err := js.Stream(t.Context(), records)
+				if err != nil {
+					t.Fatal(err)
+				}
+				asked := map[string]string{} // the method of a request by its reply
+				p.Hit(func(f natstest.Frame) bool {
+					for method := range answers {
+						if strings.Contains(f.Subject, method) {
+							asked[f.Reply] = method
+						}
+					}
+					return isWrite(f)
+				}, natstest.WriteLost, 3) // the last one asks the new leader
+				lied := 0
+				p.Change(func(f natstest.Frame) []byte {
+					method := asked[f.Subject]
+					if f.FromClient || method == "" {
+						return nil
+					}
+					lied++
+					answer := answers[method]
+					if strings.Contains(answer, "%s") {
+						answer = fmt.Sprintf(answer, info.CachedInfo().Created.Format(time.RFC3339Nano))
+					}
+					if !json.Valid([]byte(answer)) {
+						t.Errorf("not JSON: %s", answer)
+					}
+					return f.With([]byte(answer), 0)
+				})
+				third := put(t, s, "three", over)
+				if now, err := s.Latest(t.Context(), "r.a"); err != nil || now.Revision != third.Revision || string(now.Data) != "three" {
+					t.Errorf("there is %q at %d, %v; want three at %d", now.Data, now.Revision, err, third.Revision)
+				}
+				if lied < 2 {
+					t.Errorf("the old leader answered %d times", lied)
+				}
+			})
+		})
+	}
+}
+
+// A record of the writer that a leader had when it was deposed may never have been stored. Put does not take it for done.
+func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
+	for _, others := range []int{0, 1} {
+		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+			other, _ := setup(t, srv)
+			p := natstest.NewProxy(t, srv)
+			s := open(t, srv, p.Through())
+			over := put(t, s, "first", kvrecord.Record{})
+			writer, reply := "", ""
+			p.Filter(func(f natstest.Frame) natstest.Verdict {
+				switch {
+				case isWrite(f) && writer == "":
+					_, rest, _ := bytes.Cut(f.Payload(), []byte(kvrecord.HeaderWriter+": "))
+					header, _, _ := bytes.Cut(rest, []byte("\r\n"))
+					writer = string(header)
+					return natstest.Lose
+				case f.FromClient && strings.Contains(f.Subject, "MSG.GET") && reply == "":
+					reply = f.Reply
+				}
+				return natstest.Relay
+			})
+			p.Change(func(f natstest.Frame) []byte {
+				if f.FromClient || f.Subject != reply {
+					return nil
+				}
+				if others > 0 {
+					if _, err := other.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("other"), Over: over}); err != nil {
+						t.Error(err)
+					}
+				}
+				header := base64.StdEncoding.EncodeToString([]byte("NATS/1.0\r\n" + kvrecord.HeaderWriter + ": " + writer + "\r\n\r\n"))
+				return f.With(fmt.Appendf(nil, `{"message":{"subject":"r.a","seq":7,"hdrs":%q,"time":"2000-01-01T00:00:00Z"}}`, header), 0)
+			})
+			r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
+			if writer == "" || reply == "" {
+				t.Fatal("nothing was lost")
+			}
+			now, readErr := other.Latest(t.Context(), "r.a")
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if others == 0 && (err != nil || string(now.Data) != "mine" || now.Revision != r.Revision) {
+				t.Errorf("put at %d, %v; there is %q at %d", r.Revision, err, now.Data, now.Revision)
+			}
+			if others > 0 && (!errors.Is(err, kvrecord.ErrConflict) || conflict(err).Unknown || string(now.Data) != "other") {
+				t.Errorf("put: %v; there is %q", err, now.Data)
+			}
+		})
+	}
+}
+
+// A record that is there no more is a conflict, however it went.
+func TestARecordThatIsGone(t *testing.T) {
+	for name, remove := range map[string]func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, r kvrecord.Record){
+		"expired": func(*testing.T, jetstream.JetStream, *kvrecord.Stream, kvrecord.Record) { wait(5 * time.Second) },
+		"removed": func(t *testing.T, _ jetstream.JetStream, s *kvrecord.Stream, r kvrecord.Record) {
+			t.Helper()
+			for range 2 { // the second time it is gone already
+				if err := s.Remove(t.Context(), r.Revision); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		"stream made anew": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {
+			t.Helper()
+			again(t, js)
+		},
+		"stream made anew and further": func(t *testing.T, js jetstream.JetStream, s *kvrecord.Stream, _ kvrecord.Record) {
+			t.Helper()
+			again(t, js)
+			for n := range 5 {
+				if _, err := s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.b", n)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				s, js := setup(t, srv)
+				put(t, s, "zero", kvrecord.Record{})
+				synctest.Wait() // when the stream was made is known
+				over, err := s.Latest(t.Context(), "r.a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				over, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over, TTL: 2 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				remove(t, js, s, over)
+				_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over})
+				if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Found.Revision != 0 || c.Found.Subject != "r.a" {
+					t.Fatalf("got %v, %+v", err, c.Found)
+				}
+				put(t, s, "again", conflict(err).Found)
+			})
+		})
+	}
+}
+
+// again deletes the stream and makes it anew. Another stream stays, for the server removes the folder of streams with the last.
+func again(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), records); err != nil {
+		t.Fatal(err)
+	}
+	wait(time.Millisecond) // it is known by when it was made
+	create(t, js)
+}

@@ -1,0 +1,277 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/batcher"
+	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
+	"github.com/expediter-io/expediter/pkg/worker/internal/span"
+	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
+	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
+)
+
+// The answers that a worker can give to a delivered message.
+const (
+	ackDone     = "+ACK"
+	ackLater    = "-NAK"
+	ackProgress = "+WPI"
+)
+
+// delivery is one message held by this worker, from its arrival to its settlement. The second group of fields may change
+// while the handler runs, and is guarded by deliveries.mu.
+type delivery struct {
+	cancel      context.CancelCauseFunc // of a unique job
+	deadline    time.Time               // of the handler, zero for none
+	first       int                     // delivery count on arrival
+	hasSlot     bool
+	info        Info
+	journal     *journal.Journal // of the job's steps; nil before the handler starts
+	label       stacks.Label     // of the handler's goroutines
+	missed      time.Time        // when the stream's leader first did not know the job
+	msg         *nats.Msg
+	permitLost  atomic.Bool // the context of its handler has ended
+	place       *batcher.Place[*member]
+	policy      Policy
+	requests    *span.Span  // of the goroutine that settles it
+	runningMark uint64      // sequence of the mark that the job runs, 0 for none
+	shown       atomic.Bool // recorded as running
+	started     time.Time   // of the handler
+	waited      bool        // for a limit
+
+	abandoned  bool      // handed back while its handler still ran
+	acked      bool      // the server has confirmed its acknowledgement
+	batchSince time.Time // since when it waits for its batch, zero when it does not
+	beating    bool      // heartbeats are sent for it
+	ctxEnded   time.Time // when the handler's context was seen to have ended
+	latest     int       // delivery count of the latest arrival
+	orphan     bool      // its consumer is gone: an answer could settle another job
+	released   bool      // given back to the server, which may deliver it here again at once
+	reply      string    // where answers go: that of the latest arrival
+	running    bool      // the handler has started and not returned
+	stuck      bool      // reported as stuck
+}
+
+// uncountedKey names the delivered message in the records of uncounted deliveries.
+func (d *delivery) uncountedKey() uncounted.Message {
+	return uncounted.Message{
+		Stream: d.info.Stream, Consumer: d.info.Consumer, Sequence: d.info.Sequence, Stored: d.info.EnqueuedAt,
+	}
+}
+
+func (d *delivery) attrs() []any {
+	return []any{
+		"job_id", d.info.ID, "subject", d.info.Subject, "sequence", d.info.Sequence, "attempt", d.info.Attempt,
+	}
+}
+
+// answerTo returns the subject for answers, "" for none. The caller holds deliveries.mu.
+func (d *delivery) answerTo() string {
+	if d.orphan {
+		return ""
+	}
+	return d.reply
+}
+
+// deliveries are those that a worker holds, by stream sequence.
+type deliveries struct {
+	mu     sync.Mutex
+	acked  ackedSet
+	bySeq  map[uint64]*delivery
+	closed bool // no more handlers start
+	parked int  // deliveries that wait for a limit, without a slot
+}
+
+func newDeliveries() deliveries {
+	return deliveries{acked: make(ackedSet, ackedKept), bySeq: make(map[uint64]*delivery)}
+}
+
+// arrival classifies a delivery on arrival.
+type arrival int
+
+const (
+	fresh     arrival = iota // to be worked
+	duplicate                // of a job that this worker holds
+	acked                    // a copy of a job that this worker has acknowledged
+)
+
+// add takes a delivery in, unless it is a copy: the server gave up waiting, since it was away or the heartbeats did not reach
+// it, and chose this worker again. The running handler's outcome is then sent as the answer to the newest delivery, and no
+// second handler starts.
+func (t *deliveries) add(d *delivery, now time.Time) arrival {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch old := t.bySeq[d.info.Sequence]; {
+	case old == nil && t.acked.has(d.info.Sequence, d.info.EnqueuedAt, now):
+		return acked
+	case old == nil || old.released:
+	case !old.info.EnqueuedAt.Equal(d.info.EnqueuedAt):
+		old.orphan, old.beating = true, false // the stream was deleted and made again
+	case old.orphan:
+		old.latest, old.reply, old.orphan, old.beating = max(d.latest, old.first), d.reply, false, true
+		return duplicate
+	default:
+		if d.latest > old.latest {
+			old.latest, old.reply = d.latest, d.reply
+		}
+		return duplicate
+	}
+	t.bySeq[d.info.Sequence] = d
+	return fresh
+}
+
+// begin records that the handler of d starts. It reports false when no more handlers start.
+func (t *deliveries) begin(d *delivery, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	d.running, d.started = true, now
+	if d.policy.Timeout > 0 {
+		d.deadline = now.Add(d.policy.Timeout)
+	}
+	return true
+}
+
+// awaitBatch records that d waits for its batch.
+func (t *deliveries) awaitBatch(d *delivery, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.batchSince = now
+}
+
+// claim gives the goroutine of d the right to decide the job's outcome. It reports false when the job was handed back
+// meanwhile.
+func (t *deliveries) claim(d *delivery) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.running = false
+	return !d.abandoned
+}
+
+// close lets no more handlers start and returns the deliveries whose handlers run. They are abandoned from now on: the caller
+// settles them.
+func (t *deliveries) close() []*delivery {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	var running []*delivery
+	for _, d := range t.bySeq {
+		if d.running {
+			d.abandoned = true
+			running = append(running, d)
+		}
+	}
+	return running
+}
+
+// orphan is called when a consumer has been made again, with its stream, whose sequences then start over, or without it. The
+// deliveries held here came from the former consumer. Until the new one delivers a job as well, the job's acknowledgement
+// would be lost, or settle another job with that sequence. Jobs that the new consumer delivers are no copies of acknowledged
+// ones: its maker wants them worked once more.
+func (t *deliveries) orphan(consumer string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.acked)
+	for _, d := range t.bySeq {
+		if d.info.Consumer == consumer {
+			d.orphan, d.beating = true, false
+		}
+	}
+}
+
+// release ends the heartbeats of d and returns where to answer, and how many deliveries arrived beside the one that was
+// worked. A heartbeat after a NAK would undo its delay, so no NAK is sent before this.
+func (t *deliveries) release(d *delivery) (reply string, extra int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d.beating, d.released = false, true
+	return d.answerTo(), d.latest - d.first
+}
+
+// redelivered reports whether d was delivered to this worker again while the worker held it.
+func (t *deliveries) redelivered(d *delivery) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return d.latest > d.first
+}
+
+// answerTo returns the subject for answers to d now, "" for none.
+func (t *deliveries) answerTo(d *delivery) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return d.answerTo()
+}
+
+// remove lets go of d and reports whether it was abandoned.
+func (t *deliveries) remove(d *delivery, now time.Time) (abandoned bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.bySeq[d.info.Sequence] == d {
+		delete(t.bySeq, d.info.Sequence)
+	}
+	if d.acked && !d.orphan {
+		t.acked.add(d.info.Sequence, d.info.EnqueuedAt, now)
+	}
+	return d.abandoned
+}
+
+// size returns how many deliveries have a slot or wait for one.
+func (t *deliveries) size() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.bySeq) - t.parked
+}
+
+// park adds n to the number of deliveries that wait for a limit.
+func (t *deliveries) park(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.parked += n
+}
+
+// each calls visit for every delivery, under the lock.
+func (t *deliveries) each(visit func(*delivery)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, d := range t.bySeq {
+		visit(d)
+	}
+}
+
+const (
+	// copiesCome bounds how long after the acknowledgement of a job the server may send the job once more: elections take
+	// seconds. A later delivery was asked for, by an operator who has set the consumer back.
+	copiesCome = time.Minute
+
+	// ackedKept is how many acknowledged jobs a worker remembers: 1.5 MiB, and two seconds of the shortest possible jobs.
+	ackedKept = 1 << 16
+)
+
+// ackedSet remembers the jobs of a stream whose acknowledgements by this worker the server has confirmed. A copy of such a
+// job may still come: it was on its way when the acknowledgement was confirmed, or a new leader sends it. Nothing on the
+// server shows then that it is a copy, so the worker must know. For jobs that another worker acknowledged, the record of a
+// unique job and the fence of the steps show it.
+//
+// Each sequence has one place, which a later sequence takes over, so nothing has to be cleared away.
+type ackedSet []ackedJob
+
+type ackedJob struct {
+	at       int64 // when the acknowledgement was confirmed, in Unix nanoseconds
+	sequence uint64
+	stored   int64 // Unix nanoseconds: tells apart a stream that was deleted and made again
+}
+
+func (s ackedSet) add(sequence uint64, stored, now time.Time) {
+	s[sequence%ackedKept] = ackedJob{at: now.UnixNano(), sequence: sequence, stored: stored.UnixNano()}
+}
+
+func (s ackedSet) has(sequence uint64, stored, now time.Time) bool {
+	job := s[sequence%ackedKept]
+	return job.sequence == sequence && job.stored == stored.UnixNano() && now.UnixNano()-job.at < int64(copiesCome)
+}

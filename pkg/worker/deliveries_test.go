@@ -1,0 +1,99 @@
+package worker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestDeliveriesFollowTheNewest(t *testing.T) {
+	t.Parallel()
+
+	held := newDeliveries()
+	copyOf := func(n int) *delivery {
+		return &delivery{beating: true, latest: n, first: n, info: Info{Sequence: 7}, reply: fmt.Sprint("r", n)}
+	}
+	first := copyOf(1)
+
+	now := time.Now()
+
+	if held.add(first, now) != fresh || held.add(copyOf(3), now) != duplicate || held.add(copyOf(2), now) != duplicate || held.size() != 1 {
+		t.Fatal("a message that is here was taken in again")
+	}
+
+	if got := held.answerTo(first); got != "r3" {
+		t.Errorf("answers go to %s, want r3", got)
+	}
+
+	if reply, extra := held.release(first); reply != "r3" || extra != 2 || first.beating {
+		t.Errorf("release: %s, %d extra, beating %t; want r3, 2, false", reply, extra, first.beating)
+	}
+
+	next := copyOf(4)
+	if held.add(next, now) != fresh {
+		t.Error("a message that was given back is not taken in")
+	}
+
+	held.remove(first, now)
+
+	if held.bySeq[7] != next {
+		t.Error("removing the old delivery removed the new one")
+	}
+
+	if !held.begin(next, time.Now()) || len(held.close()) != 1 || held.claim(next) {
+		t.Error("an abandoned delivery could be claimed")
+	}
+
+	if held.begin(copyOf(5), time.Now()) {
+		t.Error("a handler started after close")
+	}
+}
+
+// TestCopiesOfAnAcknowledgedJob tells copies from jobs with the same sequence in a stream that was made again, and from jobs
+// that an operator has delivered again.
+func TestCopiesOfAnAcknowledgedJob(t *testing.T) {
+	t.Parallel()
+
+	var (
+		stored = time.Now()
+		now    = stored.Add(time.Hour)
+		held   = newDeliveries()
+		made   = func(sequence uint64, stored time.Time) *delivery {
+			return &delivery{info: Info{EnqueuedAt: stored, Sequence: sequence}}
+		}
+		end = func(d *delivery, acked bool) {
+			held.add(d, now)
+			d.acked = acked
+			held.remove(d, now)
+		}
+	)
+
+	end(made(7, stored), true)
+	end(made(8, stored), false)
+
+	for name, c := range map[string]struct {
+		d    *delivery
+		at   time.Time
+		want arrival
+	}{
+		"at once":          {made(7, stored), now, acked},
+		"after a while":    {made(7, stored), now.Add(copiesCome - 1), acked},
+		"asked for":        {made(7, stored), now.Add(copiesCome), fresh},
+		"another stream":   {made(7, stored.Add(1)), now, fresh},
+		"another job":      {made(7+ackedKept, stored), now, fresh},
+		"not acknowledged": {made(8, stored), now, fresh},
+	} {
+		got := held.add(c.d, c.at)
+		delete(held.bySeq, c.d.info.Sequence)
+
+		if got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+
+	held.orphan("cook")
+
+	if got := held.add(made(7, stored), now); got != fresh {
+		t.Errorf("from a consumer that was made again: %d, want %d", got, fresh)
+	}
+}

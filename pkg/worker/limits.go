@@ -1,0 +1,234 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
+)
+
+const (
+	// MaxLimits is how many limits a policy may have.
+	MaxLimits = 8
+
+	// MaxPermits is the greatest Limit.Concurrency, Rate and Burst.
+	MaxPermits = 1_000_000
+
+	// longestPer is the longest Limit.Per.
+	longestPer = 31 * 24 * time.Hour
+)
+
+// errLimitUnreadable is the error of an attempt that did not begin, since the record of a limit cannot be read.
+var errLimitUnreadable = errors.New("worker: a limit cannot be read")
+
+// Limit is a limit over all workers that share a Config.LimitBucket, in whatever processes. It needs a Concurrency, a Rate or
+// both.
+//
+// Jobs that have to wait use neither a slot of Config.Concurrency nor an attempt. Up to Config.MaxWaiting of them wait in the
+// worker and start within milliseconds of a permit becoming free, in the order in which they were stored. The rest is given
+// back to the server with a delay: the time after which the jobs before it will have started, by the recent pace, of a minute
+// at most. So jobs of one key, however many, hold up no others.
+//
+// A permit lasts while its worker renews a lease of Config.AckWait. When the worker cannot renew it, since its process is
+// stopped or the server is away, the contexts of its handlers end with a [*LimitLostError], before another worker takes the
+// permits: handlers whose contexts are live are never more than Concurrency. A handler that ignores its context can go on. The
+// permits of a killed worker are free within two AckWaits, those of one that stops at once.
+//
+// A job with several limits waits for one at a time and has no permit of another meanwhile, but for up to a second before a
+// start that is due. A start that another limit then does not allow is lost. A job of a batch has its permits before the batch
+// is full, so a Concurrency below BatchPolicy.Size lets batches start by their Wait alone.
+type Limit struct {
+	// Burst is how many starts there may be at once after a pause. Defaults to 1.
+	Burst int
+
+	// Concurrency is how many handlers may run at once. Defaults to no limit, at most 1,000,000.
+	Concurrency int
+
+	// Key returns the text that a job counts under, made of its Info, its headers and its payload as it was published: a tenant,
+	// a host. Each key has the whole limit to itself. The text is never stored, only its hash. Defaults to one key for all jobs.
+	Key func(info Info, header nats.Header, payload []byte) string
+
+	// Name identifies the limit: limits of the same name, of any handler and worker, are one. They should not differ in anything
+	// else, since each worker goes by its own. Letters, digits, "-" and "_", at most 64. Required.
+	Name string
+
+	// Per is the time in which Rate jobs may start. At least Rate microseconds, at most 31 days.
+	Per time.Duration
+
+	// Rate is how many jobs start in Per, evenly spaced, after the first Burst: in no such time are they more than Rate and
+	// Burst together. Clocks that differ between machines add the starts that are due in the difference. Defaults to no limit.
+	Rate int
+}
+
+// LimitLostError is the cause with which the context of a handler ends whose permit is no longer held. Unless the handler is
+// done all the same, its job is given back at once, and the attempt does not count.
+type LimitLostError struct {
+	// Cause says why.
+	Cause error
+}
+
+// Error implements error.
+func (e *LimitLostError) Error() string {
+	return fmt.Sprintf("worker: the job may not run any longer: %v", e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *LimitLostError) Unwrap() error { return e.Cause }
+
+var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
+
+// checkLimits adds the mistakes of a policy's limits. It expects defaults to be set.
+func checkLimits(m *mistakes, limits []Limit) {
+	if len(limits) > MaxLimits {
+		m.addf("Policy.Limits are %d: use at most %d", len(limits), MaxLimits)
+	}
+	seen := make(map[string]bool)
+	for i, l := range limits {
+		field := fmt.Sprintf("Policy.Limits[%d]", i)
+		if !limitName.MatchString(l.Name) {
+			m.addf("%s.Name is %q: use 1 to 64 letters, digits, '-' and '_'", field, l.Name)
+		}
+		if seen[l.Name] {
+			m.addf("%s.Name is %q, as that of another: use each once", field, l.Name)
+		}
+		seen[l.Name] = true
+		if l.Concurrency < 0 || l.Concurrency > MaxPermits {
+			m.addf("%s.Concurrency is %d: use 1 to %d, or 0 for no limit", field, l.Concurrency, MaxPermits)
+		}
+		if l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits {
+			m.addf("%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits)
+		}
+		if l.Rate == 0 && l.Concurrency == 0 {
+			m.addf("%s has neither Concurrency nor Rate: use one of them, or both", field)
+		}
+		if l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer) {
+			m.addf("%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer)
+		}
+	}
+}
+
+// spec describes a limit without the key.
+func (l Limit) spec() limit.Spec {
+	return limit.Spec{Burst: l.Burst, Concurrency: l.Concurrency, Name: l.Name, Per: l.Per, Rate: l.Rate}
+}
+
+// checkSameLimits makes sure that limits of one name are one limit here.
+func (w *Worker) checkSameLimits(added *route) error {
+	for _, r := range w.routes {
+		for _, have := range r.policy.Limits {
+			for _, l := range added.policy.Limits {
+				if l.Name == have.Name && l.spec() != have.spec() {
+					return fmt.Errorf("worker: handle %q: limit %q differs from that of %q: %+v and %+v",
+						added.pattern, l.Name, r.pattern, l.spec(), have.spec())
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// openLimits is called when Run begins.
+func (w *Worker) openLimits() {
+	if !w.limited {
+		return
+	}
+	w.limits = limit.New(limit.Config{
+		Bucket: w.cfg.LimitBucket, JetStream: w.js, Lease: w.cfg.AckWait, Request: w.cfg.RequestTimeout, Waiting: w.cfg.MaxWaiting,
+		Failed: func(err error) { w.log.Warn(EventLimitFailed, "error", w.denial(err)) },
+		Lost:   func(err error) { w.log.Warn(EventLimitLost, "error", err) },
+	})
+}
+
+// acquirePermits waits until the limits of a job let it run.
+func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*limit.Pass, error) {
+	rules, err := rulesOf(d)
+	if err != nil {
+		d.info.Attempt = w.countAttempt(d) // it fails like a handler
+		return nil, err
+	}
+	s := &slot{delivery: d, worker: w}
+	defer s.show(false)
+	permit, err := w.limits.Enter(w.stopping, limit.Entry{
+		Rules: rules, Seat: s, Sequence: d.info.Sequence,
+		Lost: func(err error) {
+			d.permitLost.Store(true)
+			cancel(&LimitLostError{Cause: err})
+		},
+	})
+	if s.parked {
+		w.deliveries.park(-1)
+	}
+	var unreadable *limit.RecordError
+	switch {
+	case errors.Is(err, limit.ErrClosed):
+		<-w.drained // as in acquireSlot
+		return nil, errNotStarted
+	case errors.As(err, &unreadable):
+		return nil, fmt.Errorf("%w: %w", errLimitUnreadable, err)
+	case err != nil:
+		w.releaseSlot(d) // for jobs that can start, while this one is given back
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return permit, nil
+}
+
+// rulesOf computes the keys that a job counts under.
+func rulesOf(d *delivery) (rules []limit.Rule, err error) {
+	defer catchPanic(&err)
+	for _, l := range d.policy.Limits {
+		rule := limit.Rule{Spec: l.spec()}
+		if l.Key != nil {
+			rule.Key = l.Key(d.info, d.msg.Header, d.msg.Data)
+		}
+		rules = append(rules, rule)
+	}
+	limit.Sort(rules)
+	return rules, nil
+}
+
+// slot is the slot of a job, which the job leaves while it waits for a limit. Its methods are called one at a time.
+type slot struct {
+	delivery *delivery
+	parked   bool
+	shown    bool
+	worker   *Worker
+}
+
+// Give leaves the slot to other jobs. It reports false when the job has none.
+func (s *slot) Give() bool {
+	if !s.delivery.hasSlot {
+		return false
+	}
+	s.parked, s.delivery.waited = true, true
+	s.worker.deliveries.park(1)
+	s.worker.releaseSlot(s.delivery)
+	s.worker.puller.Freed()
+	s.show(true)
+	return true
+}
+
+// Take takes a slot if one is free, and reports whether the job has one.
+func (s *slot) Take() bool {
+	if s.delivery.hasSlot {
+		return true
+	}
+	if !s.worker.slots.TryAcquire() {
+		return false
+	}
+	s.parked, s.delivery.hasSlot = false, true
+	s.worker.deliveries.park(-1)
+	return true
+}
+
+// show calls the hook.
+func (s *slot) show(waits bool) {
+	if s.shown != waits && s.worker.cfg.Hooks.Waiting != nil {
+		s.worker.cfg.Hooks.Waiting(s.delivery.info, waits)
+	}
+	s.shown = waits
+}

@@ -1,0 +1,311 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
+	"github.com/expediter-io/expediter/pkg/worker/internal/span"
+)
+
+// errOrphan is why no answer is sent for a job whose consumer was deleted meanwhile.
+var errOrphan = errors.New("worker: the consumer that delivered the job was deleted, and made again")
+
+// outcome says how to settle a job after an attempt.
+type outcome struct {
+	delay     time.Duration
+	kind      Outcome
+	reason    Reason // why it is dead
+	settled   bool   // an earlier delivery came this far, and only its acknowledgement is missing
+	uncounted bool   // the delivery uses no attempt
+}
+
+// classify derives the outcome from the error of an attempt. interrupted says that the worker had ended the handler's
+// context; backoff is the policy's wait.
+func classify(info Info, err error, interrupted bool, backoff func(attempt int) time.Duration) outcome {
+	var (
+		cancel *CancelError
+		decode *DecodeError
+		ended  *endedError
+		full   *limit.FullError
+		fatal  *PanicError
+		retry  *RetryError
+		snooze *SnoozeError
+	)
+	switch {
+	case err == nil:
+		return outcome{kind: OutcomeCompleted}
+	case errors.Is(err, ErrCancelled):
+		return outcome{kind: OutcomeCancelled, settled: true}
+	case errors.As(err, &ended):
+		return outcome{kind: ended.outcome, settled: true}
+	case errors.Is(err, errReplaced):
+		return outcome{kind: OutcomeReplaced, settled: true}
+	case errors.As(err, &full):
+		return outcome{kind: OutcomeLimited, delay: full.Delay, uncounted: true}
+	case errors.Is(err, errLimitUnreadable):
+		return outcome{kind: OutcomeLimited, delay: unhandledDelay, uncounted: true}
+	case errors.Is(err, errRecordUnknown):
+		return outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}
+	case errors.As(err, &decode):
+		return outcome{kind: OutcomeDead, reason: ReasonUndecodable}
+	case errors.As(err, &cancel):
+		return outcome{kind: OutcomeDead, reason: ReasonCancelled}
+	case errors.As(err, &snooze):
+		return outcome{kind: OutcomeSnoozed, delay: snooze.Delay, uncounted: true}
+	case errors.Is(err, errUnhandled):
+		return outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}
+	case errors.Is(err, errNotStarted):
+		return outcome{kind: OutcomeHandedBack, uncounted: true}
+	case interrupted && !errors.As(err, &fatal) && !errors.Is(err, ErrGoexit) && !errors.As(err, &retry):
+		return outcome{kind: OutcomeHandedBack, uncounted: true}
+	case info.Attempt >= info.MaxAttempts:
+		return outcome{kind: OutcomeDead, reason: ReasonExhausted}
+	case errors.As(err, &retry):
+		return outcome{kind: OutcomeRetried, delay: retry.After}
+	default:
+		return outcome{kind: OutcomeRetried, delay: backoff(info.Attempt)}
+	}
+}
+
+// finish settles a job whose handler has returned.
+func (w *Worker) finish(d *delivery, err error) {
+	ended := time.Now()
+	if !w.deliveries.claim(d) {
+		w.log.Warn(EventJobLate, append(d.attrs(), "error", err)...)
+		return
+	}
+	defer func() { d.requests.End() }()
+	o := classify(d.info, err, w.jobs.Err() != nil || d.permitLost.Load(), d.policy.nextDelay)
+	if o.settled && o.kind != OutcomeDead {
+		err = nil
+	}
+	if fenced := d.fenced(); fenced != nil { // whatever the handler made of it
+		o, err = outcome{kind: OutcomeFenced}, fenced
+	}
+	o.kind = w.settle(d, o, err)
+	w.report(d, o, err, ended)
+}
+
+// fenced returns the error that says that the job is another attempt's, or nil.
+func (d *delivery) fenced() error {
+	if d.journal == nil {
+		return nil
+	}
+	return d.journal.Fenced()
+}
+
+// settle carries out an outcome and returns the one that was reached.
+func (w *Worker) settle(d *delivery, o outcome, err error) Outcome {
+	switch {
+	case o.settled:
+		return w.confirm(d, o.kind)
+	case o.kind == OutcomeCompleted:
+		return w.complete(d)
+	case o.kind == OutcomeFenced:
+		return w.leave(d, o)
+	case o.kind != OutcomeDead:
+		return w.release(d, o)
+	}
+	if failed := w.deadLetter(d, o.reason, err); failed != nil {
+		w.log.Error(EventDeadFailed, append(d.attrs(), "error", w.denial(failed))...)
+		w.release(d, outcome{delay: unhandledDelay})
+		return OutcomeUnknown
+	}
+	if !w.recordEnd(d, StateDead) {
+		return OutcomeUnknown
+	}
+	return w.confirm(d, o.kind)
+}
+
+// complete records that a job is done, acknowledges it and forgets its steps.
+func (w *Worker) complete(d *delivery) Outcome {
+	if !w.recordEnd(d, StateDone) {
+		return OutcomeUnknown
+	}
+	reached := w.confirm(d, OutcomeCompleted)
+	if reached == OutcomeCompleted && d.journal != nil {
+		d.journal.Forget()
+	}
+	return reached
+}
+
+// confirm acknowledges a job until the server confirms it. That can be repeated without harm, under whichever delivery is the
+// newest. Heartbeats go on meanwhile, so the job is not started elsewhere while the server can be reached. The job of a dead
+// letter is acknowledged as well, not terminated: its letter says more than the server's advisory.
+func (w *Worker) confirm(d *delivery, kind Outcome) Outcome {
+	w.recordReplay(d)
+	if !w.acknowledge(d, kind) {
+		return OutcomeUnknown
+	}
+	d.acked = true
+	return kind
+}
+
+// reack acknowledges a copy of a job that this worker has acknowledged before.
+func (w *Worker) reack(d *delivery) {
+	defer w.running.Done()
+	defer func() { d.requests.End() }()
+	w.log.Info(EventJobCopied, append(d.attrs(), "deliveries", d.info.Deliveries)...)
+	w.acknowledge(d, OutcomeUnknown)
+}
+
+// acknowledge reports whether the server has confirmed the acknowledgement.
+func (w *Worker) acknowledge(d *delivery, kind Outcome) bool {
+	until := time.Now().Add(w.cfg.SettleTimeout)
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		reply := w.deliveries.answerTo(d)
+		err := w.answer(d, reply, ackDone)
+		if err == nil {
+			w.acks.add(confirmedAck{consumer: d.info.Consumer, created: w.classOf(d.info.Consumer).created.Load(), reply: reply})
+			return true
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, errOrphan) || !sleepUntil(w.settling, wait, until) {
+			w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", kind, "error", w.denial(err))...)
+			return false
+		}
+	}
+}
+
+// release gives a job back to the server, to be delivered again after a delay. The uncounted deliveries are recorded before:
+// a crash in between leaves uncounted a delivery whose job did nothing more.
+//
+// The answer is sent once only. A repeated one could settle the job's next delivery, which runs on another worker. When the
+// answer was lost, the job comes back after AckWait instead.
+func (w *Worker) release(d *delivery, o outcome) Outcome {
+	w.showWaiting(d)
+	w.clearRunningMark(d) // while it waits it may be replaced
+
+	reply, extra := w.deliveries.release(d)
+	uncounted := extra // copies that were dropped here because the job was running
+	if o.uncounted {
+		uncounted++
+	}
+	if uncounted > 0 {
+		w.recordUncounted(d, uncounted, extra, o.delay)
+	}
+	answer := ackLater
+	if o.delay > 0 {
+		answer = fmt.Sprintf("%s {\"delay\": %d}", ackLater, o.delay.Nanoseconds())
+	}
+	if err := w.answer(d, reply, answer); err != nil {
+		w.log.Warn(EventJobUnknown, append(d.attrs(), "outcome", o.kind, "error", w.denial(err))...)
+		return OutcomeUnknown
+	}
+	return o.kind
+}
+
+// leave lets go of a job that another attempt has taken over, with no answer that could settle the job or start it once more.
+// Only when its newest delivery came to this worker after all, so that no other worker holds it, the job is given back.
+func (w *Worker) leave(d *delivery, o outcome) Outcome {
+	d.runningMark = 0 // it is the successor's
+	if w.deliveries.redelivered(d) {
+		return w.release(d, o)
+	}
+	w.deliveries.release(d)
+	return o.kind
+}
+
+// answer sends an answer to a delivery and waits for the server to confirm it.
+func (w *Worker) answer(d *delivery, reply, answer string) error {
+	// Not Conn.Request: its timers come from a pool of the process, which cannot be used under fake time.
+	if reply == "" {
+		return errOrphan
+	}
+	requests := w.requestsOf(d)
+	defer requests.Pause()
+	if _, err := w.nc.RequestWithContext(requests.Begin(), reply, []byte(answer)); err != nil {
+		return fmt.Errorf("worker: %s: %w", answer, err)
+	}
+	return nil
+}
+
+// requestsOf bounds the requests that settle a job, each by RequestTimeout.
+func (w *Worker) requestsOf(d *delivery) *span.Span {
+	if d.requests == nil {
+		d.requests = span.New(w.settling, w.cfg.RequestTimeout)
+	}
+	return d.requests
+}
+
+// recordUncounted records that n deliveries of a job use no attempt.
+func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration) {
+	ctx, cancel := context.WithTimeout(w.settling, w.cfg.AckWait)
+	defer cancel()
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		once, stop := context.WithTimeout(ctx, w.cfg.RequestTimeout)
+		err := w.uncounted.Add(once, d.uncountedKey(), d.first+extra, n, delay)
+		stop()
+		if err == nil {
+			return
+		}
+		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
+			w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
+			return
+		}
+	}
+}
+
+// recordReplay records, before a replayed job leaves its stream, that the job has been worked. Were the replay interrupted
+// between publishing the job and removing its letter, nothing else would show a later replay of the letter that the job has
+// been there.
+//
+// The server accepts this record only while that of the replay is the last on its subject, and it is removed together with
+// the letter: as a rule the server refuses it and nothing is left.
+func (w *Worker) recordReplay(d *delivery) {
+	replay, err := strconv.ParseUint(d.msg.Header.Get(HeaderReplayRecord), 10, 64)
+	if err != nil || replay == 0 {
+		return
+	}
+	_, letter, _ := strings.Cut(d.msg.Header.Get(HeaderReplayOf), ":")
+	if _, err = strconv.ParseUint(letter, 10, 64); err != nil {
+		return
+	}
+	msg := nats.NewMsg(fmt.Sprintf("%s.%s.%s.%s", w.cfg.DeadSubject, d.info.Stream, TokenReplay, letter))
+	msg.Header.Set(HeaderReplayState, ReplayWorked)
+
+	const tries = 2
+	for range tries {
+		ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
+		_, err = w.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(replay))
+		cancel()
+		var refused *jetstream.APIError
+		if err == nil || errors.As(err, &refused) {
+			return
+		}
+	}
+	w.log.Warn(EventReplayUnmarked, append(d.attrs(), "error", w.denial(err))...)
+}
+
+// report logs an outcome and calls the hook.
+func (w *Worker) report(d *delivery, o outcome, err error, ended time.Time) {
+	switch {
+	case errors.Is(err, errUnhandled):
+		w.log.Error(EventJobUnhandled, append(d.attrs(), "delay", o.delay)...)
+	case errors.Is(err, errLimitUnreadable):
+		w.log.Error(EventLimitUnreadable, append(d.attrs(), "error", err)...)
+	case o.kind == OutcomeDead:
+		w.log.Error(EventJobDead, append(d.attrs(), "error", err, "reason", o.reason)...)
+	case o.kind == OutcomeFenced:
+		w.log.Warn(EventJobFenced, append(d.attrs(), "error", err)...)
+	case o.kind == OutcomeRetried:
+		w.log.Warn(EventJobRetried, append(d.attrs(), "error", err, "delay", o.delay)...)
+	case o.kind == OutcomeHandedBack:
+		w.log.Info(EventJobHandedBack, d.attrs()...)
+	}
+	if w.cfg.Hooks.Settled == nil {
+		return
+	}
+	s := Settlement{Info: d.info, Delay: o.delay, Err: err, Outcome: o.kind}
+	if !d.started.IsZero() {
+		s.Ran, s.Waited = ended.Sub(d.started), d.started.Sub(d.info.EnqueuedAt)
+	}
+	w.cfg.Hooks.Settled(s)
+}

@@ -1,0 +1,139 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+func TestClassifyDecidesFromTheError(t *testing.T) {
+	t.Parallel()
+
+	backoff := func(attempt int) time.Duration { return time.Duration(attempt) * time.Minute }
+	wrap := func(err error) error { return fmt.Errorf("handler: %w", err) }
+	retried := outcome{kind: OutcomeRetried, delay: 2 * time.Minute}
+	exhausted := outcome{kind: OutcomeDead, reason: ReasonExhausted}
+	back := outcome{kind: OutcomeHandedBack, uncounted: true}
+
+	for _, test := range []struct {
+		name        string
+		attempt     int
+		err         error
+		interrupted bool
+		want        outcome
+	}{
+		{"nil", 2, nil, false, outcome{kind: OutcomeCompleted}},
+		{"nil, stopping", 2, nil, true, outcome{kind: OutcomeCompleted}},
+		{"error", 2, io.EOF, false, retried},
+		{"error, last attempt", 3, io.EOF, false, exhausted},
+		{"error, stopping", 2, io.EOF, true, back},
+		{"error, last attempt, stopping", 3, context.Canceled, true, back},
+		{"exhausted", 4, errExhausted, false, exhausted},
+		{"panic", 2, &PanicError{Value: 1}, false, retried},
+		{"panic, stopping", 2, &PanicError{Value: 1}, true, retried},
+		{"goexit, stopping", 2, ErrGoexit, true, retried},
+		{"retry", 2, wrap(Retry(time.Second, io.EOF)), false, outcome{kind: OutcomeRetried, delay: time.Second}},
+		{"retry, last attempt", 3, Retry(time.Second, io.EOF), false, exhausted},
+		{"retry, stopping", 2, Retry(time.Second, nil), true, outcome{kind: OutcomeRetried, delay: time.Second}},
+		{"snooze", 3, wrap(Snooze(time.Hour)), false, outcome{kind: OutcomeSnoozed, delay: time.Hour, uncounted: true}},
+		{"snooze, stopping", 2, Snooze(time.Hour), true, outcome{kind: OutcomeSnoozed, delay: time.Hour, uncounted: true}},
+		{"cancel", 1, wrap(Cancel(io.EOF)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"cancel, stopping", 1, Cancel(nil), true, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"cancel in retry", 1, Retry(1, Cancel(nil)), false, outcome{kind: OutcomeDead, reason: ReasonCancelled}},
+		{"undecodable", 1, &DecodeError{Cause: io.EOF}, false, outcome{kind: OutcomeDead, reason: ReasonUndecodable}},
+		{"unhandled", 0, errUnhandled, false, outcome{kind: OutcomeSnoozed, delay: unhandledDelay, uncounted: true}},
+		{"not started", 0, errNotStarted, true, back},
+	} {
+		got := classify(Info{Attempt: test.attempt, MaxAttempts: 3}, test.err, test.interrupted, backoff)
+		if got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestControlErrorsCarryTheirCause(t *testing.T) {
+	t.Parallel()
+
+	for _, err := range []error{Retry(time.Second, io.EOF), Cancel(io.EOF), &DecodeError{Cause: io.EOF}, &PanicError{Value: io.EOF}} {
+		if !errors.Is(fmt.Errorf("x: %w", err), io.EOF) {
+			t.Errorf("%T hides its cause", err)
+		}
+	}
+
+	for err, want := range map[error]string{
+		Retry(-time.Second, nil):                        "worker: retry after 0s",
+		Retry(time.Second, io.EOF):                      "worker: retry after 1s: EOF",
+		Snooze(-1):                                      "worker: snooze for 0s",
+		Cancel(nil):                                     "worker: cancelled",
+		Cancel(io.EOF):                                  "worker: cancelled: EOF",
+		&PanicError{Value: 3}:                           "worker: handler panicked: 3",
+		&TimeoutError{Timeout: 1}:                       "worker: handler ran longer than its timeout of 1ns",
+		errors.Unwrap(&PanicError{}):                    "",
+		&DecodeError{io.EOF, "jobs.1"}:                  `worker: payload of "jobs.1" cannot be decoded: EOF`,
+		&MissingError{Asset: "stream s", Cause: io.EOF}: "worker: stream s is missing: EOF (create it)",
+
+		&MissingError{Asset: "bucket b", Cause: io.EOF, mends: true}: "worker: bucket b is missing: EOF (create it, or set Config.AutoCreate)",
+
+		&DriftError{Asset: "bucket b", Differences: []string{"x", "y"}}: "worker: bucket b is not set as needed: x; y (apply the declared settings)",
+
+		&DriftError{Asset: "consumer c", Differences: []string{"x"}, mends: true}: "worker: consumer c is not set as needed: x " +
+			"(apply the declared settings, or set Config.AutoCreate)",
+	} {
+		if err != nil && err.Error() != want {
+			t.Errorf("%T: %q, want %q", err, err, want)
+		}
+	}
+}
+
+// watched is a context that counts the functions to call at its end.
+type watched struct {
+	context.Context //nolint:containedctx // is what it derives
+
+	done    chan struct{}
+	waiting atomic.Int32
+}
+
+// Done returns another channel than the context below, which package context would know to be one of its own.
+func (c *watched) Done() <-chan struct{} { return c.done }
+
+// AfterFunc is called by package context for a child, and its result when the child ends.
+func (c *watched) AfterFunc(func()) func() bool {
+	c.waiting.Add(1)
+	return func() bool { c.waiting.Add(-1); return true }
+}
+
+// TestSettledJobsLeaveNothingBehind guards against a child of the worker's context for each
+// job that is never taken off it, which would fill the memory of a busy worker in a day.
+func TestSettledJobsLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+
+	settling := &watched{Context: t.Context(), done: make(chan struct{})}
+	w := &Worker{
+		cfg: Config{RequestTimeout: time.Minute}, jobs: t.Context(), log: slog.New(slog.DiscardHandler), settling: settling,
+		deliveries: newDeliveries(),
+	}
+
+	for name, settle := range map[string]func(*delivery){
+		"completed": func(d *delivery) { w.finish(d, nil) },
+		"retried":   func(d *delivery) { w.finish(d, Retry(0, io.ErrUnexpectedEOF)) },
+		"copied": func(d *delivery) {
+			w.running.Add(1)
+			w.reack(d)
+		},
+	} {
+		d := &delivery{info: Info{MaxAttempts: 1}, msg: nats.NewMsg("jobs.a"), reply: "$JS.ACK"}
+		w.deliveries.add(d, time.Now())
+		settle(d)
+
+		if d.requests == nil || settling.waiting.Load() != 0 {
+			t.Errorf("%s: %d children left, requests %v", name, settling.waiting.Load(), d.requests)
+		}
+	}
+}

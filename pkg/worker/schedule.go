@@ -1,0 +1,234 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+	"github.com/expediter-io/expediter/pkg/worker/token"
+)
+
+const (
+	minPeriod = time.Second // the server's
+	maxCron   = 256         // bytes
+
+	scheduleEvery = "@every "
+)
+
+// Periodic is a job that the server inserts again and again, by itself: no process has to be there, and no leader has to be
+// elected. Name, Subject and either Cron or Every are required.
+type Periodic struct {
+	// Args is the payload of every run, encoded by ClientConfig.Encode.
+	Args any
+
+	// Cron is when runs are due, in six fields (second, minute, hour, day, month, weekday), or as @hourly, @daily, @weekly,
+	// @monthly or @yearly.
+	Cron string
+
+	// Every is the time from one run to the next, in whole seconds. The first is due after that time.
+	Every time.Duration
+
+	// Header holds further headers, as NewJob.Header does. Defaults to none.
+	Header nats.Header
+
+	// Name tells schedules of a subject apart. It is appended to the subject as one token, encoded by package token if it is
+	// none, so that runs have a subject of their own. At most 320 bytes.
+	Name string
+
+	// PileUp keeps a run that still waits when the next is due. Otherwise the next takes its place, so that a worker that comes
+	// back after a night finds one run and not hundreds. A run that failed and waits for its retry is replaced as well. A run
+	// that is being worked goes on beside the next, either way. Defaults to false.
+	PileUp bool
+
+	// Subject is the subject of the runs, with the name behind it.
+	Subject string
+
+	// TimeZone is that of Cron, by its name in the IANA database as the server has it. Defaults to UTC.
+	TimeZone string
+}
+
+// Schedule makes the server insert a job periodically, in place of the schedule of this name before, and reports whether that
+// changes anything. An equal schedule is left alone, so that every instance may call it whenever it starts: an interval is not
+// begun anew by that. One round trip then, two otherwise.
+//
+// Runs are at most about 250 ms late. Of the runs that were due while the server was down, one is made up for. A run has no
+// Nats-Msg-Id; its Job.ID is "<stream>:<sequence>".
+func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err error) {
+	plan, err := c.planPeriodic(p)
+	if err != nil {
+		return false, fmt.Errorf("worker: schedule %q on %q: %w", clip(p.Name, 64), clip(p.Subject, 256), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, lastWait) {
+		changed, err = c.putPeriodic(ctx, plan)
+		if err == nil {
+			return changed, nil
+		}
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			if lack := c.checkStream(ctx, plan); isFinal(lack) {
+				return false, lack
+			}
+		}
+		// Reading again shows the outcome of a write without an answer.
+		if !isPassing(err) || !sleep(ctx, pause) {
+			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
+		}
+	}
+}
+
+// putPeriodic stores a schedule unless it is there.
+func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
+	defer cancel()
+	stored, found, err := api.Last(ctx, c.js, c.cfg.Stream, p.to)
+	if err != nil {
+		return false, err
+	}
+	if found && isSameSchedule(stored, p) {
+		return false, nil
+	}
+	msg := p.message()
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
+	_, err = c.js.PublishMsg(ctx, msg)
+	return err == nil, err //nolint:wrapcheck // the caller says of what
+}
+
+// isSameSchedule reports whether a stored schedule equals a planned one.
+func isSameSchedule(stored api.Message, p *plan) bool {
+	have := maps.Clone(stored.Header)
+	have.Del(jetstream.ExpectedLastSubjSeqHeader)
+	have.Del(jetstream.MsgRollup) // the server's
+	return bytes.Equal(stored.Data, p.data) && maps.EqualFunc(have, p.header, slices.Equal)
+}
+
+// Unschedule ends a schedule. The jobs that it has inserted stay. A schedule that does not exist is no error. Two round trips.
+func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
+	k, err := periodicKey(subject, name)
+	if err != nil {
+		return fmt.Errorf("worker: unschedule %q on %q: %w", clip(name, 64), clip(subject, 256), err)
+	}
+	msg, found, err := c.last(ctx, k.Every())
+	if err != nil || !found {
+		return err
+	}
+	return c.remove(ctx, msg.Sequence)
+}
+
+// Scheduled is a schedule as the server has it.
+type Scheduled struct {
+	// Cron, Every and TimeZone are those of the Periodic.
+	Cron     string
+	Every    time.Duration
+	TimeZone string
+
+	// Since is when it was stored.
+	Since time.Time
+
+	// Subject is that of the runs, with the name.
+	Subject string
+}
+
+// Schedules returns the schedules of the stream, by subject. It costs a round trip and one more for each schedule.
+func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
+	stream, err := c.js.Stream(ctx, c.cfg.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("worker: look up stream %s: %w", c.cfg.Stream, err)
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(key.AnyEvery))
+	if err != nil {
+		return nil, fmt.Errorf("worker: list schedules of %s: %w", c.cfg.Stream, err)
+	}
+	all := make([]Scheduled, 0, len(info.State.Subjects))
+	for _, to := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		msg, found, err := api.Last(ctx, c.js, c.cfg.Stream, to)
+		if err != nil {
+			return nil, fmt.Errorf("worker: read schedule %q: %w", to, err)
+		}
+		if found { // else ended meanwhile
+			all = append(all, scheduledOf(msg))
+		}
+	}
+	return all, nil
+}
+
+func scheduledOf(msg api.Message) Scheduled {
+	s := Scheduled{
+		Since: msg.Time, Subject: msg.Header.Get(headerScheduleTarget), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
+	}
+	spec := msg.Header.Get(headerSchedule)
+	if every, ok := strings.CutPrefix(spec, scheduleEvery); ok {
+		s.Every, _ = time.ParseDuration(every) //nolint:errcheck // the server has read it
+	} else {
+		s.Cron = spec
+	}
+	return s
+}
+
+// planPeriodic checks a schedule and makes its message. All mistakes are reported at once.
+func (c *Client) planPeriodic(p Periodic) (*plan, error) {
+	var errs []error
+	note := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", "Periodic."+field, err))
+		}
+	}
+	k, err := periodicKey(p.Subject, p.Name)
+	note("Subject", err)
+	out := &plan{due: time.Unix(1, 0), key: k, to: k.Every()} // due: the stream needs what a delayed job needs
+	out.header, err = headerOf(p.Header)
+	note("Header", err)
+	spec, err := specOf(p)
+	note("Cron", err)
+	out.data, err = c.encode(p.Args)
+	note("Args", err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	out.header.Set(headerSchedule, spec)
+	out.header.Set(headerScheduleTarget, k.Job())
+	if p.TimeZone != "" {
+		out.header.Set(jetstream.ScheduleTimeZoneHeader, p.TimeZone)
+	}
+	if !p.PileUp {
+		out.header.Set(jetstream.ScheduleRollupHeader, "sub")
+	}
+	return out, nil
+}
+
+// specOf returns when runs are due, in the server's notation.
+func specOf(p Periodic) (string, error) {
+	switch {
+	case (p.Cron == "") == (p.Every == 0):
+		return "", errors.New("use either Cron or Every")
+	case p.Every != 0 && p.TimeZone != "":
+		return "", errors.New("a TimeZone goes with Cron only")
+	case p.Every != 0 && (p.Every < minPeriod || p.Every%time.Second != 0):
+		return "", fmt.Errorf("an Every of %s: use whole seconds, at least one", p.Every)
+	case p.Every != 0:
+		return scheduleEvery + p.Every.String(), nil
+	case len(p.Cron) > maxCron, strings.HasPrefix(p.Cron, "@at"), strings.HasPrefix(p.Cron, "@every"), checkID(p.Cron) != nil:
+		return "", fmt.Errorf("%q: use six fields, or @hourly, @daily, @weekly, @monthly or @yearly", clip(p.Cron, 64))
+	default:
+		return p.Cron, nil
+	}
+}
+
+// periodicKey is the key of a schedule's runs.
+func periodicKey(subject, name string) (key.Key, error) {
+	if name == "" {
+		return key.Key{}, fmt.Errorf("name: %w", token.ErrEmpty)
+	}
+	return keyOf(subject, &Unique{Key: name})
+}

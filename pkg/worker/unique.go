@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/worker/internal/key"
+)
+
+// State is how far a job has come.
+type State string
+
+const (
+	// StateCancelled is a job that Client.Cancel took away. It holds no key.
+	StateCancelled State = "cancelled"
+
+	// StateDead is a job that was given up. It has a dead letter.
+	StateDead State = "dead"
+
+	// StateDone is a completed job.
+	StateDone State = "done"
+
+	// StateFree is no job.
+	StateFree State = "free"
+
+	// StateQueued is a job that waits for a worker, or for its next attempt.
+	StateQueued State = "queued"
+
+	// StateRunning is a job that a worker has.
+	StateRunning State = "running"
+
+	// StateScheduled is a job that is not due yet.
+	StateScheduled State = "scheduled"
+)
+
+// Status describes the message that holds a key.
+type Status struct {
+	// Due is when a scheduled job becomes due.
+	Due time.Time
+
+	// ID is the job's.
+	ID string
+
+	// Sequence is the position of the message in the stream: the job's, its schedule's or its record's.
+	Sequence uint64
+
+	// Since is when the server stored the message.
+	Since time.Time
+
+	// State is how far the job has come.
+	State State
+
+	// Subject is the job's.
+	Subject string
+}
+
+// isWaiting reports whether there is a job that no worker has.
+func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == StateScheduled }
+
+// ErrLive is returned when a key cannot be freed since its job has not ended.
+var ErrLive = errors.New("worker: the job has not ended")
+
+// Inspect returns the status of a key: of the job with the given subject and, unless that is "", Unique.Key. One round trip,
+// two for a job that may be running, which shows once it has run for AckWait/3 of its worker. The status may have changed
+// meanwhile: Insert decides by itself.
+func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
+	k, err := keyOf(subject, &Unique{Key: uniqueKey})
+	if err != nil {
+		return Status{}, fmt.Errorf("worker: inspect: %w", err)
+	}
+	return c.inspect(ctx, k)
+}
+
+func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
+	msg, found, err := c.last(ctx, k.Any())
+	switch {
+	case err != nil:
+		return Status{}, err
+	case !found:
+		return Status{State: StateFree, Subject: k.Job()}, nil
+	}
+	s, err := c.statusOf(ctx, k, msg)
+	if s.State == StateFree {
+		return Status{State: StateFree, Subject: k.Job()}, err
+	}
+	if err == nil && s.State == StateQueued {
+		if p, err := c.progressOf(ctx, k, msg); err == nil && p.State == StateRunning {
+			s.State = StateRunning
+		}
+	}
+	return s, err
+}
+
+// Free lets go of a key that is held by the record of a job that is done or dead, and returns the former status. A key that is
+// free already is no error. A key whose job has not ended is [ErrLive]: nothing is lost by freeing. Three round trips at most,
+// as a rule.
+func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, error) {
+	k, err := keyOf(subject, &Unique{Key: uniqueKey})
+	if err != nil {
+		return Status{}, fmt.Errorf("worker: free: %w", err)
+	}
+	freed := Status{State: StateFree, Subject: k.Job()}
+	for {
+		s, err := c.inspect(ctx, k)
+		switch {
+		case err != nil:
+			return Status{}, err
+		case s.State == StateFree:
+			return freed, nil
+		case s.State != StateDone && s.State != StateDead && s.State != StateCancelled:
+			return s, fmt.Errorf("worker: free %q: %w, it is %s", s.Subject, ErrLive, s.State)
+		}
+		if err := c.remove(ctx, s.Sequence); err != nil {
+			return Status{}, err
+		}
+		freed = s
+	}
+}
+
+// statusOf reads a status from the last message of a key. A running mark costs one more read, to see whether its job is there.
+func (c *Client) statusOf(ctx context.Context, k key.Key, msg api.Message) (Status, error) {
+	s := Status{
+		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
+		State: StateQueued, Subject: k.Job(),
+	}
+	switch key.KindOf(msg.Subject) {
+	case key.Later:
+		s.State = StateScheduled
+		s.Due, _ = time.Parse(time.RFC3339, strings.TrimPrefix(msg.Header.Get(headerSchedule), "@at ")) //nolint:errcheck // zero then
+	case key.Done:
+		s.State = State(cmp.Or(msg.Header.Get(HeaderState), string(StateDone)))
+	case key.Job:
+	}
+	if s.State != StateRunning {
+		return s, nil
+	}
+	job, found, err := c.last(ctx, k.Job())
+	if err == nil && (!found || strconv.FormatUint(job.Sequence, 10) != msg.Header.Get(HeaderSequence)) {
+		s.State = StateFree // the job was deleted by hand
+	}
+	return s, err
+}
+
+// insertOf returns the ID of the insert that a message stems from.
+func insertOf(header nats.Header) string {
+	return cmp.Or(header.Get(HeaderInsert), header.Get(HeaderID), header.Get(nats.MsgIdHdr))
+}
+
+// setExpected makes the server refuse a message unless the last one of the key is the given, 0 for none.
+func setExpected(header nats.Header, k key.Key, sequence uint64) {
+	header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(sequence, 10))
+	header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, k.Any())
+}

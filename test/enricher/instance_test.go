@@ -1,0 +1,91 @@
+package enricher_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/enricher"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
+)
+
+// instances are enrichers in processes of their own, so that they can be killed. Each prints its URL when it is ready.
+var instances = crash.Role[instance]{Name: "instance", Run: serve}
+
+// instance is one enricher.
+type instance struct{ Name, NATS, Provider string }
+
+func TestMain(m *testing.M) { crash.Main(m, 4, instances) }
+
+func serve(ctx context.Context, is instance) error {
+	nc, err := nats.Connect(is.NATS, nats.MaxReconnects(-1), nats.ReconnectWait(nats.DefaultReconnectWait/100))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	level := slog.LevelError
+	if os.Getenv("TEST_ENRICHER_DEBUG") != "" {
+		level = slog.LevelDebug
+	}
+	e, err := enricher.Start(ctx, nc, enricher.Config{
+		BaseConfig: service.BaseConfig{
+			CreateAssets: true, Listen: "127.0.0.1:0", MaxBytes: 1 << 30,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("instance", is.Name),
+		},
+		Enabled: true, Providers: []provider.Provider{remote{name: is.Name, url: is.Provider}},
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, e.URL()); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return e.Stop()
+}
+
+// linkBase is what links begin with. After it comes the name of the instance that found the venue.
+const linkBase = "https://wolt.com/"
+
+// remote is a provider that asks the test's far side.
+type remote struct{ name, url string }
+
+func (remote) Name() string { return "wolt" }
+
+func (r remote) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+	body, err := json.Marshal(question{Instance: r.name, Name: place.Name})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := farClient.Do(req)
+	if err != nil {
+		return nil, &provider.Error{Provider: "wolt", Kind: provider.KindUnavailable, Cause: err}
+	}
+	defer resp.Body.Close()
+	venue := provider.Venue{Place: place, ID: "v-" + place.Name, URL: linkBase + r.name + "/" + place.Name}
+	venue.Aliases = nil
+	return []provider.Venue{venue}, nil
+}
+
+// question is what the far side is asked.
+type question struct {
+	Instance string `json:"instance"`
+	Name     string `json:"name"`
+}
+
+// farClient has no time-out of its own: the job's context ends a call.
+var farClient = &http.Client{}
