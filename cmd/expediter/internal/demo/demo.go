@@ -165,11 +165,7 @@ func (d *demo) askAll(ctx context.Context) error {
 	errs := make(chan error, len(d.users))
 	for _, u := range d.users {
 		wg.Go(func() {
-			pending, err := u.ask(ctx)
-			if err == nil && pending > 0 {
-				err = u.listen(ctx)
-			}
-			errs <- err
+			errs <- u.follow(ctx)
 		})
 	}
 	wg.Wait()
@@ -238,11 +234,10 @@ func (d *demo) askAgain(ctx context.Context) error {
 		for _, u := range d.users[:len(d.sample.Requests)] {
 			again := &user{client: u.client, url: u.url, req: u.req}
 			again.req.RequestID = "" // a new question
-			pending, err := again.ask(ctx)
-			if err != nil {
+			if err := again.follow(ctx); err != nil {
 				return err
 			}
-			d.report.Enricher.PendingAgain += pending
+			d.report.Enricher.PendingAgain += again.pending
 			took = append(took, again.answer)
 		}
 	}

@@ -25,26 +25,56 @@ type user struct {
 	states  map[string]contracts.ProviderState // by place id, as last told
 	hits    int                                // told in the answer itself
 	patches int
+	pending int           // not known yet when last answered
 	answer  time.Duration // what the answer took
 }
 
-// ask sends the question and takes over what is known already.
-func (u *user) ask(ctx context.Context) (pending int, err error) {
+// Bounds of how often a user asks whom the service could not serve in time, as it does on a machine that is overloaded.
+const (
+	maxAsks  = 30
+	askPause = time.Second
+)
+
+// errBusy means that the service did not answer in time, and that the same question may be asked again.
+var errBusy = errors.New("the service is busy")
+
+// follow asks the question and listens until every place is known. It asks again where the service says that it was
+// busy: status 503, or an answer that was not recorded.
+func (u *user) follow(ctx context.Context) error {
+	for range maxAsks {
+		err := u.ask(ctx)
+		if err == nil && u.pending > 0 {
+			err = u.listen(ctx)
+		}
+		if !errors.Is(err, errBusy) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last answer: %w", context.Cause(ctx), err)
+		case <-time.After(askPause):
+		}
+	}
+	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)
+}
+
+// ask sends the question and takes over what is known already. Its error is errBusy if nobody can listen.
+func (u *user) ask(ctx context.Context) error {
 	body, err := contracts.Encode(u.req)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	start := time.Now()
 	data, err := u.do(ctx, http.MethodPost, u.url+"/v1/enrich", bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	u.answer = time.Since(start)
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	u.states = map[string]contracts.ProviderState{}
+	u.states, u.hits, u.pending = map[string]contracts.ProviderState{}, 0, resp.Pending
 	for _, r := range resp.Results {
 		state, _ := r.State(contracts.ProviderWolt)
 		u.states[r.PlaceID] = state
@@ -52,7 +82,10 @@ func (u *user) ask(ctx context.Context) (pending int, err error) {
 			u.hits++
 		}
 	}
-	return resp.Pending, nil
+	if resp.Skipped == contracts.SkippedStoreDown {
+		return fmt.Errorf("%s answers that it did not record request %s: %w", u.url, u.req.RequestID, errBusy)
+	}
+	return nil
 }
 
 func settled(s contracts.ProviderState) bool {
@@ -74,9 +107,17 @@ func (u *user) do(ctx context.Context, method, url string, body io.Reader) ([]by
 		return nil, fmt.Errorf("%s %s: %w", method, url, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s %s: %s: %.200s", method, url, resp.Status, data) //nolint:err113 // shown only
+		return nil, fmt.Errorf("%s %s: %w: %.200s", method, url, refusal(resp), data)
 	}
 	return data, nil
+}
+
+// refusal is the error of a status other than 200.
+func refusal(resp *http.Response) error {
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Errorf("%w: %s", errBusy, resp.Status)
+	}
+	return errors.New(resp.Status) //nolint:err113 // shown only
 }
 
 var errCutOff = errors.New("the events ended before everything was told")
@@ -94,7 +135,7 @@ func (u *user) listen(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("listen to %s: %s", url, resp.Status) //nolint:err113 // shown only
+		return fmt.Errorf("listen to %s: %w", url, refusal(resp))
 	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, contracts.MaxBody)
