@@ -3,9 +3,11 @@ package docs
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +19,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var (
 	testName = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(t \*testing\.T\)`)
-	link     = regexp.MustCompile(`\]\(([^):#\s]+)(?:#[^)\s]*)?\)`) // to a file
+	link     = regexp.MustCompile(`\]\(([^):#\s]*)(#[^)\s]*)?\)`) // to a file, or to a heading
+	heading  = regexp.MustCompile("(?m)^#+ (.*)$")
+	named    = regexp.MustCompile("`((?:\\.ci|bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[A-Za-z0-9_./-]*)`((?:: (?:`[A-Za-z]+`(?:, )?)+)?)")
+	symbol   = regexp.MustCompile("`([A-Za-z]+)`")
+	variable = regexp.MustCompile("`?\\b((?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL|SERVICE)_[A-Z_]+)(\\*?)")
+	route    = regexp.MustCompile("`((?:(?:GET|POST|PUT|PATCH|DELETE) )?)(/(?:v1|livez|readyz|metrics|version|health)[^`? ]*)")
+	handled  = regexp.MustCompile(`"(GET|POST|PUT|PATCH|DELETE) (/[^"]*)"`)
+	constant = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
+	braces   = regexp.MustCompile(`\{[^}]*\}`)
 )
 
 // files returns the files of the repository with a suffix, by their paths.
@@ -66,18 +76,166 @@ func TestTestsThatDocumentsNameExist(t *testing.T) {
 	}
 }
 
-func TestLinkedFilesExist(t *testing.T) {
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
+	documents := files(t, ".md")
 	linked := 0
-	for path, text := range files(t, ".md") {
+	for path, text := range documents {
 		for _, found := range link.FindAllStringSubmatch(text, -1) {
 			linked++
-			if _, err := os.Stat(filepath.Join("..", "..", filepath.Dir(path), found[1])); err != nil {
+			target := path
+			if found[1] != "" {
+				target = filepath.Join(filepath.Dir(path), found[1])
+			}
+			if _, err := os.Stat(filepath.Join("..", "..", target)); err != nil {
 				t.Errorf("%s links to %s: %v", path, found[1], err)
+			}
+			if found[2] != "" && !hasHeading(documents[target], found[2][1:]) {
+				t.Errorf("%s links to %s%s: there is no such heading", path, found[1], found[2])
 			}
 		}
 	}
-	if linked < 10 {
+	if linked < 60 {
 		t.Errorf("%d links are too few to be all", linked)
+	}
+}
+
+// hasHeading reports whether a document has a heading with this anchor.
+func hasHeading(text, anchor string) bool {
+	for _, found := range heading.FindAllStringSubmatch(text, -1) {
+		words := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case strings.ContainsRune("`.,:;?!'()/", r):
+				return -1
+			}
+			return r
+		}, strings.ToLower(found[1]))
+		if words == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// Documents name paths of this repository, and beside them what is declared there: `pkg/kvlock/guard.go`: `Put`.
+func TestPathsThatDocumentsNameExist(t *testing.T) {
+	t.Parallel()
+	paths, symbols := 0, 0
+	for path, text := range files(t, ".md") {
+		for _, found := range named.FindAllStringSubmatch(text, -1) {
+			paths++
+			target := filepath.Join("..", "..", found[1])
+			if _, err := os.Stat(target); err != nil {
+				target = filepath.Join("..", "..", filepath.Dir(path), found[1])
+			}
+			code, err := os.ReadFile(target)
+			if _, missing := os.Stat(target); missing != nil {
+				t.Errorf("%s names %s: %v", path, found[1], missing)
+				continue
+			}
+			for _, name := range symbol.FindAllStringSubmatch(found[2], -1) {
+				symbols++
+				if err != nil || !declares(string(code), name[1]) {
+					t.Errorf("%s names %s of %s, which does not declare it", path, name[1], found[1])
+				}
+			}
+		}
+	}
+	if paths < 60 || symbols < 30 {
+		t.Errorf("%d paths and %d symbols are too few to be all", paths, symbols)
+	}
+}
+
+// declares reports whether a Go file declares a function, method or type of this name.
+func declares(code, name string) bool {
+	return regexp.MustCompile(`(?m)^(?:func (?:\([^)]*\) )?|type )` + name + `\b`).MatchString(code)
+}
+
+func TestVariablesThatDocumentsNameAreRead(t *testing.T) {
+	t.Parallel()
+	read := map[string]bool{}
+	for _, suffix := range []string{".go", ".conf"} {
+		for path, text := range files(t, suffix) {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			for _, found := range variable.FindAllStringSubmatch(text, -1) {
+				read[found[1]] = true
+			}
+		}
+	}
+	variables := 0
+	for path, text := range files(t, ".md") {
+		for _, found := range variable.FindAllStringSubmatch(text, -1) {
+			variables++
+			general := found[1]
+			for _, service := range []string{"ENRICHER_", "IMPORTER_", "NOTIFIER_"} {
+				general = strings.Replace(general, service, "SERVICE_", 1)
+			}
+			isPrefix := func(name string) bool { return found[2] != "" && strings.HasPrefix(name, found[1]) }
+			if !read[found[1]] && !read[general] && !slices.ContainsFunc(slices.Collect(maps.Keys(read)), isPrefix) {
+				t.Errorf("%s names the variable %s: nothing reads it", path, found[0])
+			}
+		}
+	}
+	if variables < 40 {
+		t.Errorf("%d variables are too few to be all", variables)
+	}
+}
+
+func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
+	t.Parallel()
+	served, anyMethod, constants := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for path, text := range files(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, found := range handled.FindAllStringSubmatch(text, -1) {
+			served[found[1]+" "+braces.ReplaceAllString(found[2], "{}")] = true
+			anyMethod[braces.ReplaceAllString(found[2], "{}")] = true
+		}
+		for _, found := range constant.FindAllStringSubmatch(text, -1) {
+			constants[found[1]] = true
+		}
+	}
+	routes := 0
+	for path, text := range files(t, ".md") {
+		if !strings.HasPrefix(path, "docs/") && path != "README.md" {
+			continue
+		}
+		for _, found := range route.FindAllStringSubmatch(text, -1) {
+			routes++
+			pattern := braces.ReplaceAllString(found[2], "{}")
+			if !served[found[1]+pattern] && !constants[pattern] && (found[1] != "" || !anyMethod[pattern]) {
+				t.Errorf("%s names the route %s%s, which no service has", path, found[1], found[2])
+			}
+		}
+	}
+	if routes < 30 {
+		t.Errorf("%d routes are too few to be all", routes)
+	}
+}
+
+// A page that grows is read by nobody.
+func TestFirstPagesAreShort(t *testing.T) {
+	t.Parallel()
+	documents := files(t, ".md")
+	if words := len(strings.Fields(documents["README.md"])); words > 1300 {
+		t.Errorf("README.md has %d words: at most 1300", words)
+	}
+	architecture := documents["ARCHITECTURE.md"]
+	if lines := strings.Count(architecture, "\n"); lines > 200 {
+		t.Errorf("ARCHITECTURE.md has %d lines: at most 200", lines)
+	}
+	_, rest, _ := strings.Cut(architecture, "\n## Where is\n")
+	where, words, _ := strings.Cut(rest, "\n## Words\n")
+	const head = 2 // lines of a table
+	if rows := strings.Count(where, "\n|") - head; rows < 20 {
+		t.Errorf("%d questions are answered in ARCHITECTURE.md: at least 20", rows)
+	}
+	if rows := strings.Count(words, "\n|") - head; rows > 25 || rows < 15 {
+		t.Errorf("%d words are defined in ARCHITECTURE.md: at most 25", rows)
 	}
 }
