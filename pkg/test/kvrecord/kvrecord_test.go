@@ -194,7 +194,7 @@ func TestAPageIsBoundInBytes(t *testing.T) {
 func TestADomainIsHonoured(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
 	nc, local := natstest.Connect(t, srv)
 	create(t, local)
@@ -315,14 +315,14 @@ func TestARequestThatIsNotPermitted(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "secret"},
 				{Username: "stranger", Password: "secret", Permissions: &server.Permissions{
 					Publish: &server.SubjectPermission{Deny: []string{"r.>"}},
 				}},
 			}
-		}
+		})
 	})
 }
 
