@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -30,6 +30,7 @@ const (
 // Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
 // handlers with [Handle], then call Run once.
 type Worker struct {
+	api      jsapi.Client
 	cfg      Config
 	classes  []*class // of the handlers, the highest priority first
 	journals *journal.Store
@@ -70,10 +71,11 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	api := jsapi.New(js, cfg.RequestTimeout)
 	return &Worker{
-		cfg: cfg, js: js, nc: js.Conn(),
+		api: api, cfg: cfg, js: js, nc: js.Conn(),
 		journals: journal.New(journal.Config{
-			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix(js),
+			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix,
 			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
 		}),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),

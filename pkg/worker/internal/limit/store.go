@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // headerWriter names the worker that writes a record.
@@ -23,14 +23,11 @@ func (s *Set) subject(of string) string { return "$KV." + s.cfg.Bucket + ".limit
 
 // get reads from the leader of the bucket's stream. Nothing there is revision 0.
 func (s *Set) get(subject string) ([]byte, uint64, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Request)
-	defer cancel()
-
 	if !s.cfg.JetStream.Conn().IsConnected() {
 		return nil, 0, fmt.Errorf("limit: read %s: %w", subject, nats.ErrDisconnected)
 	}
 
-	msg, _, err := api.Last(ctx, s.cfg.JetStream, "KV_"+s.cfg.Bucket, subject)
+	msg, _, err := jsapi.New(s.cfg.JetStream, s.cfg.Request).Get(s.ctx, "KV_"+s.cfg.Bucket, jsapi.Query{LastBySubject: subject})
 	if err != nil {
 		return nil, 0, fmt.Errorf("limit: %w", err)
 	}
@@ -50,10 +47,7 @@ func (s *Set) put(subject string, value any, expect uint64, ttl time.Duration) (
 		return 0, fmt.Errorf("limit: write %s: %w", subject, nats.ErrDisconnected)
 	}
 
-	msg := nats.NewMsg(subject)
-	if prefix := api.Prefix(s.cfg.JetStream); prefix != jetstream.DefaultAPIPrefix {
-		msg.Subject = prefix + msg.Subject // as nats.go does for a bucket behind a domain
-	}
+	msg := nats.NewMsg(jsapi.New(s.cfg.JetStream, s.cfg.Request).Target(subject))
 
 	msg.Data = data
 	msg.Header.Set(headerWriter, s.writer)
@@ -65,7 +59,7 @@ func (s *Set) put(subject string, value any, expect uint64, ttl time.Duration) (
 		jetstream.WithExpectLastSequencePerSubject(expect), jetstream.WithMsgTTL(ttl.Truncate(time.Second)))
 
 	switch {
-	case api.Conflict(err):
+	case jsapi.IsRefused(err):
 		return 0, errConflict
 	case err != nil:
 		return 0, fmt.Errorf("limit: write %s: %w", subject, err)
