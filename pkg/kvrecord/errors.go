@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error is a
+	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error of Put is a
 	// [*ConflictError].
 	ErrConflict = errors.New("another record is there")
 
@@ -64,6 +64,8 @@ func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
 	case jsapi.IsTooLarge(err):
 		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrTooLarge, err)
+	case jsapi.IsRefused(err):
+		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrConflict, err)
 	case jsapi.IsFull(err):
 		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w: %w", op, s.name, ErrFull, ErrUnavailable, err)
 	case isPermanent(err) && jsapi.IsAnswer(err) && !jsapi.IsNoStream(err):

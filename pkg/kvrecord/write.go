@@ -41,6 +41,13 @@ type Write struct {
 	TTL time.Duration
 }
 
+func (w Write) validate() error {
+	if w.TTL < 0 || w.TTL%time.Second != 0 {
+		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+	}
+	return nil
+}
+
 // Put stores a record if its subject still holds w.Over, and returns it, to be replaced in turn. It returns a [ConflictError]
 // when another record is there, or none, and otherwise an error that matches ErrUnavailable, ErrFull, ErrTooLarge, ErrClosed
 // or ctx's cause. After ErrUnavailable, ErrClosed and the end of ctx the record may have been stored.
@@ -50,8 +57,8 @@ type Write struct {
 // not answer, or answers with less than was known before, as one does that was deposed. The first Put of a Stream asks for the
 // time at which the stream was made, and does not wait for the answer.
 func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
-	if w.TTL < 0 || w.TTL%time.Second != 0 {
-		return Record{}, fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+	if err := w.validate(); err != nil {
+		return Record{}, err
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -86,6 +93,20 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 			return Record{}, s.failed(ctx, "put "+w.Subject, errors.Join(err, readErr))
 		}
 	}
+}
+
+// PutOnce is Put with one request, for a caller that settles the outcome itself, by a later write. Its errors are those of Put,
+// but after any other than ErrFull and ErrTooLarge the record may have been stored: ErrConflict says that the server refused the
+// write, which around a change of leader is no proof. One round trip.
+func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
+	if err := w.validate(); err != nil {
+		return Record{}, err
+	}
+	stored, err := s.send(ctx, w, w.Over, nuid.Next())
+	if err != nil {
+		return Record{}, s.refused(ctx, "put "+w.Subject, err)
+	}
+	return stored, nil
 }
 
 // outcome is of a write by writer over a record, when a later record of another writer was found.

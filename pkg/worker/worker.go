@@ -135,7 +135,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
 	w.acks = newLastAcks(w.maxDeliveries())
-	w.openLimits()
+	w.openLimits(records)
 
 	beating := make(chan struct{})
 	beats, endBeats := context.WithCancel(root)

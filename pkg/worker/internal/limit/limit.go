@@ -29,7 +29,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // patience is how long a job that has its permits waits with them for its start, when
@@ -101,20 +103,20 @@ type Seat interface {
 
 // Config says where the records are.
 type Config struct {
-	// Bucket is the key-value bucket.
-	Bucket string
+	// Conn is the connection on which the writes of others are listened to.
+	Conn *nats.Conn
 
 	// Failed is told of requests that failed. They are tried again.
 	Failed func(error)
-
-	// JetStream is the client.
-	JetStream jetstream.JetStream
 
 	// Lease is how long the permits of a worker outlive it.
 	Lease time.Duration
 
 	// Lost is called when the lease has ended.
 	Lost func(error)
+
+	// Records is the stream of the key-value bucket.
+	Records *kvrecord.Stream
 
 	// Request is how long one request may take.
 	Request time.Duration
