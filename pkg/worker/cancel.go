@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -48,7 +49,7 @@ func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status,
 		if err == nil {
 			return s, nil
 		}
-		if !isPassing(err) || !sleep(ctx, pause) {
+		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
 			return s, fmt.Errorf("worker: cancel %q: %w", k.Job(), err)
 		}
 	}
@@ -185,7 +186,7 @@ func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
 // it.
 func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
 	p.unknown = true
-	if !sleep(ctx, time.Until(p.old.Due)+firedBy) {
+	if !backoff.Sleep(ctx, time.Until(p.old.Due)+firedBy) {
 		return context.Cause(ctx)
 	}
 	last, found, err := c.last(ctx, p.key.Job())

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
@@ -186,7 +187,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 		default:
 			p.unknown = p.unknown || jsapi.IsUnknown(err) || errors.Is(err, nats.ErrConnectionClosed)
 		}
-		if !errors.Is(err, errFreed) && (!isPassing(err) || !sleep(ctx, pause)) {
+		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
 			return Receipt{}, err
 		}
 		receipt, failed := c.publish(ctx, p)
@@ -223,7 +224,7 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		return r, nil
 	}
 	if p.mayBeFiring(s) {
-		if !sleep(ctx, firstWait) {
+		if !backoff.Sleep(ctx, firstWait) {
 			return Receipt{}, context.Cause(ctx)
 		}
 		return c.resolveConflict(ctx, p)

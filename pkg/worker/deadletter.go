@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
@@ -254,7 +255,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
+		if errors.Is(err, nats.ErrConnectionClosed) || !backoff.Sleep(ctx, wait) {
 			return err
 		}
 	}

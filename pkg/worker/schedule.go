@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
@@ -82,7 +83,7 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 			}
 		}
 		// Reading again shows the outcome of a write without an answer.
-		if !isPassing(err) || !sleep(ctx, pause) {
+		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
 			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 		}
 	}

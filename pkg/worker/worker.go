@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
@@ -222,7 +223,7 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 			return err
 		}
 		w.isDown(err)
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 	}
 	return nil
 }
@@ -240,7 +241,7 @@ func isFinal(err error) bool {
 func (w *Worker) recover(ctx context.Context, reason error) {
 	w.isDown(reason)
 	const doublings = 5
-	sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
+	backoff.Sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
 	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
 }
 
@@ -293,11 +294,8 @@ func waitFor(done <-chan struct{}, longest time.Duration) bool {
 	}
 }
 
-// sleep waits and reports true, or false when ctx ends first.
-func sleep(ctx context.Context, wait time.Duration) bool { return !waitFor(ctx.Done(), wait) }
-
-// sleepUntil is sleep with a time at which it returns false, if not earlier.
+// sleepUntil is backoff.Sleep with a time at which it returns false, if not earlier.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	return sleep(ctx, min(wait, left)) && left > wait
+	return backoff.Sleep(ctx, min(wait, left)) && left > wait
 }

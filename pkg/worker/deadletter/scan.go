@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
@@ -68,7 +69,7 @@ func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, erro
 			}
 
 			if failures > 0 {
-				pause(ctx, firstPause<<(failures-1))
+				backoff.Sleep(ctx, firstPause<<(failures-1))
 			}
 		}
 	}
@@ -82,16 +83,6 @@ var (
 	// errGap is returned by scanOnce when deliveries were lost on their way.
 	errGap = errors.New("deliveries were lost")
 )
-
-func pause(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
 
 // scanOnce reads with one consumer and reports whether all has been read or the reader has
 // had enough. It moves r.from past what it has yielded.

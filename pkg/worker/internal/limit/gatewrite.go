@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -163,10 +164,9 @@ func (g *gate) fail(err error) {
 // pause waits between two tries. It is called with mu held, and lets go of it meanwhile.
 func (g *gate) pause() {
 	wait := min(minPause<<min(g.failed, 12), maxPause)
-	wait = wait/2 + rand.N(wait) //nolint:gosec // spreads, guards nothing
 
 	g.mu.Unlock()
-	sleepUntil(g.set.ctx, time.Now().Add(wait))
+	backoff.Pause(g.set.ctx, wait)
 	g.mu.Lock()
 }
 
@@ -297,7 +297,7 @@ func (g *gate) settle(end time.Time) {
 			return
 		}
 
-		sleepUntil(g.set.ctx, time.Now().Add(pause))
+		backoff.Sleep(g.set.ctx, pause)
 	}
 }
 

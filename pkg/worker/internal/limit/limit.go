@@ -31,6 +31,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
@@ -234,7 +235,7 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 		}
 	}
 
-	if !sleepUntil(ctx, start) {
+	if !backoff.Sleep(ctx, time.Until(start)) {
 		return 0, ErrClosed
 	}
 
@@ -254,23 +255,6 @@ func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*gate, grant, error) 
 		if !errors.Is(err, errRetired) || s.ctx.Err() != nil {
 			return g, got, err
 		}
-	}
-}
-
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	wait := time.Until(at)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 
