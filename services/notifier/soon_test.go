@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 // soon is how long after a crash, when everything is up again, all is told that was not put off on purpose, with default settings.
@@ -57,7 +59,6 @@ func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 type look struct {
 	*place
 
-	book   *ledger.Ledger
 	reader *plan.Reader
 }
 
@@ -65,13 +66,7 @@ func newLook(t *testing.T, srv *natsrun.Server) *look {
 	t.Helper()
 	l := &look{place: newPlace(t, srv)}
 	l.directory(users(contracts.RecipientRestaurantUser, 2)...)
-	var err error
-	if l.book, err = ledger.Open(t.Context(), l.js); err == nil {
-		l.reader, err = plan.NewReader(t.Context(), l.js)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	l.reader = plan.NewReader(recordtest.Client(t, l.js))
 	return l
 }
 
@@ -108,10 +103,11 @@ func (l *look) open(id string) string {
 	if err != nil {
 		return err.Error()
 	}
-	entries, _, err := l.book.Scan(ctx, id+".*.*.*", 1, e.Rows+1)
+	entries, _, _, err := l.book.Scan(ctx, 1, 1000)
 	if err != nil {
 		return err.Error()
 	}
+	entries = slices.DeleteFunc(entries, func(e ledger.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
 	if e.State != plan.StateExpanded || len(entries) < e.Rows {
 		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)
 	}
