@@ -125,14 +125,16 @@ func (l *look) open(id string) string {
 func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 	for name, test := range map[string]struct {
 		silent string // what is not answered, by what its subject begins with
-		work   func(n *Notifier) error
+		work   func(n *Notifier, within time.Duration) error
+		within time.Duration
 		retry  bool // an attempt is used
 	}{
-		"an event that is not seen": {"$KV.deliveries.evt", (*Notifier).planNews, true},
-		"a list that is not made":   {"$JS.API.CONSUMER.CREATE.KV_directory", (*Notifier).planNews, false},
-		"a list that is not read":   {"$JS.API.CONSUMER.MSG.NEXT.KV_directory", (*Notifier).planNews, false},
-		"a plan that is not stored": {"notify.plan.", (*Notifier).planNews, true},
-		"an event that is not read": {"$JS.API.DIRECT.GET.KV_deliveries", (*Notifier).expandNews, false},
+		"an event that is not seen":                 {"$KV.deliveries.evt", (*Notifier).planNews, planTimeout, false},
+		"an event that is not seen in all its time": {"$KV.deliveries.evt", (*Notifier).planNews, 5 * time.Second, true},
+		"a list that is not made":                   {"$JS.API.CONSUMER.CREATE.KV_directory", (*Notifier).planNews, planTimeout, false},
+		"a list that is not read":                   {"$JS.API.CONSUMER.MSG.NEXT.KV_directory", (*Notifier).planNews, planTimeout, false},
+		"a plan that is not stored":                 {"notify.plan.", (*Notifier).planNews, planTimeout, false},
+		"an event that is not read":                 {"$JS.API.DIRECT.GET.KV_deliveries", (*Notifier).expandNews, expandTimeout, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
@@ -146,7 +148,7 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 					}
 					return natstest.Relay
 				})
-				err := test.work(n)
+				err := test.work(n, test.within)
 				snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
 				retry, retried := errors.AsType[*worker.RetryError](err)
 				if snoozed == test.retry || retried != test.retry || snoozed && snooze.Delay != time.Second || retried && retry.After != time.Second {
@@ -158,8 +160,8 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 }
 
 // planNews plans an event as its worker does.
-func (n *Notifier) planNews() error {
-	ctx, cancel := context.WithTimeout(context.Background(), planTimeout)
+func (n *Notifier) planNews(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	e := event("evt-1", "NEWS")
 	data, err := contracts.Encode(e)
@@ -174,8 +176,8 @@ func (n *Notifier) planNews() error {
 }
 
 // expandNews expands a plan that has been expanded, as its worker does.
-func (n *Notifier) expandNews() error {
-	ctx, cancel := context.WithTimeout(context.Background(), expandTimeout)
+func (n *Notifier) expandNews(within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	p, err := n.reader.Get(ctx, "evt-0")
 	if err != nil {

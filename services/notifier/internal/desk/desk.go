@@ -148,7 +148,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
-	case silent, errors.Is(err, kvrecord.ErrUnavailable):
+	case silent, errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
 	}
 	return service.Problem{}

@@ -216,7 +216,7 @@ func (d *Desk) there(ctx context.Context, q Query, candidates []string, from pos
 const readAtOnce = 2048
 
 // among returns the rows at subjects in the order in which they were stored, from a position on, most of them at most. It reads
-// the rows of all subjects, and keeps no more than it returns and readAtOnce.
+// the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
 func (d *Desk) among(ctx context.Context, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
 	var kept []kvrecord.Record
 	for list, err := range subjects {
@@ -230,6 +230,7 @@ func (d *Desk) among(ctx context.Context, subjects iter.Seq2[[]string, error], f
 			}
 			kept = append(kept, slices.DeleteFunc(found, func(r kvrecord.Record) bool { return r.Revision < from.revision })...)
 			slices.SortFunc(kept, func(a, b kvrecord.Record) int { return cmp.Compare(a.Revision, b.Revision) })
+			kept = slices.CompactFunc(kept, func(a, b kvrecord.Record) bool { return a.Revision == b.Revision })
 			kept = kept[:min(len(kept), most+1)]
 		}
 	}

@@ -24,7 +24,10 @@ const (
 	scanned = 2000
 
 	// maxReads is how often one question reads rows: 8 MiB at most each time.
-	maxReads = 4
+	maxReads = 5
+
+	// slack is how many rows more than a page has are read at first: there are records of events between those of rows.
+	slack = 16
 
 	// atOnce is how many rows are changed at a time.
 	atOnce = 32
@@ -174,15 +177,16 @@ func (d *Desk) page(ctx context.Context, q Query, from position, wanted func(*le
 	return d.byRow(ctx, q, from, wanted)
 }
 
+// toRead returns how many rows are read next: as many as the page may have when most are wanted, and more when few were.
+func toRead(q Query, reads, looked int) int {
+	return min((q.Limit+slack)<<(2*reads), scanned-looked)
+}
+
 // byRow looks through the rows.
 func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*ledger.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		ask := scanned - looked
-		if reads == 0 { // as a rule all are wanted
-			ask = q.Limit
-		}
-		found, err := d.find(ctx, q, next, ask)
+		found, err := d.find(ctx, q, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
@@ -245,11 +249,7 @@ func (d *Desk) byState(ctx context.Context, q Query, from uint64, wanted func(*l
 	page := Page{Notifications: []Notification{}}
 	next := from
 	for looked, reads := 0, 0; reads == 0 || next > 0 && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		ask := scanned - looked
-		if reads == 0 {
-			ask = q.Limit
-		}
-		entries, read, after, err := d.cfg.Ledger.Scan(ctx, next, ask)
+		entries, read, after, err := d.cfg.Ledger.Scan(ctx, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
