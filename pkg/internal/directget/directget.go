@@ -120,6 +120,8 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 			req.Batch -= len(c.messages)
 		}
 		switch {
+		case errors.Is(err, errGone): // there is none at the sequence, or later
+			return all, false, nil
 		case err == nil:
 			return all, c.more, nil
 		case req.Batch <= 0: // nothing but the end is missing
