@@ -3,15 +3,15 @@ module github.com/expediter-io/expediter/examples/geoprocessor
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/peterstace/simplefeatures v0.59.0
 )
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -28,7 +28,4 @@ require (
 )
 
 replace (
-	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../../pkg
-	github.com/expediter-io/expediter/pkg/natsrun => ../../pkg/natsrun
 )
