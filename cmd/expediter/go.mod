@@ -7,7 +7,6 @@ require (
 	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
 	github.com/expediter-io/expediter/pkg/outbox v0.1.0
-	github.com/expediter-io/expediter/pkg/outbox/test v0.1.0
 	github.com/expediter-io/expediter/pkg/service v0.1.0
 	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/expediter-io/expediter/services/importer v0.1.0
@@ -84,7 +83,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
 )
