@@ -18,37 +18,34 @@ const owner = "expediter-io"
 
 // Proxy is a folder in the layout of a module proxy, with modules of this repository alone.
 type Proxy struct {
-	Dir   string
-	cache string // a module cache
-	env   []string
+	Dir string
+
+	env []string // of those that ask it
 }
 
-// NewProxy makes an empty proxy below a folder, and a module cache beside it, in which there is no module of this repository.
-// With shared it has the others of the machine's own module cache, and what is downloaded into it gets there; otherwise it is
-// empty, and is filled from what that has downloaded, or from the network.
-//
-// A module cache takes a version for what never changes. So a version that stands for other content than yesterday needs one of its own.
-func NewProxy(ctx context.Context, dir string, shared bool) (*Proxy, error) {
+// NewProxy returns a proxy in a folder, empty if there is none. It makes a module cache for those that ask it, which has no module
+// of this repository: a module cache takes a version for something that never changes, and here it stands for what the work tree
+// has at the moment. With shared the cache has all others that the machine's own module cache has, and what is downloaded gets
+// there; otherwise it is empty, and is filled from what that has downloaded, or from the network.
+func NewProxy(ctx context.Context, dir, cache string, shared bool) (*Proxy, error) {
 	out, err := Output(ctx, ".", "go", "env", "GOMODCACHE", "GOPROXY", "GONOSUMDB", "GOFLAGS")
 	if err != nil {
 		return nil, err
 	}
 	settings := strings.Split(out, "\n")
 	machine, upstream, unsummed, flags := settings[0], settings[1], settings[2], settings[3]
-	p := &Proxy{Dir: filepath.Join(dir, "proxy"), cache: filepath.Join(dir, "cache")}
-	proxies := []string{"file://" + filepath.ToSlash(p.Dir)}
+	proxies := []string{"file://" + filepath.ToSlash(dir)}
 	if shared {
-		err = share(machine, p.cache)
+		err = share(machine, cache)
 	} else {
-		err = os.MkdirAll(p.cache, 0o755) //nolint:gosec // as the go command makes it
+		err = os.MkdirAll(cache, 0o755) //nolint:gosec // as the go command makes it
 		proxies = append(proxies, "file://"+filepath.ToSlash(filepath.Join(machine, "cache", "download")))
 	}
-	p.env = []string{
-		"GOWORK=off", "GOMODCACHE=" + p.cache, "GOPROXY=" + strings.Join(append(proxies, upstream), ","),
+	return &Proxy{Dir: dir, env: []string{
+		"GOWORK=off", "GOMODCACHE=" + cache, "GOPROXY=" + strings.Join(append(proxies, upstream), ","),
 		"GONOPROXY=none", "GONOSUMDB=" + strings.Trim(unsummed+","+strings.TrimSuffix(Prefix, "/"), ","),
 		"GOFLAGS=" + flags + " -trimpath", // what is built in one temporary folder need not be built in the next
-	}
-	return p, err
+	}}, err
 }
 
 // Go runs the go command in a folder, with the modules of the proxy, and returns what it writes to its standard output.
@@ -61,8 +58,8 @@ func (p *Proxy) Run(ctx context.Context, dir, name string, args ...string) (stri
 	return output(ctx, dir, p.env, name, args...)
 }
 
-// Setenv sets a variable for the programs to come.
-func (p *Proxy) Setenv(name, value string) { p.env = append(p.env, name+"="+value) }
+// Setenv sets a variable, NAME=VALUE, for the programs to come.
+func (p *Proxy) Setenv(variable string) { p.env = append(p.env, variable) }
 
 // Expect makes folders of the machine's module cache for the modules that a tree names, so that a cache that shares it keeps them there.
 func (t *Tree) Expect(ctx context.Context) error {

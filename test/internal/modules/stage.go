@@ -181,3 +181,43 @@ func (t *Tree) Put(p *Proxy, m Module) (err error) {
 	err = zip.CreateFromDir(w, module.Version{Path: m.Path(), Version: t.Version}, dir)
 	return errors.Join(err, w.Close())
 }
+
+// PutTags puts the released modules into the proxy as the tags of a version have them, and returns the tree that they were made of.
+func PutTags(ctx context.Context, work, version string, p *Proxy) (*Tree, error) {
+
+	root := p.Dir + "-" + version
+	if err := Archive(ctx, work, "pkg/"+version, root); err != nil {
+		return nil, err
+	}
+	tree, err := Load(root)
+	if err != nil {
+		return nil, err
+	}
+	tree.Version = version
+	for _, m := range tree.Modules {
+		if !m.Released {
+			continue
+		}
+		one := filepath.Join(root+"-tags", m.Dir)
+		if err := Archive(ctx, work, m.Tag(version), one, "LICENSE", m.Dir); err != nil {
+			return nil, err
+		}
+		if err := (&Tree{Root: one, Version: version}).Put(p, m); err != nil {
+			return nil, err
+		}
+	}
+	return tree, nil
+}
+
+// Archive puts the files of a commit into a new folder, those below some paths only if there are any.
+func Archive(ctx context.Context, work, commit, dir string, paths ...string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as Git makes it
+		return err //nolint:wrapcheck // names the folder
+	}
+	file := dir + ".tar"
+	if _, err := Output(ctx, work, "git", append([]string{"archive", "-o", file, commit}, paths...)...); err != nil {
+		return err
+	}
+	_, err := Output(ctx, dir, "tar", "-xf", file)
+	return errors.Join(err, os.Remove(file))
+}

@@ -31,7 +31,7 @@ func Scratch(ctx context.Context, dir string) (t *Tree, p *Proxy, remove func() 
 	if err := t.Expect(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	p, err = NewProxy(ctx, temp, true)
+	p, err = NewProxy(ctx, filepath.Join(temp, "proxy"), filepath.Join(temp, "cache"), true)
 	return t, p, func() error { return Remove(temp) }, err
 }
 
