@@ -6,12 +6,12 @@ require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-nats/v2 v2.1.3
 	github.com/bsm/redislock v0.9.4
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
-	github.com/expediter-io/expediter/pkg/service v0.0.0
-	github.com/expediter-io/expediter/services/enricher v0.0.0
-	github.com/expediter-io/expediter/services/importer v0.0.0
-	github.com/expediter-io/expediter/services/notifier v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
+	github.com/expediter-io/expediter/pkg/service v0.1.0
+	github.com/expediter-io/expediter/services/enricher v0.1.0
+	github.com/expediter-io/expediter/services/importer v0.1.0
+	github.com/expediter-io/expediter/services/notifier v0.1.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -36,8 +36,8 @@ require (
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/coreos/go-semver v0.3.1 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -104,15 +104,4 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../pkg
-	github.com/expediter-io/expediter/pkg/natsotel => ../pkg/natsotel
-	github.com/expediter-io/expediter/pkg/natsrun => ../pkg/natsrun
-	github.com/expediter-io/expediter/pkg/service => ../pkg/service
-	github.com/expediter-io/expediter/pkg/worker/workertest => ../pkg/worker/workertest
-	github.com/expediter-io/expediter/services/enricher => ../services/enricher
-	github.com/expediter-io/expediter/services/importer => ../services/importer
-	github.com/expediter-io/expediter/services/notifier => ../services/notifier
-	github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.69
-)
+replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.69

@@ -3,12 +3,13 @@ module github.com/expediter-io/expediter/test
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
-	github.com/expediter-io/expediter/pkg/service v0.0.0
-	github.com/expediter-io/expediter/services/enricher v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
+	github.com/expediter-io/expediter/pkg/service v0.1.0
+	github.com/expediter-io/expediter/services/enricher v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/mod v0.42.0
 )
 
 require (
@@ -18,8 +19,8 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -62,15 +63,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../pkg
-	github.com/expediter-io/expediter/pkg/natsotel => ../pkg/natsotel
-	github.com/expediter-io/expediter/pkg/natsrun => ../pkg/natsrun
-	github.com/expediter-io/expediter/pkg/service => ../pkg/service
-	github.com/expediter-io/expediter/pkg/worker/workertest => ../pkg/worker/workertest
-	github.com/expediter-io/expediter/services/enricher => ../services/enricher
-	github.com/expediter-io/expediter/services/notifier => ../services/notifier
 )

@@ -1,7 +1,7 @@
 // Command enrich measures the enricher over TCP on the loopback: how long it takes to answer requests whose places are
 // all known (hit), and requests of places that nobody has asked for before (miss).
 //
-//	GOWORK=off go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--json] [--cpuprofile FILE] [--memprofile FILE]
+//	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--json] [--cpuprofile FILE] [--memprofile FILE]
 //
 // Every round starts a NATS server, an enricher and its clients in this process, connected by TCP sockets, and runs
 // every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.

@@ -1,6 +1,6 @@
 // Command extract scores the importer's rules extractor on transcripts in which people marked the steps.
 //
-//	GOWORK=off go -C bench run ./extract [--data DIR] [--videos] [--errors] [--json=false]
+//	go -C bench run ./extract [--data DIR] [--videos] [--errors] [--json=false]
 //
 // DIR holds *.csv files with a row for each sentence of a video and the columns VideoUrl, Title, TimeStamp, Sentence,
 // IsUsefulSentence (1 for a step), Object..., Time and Temperature. Without --data it looks beside the project, and says

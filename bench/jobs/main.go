@@ -2,7 +2,7 @@
 // worked to completion as the system itself records it, the time from insert to start at 200 jobs a second, five durable
 // steps, duplicate inserts, the restart of a job after a kill -9 of its worker, and a queue that grows a hundredfold.
 //
-//	GOWORK=off go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
+//	go -C bench run ./jobs [--rounds N] [--scale X] [--short] [--queued N] [--only REGEXP] [--json]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, one that syncs before
 // every acknowledgement, and three of those), and redis-server and postgres where they are installed. What is missing is

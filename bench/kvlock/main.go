@@ -1,7 +1,7 @@
 // Command kvlock measures pkg/kvlock side by side with its peers, over TCP on the loopback: locks (uncontended, woken,
 // handed over among 32), coalesced computations, reads, take-over after a kill -9, and 10,000 waiters.
 //
-//	GOWORK=off go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--only REGEXP] [--json] [--cpuprofile FILE]
+//	go -C bench run ./kvlock [--rounds N] [--scale X] [--short] [--only REGEXP] [--json] [--cpuprofile FILE]
 //
 // Every server is a process of its own, so that its CPU time is counted apart: NATS (one server, and two clusters of
 // three), and redis-server and etcd where they are installed. What is missing is named and skipped; README.md beside

@@ -1,6 +1,6 @@
 // Command matching measures the place matcher on labelled pairs and on whole tables.
 //
-//	GOWORK=off go -C bench run ./matching [--data DIR] [--errors] [--json]
+//	go -C bench run ./matching [--data DIR] [--errors] [--json]
 //
 // DIR holds pairs-*.jsonl, one {"left":{...},"right":{...},"label":0|1} a line, and may hold two tables to link,
 // fodors.csv and zagats.csv. Without --data it looks beside the project, and says that it skips when there is nothing.

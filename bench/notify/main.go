@@ -3,7 +3,7 @@
 // counts, from the event's publication until all rows are stored, and until all are sent. It measures as well what a row
 // costs clients and servers, how much memory the notifier has, and how both grow with the audience.
 //
-//	GOWORK=off go -C bench run ./notify [--rounds N] [--scale X] [--short] [--audience N] [--only REGEXP] [--json]
+//	go -C bench run ./notify [--rounds N] [--scale X] [--short] [--audience N] [--only REGEXP] [--json]
 //
 // The notifier and every server are processes of their own. After each row everything is counted: each recipient has to
 // have one row, one entry in the ledger with one attempt, and one message. What is otherwise ends the program with 1.

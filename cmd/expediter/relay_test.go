@@ -16,8 +16,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 // startRelay starts `expediter relay`, which prints what it says to its standard error, and returns when metrics are served.
@@ -30,7 +31,7 @@ func startRelay(t *testing.T, args ...string) running {
 // end what it did and what waits.
 func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
-	database := outboxtest.Database(t) // skips first
+	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
 	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {

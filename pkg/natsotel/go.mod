@@ -3,7 +3,7 @@ module github.com/expediter-io/expediter/pkg/natsotel
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_golang v1.25.0
 	go.opentelemetry.io/otel v1.47.0
@@ -47,5 +47,3 @@ require (
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/expediter-io/expediter/pkg => ..

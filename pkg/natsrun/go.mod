@@ -3,8 +3,8 @@ module github.com/expediter-io/expediter/pkg/natsrun
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/deploy/nats v0.0.0
-	github.com/expediter-io/expediter/pkg v0.0.0
+	github.com/expediter-io/expediter/deploy/nats v0.1.0
+	github.com/expediter-io/expediter/pkg v0.1.0
 	github.com/gofrs/flock v0.13.1
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
@@ -22,9 +22,4 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg => ..
 )

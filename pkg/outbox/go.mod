@@ -3,7 +3,7 @@ module github.com/expediter-io/expediter/pkg/outbox
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/nats-io/nats.go v1.55.0
@@ -26,5 +26,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/expediter-io/expediter/pkg => ..

@@ -5,8 +5,8 @@ go 1.26.0
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/coder/websocket v1.8.15
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.70.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -50,9 +50,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/pkg => ..
-	github.com/expediter-io/expediter/pkg/natsotel => ../natsotel
 )

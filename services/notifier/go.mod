@@ -6,10 +6,10 @@ require (
 	github.com/coder/websocket v1.8.15
 	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
 	github.com/emersion/go-smtp v0.25.0
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
-	github.com/expediter-io/expediter/pkg/service v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
+	github.com/expediter-io/expediter/pkg/service v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nuid v1.0.1
@@ -28,7 +28,7 @@ require (
 	github.com/caarlos0/env/v11 v11.4.2 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -67,12 +67,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../../pkg
-	github.com/expediter-io/expediter/pkg/natsotel => ../../pkg/natsotel
-	github.com/expediter-io/expediter/pkg/natsrun => ../../pkg/natsrun
-	github.com/expediter-io/expediter/pkg/service => ../../pkg/service
 )

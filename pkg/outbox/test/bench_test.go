@@ -20,7 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 // The benchmarks drain a backlog. They report rows/s, and the CPU time of one row in this process, which includes the NATS

@@ -3,10 +3,10 @@ module github.com/expediter-io/expediter/pkg/outbox/test
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsotel v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
-	github.com/expediter-io/expediter/pkg/outbox v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
+	github.com/expediter-io/expediter/pkg/outbox v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/nats-io/nats.go v1.55.0
@@ -18,7 +18,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
@@ -62,12 +62,4 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
 	google.golang.org/grpc v1.83.2 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../..
-	github.com/expediter-io/expediter/pkg/natsotel => ../../natsotel
-	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
-	github.com/expediter-io/expediter/pkg/outbox => ..
 )

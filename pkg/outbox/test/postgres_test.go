@@ -5,8 +5,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 // database returns a new database, with the outbox in it.
@@ -22,7 +23,7 @@ func database(t testing.TB) *pgxpool.Pool {
 // emptyDatabase returns a new database.
 func emptyDatabase(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t)+" pool_max_conns=8")
+	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/outbox"
-	"github.com/expediter-io/expediter/pkg/outbox/test/outboxtest"
+	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 func TestMain(m *testing.M) {

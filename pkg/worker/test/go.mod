@@ -3,8 +3,8 @@ module github.com/expediter-io/expediter/pkg/worker/test
 go 1.26.0
 
 require (
-	github.com/expediter-io/expediter/pkg v0.0.0
-	github.com/expediter-io/expediter/pkg/natsrun v0.0.0
+	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
@@ -12,7 +12,7 @@ require (
 
 require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
-	github.com/expediter-io/expediter/deploy/nats v0.0.0 // indirect
+	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -25,10 +25,4 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-)
-
-replace (
-	github.com/expediter-io/expediter/deploy/nats => ../../../deploy/nats
-	github.com/expediter-io/expediter/pkg => ../..
-	github.com/expediter-io/expediter/pkg/natsrun => ../../natsrun
 )

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 )
 
 // patience bounds the start of the server.
@@ -35,12 +33,11 @@ var postgres struct {
 	next     atomic.Int64
 }
 
-// Database creates an empty database and returns its connection string for pgx. The first call starts the server, which runs until
-// [Stop]. It skips the test where Postgres is not installed.
-func Database(t testing.TB) (dsn string) {
+// Database creates an empty database and returns its connection string for pgx. The first call starts the server, of the given
+// programs initdb and postgres, which runs until [Stop].
+func Database(t testing.TB, programs []string) (dsn string) {
 	t.Helper()
-	paths := installed.Postgres.Find(t)
-	postgres.Do(func() { startPostgres(paths[0], paths[1]) })
+	postgres.Do(func() { startPostgres(programs[0], programs[1]) })
 	if postgres.err != nil {
 		t.Fatal(postgres.err)
 	}

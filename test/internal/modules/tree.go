@@ -1,0 +1,190 @@
+// Package modules handles the modules of this repository as those see them that require them: at one version, from a proxy.
+package modules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+)
+
+// Prefix is what the paths of all modules begin with.
+const Prefix = "github.com/expediter-io/expediter/"
+
+// Module is one of them.
+type Module struct {
+	Dir      string // below the root of the tree, with slashes; the rest of the path, and the prefix of its tags
+	Released bool   // tests, tools, examples and measurements are not
+
+	needs []string // folders of the modules that it requires
+}
+
+// Path is the module's path.
+func (m Module) Path() string { return Prefix + m.Dir }
+
+// Tag is the tag of a version of the module.
+func (m Module) Tag(version string) string { return m.Dir + "/" + version }
+
+// Tree is a work tree, or a copy of one.
+type Tree struct {
+	Root    string
+	Modules []Module // each after those that it requires
+	Version string   // at which they require each other: the last one that was released, or the first one that will be
+}
+
+// Copy copies a work tree as Git would commit it.
+func Copy(ctx context.Context, from, to string) error {
+	out, err := Output(ctx, from, "git", "ls-files", "-coz", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(out, "\x00") {
+		if name == "" {
+			continue
+		}
+		if err := copyFile(filepath.Join(from, name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) { // deleted
+			return fmt.Errorf("copy the work tree: %w", err)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err //nolint:wrapcheck // names the file
+	}
+	defer src.Close() //nolint:errcheck // only read
+	info, err := src.Stat()
+	if err != nil {
+		return err //nolint:wrapcheck // names the file
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // as Git makes it
+		return err //nolint:wrapcheck // names the file
+	}
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm())
+	if err != nil {
+		return err //nolint:wrapcheck // names the file
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// Load reads the go.mod files of a tree.
+func Load(root string) (*Tree, error) {
+	t := &Tree{Root: root}
+	err := fs.WalkDir(os.DirFS(root), ".", func(name string, entry fs.DirEntry, err error) error {
+		switch base := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata"):
+			return fs.SkipDir
+		case base != "go.mod" || entry.IsDir():
+			return nil
+		}
+		return t.add(path.Dir(name))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the modules: %w", err)
+	}
+	return t, t.order()
+}
+
+// add reads one go.mod file.
+func (t *Tree) add(dir string) error {
+	file, err := t.parse(dir)
+	if err != nil {
+		return err
+	}
+	m := Module{Dir: dir, Released: released(dir)}
+	if file.Module.Mod.Path != m.Path() {
+		return fmt.Errorf("%s/go.mod is of %s: want %s", dir, file.Module.Mod.Path, m.Path())
+	}
+	if len(file.Replace) > 0 && m.Released {
+		return fmt.Errorf("%s/go.mod replaces %s: the go command installs no program of a module that replaces", dir, file.Replace[0].Old.Path)
+	}
+	for _, r := range file.Require {
+		if needed, ours := strings.CutPrefix(r.Mod.Path, Prefix); ours {
+			m.needs = append(m.needs, needed)
+			if semver.Compare(r.Mod.Version, t.Version) > 0 {
+				t.Version = r.Mod.Version
+			}
+		}
+	}
+	t.Modules = append(t.Modules, m)
+	return nil
+}
+
+// released reports whether the module in a folder is for others than those who work on this repository.
+func released(dir string) bool {
+	first, _, _ := strings.Cut(dir, "/")
+	return path.Base(dir) != "test" && !slices.Contains([]string{"bench", "examples", "tools"}, first)
+}
+
+func (t *Tree) parse(dir string) (*modfile.File, error) {
+	name := filepath.Join(t.Root, dir, "go.mod")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // names the file
+	}
+	return modfile.Parse(name, data, nil) //nolint:wrapcheck // names the file
+}
+
+// order puts each module after those that it requires, which a released one requires only if they are released.
+func (t *Tree) order() error {
+	unordered := t.Modules
+	t.Modules = nil
+	done := map[string]bool{} // by folder, whether it is released
+	for len(unordered) > 0 {
+		i := slices.IndexFunc(unordered, func(m Module) bool {
+			return !slices.ContainsFunc(m.needs, func(dir string) bool { _, ok := done[dir]; return !ok })
+		})
+		if i < 0 {
+			return fmt.Errorf("%s requires modules that are not there, or that require it: %q", unordered[0].Dir, unordered[0].needs)
+		}
+		m := unordered[i]
+		for _, dir := range m.needs {
+			if !done[dir] {
+				return fmt.Errorf("%s requires %s, which is never released", m.Dir, dir)
+			}
+		}
+		done[m.Dir] = m.Released
+		t.Modules = append(t.Modules, m)
+		unordered = slices.Delete(unordered, i, i+1)
+	}
+	return nil
+}
+
+// Output runs a command in a folder and returns what it writes to its standard output.
+func Output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	return output(ctx, dir, nil, name, args...)
+}
+
+func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(cmd.Environ(), env...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out), fmt.Errorf("%s in %s: %w\n%s%s", strings.Join(cmd.Args, " "), dir, err, out, stderr.String())
+	}
+	return string(out), nil
+}
+
+// WorkTree returns the root of the work tree that the process is in.
+func WorkTree(ctx context.Context) (string, error) {
+	out, err := Output(ctx, ".", "git", "rev-parse", "--show-toplevel")
+	return strings.TrimSuffix(out, "\n"), err
+}

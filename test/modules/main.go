@@ -1,0 +1,94 @@
+// Modules looks after the go.mod, go.sum and go.work files of the repository. Its modules require each other at released versions,
+// and here at a version that may not be released yet: a proxy of the present work tree stands for the one that has it.
+//
+//	go run ./test/modules tidy      bring the files into order, after a requirement was added or raised
+//	go run ./test/modules diff      fail, and show what tidy would change
+//	go run ./test/modules alone     vet each module as those see it that require it: without go.work
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/expediter-io/expediter/test/internal/modules"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	if len(args) != 1 || !slices.Contains([]string{"tidy", "diff", "alone"}, args[0]) {
+		return errors.New("usage: go run ./test/modules tidy|diff|alone")
+	}
+	work, err := modules.WorkTree(ctx)
+	if err != nil {
+		return err
+	}
+	tree, proxy, remove, err := modules.Scratch(ctx, work)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if args[0] == "alone" {
+		return alone(ctx, tree, proxy, out)
+	}
+	if err := tree.Tidy(ctx, proxy); err != nil {
+		return err
+	}
+	changes, err := tree.Changes(work, false)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		fmt.Fprintln(out, name)
+		if args[0] == "tidy" {
+			if err := os.WriteFile(filepath.Join(work, name), []byte(changes[name]), 0o644); err != nil { //nolint:gosec // as Git makes it
+				return err //nolint:wrapcheck // names the file
+			}
+			continue
+		}
+		// It reports that they differ as an error, and shows how.
+		diff, _ := modules.Output(ctx, work, "git", "diff", "--no-index", name, filepath.Join(tree.Root, name)) //nolint:errcheck // see above
+		fmt.Fprint(out, diff)
+	}
+	if len(changes) > 0 && args[0] == "diff" {
+		return errors.New("go.mod, go.sum or go.work files are not as they should be: tools/tidy")
+	}
+	return nil
+}
+
+// alone vets each module. Vet type-checks every package with its tests; a build would link each program as well, every time.
+func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, out io.Writer) error {
+	if err := tree.Stage(ctx, proxy); err != nil {
+		return err
+	}
+	var failed []string
+	for _, m := range tree.Modules {
+		if m.Dir == "tools" { // has no packages
+			continue
+		}
+		fmt.Fprintln(out, "--", m.Dir)
+		if _, err := proxy.Go(ctx, filepath.Join(tree.Root, m.Dir), "vet", "./..."); err != nil {
+			fmt.Fprintln(out, err)
+			failed = append(failed, m.Dir)
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("these modules fail alone: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}
