@@ -43,6 +43,7 @@ type place struct {
 
 const (
 	digestID = "digest:c:2026-01-01T00:00:00Z"
+	nextID   = "digest:c:2026-01-01T01:00:00Z"
 	lostPlan = "e4"
 )
 
@@ -119,15 +120,15 @@ func (p *place) event(id string) {
 }
 
 // digest stores the digests of some users, who are not those of any event.
-func (p *place) digest() {
+func (p *place) digest(id string) {
 	p.Helper()
 	for u := range 5 {
 		n := contracts.Notification{
-			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: digestID, EventType: contracts.EventTypeDigest,
+			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: id, EventType: contracts.EventTypeDigest,
 			RecipientType: contracts.RecipientAgencyUser, UserID: fmt.Sprintf("u/%d", u),
 		}
 		p.row(n, false)
-		key, err := contracts.DigestKey(digestID, n.Channel, n.RecipientType, n.UserID)
+		key, err := contracts.DigestKey(id, n.Channel, n.RecipientType, n.UserID)
 		p.putKey(key, err, map[string]any{"items": []any{}, "members": ""})
 	}
 }
@@ -153,7 +154,8 @@ func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 	for e := range 5 {
 		p.event(fmt.Sprint("e", e))
 	}
-	p.digest()
+	p.digest(digestID)
+	p.digest(nextID)
 	p.event(digestID) // events may be called like a digest
 	p.others()
 	return p
@@ -164,7 +166,7 @@ func (p *place) query() desk.Query {
 	q := desk.Query{}
 	some := func(of int) bool { return p.random.IntN(of) == 0 }
 	if some(2) {
-		q.EventID = append([]string{digestID, "none", "*"}, "e0", "e1", "e2", "e3", lostPlan)[p.random.IntN(8)]
+		q.EventID = append([]string{digestID, nextID, "none", "*"}, "e0", "e1", "e2", "e3", lostPlan)[p.random.IntN(9)]
 	}
 	if some(3) {
 		q.UserID = fmt.Sprintf("u/%d", p.random.IntN(9))
