@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
@@ -22,12 +23,6 @@ const (
 
 	firstPublishWait = 20 * time.Millisecond
 	lastPublishWait  = time.Second
-)
-
-// Error codes of the server for messages that trying again does not help.
-const (
-	codeMessageTooLarge jetstream.ErrorCode = 10054
-	codeOtherStream     jetstream.ErrorCode = 10060 // the subject is another stream's
 )
 
 // PublisherConfig says how events are published. The zero value is ready to use.
@@ -109,7 +104,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 			failed.Unsure = failed.Unsure && !errors.Is(err, ErrEventMismatch)
 			return Published{}, &failed
 		}
-		if !pause(ctx, wait) {
+		if !backoff.Pause(ctx, wait) {
 			failed.Cause = errors.Join(context.Cause(ctx), err)
 			return Published{}, &failed
 		}
@@ -199,9 +194,8 @@ func (p *Publisher) bind(ctx context.Context) (jetstream.Stream, error) {
 
 // final says of an error that trying again changes nothing.
 func final(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload) ||
-		errors.Is(err, nats.ErrInvalidMsg) || ok && (api.ErrorCode == codeMessageTooLarge || api.ErrorCode == codeOtherStream)
+	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrInvalidMsg) ||
+		jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
 }
 
 // unsure says of an error that the event may be in the stream nevertheless: there was no answer, or it was a refusal by a
@@ -209,17 +203,6 @@ func final(err error) bool {
 func unsure(err error) bool {
 	return !errors.Is(err, nats.ErrMaxPayload) && !errors.Is(err, nats.ErrInvalidMsg) &&
 		!errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse)
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads retries, guards nothing
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Fingerprint tells an event from another under the same id: the SHA-256, in hexadecimal digits, of the event in

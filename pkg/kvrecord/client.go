@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Config configures a [Client]. Only JetStream is required.
@@ -57,7 +58,7 @@ func (c Config) validate() error {
 type Client struct {
 	cfg    Config
 	nc     *nats.Conn
-	api    string // the prefix of the JetStream API, with its final dot
+	api    jsapi.Client // over single
 	single *inbox.Inbox
 	many   *directget.Getter
 	ended  context.Context //nolint:containedctx // the life of the Client, not of a call
@@ -75,12 +76,13 @@ func New(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, nc: cfg.JetStream.Conn(), api: APIPrefix(cfg.JetStream)}
+	c := &Client{cfg: cfg, nc: cfg.JetStream.Conn()}
 	var err error
 	if c.single, err = inbox.New(c.nc); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", err)
 	}
-	if c.many, err = directget.New(c.nc, c.api); err != nil {
+	c.api = jsapi.Client{Prefix: APIPrefix(cfg.JetStream), Sender: c.single, Within: cfg.Try}
+	if c.many, err = directget.New(c.nc, c.api.Prefix); err != nil {
 		return nil, fmt.Errorf("kvrecord: %w", errors.Join(err, c.single.Close()))
 	}
 	c.ended, c.end = context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the Client, ends with Close
@@ -109,16 +111,7 @@ func (c *Client) spawn(work func()) {
 }
 
 // APIPrefix returns the prefix of the JetStream API that js uses, with its final dot.
-func APIPrefix(js jetstream.JetStream) string {
-	switch o := js.Options(); {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	default:
-		return jetstream.DefaultAPIPrefix
-	}
-}
+func APIPrefix(js jetstream.JetStream) string { return jsapi.Prefix(js) }
 
 // Stream is a stream of records. Get one from [Client.Stream].
 type Stream struct {

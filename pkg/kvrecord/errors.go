@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 var (
-	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error is a
+	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error of Put is a
 	// [*ConflictError].
 	ErrConflict = errors.New("another record is there")
 
@@ -54,95 +52,27 @@ func (e *ConflictError) Error() string {
 // Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// The server's error codes that have a meaning here.
-const (
-	codeAccountFull     jetstream.ErrorCode = 10002
-	codeMemoryFull      jetstream.ErrorCode = 10028
-	codeNoMessage       jetstream.ErrorCode = 10037
-	codeStorageFull     jetstream.ErrorCode = 10047
-	codeTooLarge        jetstream.ErrorCode = 10054
-	codeDeleteFailed    jetstream.ErrorCode = 10057 // also of a message that is not there
-	codeWrongSequence   jetstream.ErrorCode = 10071
-	codeStoreFailed     jetstream.ErrorCode = 10077 // for any reason; the text tells which limit of the stream it was
-	codeInProcess       jetstream.ErrorCode = 10158 // a message with the same id is being stored
-	codeSequenceInDoubt jetstream.ErrorCode = 10164 // in a cluster: another write of the subject is being stored
-)
-
 // Refused reports whether err says that the server compared revisions and found another one, or a record where none was
 // expected. Around a change of leader that is no proof that the write was not stored.
-func Refused(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-	switch api.ErrorCode {
-	case codeWrongSequence, codeSequenceInDoubt:
-		return true
-	case codeStoreFailed:
-		return strings.Contains(api.Description, "per subject")
-	default:
-		return false
-	}
-}
+func Refused(err error) bool { return jsapi.IsRefused(err) }
 
-// isFull reports whether the stream, the account or the server stores nothing more.
-func isFull(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-	switch api.ErrorCode {
-	case codeAccountFull, codeMemoryFull, codeStorageFull:
-		return true
-	case codeStoreFailed:
-		return strings.HasPrefix(api.Description, "maximum ") && !Refused(err)
-	default:
-		return false
-	}
-}
-
-// isTooLarge reports whether no message of this size is taken.
-func isTooLarge(err error) bool {
-	return errors.Is(err, nats.ErrMaxPayload) || hasCode(err, codeTooLarge)
-}
-
-// isPermanent reports whether the same request cannot succeed a moment later: the message, the stream's settings or its
-// limits are at fault. Errors that a change of leader can cause are not.
-func isPermanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, inbox.ErrClosed) {
-		return true
-	}
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-	request := api.Code >= http.StatusBadRequest && api.Code < http.StatusInternalServerError
-	return isFull(err) || request && api.ErrorCode != codeInProcess && !Refused(err)
-}
-
-func hasCode(err error, code jetstream.ErrorCode) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.ErrorCode == code
-}
+// isPermanent reports whether the same request cannot succeed a moment later.
+func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 
 // refused explains the error of the only request of an operation, after which no other was made, or failed's.
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
-	case isTooLarge(err):
+	case jsapi.IsTooLarge(err):
 		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrTooLarge, err)
-	case isFull(err):
+	case jsapi.IsRefused(err):
+		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w", op, s.name, ErrConflict, err)
+	case jsapi.IsFull(err):
 		return fmt.Errorf("kvrecord: %s in stream %s: %w: %w: %w", op, s.name, ErrFull, ErrUnavailable, err)
-	case isPermanent(err) && hasAnswer(err) && !hasCode(err, jetstream.JSErrCodeStreamNotFound):
+	case isPermanent(err) && jsapi.IsAnswer(err) && !jsapi.IsNoStream(err):
 		return fmt.Errorf("kvrecord: %s in stream %s: %w", op, s.name, err)
 	default:
 		return s.failed(ctx, op, err)
 	}
-}
-
-// hasAnswer reports whether err is the server's answer.
-func hasAnswer(err error) bool {
-	_, ok := errors.AsType[*jetstream.APIError](err)
-	return ok
 }
 
 // failed explains the error after which an operation was given up: the end of the Client or of ctx, or the server.

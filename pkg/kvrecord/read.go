@@ -2,15 +2,13 @@ package kvrecord
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Get reads a record from any replica, which may lag behind. A subject without one is no error: the Revision is 0. It asks
@@ -29,14 +27,14 @@ func (s *Stream) Latest(ctx context.Context, subject string) (Record, error) {
 // there is none. One round trip.
 func (s *Stream) Next(ctx context.Context, filter string, from uint64) (Record, error) {
 	return s.read(ctx, filter, func(ctx context.Context, filter string) (Record, error) {
-		return s.leader(ctx, query{NextBySubject: filter, Sequence: max(from, 1)})
+		return s.leader(ctx, jsapi.Query{NextBySubject: filter, Sequence: max(from, 1)})
 	})
 }
 
 // At reads the record at a revision, from the stream's leader. Its Revision is 0 when it is gone. One round trip.
 func (s *Stream) At(ctx context.Context, revision uint64) (Record, error) {
 	return s.read(ctx, fmt.Sprintf("revision %d", revision), func(ctx context.Context, _ string) (Record, error) {
-		return s.leader(ctx, query{Sequence: revision})
+		return s.leader(ctx, jsapi.Query{Sequence: revision})
 	})
 }
 
@@ -81,7 +79,7 @@ func (s *Stream) read(ctx context.Context, what string, once func(context.Contex
 
 // any reads the last record of a subject from any replica, once.
 func (s *Stream) any(ctx context.Context, subject string) (Record, error) {
-	m := nats.NewMsg(s.api + "DIRECT.GET." + s.name + "." + subject)
+	m := nats.NewMsg(s.api.Prefix + "DIRECT.GET." + s.name + "." + subject)
 	reply, err := s.single.Request(ctx, m, s.cfg.Try)
 	if err != nil {
 		return Record{}, err
@@ -95,74 +93,14 @@ func (s *Stream) any(ctx context.Context, subject string) (Record, error) {
 
 // latest reads the last record of a subject from the leader, once.
 func (s *Stream) latest(ctx context.Context, subject string) (Record, error) {
-	found, err := s.leader(ctx, query{LastBySubject: subject})
-	if err == nil && found.Revision == 0 {
-		found.Subject = subject
-	}
-	return found, err
-}
-
-// query selects one record.
-type query struct {
-	LastBySubject string `json:"last_by_subj,omitempty"`
-	NextBySubject string `json:"next_by_subj,omitempty"`
-	Sequence      uint64 `json:"seq,omitempty"`
+	return s.leader(ctx, jsapi.Query{LastBySubject: subject})
 }
 
 // leader asks the stream's leader for a record, once.
-func (s *Stream) leader(ctx context.Context, q query) (Record, error) {
-	var answer struct {
-		Message struct {
-			Subject  string    `json:"subject"`
-			Sequence uint64    `json:"seq"`
-			Time     time.Time `json:"time"`
-			Header   []byte    `json:"hdrs"`
-			Data     []byte    `json:"data"`
-		} `json:"message"`
+func (s *Stream) leader(ctx context.Context, q jsapi.Query) (Record, error) {
+	m, ok, err := s.api.Get(ctx, s.name, q)
+	if err != nil || !ok {
+		return s.absent(q.LastBySubject), err
 	}
-	switch err := s.ask(ctx, "STREAM.MSG.GET.", q, &answer); {
-	case hasCode(err, codeNoMessage):
-		return s.absent(""), nil
-	case err != nil:
-		return Record{}, err
-	}
-	m := answer.Message
-	found := directget.Message{Subject: m.Subject, Sequence: m.Sequence, Time: m.Time, Data: m.Data, AsOf: m.Sequence}
-	if len(m.Header) > 0 {
-		var err error
-		if found.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
-			return Record{}, fmt.Errorf("the headers of revision %d: %w", m.Sequence, err)
-		}
-	}
-	return s.record(found), nil
-}
-
-// ask sends a request about the stream to its leader, once, and decodes the answer, unless that is nil.
-func (s *Stream) ask(ctx context.Context, method string, question, answer any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
-	}
-	m := nats.NewMsg(s.api + method + s.name)
-	m.Data = body
-	reply, err := s.single.Request(ctx, m, s.cfg.Try)
-	if err != nil {
-		return err
-	}
-	var failure struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &failure); err != nil {
-		return fmt.Errorf("the answer to %s is not JSON: %w", method, err)
-	}
-	if failure.Error != nil {
-		return failure.Error
-	}
-	if answer == nil {
-		return nil
-	}
-	if err := json.Unmarshal(reply.Data, answer); err != nil {
-		return fmt.Errorf("the answer to %s: %w", method, err)
-	}
-	return nil
+	return s.record(m), nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Headers of a record.
@@ -62,7 +62,7 @@ func (r Record) replacedBy(writer string) (revision uint64, ok bool) {
 }
 
 // record is what the server answered to a read.
-func (s *Stream) record(m directget.Message) Record {
+func (s *Stream) record(m jsapi.Message) Record {
 	return Record{
 		Subject: m.Subject, Revision: m.Sequence, Data: m.Data, Header: m.Header, Stored: m.Time, AsOf: m.AsOf,
 		writer: m.Header.Get(HeaderWriter), replaced: m.Header.Get(HeaderReplaced), made: s.made.Load(),

@@ -40,7 +40,7 @@ func (s *Stream) Subjects(ctx context.Context, filter string, offset int) (subje
 		Total int `json:"total"`
 	}
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		err := s.ask(ctx, "STREAM.INFO.", map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+		err := s.api.Ask(ctx, "STREAM.INFO."+s.name, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
 		if err == nil {
 			break
 		}

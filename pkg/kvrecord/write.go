@@ -3,12 +3,10 @@ package kvrecord
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +41,13 @@ type Write struct {
 	TTL time.Duration
 }
 
+func (w Write) validate() error {
+	if w.TTL < 0 || w.TTL%time.Second != 0 {
+		return fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+	}
+	return nil
+}
+
 // Put stores a record if its subject still holds w.Over, and returns it, to be replaced in turn. It returns a [ConflictError]
 // when another record is there, or none, and otherwise an error that matches ErrUnavailable, ErrFull, ErrTooLarge, ErrClosed
 // or ctx's cause. After ErrUnavailable, ErrClosed and the end of ctx the record may have been stored.
@@ -52,8 +57,8 @@ type Write struct {
 // not answer, or answers with less than was known before, as one does that was deposed. The first Put of a Stream asks for the
 // time at which the stream was made, and does not wait for the answer.
 func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
-	if w.TTL < 0 || w.TTL%time.Second != 0 {
-		return Record{}, fmt.Errorf("kvrecord: put %s: a TTL of %s: want whole seconds", w.Subject, w.TTL)
+	if err := w.validate(); err != nil {
+		return Record{}, err
 	}
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -90,6 +95,20 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	}
 }
 
+// PutOnce is Put with one request, for a caller that settles the outcome itself, by a later write. Its errors are those of Put,
+// but after any other than ErrFull and ErrTooLarge the record may have been stored: ErrConflict says that the server refused the
+// write, which around a change of leader is no proof. One round trip.
+func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
+	if err := w.validate(); err != nil {
+		return Record{}, err
+	}
+	stored, err := s.send(ctx, w, w.Over, nuid.Next())
+	if err != nil {
+		return Record{}, s.refused(ctx, "put "+w.Subject, err)
+	}
+	return stored, nil
+}
+
 // outcome is of a write by writer over a record, when a later record of another writer was found.
 func (s *Stream) outcome(found, over Record, writer string) (Record, error) {
 	if revision, ok := found.replacedBy(writer); ok {
@@ -100,7 +119,7 @@ func (s *Stream) outcome(found, over Record, writer string) (Record, error) {
 
 // send sends a write over a record once.
 func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) (Record, error) {
-	m := nats.NewMsg(s.target(w.Subject))
+	m := nats.NewMsg(s.api.Target(w.Subject))
 	m.Data = w.Data
 	maps.Copy(m.Header, w.Header)
 	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(over.Revision, 10))
@@ -109,38 +128,14 @@ func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) 
 	if w.TTL > 0 {
 		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(int64(w.TTL/time.Second), 10)+"s")
 	}
-	if int64(len(m.Data)) > s.nc.MaxPayload() {
-		return Record{}, fmt.Errorf("%w: %d bytes, the server takes %d", nats.ErrMaxPayload, len(m.Data), s.nc.MaxPayload())
-	}
 	sent := time.Now()
-	reply, err := s.single.Request(ctx, m, s.cfg.Try)
+	revision, err := s.api.Publish(ctx, s.name, m)
 	if err != nil {
-		return Record{}, fmt.Errorf("publish: %w", err)
-	}
-	var ack struct {
-		Error    *jetstream.APIError `json:"error"`
-		Sequence uint64              `json:"seq"`
-		Stream   string              `json:"stream"`
-	}
-	switch err := json.Unmarshal(reply.Data, &ack); {
-	case err != nil:
-		return Record{}, fmt.Errorf("the acknowledgement is not JSON: %w", err)
-	case ack.Error != nil:
-		return Record{}, ack.Error
-	case ack.Stream != s.name || ack.Sequence == 0:
-		return Record{}, fmt.Errorf("the acknowledgement is of stream %q at %d", ack.Stream, ack.Sequence)
+		return Record{}, err
 	}
 	return Record{
-		Subject: w.Subject, Revision: ack.Sequence, Data: w.Data, Sent: sent, writer: writer, replaced: over.identity(), made: s.made.Load(),
+		Subject: w.Subject, Revision: revision, Data: w.Data, Sent: sent, writer: writer, replaced: over.identity(), made: s.made.Load(),
 	}, nil
-}
-
-// target is the subject to which a record is published. Those of buckets are reached under the API prefix, as nats.go does.
-func (s *Stream) target(subject string) string {
-	if s.api != jetstream.DefaultAPIPrefix && strings.HasPrefix(subject, "$KV.") {
-		return s.api + subject
-	}
-	return subject
 }
 
 // isGone reports whether a record was removed, by its TTL or with its stream, when the leader answered that its subject holds
@@ -191,7 +186,7 @@ type info struct {
 
 // state asks the leader for the state of the stream and, unless it is empty, of one subject, once.
 func (s *Stream) state(ctx context.Context, subject string) (state info, err error) {
-	err = s.ask(ctx, "STREAM.INFO.", struct {
+	err = s.api.Ask(ctx, "STREAM.INFO."+s.name, struct {
 		Filter string `json:"subjects_filter,omitempty"`
 	}{subject}, &state)
 	return state, err
@@ -203,16 +198,11 @@ func (s *Stream) Remove(ctx context.Context, revision uint64) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		err := s.ask(ctx, "STREAM.MSG.DELETE.", map[string]any{"seq": revision, "no_erase": true}, nil)
+		err := s.api.Delete(ctx, s.name, revision)
 		if err == nil {
 			return nil
 		}
-		if hasCode(err, codeDeleteFailed) { // also of a record that is gone
-			if found, readErr := s.leader(ctx, query{Sequence: revision}); readErr == nil && found.Revision == 0 {
-				return nil
-			}
-		}
-		if isPermanent(err) && !hasCode(err, codeDeleteFailed) || !backoff.Pause(ctx, wait) {
+		if isPermanent(err) || !backoff.Pause(ctx, wait) {
 			return s.refused(ctx, fmt.Sprintf("remove revision %d", revision), err)
 		}
 	}

@@ -74,7 +74,7 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 
 	err := c.each(func(n *Node) error {
 		return c.poll(ctx, func(ctx context.Context) error {
-			info, err := n.info(ctx)
+			info, err := nodeInfo(ctx, n)
 			if err != nil {
 				return err
 			}

@@ -95,13 +95,13 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 
 // view asks every node that runs and waits for all answers: a frozen one has none
 // before ctx ends. One without an answer is not in the view.
-func view[T any](ctx context.Context, c *Cluster, ask func(*Node, context.Context) (*T, error)) map[string]*T {
+func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) map[string]*T {
 	answers := make([]*T, len(c.Nodes))
 
 	var wg sync.WaitGroup
 	for i, n := range c.Nodes {
 		wg.Go(func() {
-			if answer, err := ask(n, ctx); err == nil {
+			if answer, err := ask(ctx, n); err == nil {
 				answers[i] = answer
 			}
 		})
@@ -122,7 +122,7 @@ func view[T any](ctx context.Context, c *Cluster, ask func(*Node, context.Contex
 
 // checkCurrent returns nil when the nodes that run agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
-	routes, err := viewAll(ctx, c, (*Node).routes)
+	routes, err := viewAll(ctx, c, nodeRoutes)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 		return err
 	}
 
-	before, err := viewAll(ctx, c, (*Node).info)
+	before, err := viewAll(ctx, c, nodeInfo)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 		return err
 	}
 
-	after, err := viewAll(ctx, c, (*Node).info)
+	after, err := viewAll(ctx, c, nodeInfo)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 }
 
 // viewAll is view with an error that names the nodes that run and do not answer.
-func viewAll[T any](ctx context.Context, c *Cluster, ask func(*Node, context.Context) (*T, error)) (map[string]*T, error) {
+func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) (map[string]*T, error) {
 	view := view(ctx, c, ask)
 
 	var silent []string

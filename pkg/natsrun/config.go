@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -41,11 +42,6 @@ type Config struct {
 	// and never wait for a disk. It excludes Dir. Defaults to false.
 	Memory bool
 
-	// Mutate may change the server's options at the very end, after everything
-	// else here has been applied. It runs once; Restart uses the same options.
-	// Defaults to nil.
-	Mutate func(*server.Options)
-
 	// Port is the TCP port to listen on; anything but 0 implies Listen. The
 	// port stays the same over Restart. Defaults to 0, one that is free.
 	Port int
@@ -62,6 +58,23 @@ type Config struct {
 	// must be there. Clients then authenticate, with nats.Nkey for instance, and
 	// may do what production lets them. Defaults to nil: no users, all allowed.
 	Users map[string]string
+
+	// changes are those of ChangeOptions. Each takes a *server.Options.
+	changes []func(options any)
+}
+
+// ChangeOptions has change work on the server's options at the very end, after
+// everything in c has been applied, and after earlier changes. It runs once;
+// Restart uses the same options.
+//
+// It is no field of Config, because every package that sees a Config would then
+// compile the generic types of the server anew.
+func ChangeOptions(c *Config, change func(*server.Options)) {
+	c.changes = append(slices.Clip(c.changes), func(options any) {
+		if o, ok := options.(*server.Options); ok {
+			change(o)
+		}
+	})
 }
 
 // withDefaults returns a copy in which every unset field has its default.

@@ -83,7 +83,7 @@ func TestServerStartsFromTheDeployedFile(t *testing.T) {
 
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		c.ConfigFile = filepath.Join(deployed, "single.conf")
-		c.Mutate = func(o *server.Options) { opts = o }
+		natsrun.ChangeOptions(c, func(o *server.Options) { opts = o })
 	})
 	_, js := natstest.Connect(t, srv)
 	put(t, bucket(t, js, "b", 1), "k", "v")

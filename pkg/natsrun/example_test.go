@@ -80,11 +80,10 @@ func ExampleServer_Restart() {
 }
 
 func ExampleConfig() {
-	srv, err := natsrun.Start(natsrun.Config{
-		Memory:     true,
-		ServerName: "kitchen",
-		Mutate:     func(o *server.Options) { o.MaxPayload = 64 << 10 },
-	})
+	cfg := natsrun.Config{Memory: true, ServerName: "kitchen"}
+	natsrun.ChangeOptions(&cfg, func(o *server.Options) { o.MaxPayload = 64 << 10 })
+
+	srv, err := natsrun.Start(cfg)
 	if err != nil {
 		log.Fatal(err)
 	}

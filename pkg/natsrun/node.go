@@ -25,21 +25,26 @@ type Node struct {
 	spec      nodeSpec
 
 	mu  sync.Mutex
-	run incarnation // nil when the node is down
+	run runningNode // nil when the node is down
 }
 
-// incarnation is a running server, in this process or in its own.
-type incarnation interface {
+// runningNode is a running server, in this process or in its own.
+type runningNode interface {
+	// kill ends the server without a farewell.
+	kill() error
+	// pause stops the server's clock, or lets it go on.
+	pause(on bool) error
+	// stop ends the server gracefully and waits for it.
+	stop() error
+}
+
+// informer is what else a runningNode does. It is an interface of its own for
+// the reason that incarnation is one: its types stay out of Node.
+type informer interface {
 	// info returns what the server knows about JetStream, streams included.
 	info(ctx context.Context) (*server.JSInfo, error)
 	// routes returns the server's connections to other nodes.
 	routes(ctx context.Context) (*server.Routez, error)
-	// kill ends the server without a farewell.
-	kill() error
-	// signal stops the server's clock, or lets it go on.
-	pause(on bool) error
-	// stop ends the server gracefully and waits for it.
-	stop() error
 }
 
 func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
@@ -87,12 +92,12 @@ func (n *Node) Start(ctx context.Context) error {
 // Stop ends the node gracefully: it hands over what it leads first. It waits for
 // the end, and does nothing to a node that is down. A process that had ended by
 // itself is an error, with the last line of its log.
-func (n *Node) Stop() error { return n.end(incarnation.stop) }
+func (n *Node) Stop() error { return n.end(runningNode.stop) }
 
 // Kill ends the node as a crash does (SIGKILL), without hand-over or farewell.
 // It returns when the process is gone, and ErrNoProcess for a node that is not
 // one. It does nothing to a node that is down.
-func (n *Node) Kill() error { return n.end(incarnation.kill) }
+func (n *Node) Kill() error { return n.end(runningNode.kill) }
 
 // Restart is Stop and Start.
 func (n *Node) Restart(ctx context.Context) error {
@@ -121,7 +126,7 @@ func (n *Node) Running() bool {
 	return n.run != nil
 }
 
-func (n *Node) end(how func(incarnation) error) error {
+func (n *Node) end(how func(runningNode) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
@@ -159,27 +164,27 @@ func (n *Node) pause(on bool) error {
 	return nil
 }
 
-// info returns what the node itself knows, ErrStopped when it is down.
-func (n *Node) info(ctx context.Context) (*server.JSInfo, error) {
+// nodeInfo returns what a node itself knows, ErrStopped when it is down.
+func nodeInfo(ctx context.Context, n *Node) (*server.JSInfo, error) {
 	run, err := n.running()
 	if err != nil {
 		return nil, err
 	}
 
-	return run.info(ctx)
+	return run.(informer).info(ctx)
 }
 
-// routes returns the node's connections to others, ErrStopped when it is down.
-func (n *Node) routes(ctx context.Context) (*server.Routez, error) {
+// nodeRoutes returns a node's connections to others, ErrStopped when it is down.
+func nodeRoutes(ctx context.Context, n *Node) (*server.Routez, error) {
 	run, err := n.running()
 	if err != nil {
 		return nil, err
 	}
 
-	return run.routes(ctx)
+	return run.(informer).routes(ctx)
 }
 
-func (n *Node) running() (incarnation, error) {
+func (n *Node) running() (runningNode, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 

@@ -12,8 +12,8 @@ import (
 // localNode is a node inside this process.
 type localNode struct{ ns *server.Server }
 
-func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (incarnation, error) {
-	opts, err := spec.options()
+func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (runningNode, error) {
+	opts, err := nodeOptions(spec)
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 		return fmt.Errorf("natsrun: read the node's spec: %w", err)
 	}
 
-	opts, err := spec.options()
+	opts, err := nodeOptions(spec)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type processNode struct {
 	url string // of its monitor
 }
 
-func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (incarnation, error) {
+func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (runningNode, error) {
 	p := &processNode{log: filepath.Join(spec.Dir, logName), url: "http://" + address(spec.MonitorPort)}
 
 	if err := p.launch(); err != nil {

@@ -33,8 +33,8 @@ func nodeText(i int, users map[string]string, routes []string, password string) 
 	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
 }
 
-// options parses the configuration and puts this machine's places in it.
-func (s nodeSpec) options() (*server.Options, error) {
+// nodeOptions parses the configuration and puts this machine's places in it.
+func nodeOptions(s nodeSpec) (*server.Options, error) {
 	opts, err := parse(s.Text, "cluster configuration")
 	if err != nil {
 		return nil, err

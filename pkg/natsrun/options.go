@@ -32,8 +32,8 @@ func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 		opts.Port = randomPort
 	}
 
-	if cfg.Mutate != nil {
-		cfg.Mutate(opts)
+	for _, change := range cfg.changes {
+		change(opts)
 	}
 
 	return opts, nil

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 )
 
@@ -20,17 +19,35 @@ const reconnectWait = 10 * time.Millisecond
 // concurrent use.
 type Server struct {
 	cfg  Config
-	opts *server.Options
 	dir  *storeDir
 	url  string
+	host string // "" when the server does not listen
+	port int
 
-	// current is the running incarnation, nil between two of them. In-process
+	// begin starts an incarnation that listens on a port.
+	begin func(ctx context.Context, port int) (incarnation, error)
+
+	// current holds the running incarnation, nil between two of them. In-process
 	// connections go through it, so they find the next one by themselves.
-	current atomic.Pointer[server.Server]
+	current atomic.Pointer[embedded]
 
 	mu      sync.Mutex // one Start, Restart or Stop at a time
 	stopped bool
 }
+
+// incarnation is the part of *server.Server that a Server needs. Behind it the
+// server's types stay out of the export data of this package: each of its
+// importers, down to every test program, would compile the generic ones anew.
+type incarnation interface {
+	Addr() net.Addr
+	ClientURL() string
+	InProcessConn() (net.Conn, error)
+	Running() bool
+	Shutdown()
+	WaitForShutdown()
+}
+
+type embedded struct{ incarnation }
 
 // Start runs a server and returns when it takes connections and JetStream is
 // on, typically after a few milliseconds; a store with data is recovered first.
@@ -56,7 +73,17 @@ func Start(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, dir.close())
 	}
 
-	s := &Server{cfg: cfg, opts: opts, dir: dir}
+	s := &Server{cfg: cfg, dir: dir, port: opts.Port}
+	if !opts.DontListen {
+		s.host = opts.Host
+	}
+
+	s.begin = func(ctx context.Context, port int) (incarnation, error) {
+		opts.Port = port
+
+		return startServer(ctx, opts, cfg)
+	}
+
 	if err := s.run(context.Background()); err != nil { //nolint:forbidigo // bounded by ReadyTimeout
 		return nil, errors.Join(err, dir.close())
 	}
@@ -165,28 +192,28 @@ func (s *Server) halt() {
 
 // run starts one incarnation and waits until it is ready.
 func (s *Server) run(ctx context.Context) error {
-	if !s.opts.DontListen {
+	if s.host != "" {
 		ctx, cancel := context.WithTimeout(ctx, s.portTimeout())
 		defer cancel()
 
-		if err := awaitPort(ctx, s.opts.Host, s.opts.Port); err != nil {
+		if err := awaitPort(ctx, s.host, s.port); err != nil {
 			return err
 		}
 	}
 
-	ns, err := startServer(ctx, s.opts, s.cfg)
+	ns, err := s.begin(ctx, s.port)
 	if err != nil {
 		return err
 	}
 
-	if !s.opts.DontListen && s.url == "" {
+	if s.host != "" && s.url == "" {
 		s.url = ns.ClientURL()
 		if addr, ok := ns.Addr().(*net.TCPAddr); ok {
-			s.opts.Port = addr.Port // the next incarnation listens there too
+			s.port = addr.Port // the next incarnation listens there too
 		}
 	}
 
-	s.current.Store(ns)
+	s.current.Store(&embedded{ns})
 
 	return nil
 }

@@ -125,7 +125,7 @@ func TestStopRemovesOnlyATemporaryDirectory(t *testing.T) {
 
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		c.Memory = true
-		c.Mutate = func(o *server.Options) { temp = o.StoreDir }
+		natsrun.ChangeOptions(c, func(o *server.Options) { temp = o.StoreDir })
 	})
 	srv.Stop()
 

@@ -78,9 +78,9 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 		want class
 	}{
 		{nats.ErrMaxPayload, hopeless},
-		{fmt.Errorf("x: %w", &jetstream.APIError{Code: 400, ErrorCode: codeMessageExceedsMaximum}), hopeless},
-		{&jetstream.APIError{Code: 400, ErrorCode: codeHeaderExceedsMaximum}, hopeless},
-		{&jetstream.APIError{Code: 400, ErrorCode: codeStreamMismatch}, elsewhere},
+		{fmt.Errorf("x: %w", &jetstream.APIError{Code: 400, ErrorCode: 10054}), hopeless},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10097}, hopeless},
+		{&jetstream.APIError{Code: 400, ErrorCode: 10060}, elsewhere},
 		{&jetstream.APIError{Code: 503, ErrorCode: 10077}, elsewhere},
 		{&jetstream.APIError{Code: 429, ErrorCode: 10167}, elsewhere},
 		{&jetstream.APIError{Code: 400, ErrorCode: 10999}, refused},
@@ -97,7 +97,7 @@ func TestErrorsOfAPublishAreClassified(t *testing.T) {
 
 func TestBackoffGrowsToItsLimit(t *testing.T) {
 	t.Parallel()
-	var b backoff
+	var b retryDelay
 	for range 100 {
 		if d := b.next(); d < minBackoff*8/10 || d > maxBackoff*12/10 {
 			t.Fatalf("waits %s", d)

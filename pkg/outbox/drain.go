@@ -12,7 +12,7 @@ import (
 
 // drain publishes batch after batch. When no row is left it rests until it is woken.
 func (r *Relay) drain(ctx context.Context, s *session, from int) {
-	wait := backoff{}
+	wait := retryDelay{}
 	for barren := 0; ctx.Err() == nil; {
 		did, err := r.batch(ctx, s, from)
 		switch {
@@ -22,7 +22,7 @@ func (r *Relay) drain(ctx context.Context, s *session, from int) {
 			r.failed(ctx, "publish a batch", err, &wait)
 			continue
 		}
-		wait = backoff{}
+		wait = retryDelay{}
 		from = did.next
 		if did.rows > 0 {
 			barren = 0

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
@@ -26,7 +27,7 @@ const dueSQL = `SELECT id, event_id, due.lane, stream_seq FROM event_outbox_lane
 // keep reads rows back once they are old enough, and deletes or keeps them. First it reads back all published rows: the server
 // behind a new connection may have lost what another server acknowledged.
 func (r *Relay) keep(ctx context.Context, s *session) {
-	wait := backoff{}
+	wait := retryDelay{}
 	pause := max(minBackoff, min(r.cfg.hold()/8, r.cfg.Poll))
 	for swept := r.cfg.SyncInterval < 0; ctx.Err() == nil && s.alive(); {
 		if !swept {
@@ -41,9 +42,9 @@ func (r *Relay) keep(ctx context.Context, s *session) {
 			r.failed(ctx, "read back rows", err, &wait)
 			continue
 		}
-		wait = backoff{}
+		wait = retryDelay{}
 		if !full {
-			sleep(ctx, jitter(pause))
+			backoff.Sleep(ctx, jitter(pause))
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
 // closeTimeout bounds the close of a connection.
@@ -14,7 +16,7 @@ const closeTimeout = time.Second
 
 // listen wakes a batch when rows are committed. While it cannot listen, batches look for rows every Config.Poll.
 func (r *Relay) listen(ctx context.Context) {
-	wait := backoff{}
+	wait := retryDelay{}
 	for ctx.Err() == nil {
 		err := r.listenOnce(ctx, &wait)
 		if ctx.Err() != nil {
@@ -23,12 +25,12 @@ func (r *Relay) listen(ctx context.Context) {
 		delay := wait.next()
 		r.counters.failed(err)
 		r.cfg.Logger.WarnContext(ctx, EventListenFailed, "error", err, "delay", delay)
-		sleep(ctx, delay)
+		backoff.Sleep(ctx, delay)
 	}
 }
 
 // listenOnce listens on one connection until the connection fails. It pings the connection every Config.Poll.
-func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
+func (r *Relay) listenOnce(ctx context.Context, wait *retryDelay) error {
 	asking, answered := context.WithTimeout(ctx, r.cfg.answer)
 	defer answered()
 	pooled, err := r.cfg.Pool.Acquire(asking)
@@ -44,7 +46,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
 	if _, err := conn.Exec(asking, "LISTEN event_outbox"); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	*wait = backoff{}
+	*wait = retryDelay{}
 	for {
 		r.notify() // also for rows that were committed before LISTEN
 		if err := r.awaitNotification(ctx, conn); err != nil {

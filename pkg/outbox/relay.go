@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
@@ -97,16 +98,16 @@ func (r *Relay) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { r.listen(ctx) })
-	wait := backoff{}
+	wait := retryDelay{}
 	for ctx.Err() == nil {
 		s, err := r.connect(ctx)
 		if err != nil {
 			delay := wait.next()
 			r.notReady(ctx, err, delay)
-			sleep(ctx, delay)
+			backoff.Sleep(ctx, delay)
 			continue
 		}
-		wait = backoff{}
+		wait = retryDelay{}
 		r.cfg.Logger.InfoContext(ctx, EventConnected, "server", s.NC.ConnectedServerName(), "stream", s.Stream)
 		if r.cfg.Hooks.Ready != nil {
 			r.cfg.Hooks.Ready(true, nil)
@@ -115,7 +116,7 @@ func (r *Relay) Run(ctx context.Context) {
 		if ctx.Err() == nil {
 			delay := wait.next()
 			r.notReady(ctx, errSession, delay)
-			sleep(ctx, delay)
+			backoff.Sleep(ctx, delay)
 		}
 	}
 }
@@ -161,35 +162,25 @@ func (r *Relay) notify() {
 }
 
 // failed logs an error, and waits.
-func (r *Relay) failed(ctx context.Context, doing string, err error, wait *backoff) {
+func (r *Relay) failed(ctx context.Context, doing string, err error, wait *retryDelay) {
 	if ctx.Err() != nil {
 		return
 	}
 	delay := wait.next()
 	r.counters.failed(fmt.Errorf("%s: %w", doing, err))
 	r.cfg.Logger.WarnContext(ctx, EventFailed, "doing", doing, "error", err, "delay", delay)
-	sleep(ctx, delay)
+	backoff.Sleep(ctx, delay)
 }
 
-// backoff is the wait after failures in a row.
-type backoff struct{ last time.Duration }
+// retryDelay is the wait after failures in a row.
+type retryDelay struct{ last time.Duration }
 
 // next returns the next wait: twice the last, up to maxBackoff, ±20 %.
-func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, minBackoff), maxBackoff)
-	return jitter(b.last)
+func (d *retryDelay) next() time.Duration {
+	d.last = min(max(2*d.last, minBackoff), maxBackoff)
+	return jitter(d.last)
 }
 
 func jitter(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64())) //nolint:gosec // no secret
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

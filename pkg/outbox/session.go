@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
 
@@ -116,25 +117,15 @@ const (
 	elsewhere              // the server takes no event now; try again
 )
 
-// Codes of JetStream's errors, see the server's errors.JSon.
-const (
-	codeMessageExceedsMaximum = 10054
-	codeStreamMismatch        = 10060
-	codeHeaderExceedsMaximum  = 10097
-	codeMsgIDInProcess        = 10158
-)
-
 // classify returns what follows from the error of a publish.
 func classify(err error) class {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+	case jsapi.IsTooLarge(err), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return hopeless
 	case !ok:
 		return unclear
-	case api.ErrorCode == codeMessageExceedsMaximum, api.ErrorCode == codeHeaderExceedsMaximum:
-		return hopeless
-	case api.ErrorCode == codeStreamMismatch, api.ErrorCode == codeMsgIDInProcess, api.Code == 429, api.Code >= 500:
+	case jsapi.IsOtherStream(err), jsapi.IsInProcess(err), api.Code == 429, api.Code >= 500:
 		return elsewhere
 	}
 	return refused

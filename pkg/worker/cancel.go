@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -48,7 +49,7 @@ func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status,
 		if err == nil {
 			return s, nil
 		}
-		if !isPassing(err) || !sleep(ctx, pause) {
+		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
 			return s, fmt.Errorf("worker: cancel %q: %w", k.Job(), err)
 		}
 	}
@@ -78,7 +79,7 @@ func (c *Client) cancel(ctx context.Context, k key.Key) (Status, error) {
 }
 
 // cancelJob records that a job is cancelled, for the worker that may have it, and removes it, so that no other worker gets it.
-func (c *Client) cancelJob(ctx context.Context, k key.Key, last api.Message, s Status) error {
+func (c *Client) cancelJob(ctx context.Context, k key.Key, last jsapi.Message, s Status) error {
 	sequence := last.Header.Get(HeaderSequence) // of a running mark
 	if s.State == StateQueued {
 		sequence = strconv.FormatUint(last.Sequence, 10)
@@ -90,11 +91,11 @@ func (c *Client) cancelJob(ctx context.Context, k key.Key, last api.Message, s S
 	if _, err := c.js.PublishMsg(once, record); err != nil {
 		return err //nolint:wrapcheck // the caller says of what
 	}
-	return c.removeJob(ctx, k, api.Message{Header: record.Header})
+	return c.removeJob(ctx, k, jsapi.Message{Header: record.Header})
 }
 
 // removeJob removes the job of a record.
-func (c *Client) removeJob(ctx context.Context, k key.Key, record api.Message) error {
+func (c *Client) removeJob(ctx context.Context, k key.Key, record jsapi.Message) error {
 	sequence, err := strconv.ParseUint(record.Header.Get(HeaderSequence), 10, 64)
 	if err != nil {
 		return fmt.Errorf("record of %q: %w", k.Job(), err)
@@ -141,7 +142,7 @@ func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {
 }
 
 // canReplace reports whether p may take the place of the job that was found.
-func (p *plan) canReplace(msg api.Message, s Status) bool {
+func (p *plan) canReplace(msg jsapi.Message, s Status) bool {
 	return p.replace && msg.Header.Get(HeaderReplaceable) != "" && s.isWaiting()
 }
 
@@ -185,7 +186,7 @@ func (c *Client) replaced(ctx context.Context, p *plan, r Receipt) error {
 // it.
 func (c *Client) recheck(ctx context.Context, p *plan, r Receipt) error {
 	p.unknown = true
-	if !sleep(ctx, time.Until(p.old.Due)+firedBy) {
+	if !backoff.Sleep(ctx, time.Until(p.old.Due)+firedBy) {
 		return context.Cause(ctx)
 	}
 	last, found, err := c.last(ctx, p.key.Job())

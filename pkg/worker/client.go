@@ -13,7 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // ClientConfig says where a [Client] inserts jobs and how. Stream is required, every other field has a default.
@@ -70,6 +71,7 @@ func (c ClientConfig) validate() error {
 // Client inserts jobs into one stream and looks after their keys. It holds nothing that must be closed and may be used by many
 // goroutines.
 type Client struct {
+	api    jsapi.Client
 	cfg    ClientConfig
 	js     jetstream.JetStream
 	nc     *nats.Conn
@@ -86,7 +88,7 @@ func NewClient(js jetstream.JetStream, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{cfg: cfg, js: js, nc: js.Conn()}, nil
+	return &Client{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js, nc: js.Conn()}, nil
 }
 
 func encodeJSON(args any) ([]byte, error) {
@@ -173,7 +175,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastWait) {
 		switch {
-		case p.unique && api.Conflict(err):
+		case p.unique && jsapi.IsRefused(err):
 			var receipt Receipt
 			if receipt, err = c.resolveConflict(ctx, p); err == nil {
 				return receipt, nil
@@ -183,9 +185,9 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 				return Receipt{}, lack
 			}
 		default:
-			p.unknown = p.unknown || api.Unknown(err) || errors.Is(err, nats.ErrConnectionClosed)
+			p.unknown = p.unknown || jsapi.IsUnknown(err) || errors.Is(err, nats.ErrConnectionClosed)
 		}
-		if !errors.Is(err, errFreed) && (!isPassing(err) || !sleep(ctx, pause)) {
+		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
 			return Receipt{}, err
 		}
 		receipt, failed := c.publish(ctx, p)
@@ -198,7 +200,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 
 // isPassing reports whether a failed write is worth a repetition.
 func isPassing(err error) bool {
-	return errors.Is(err, errBusy) || api.Conflict(err) || api.Unknown(err)
+	return errors.Is(err, errBusy) || jsapi.IsRefused(err) || jsapi.IsUnknown(err)
 }
 
 // resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
@@ -222,7 +224,7 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		return r, nil
 	}
 	if p.mayBeFiring(s) {
-		if !sleep(ctx, firstWait) {
+		if !backoff.Sleep(ctx, firstWait) {
 			return Receipt{}, context.Cause(ctx)
 		}
 		return c.resolveConflict(ctx, p)
@@ -254,22 +256,18 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 }
 
 // last reads the last message on a subject, which may have wildcards.
-func (c *Client) last(ctx context.Context, subject string) (api.Message, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
-	msg, found, err := api.Last(ctx, c.js, c.cfg.Stream, subject)
+func (c *Client) last(ctx context.Context, subject string) (jsapi.Message, bool, error) {
+	msg, found, err := c.api.Get(ctx, c.cfg.Stream, jsapi.Query{LastBySubject: subject})
 	if err != nil {
-		return api.Message{}, false, fmt.Errorf("worker: %w", err)
+		return jsapi.Message{}, false, fmt.Errorf("worker: last message on %s: %w", subject, err)
 	}
 	return msg, found, nil
 }
 
 // remove deletes a message, if it is there.
 func (c *Client) remove(ctx context.Context, sequence uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
-	if err := api.Delete(ctx, c.js, c.cfg.Stream, sequence); err != nil {
-		return fmt.Errorf("worker: %w", err)
+	if err := c.api.Delete(ctx, c.cfg.Stream, sequence); err != nil {
+		return fmt.Errorf("worker: delete message %d of %s: %w", sequence, c.cfg.Stream, err)
 	}
 	return nil
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
@@ -253,7 +255,7 @@ func (w *Worker) deadLetter(d *delivery, reason Reason, cause error) error {
 		if err == nil {
 			return nil
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
+		if errors.Is(err, nats.ErrConnectionClosed) || !backoff.Sleep(ctx, wait) {
 			return err
 		}
 	}
@@ -296,13 +298,13 @@ func publishLetter(ctx context.Context, js jetstream.JetStream, prefix string, l
 	var sequence uint64
 	p := letterStore{each: each, js: js, letter: letter, prefix: prefix + "." + letter.Stream + "."}
 	if len(whole) <= limit {
-		if sequence, err = p.store(ctx, letter.Subject, whole, letter.messageID()); !isTooLarge(err) {
+		if sequence, err = p.store(ctx, letter.Subject, whole, letter.messageID()); !jsapi.IsTooLarge(err) {
 			return sequence, err
 		}
 	}
 	// The stream may take less than the server.
 	for limit = min(limit, len(whole)-1); limit >= minPart; limit /= 2 {
-		if sequence, err = p.storeParts(ctx, whole, limit); !isTooLarge(err) {
+		if sequence, err = p.storeParts(ctx, whole, limit); !jsapi.IsTooLarge(err) {
 			return sequence, err
 		}
 	}
@@ -352,13 +354,6 @@ func (p letterStore) store(ctx context.Context, subject string, data []byte, id 
 		return 0, fmt.Errorf("worker: publish dead letter to %s: %w", msg.Subject, err)
 	}
 	return ack.Sequence, nil
-}
-
-// isTooLarge reports whether a message was refused because it is longer than the stream or the connection takes.
-func isTooLarge(err error) bool {
-	const messageTooLarge = 10054
-	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == messageTooLarge
 }
 
 // messageID is the same whenever this job is given up by this consumer. The time tells apart a stream that was deleted and made

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
@@ -227,7 +226,7 @@ func (w *Worker) sources() []pull.Source {
 	all := make([]pull.Source, 0, len(w.classes))
 	for _, c := range w.classes {
 		all = append(all, pull.Source{
-			Subject: api.Prefix(w.js) + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
+			Subject: w.api.Prefix + "CONSUMER.MSG.NEXT." + w.cfg.Stream + "." + c.consumer, Weight: c.priority.weight(),
 		})
 	}
 	return all

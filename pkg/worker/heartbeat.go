@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
 )
 
@@ -186,7 +187,7 @@ func (w *Worker) consumerInfo(c *class) *jetstream.ConsumerInfo {
 		if err == nil {
 			return consumer.CachedInfo()
 		}
-		if !sleep(w.stopping, wait) {
+		if !backoff.Sleep(w.stopping, wait) {
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 )
 
@@ -133,13 +134,13 @@ func (w *Worker) checkSameLimits(added *route) error {
 }
 
 // openLimits is called when Run begins.
-func (w *Worker) openLimits() {
+func (w *Worker) openLimits(records *kvrecord.Client) {
 	if !w.limited {
 		return
 	}
 	w.limits = limit.New(limit.Config{
-		Bucket: w.cfg.LimitBucket, JetStream: w.js, Lease: w.cfg.AckWait, Request: w.cfg.RequestTimeout, Waiting: w.cfg.MaxWaiting,
-		Failed: func(err error) { w.log.Warn(EventLimitFailed, "error", w.denial(err)) },
+		Conn: w.nc, Records: records.Bucket(w.cfg.LimitBucket), Lease: w.cfg.AckWait, Request: w.cfg.RequestTimeout, Waiting: w.cfg.MaxWaiting,
+		Failed: func(err error) { w.log.Warn(EventLimitFailed, "error", err) },
 		Lost:   func(err error) { w.log.Warn(EventLimitLost, "error", err) },
 	})
 }

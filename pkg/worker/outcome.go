@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
@@ -246,7 +247,7 @@ func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration)
 		if err == nil {
 			return
 		}
-		if errors.Is(err, nats.ErrConnectionClosed) || !sleep(ctx, wait) {
+		if errors.Is(err, nats.ErrConnectionClosed) || !backoff.Sleep(ctx, wait) {
 			w.log.Warn(EventUncountedFailed, append(d.attrs(), "error", w.denial(err))...)
 			return
 		}

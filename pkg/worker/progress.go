@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -100,10 +100,7 @@ func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, va
 	if err != nil {
 		return fmt.Errorf("worker: progress: %w", err)
 	}
-	msg := nats.NewMsg(ProgressSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence))
-	if prefix := api.Prefix(w.js); prefix != jetstream.DefaultAPIPrefix {
-		msg.Subject = prefix + msg.Subject // as nats.go does for a bucket behind a domain
-	}
+	msg := nats.NewMsg(w.api.Target(ProgressSubject(w.cfg.Bucket, d.info.Stream, d.info.Sequence)))
 	msg.Data = data
 	msg.Header.Set(jetstream.MsgTTLHeader, progressKept.String())
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.RequestTimeout)
@@ -155,10 +152,9 @@ func (c *Client) Progress(ctx context.Context, subject, uniqueKey string) (Progr
 	return c.progressOf(ctx, k, job)
 }
 
-func (c *Client) progressOf(ctx context.Context, k key.Key, job api.Message) (Progress, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
-	defer cancel()
-	msg, found, err := api.Last(ctx, c.js, "KV_"+c.cfg.Bucket, ProgressSubject(c.cfg.Bucket, c.cfg.Stream, job.Sequence))
+func (c *Client) progressOf(ctx context.Context, k key.Key, job jsapi.Message) (Progress, error) {
+	subject := ProgressSubject(c.cfg.Bucket, c.cfg.Stream, job.Sequence)
+	msg, found, err := c.api.Get(ctx, "KV_"+c.cfg.Bucket, jsapi.Query{LastBySubject: subject})
 	if err != nil {
 		return Progress{}, fmt.Errorf("worker: progress: %w", err)
 	}

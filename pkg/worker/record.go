@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -95,25 +95,23 @@ func (w *Worker) isCancelled(d *delivery) bool {
 }
 
 // recordOf reads the record of a job, if it has one.
-func (w *Worker) recordOf(d *delivery) (msg api.Message, found bool, err error) {
+func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error) {
 	k, err := key.Of(d.info.Subject)
 	if err != nil {
 		return msg, false, nil // no key, no record
 	}
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-	defer cancel()
-	msg, found, err = api.Last(ctx, w.js, d.info.Stream, k.Done())
+	msg, found, err = w.api.Get(w.settling, d.info.Stream, jsapi.Query{LastBySubject: k.Done()})
 	return msg, found && d.isRecord(msg), err
 }
 
 // isRecord reports whether a record is this job's, and not that of another with the same key. The ID tells apart a stream that
 // was deleted and made again.
-func (d *delivery) isRecord(msg api.Message) bool {
+func (d *delivery) isRecord(msg jsapi.Message) bool {
 	return msg.Header.Get(HeaderSequence) == strconv.FormatUint(d.info.Sequence, 10) && msg.Header.Get(HeaderID) == d.info.ID
 }
 
 // applyRecord takes over the record of an earlier delivery of the job.
-func (d *delivery) applyRecord(msg api.Message) error {
+func (d *delivery) applyRecord(msg jsapi.Message) error {
 	switch State(msg.Header.Get(HeaderState)) {
 	case StateRunning:
 		d.runningMark = msg.Sequence
@@ -142,9 +140,7 @@ func (w *Worker) clearRunningMark(d *delivery) {
 	if d.runningMark == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.settling, w.cfg.RequestTimeout)
-	defer cancel()
-	if err := api.Delete(ctx, w.js, d.info.Stream, d.runningMark); err != nil {
+	if err := w.api.Delete(w.settling, d.info.Stream, d.runningMark); err != nil {
 		w.log.Warn(EventRecordFailed, append(d.attrs(), "error", err)...)
 	}
 	d.runningMark = 0
@@ -188,7 +184,7 @@ func (w *Worker) putRecord(d *delivery, state State, keep time.Duration) error {
 			return err
 		}
 		closed := errors.Is(err, nats.ErrConnectionClosed)
-		if !closed && !api.Unknown(err) || w.hasNoStream(k, err) {
+		if !closed && !jsapi.IsUnknown(err) || w.hasNoStream(k, err) {
 			w.log.Error(EventRecordFailed, append(d.attrs(), "error", err)...)
 			return nil
 		}
@@ -215,10 +211,10 @@ func (w *Worker) writeRecord(d *delivery, k key.Key, state State, keep time.Dura
 	case refused == nil && state == StateRunning:
 		d.runningMark = ack.Sequence
 		return nil
-	case !api.Conflict(refused):
+	case !jsapi.IsRefused(refused):
 		return refused //nolint:wrapcheck // the caller names the job
 	}
-	last, found, err := api.Last(ctx, w.js, d.info.Stream, k.Any())
+	last, found, err := w.api.Get(ctx, d.info.Stream, jsapi.Query{LastBySubject: k.Any()})
 	switch {
 	case err != nil:
 		return err
@@ -260,11 +256,11 @@ func (d *delivery) lastKnown() uint64 { return max(d.runningMark, d.info.Sequenc
 // isUnseen reports whether the leader of the stream, which refused a write, has not stored the job itself yet. With replicas it
 // may get a job's record before the job: the consumer has a leader of its own, perhaps on another server, that may be ahead.
 // The leader's view of the key is then from before the job, and frees nothing.
-func (d *delivery) isUnseen(refused error, last api.Message, found bool) bool {
+func (d *delivery) isUnseen(refused error, last jsapi.Message, found bool) bool {
 	if found && last.Sequence >= d.info.Sequence {
 		return false
 	}
-	if api.UnderWay(refused) {
+	if jsapi.IsInDoubt(refused) {
 		return true
 	}
 	// A new leader does not know which writes are under way. Or the job was deleted by hand.

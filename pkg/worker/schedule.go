@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
@@ -82,7 +83,7 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 			}
 		}
 		// Reading again shows the outcome of a write without an answer.
-		if !isPassing(err) || !sleep(ctx, pause) {
+		if !isPassing(err) || !backoff.Sleep(ctx, pause) {
 			return false, fmt.Errorf("worker: schedule %q: %w", plan.to, err)
 		}
 	}
@@ -92,7 +93,7 @@ func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err er
 func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	stored, found, err := api.Last(ctx, c.js, c.cfg.Stream, p.to)
+	stored, found, err := c.last(ctx, p.to)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +107,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 }
 
 // isSameSchedule reports whether a stored schedule equals a planned one.
-func isSameSchedule(stored api.Message, p *plan) bool {
+func isSameSchedule(stored jsapi.Message, p *plan) bool {
 	have := maps.Clone(stored.Header)
 	have.Del(jetstream.ExpectedLastSubjSeqHeader)
 	have.Del(jetstream.MsgRollup) // the server's
@@ -152,9 +153,9 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 	}
 	all := make([]Scheduled, 0, len(info.State.Subjects))
 	for _, to := range slices.Sorted(maps.Keys(info.State.Subjects)) {
-		msg, found, err := api.Last(ctx, c.js, c.cfg.Stream, to)
+		msg, found, err := c.last(ctx, to)
 		if err != nil {
-			return nil, fmt.Errorf("worker: read schedule %q: %w", to, err)
+			return nil, err
 		}
 		if found { // else ended meanwhile
 			all = append(all, scheduledOf(msg))
@@ -163,7 +164,7 @@ func (c *Client) Schedules(ctx context.Context) ([]Scheduled, error) {
 	return all, nil
 }
 
-func scheduledOf(msg api.Message) Scheduled {
+func scheduledOf(msg jsapi.Message) Scheduled {
 	s := Scheduled{
 		Since: msg.Time, Subject: msg.Header.Get(headerScheduleTarget), TimeZone: msg.Header.Get(jetstream.ScheduleTimeZoneHeader),
 	}

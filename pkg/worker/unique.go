@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
@@ -127,7 +127,7 @@ func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, e
 }
 
 // statusOf reads a status from the last message of a key. A running mark costs one more read, to see whether its job is there.
-func (c *Client) statusOf(ctx context.Context, k key.Key, msg api.Message) (Status, error) {
+func (c *Client) statusOf(ctx context.Context, k key.Key, msg jsapi.Message) (Status, error) {
 	s := Status{
 		ID: jobID(msg.Header, c.cfg.Stream, msg.Sequence), Sequence: msg.Sequence, Since: msg.Time,
 		State: StateQueued, Subject: k.Job(),

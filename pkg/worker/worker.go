@@ -12,8 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
@@ -30,6 +31,7 @@ const (
 // Worker works the jobs of one consumer, or of one consumer for each priority of its handlers. Make it with [New], register
 // handlers with [Handle], then call Run once.
 type Worker struct {
+	api      jsapi.Client
 	cfg      Config
 	classes  []*class // of the handlers, the highest priority first
 	journals *journal.Store
@@ -70,10 +72,11 @@ func New(js jetstream.JetStream, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	api := jsapi.New(js, cfg.RequestTimeout)
 	return &Worker{
-		cfg: cfg, js: js, nc: js.Conn(),
+		api: api, cfg: cfg, js: js, nc: js.Conn(),
 		journals: journal.New(journal.Config{
-			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix(js),
+			Bucket: cfg.StepBucket, Conn: js.Conn(), Prefix: api.Prefix,
 			Request: cfg.RequestTimeout, Settle: cfg.SettleTimeout, TTL: cfg.StepTTL,
 		}),
 		log:        cfg.Logger.With("worker", cfg.ID, "stream", cfg.Stream, "consumer", cfg.Consumer),
@@ -133,7 +136,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		Lost: w.recover, Sources: w.sources(), Up: w.isUp,
 	})
 	w.acks = newLastAcks(w.maxDeliveries())
-	w.openLimits()
+	w.openLimits(records)
 
 	beating := make(chan struct{})
 	beats, endBeats := context.WithCancel(root)
@@ -220,7 +223,7 @@ func (w *Worker) await(ctx context.Context, reason error) error {
 			return err
 		}
 		w.isDown(err)
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 	}
 	return nil
 }
@@ -238,7 +241,7 @@ func isFinal(err error) bool {
 func (w *Worker) recover(ctx context.Context, reason error) {
 	w.isDown(reason)
 	const doublings = 5
-	sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
+	backoff.Sleep(ctx, firstWait<<min(w.losses.Add(1)-1, doublings))
 	_ = w.await(ctx, reason) //nolint:errcheck // only a closed connection, which the puller sees itself
 }
 
@@ -291,11 +294,8 @@ func waitFor(done <-chan struct{}, longest time.Duration) bool {
 	}
 }
 
-// sleep waits and reports true, or false when ctx ends first.
-func sleep(ctx context.Context, wait time.Duration) bool { return !waitFor(ctx.Done(), wait) }
-
-// sleepUntil is sleep with a time at which it returns false, if not earlier.
+// sleepUntil is backoff.Sleep with a time at which it returns false, if not earlier.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	return sleep(ctx, min(wait, left)) && left > wait
+	return backoff.Sleep(ctx, min(wait, left)) && left > wait
 }

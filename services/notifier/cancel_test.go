@@ -10,8 +10,12 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // cancel has the service cancel, and returns its answer.
@@ -77,21 +81,28 @@ func TestAnEventIsCancelled(t *testing.T) {
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
-	p.directory(users(contracts.RecipientRestaurantUser, 3)...)
+	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
 	first := p.start(&pigeon{})
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
-	if err := first.Stop(); err != nil { // nobody works, and what it answers with goes on
+	if err := first.Stop(); err != nil { // no worker is there
 		t.Fatal(err)
 	}
-	if _, _, err := first.planner.Accept(t.Context(), seen); err != nil {
+	records := recordtest.Client(t, p.js)
+	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.book.rules.Load})
+	cancelled, err := cancel.Open(t.Context(), p.nc, records)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.planner.Plan(t.Context(), planned); err != nil {
+	stopped := desk.New(records, desk.Config{Cancelled: cancelled, Ledger: p.book, Reader: plan.NewReader(records)})
+	if _, _, err := planner.Accept(t.Context(), seen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := planner.Plan(t.Context(), planned); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"seen", "planned"} {
-		if c, err := first.Cancel(t.Context(), Cancellation{EventID: id}); err != nil || c.State != plan.StateCancelled || c.Suppressed != 0 {
+		if c, err := stopped.Cancel(t.Context(), Cancellation{EventID: id}); err != nil || c.State != plan.StateCancelled || c.Suppressed != 0 {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 const (
@@ -371,7 +372,7 @@ func (t *tale) String() string {
 // inboxes checks that all is in the inboxes since it was published: they disturb nobody.
 func (v *vigil) inboxes(tales []*tale) {
 	v.Helper()
-	box, err := inapp.Open(v.Context(), v.js, inapp.Config{Keep: forever})
+	box, err := inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever})
 	if err != nil {
 		v.Fatal(err)
 	}

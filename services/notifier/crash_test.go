@@ -17,12 +17,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -94,6 +96,7 @@ type cell struct {
 	far       *far
 	js        jetstream.JetStream
 	reader    *plan.Reader
+	records   *kvrecord.Client
 	view      view
 
 	published int
@@ -156,13 +159,10 @@ func (c *cell) prepare() {
 		Mail: c.far.mail, Once: c.once, Pages: 512, PushKey: c.far.pushKey, Rules: writeRules(c.T, crashRules()), Secret: c.far.secret,
 		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.URL,
 	}
+	c.records = recordtest.Client(c.T, c.js)
+	c.book, c.reader = ledger.New(c.records), plan.NewReader(c.records)
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
-		if c.book, err = ledger.Open(ctx, c.js); err == nil {
-			c.reader, err = plan.NewReader(ctx, c.js)
-		}
-		if err == nil {
-			c.directory, err = recipient.OpenDirectory(ctx, c.js)
-		}
+		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records)
 		return err
 	}); err != nil {
 		c.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // view is what the ledger says, as far as it has been read.
@@ -47,7 +46,7 @@ func (c *cell) look() bool {
 		var entries []ledger.Entry
 		var next uint64
 		c.ask(func(ctx context.Context) (err error) {
-			entries, next, err = c.book.Scan(ctx, "*.*.*.*", c.view.next, some)
+			entries, _, next, err = c.book.Scan(ctx, c.view.next, some)
 			return err
 		})
 		for _, entry := range entries {
@@ -63,6 +62,7 @@ func (c *cell) look() bool {
 		if next == 0 {
 			break
 		}
+		c.view.next = next
 	}
 	if time.Since(c.view.moved) > patience {
 		c.Fatalf("nothing has changed for %s: %d of %d rows are there, and %d are open\n%s",
@@ -317,13 +317,15 @@ func (c *cell) judgeInbox() {
 	items := 0
 	c.ask(func(ctx context.Context) error {
 		items = 0
-		store, err := record.Open(ctx, c.js, "KV_"+contracts.BucketInbox)
-		for from := uint64(1); from > 0 && err == nil; {
-			var found []record.Message
-			found, from, err = store.Scan(ctx, "$KV."+contracts.BucketInbox+"."+string(contracts.RecipientCustomer)+".*.*", from, 1000)
-			items += len(found)
+		inbox := c.records.Bucket(contracts.BucketInbox)
+		for offset, more := 0, true; more; more = offset > 0 {
+			found, next, err := inbox.Subjects(ctx, inbox.Key(string(contracts.RecipientCustomer)+".*.*"), offset)
+			if err != nil {
+				return err
+			}
+			items, offset = items+len(found), next
 		}
-		return err
+		return nil
 	})
 	if want := c.users * c.published; items != want {
 		c.Errorf("customers have %d items in their inboxes, want %d", items, want)

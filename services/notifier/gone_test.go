@@ -14,6 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 // A webhook that is given up is called once, and with what deploy/nats permits the notifier its address is removed.
@@ -49,7 +51,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{T: t, js: admin, nc: adminConn, srv: server}
+	p := &place{T: t, book: ledger.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
 	p.until("the consumer", func() bool {
 		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-webhook")
 		return err == nil

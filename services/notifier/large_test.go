@@ -15,11 +15,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -47,10 +49,7 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := plan.NewReader(t.Context(), p.js)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := plan.NewReader(recordtest.Client(t, p.js))
 	committed, err := reader.Get(t.Context(), "large")
 	if err != nil || committed.Rows != audience || committed.Recipients != audience {
 		t.Fatalf("%+v: %v", committed, err)
@@ -106,11 +105,13 @@ func large(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	planner, err := plan.New(ctx, js, plan.Config{Resolver: multitude{}, Rules: func() *rules.Rules { return parsed }})
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {
 		return err
 	}
-	expander, err := fanout.New(ctx, nc, nil)
+	defer records.Close()
+	planner := plan.New(records, plan.Config{Resolver: multitude{}, Rules: func() *rules.Rules { return parsed }})
+	expander, err := fanout.New(nc, records, nil)
 	if err != nil {
 		return err
 	}
@@ -120,10 +121,7 @@ func large(ctx context.Context, url string) error {
 		return err
 	}
 	planned := time.Since(begin)
-	reader, err := plan.NewReader(ctx, js)
-	if err != nil {
-		return err
-	}
+	reader := plan.NewReader(records)
 	p, err := reader.Get(ctx, "large")
 	if err != nil {
 		return err

@@ -4,16 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -28,7 +27,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -54,6 +52,7 @@ type Notifier struct {
 	payloads  payloads
 	planner   *plan.Planner
 	reader    *plan.Reader
+	records   *kvrecord.Client
 	roots     *x509.CertPool
 	source    *recipient.HTTP // nil without a ResolverURL
 	senders   []*deliver.Sender
@@ -122,13 +121,13 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if n.unobserve, err = n.exportRules(s.Config.Exports); err != nil {
 		return err
 	}
-	if err := n.openStores(ctx, s.JetStream); err != nil {
+	if err := n.openStores(ctx, s); err != nil {
 		return err
 	}
-	if err := n.openPlanner(ctx, s); err != nil {
+	if err := n.openPlanner(s); err != nil {
 		return err
 	}
-	if err := n.addWorkers(ctx, s); err != nil {
+	if err := n.addWorkers(s); err != nil {
 		return err
 	}
 	publisher, err := contracts.NewPublisher(s.JetStream, contracts.PublisherConfig{
@@ -140,11 +139,11 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	for _, run := range []func(context.Context) error{n.cancelled.Run, n.book.run, n.health.Run} {
 		s.Go(run)
 	}
-	n.desk, err = desk.Open(ctx, s.JetStream, desk.Config{
+	n.desk = desk.New(n.records, desk.Config{
 		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher,
 		Reader: n.reader,
 	})
-	return err
+	return nil
 }
 
 // routes adds the API, and the page for unsubscribing.
@@ -161,34 +160,28 @@ func (n *Notifier) routes(r *service.Router) {
 func (n *Notifier) URL() string { return n.running.URL() }
 
 // openStores opens the streams and buckets.
-func (n *Notifier) openStores(ctx context.Context, js jetstream.JetStream) (err error) {
-	if n.Directory, err = recipient.OpenDirectory(ctx, js); err != nil {
+func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err error) {
+	if n.records, err = kvrecord.New(kvrecord.Config{JetStream: s.JetStream}); err != nil {
 		return err
 	}
-	if n.Inbox, err = inapp.Open(ctx, js, inapp.Config{Keep: n.cfg.InboxKeep}); err != nil {
+	if n.Directory, err = recipient.OpenDirectory(ctx, s.JetStream, n.records); err != nil {
 		return err
 	}
-	if n.ledger, err = ledger.Open(ctx, js); err != nil {
+	if n.Inbox, err = inapp.Open(ctx, s.JetStream, n.records, inapp.Config{Keep: n.cfg.InboxKeep}); err != nil {
 		return err
 	}
-	if n.health, err = health.Open(ctx, js, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
+	if n.health, err = health.Open(ctx, n.records, health.Config{DisableAfter: n.cfg.DisableAfter, Logger: n.cfg.Logger}); err != nil {
 		return err
 	}
-	if n.cancelled, err = cancel.Open(ctx, js); err != nil {
+	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	if n.digests, err = digest.Open(ctx, js); err != nil {
-		return err
-	}
-	if n.throttle, err = throttle.Open(ctx, js); err != nil {
-		return err
-	}
-	n.reader, err = plan.NewReader(ctx, js)
-	return err
+	n.digests, n.ledger, n.reader, n.throttle = digest.New(n.records), ledger.New(n.records), plan.NewReader(n.records), throttle.New(n.records)
+	return nil
 }
 
 // openPlanner makes the planner, which finds the recipients of an event, and the expander, which stores its rows.
-func (n *Notifier) openPlanner(ctx context.Context, s *service.Service) (err error) {
+func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	resolver := n.cfg.Resolver
 	if resolver == nil {
 		resolver = n.Directory
@@ -200,19 +193,16 @@ func (n *Notifier) openPlanner(ctx context.Context, s *service.Service) (err err
 			resolver = n.source
 		}
 	}
-	n.planner, err = plan.New(ctx, s.JetStream, plan.Config{
+	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
 		Rules: n.book.rules.Load,
 	})
-	if err != nil {
-		return err
-	}
-	n.expander, err = fanout.New(ctx, s.Conn, n.cfg.passed)
+	n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed)
 	return err
 }
 
 // addWorkers makes the workers: one for events, one for plans, and one for each channel, so that none delays another.
-func (n *Notifier) addWorkers(ctx context.Context, s *service.Service) error {
+func (n *Notifier) addWorkers(s *service.Service) error {
 	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		return s.Worker(consumer, worker.Config{Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Stream: stream})
 	}
@@ -229,13 +219,9 @@ func (n *Notifier) addWorkers(ctx context.Context, s *service.Service) error {
 	if err != nil {
 		return err
 	}
-	rows, err := record.Open(ctx, s.JetStream, contracts.StreamNotifications)
-	if err != nil {
-		return fmt.Errorf("notifier: %w", err)
-	}
 	inbox := Channel{Channel: n.Inbox, Retries: inboxRetries(), Silent: true, Timeout: inboxTimeout}
 	for _, c := range append([]Channel{inbox}, n.cfg.Channels...) {
-		sender, err := n.sender(c, rows)
+		sender, err := n.sender(c)
 		if err != nil {
 			return err
 		}
@@ -252,7 +238,7 @@ func (n *Notifier) addWorkers(ctx context.Context, s *service.Service) error {
 }
 
 // sender returns the sender of a channel.
-func (n *Notifier) sender(c Channel, rows *record.Store) (*deliver.Sender, error) {
+func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -264,7 +250,7 @@ func (n *Notifier) sender(c Channel, rows *record.Store) (*deliver.Sender, error
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
 		Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
-		Retries: c.Retries, Rows: rows, Silent: c.Silent, Throttles: n.throttle, Timeout: c.Timeout,
+		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Throttles: n.throttle, Timeout: c.Timeout,
 		Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})
 }
@@ -292,6 +278,9 @@ func (n *Notifier) close() error {
 	}
 	if n.source != nil {
 		n.source.Close()
+	}
+	if n.records != nil {
+		n.records.Close()
 	}
 	if n.unobserve != nil {
 		return n.unobserve()

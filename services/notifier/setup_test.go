@@ -3,7 +3,6 @@ package notifier
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -25,7 +24,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -101,9 +100,10 @@ func writeRules(t testing.TB, text string) string {
 type place struct {
 	*testing.T
 
-	js  jetstream.JetStream
-	nc  *nats.Conn
-	srv *natsrun.Server
+	book *ledger.Ledger
+	js   jetstream.JetStream
+	nc   *nats.Conn
+	srv  *natsrun.Server
 }
 
 func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
@@ -113,7 +113,7 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return &place{T: t, js: js, nc: nc, srv: srv}
+	return &place{T: t, book: ledger.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
 }
 
 // start starts a notifier, which the test's end stops.
@@ -144,7 +144,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 // directory puts recipients into the directory: the users of restaurant 5, and the others by themselves.
 func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
-	d, err := recipient.OpenDirectory(p.Context(), p.js)
+	d, err := recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js))
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -251,15 +251,12 @@ func (p *place) settled(n int) map[string]*ledger.Delivery {
 // deliveries are the records of all rows, by key.
 func (p *place) deliveries() map[string]*ledger.Delivery {
 	p.Helper()
-	book, err := ledger.Open(p.Context(), p.js)
-	if err != nil {
-		p.Fatal(err)
-	}
 	all := map[string]*ledger.Delivery{}
 	for subject := range p.rows() {
 		tokens := strings.Split(subject, ".")
 		key := strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, ".")
-		if all[key], err = book.Get(p.Context(), key); err != nil && !errors.Is(err, record.ErrNotFound) {
+		var err error
+		if all[key], err = p.book.Get(p.Context(), key); err != nil {
 			p.Fatal(err)
 		}
 	}

@@ -16,10 +16,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -101,10 +103,7 @@ func userOf(i int) string { return "customer-number-" + strconv.Itoa(i) }
 // planned checks that the large event's plan has every one of the recipients, once.
 func (p *place) planned() {
 	p.Helper()
-	reader, err := plan.NewReader(p.Context(), p.js)
-	if err != nil {
-		p.Fatal(err)
-	}
+	reader := plan.NewReader(recordtest.Client(p, p.js))
 	committed, err := reader.Get(p.Context(), "large")
 	if err != nil || committed.Rows != audience || committed.Recipients != audience {
 		p.Fatalf("%+v: %v", committed, err)
@@ -135,8 +134,13 @@ func source(ctx context.Context, urls string) error {
 	if err != nil {
 		return err
 	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		return err
+	}
+	defer records.Close()
 	var resolver recipient.Resolver
-	if resolver, err = recipient.OpenDirectory(ctx, js); err != nil {
+	if resolver, err = recipient.OpenDirectory(ctx, js, records); err != nil {
 		return err
 	}
 	if resolverURL != "" {
@@ -148,10 +152,7 @@ func source(ctx context.Context, urls string) error {
 	if err != nil {
 		return err
 	}
-	planner, err := plan.New(ctx, js, plan.Config{Resolver: resolver, Rules: func() *rules.Rules { return parsed }})
-	if err != nil {
-		return err
-	}
+	planner := plan.New(records, plan.Config{Resolver: resolver, Rules: func() *rules.Rules { return parsed }})
 	peak := watchHeap()
 	begin := time.Now()
 	outcome, err := planner.Plan(ctx, contracts.Event{EventID: "large", EventType: "X", AggregateType: "RESTAURANT", AggregateID: "5"})

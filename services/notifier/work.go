@@ -11,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -83,7 +83,7 @@ func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) er
 func (n *Notifier) planFailed(ctx context.Context, err error) error {
 	source, ok := errors.AsType[*recipient.Error](err)
 	switch {
-	case errors.Is(err, record.ErrUnavailable):
+	case errors.Is(err, kvrecord.ErrUnavailable):
 		return n.later(ctx, err)
 	case errors.Is(err, plan.ErrMismatch), errors.Is(err, plan.ErrTooFar), errors.Is(err, plan.ErrTooLarge), ok && source.Permanent:
 		n.counters.refused.Add(1)
@@ -125,7 +125,7 @@ func (n *Notifier) expandPlan(ctx context.Context, job *worker.Job[undecoded]) e
 	stored, err := n.expander.Expand(ctx, p)
 	n.counters.rows.Add(int64(stored.New))
 	n.counters.repeated.Add(int64(stored.Old))
-	if errors.Is(err, record.ErrUnavailable) {
+	if errors.Is(err, kvrecord.ErrUnavailable) {
 		return n.later(ctx, err)
 	}
 	return err

@@ -33,9 +33,9 @@ type node struct {
 func NodeMain() { ChildMain(nodeEnv, serve) }
 
 func serve(_ context.Context, n node) error {
-	srv, err := natsrun.Start(natsrun.Config{
-		Dir: n.Dir, Port: n.Port, ReadyTimeout: time.Minute, ServerName: n.Name, Mutate: n.apply,
-	})
+	cfg := natsrun.Config{Dir: n.Dir, Port: n.Port, ReadyTimeout: time.Minute, ServerName: n.Name}
+	natsrun.ChangeOptions(&cfg, n.apply)
+	srv, err := natsrun.Start(cfg)
 	if err != nil {
 		return err
 	}

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// Pause waits about d, ±50 %, so that those who failed together do not try again together, and says whether ctx still
-// runs.
-func Pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads retries, guards nothing
+// Sleep waits for d, and reports whether ctx still runs.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -18,4 +20,9 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// Pause is Sleep for about d, ±50 %, so that processes that failed together do not try again together.
+func Pause(ctx context.Context, d time.Duration) bool {
+	return Sleep(ctx, d/2+rand.N(d)) //nolint:gosec // spreads retries, guards nothing
 }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
@@ -44,25 +43,22 @@ func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]b
 	}
 }
 
-// AllLeader is All as the stream's leader knows it, who is asked for each message, and again until ctx ends while nobody
-// answers. A stream that is not there has no messages.
+// AllLeader is All as the stream's leader knows it, which is asked for each message, and again until ctx ends while it does not
+// answer. A stream that is not there has no messages.
 func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	data := make([]byte, 0, size)
-	req := request{NextBy: subject, Sequence: 1}
+	query := jsapi.Query{NextBySubject: subject, Sequence: 1}
 	for wait := minWait; ; {
-		try, cancel := context.WithTimeout(ctx, leaderTimeout)
-		m, ok, err := g.leader(try, stream, req)
-		cancel()
-		var api *jetstream.APIError
+		m, ok, err := g.api.Get(ctx, stream, query)
 		switch {
 		case err == nil && ok:
 			wait = minWait
 			data = append(data, m.Data...)
-			req.Sequence = m.Sequence + 1
+			query.Sequence = m.Sequence + 1
 			if len(data) > size {
 				return data, nil
 			}
-		case err == nil, errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		case err == nil, jsapi.IsNoStream(err):
 			return data, nil
 		case !isTransient(err) && !errors.Is(err, context.DeadlineExceeded) || !backoff.Pause(ctx, wait):
 			return nil, err

@@ -6,21 +6,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-)
 
-// Message is the last message of a subject.
-type Message struct {
-	Subject  string
-	Sequence uint64
-	Time     time.Time
-	Header   nats.Header
-	Data     []byte
-	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
-}
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
+)
 
 // call collects the answer to one request.
 type call struct {
-	messages []Message
+	messages []jsapi.Message
 	err      error
 	more     bool // the answer was cut short
 	done     chan struct{}
@@ -70,34 +62,34 @@ func (c *call) date(sequence string) {
 	}
 }
 
-func parse(m *nats.Msg) (Message, error) {
+func parse(m *nats.Msg) (jsapi.Message, error) {
 	sequence, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {
-		return Message{}, fmt.Errorf("answer without a sequence: %w", err)
+		return jsapi.Message{}, fmt.Errorf("answer without a sequence: %w", err)
 	}
 	created, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
 	if err != nil {
-		return Message{}, fmt.Errorf("answer without a time: %w", err)
+		return jsapi.Message{}, fmt.Errorf("answer without a time: %w", err)
 	}
-	return Message{
+	return jsapi.Message{
 		Subject: m.Header.Get("Nats-Subject"), Sequence: sequence, Time: created, Header: m.Header, Data: m.Data, AsOf: sequence,
 	}, nil
 }
 
 // Pushed reads a message that a stream republished: the same headers as an answer of Last.
-func Pushed(m *nats.Msg) (Message, error) { return parse(m) }
+func Pushed(m *nats.Msg) (jsapi.Message, error) { return parse(m) }
 
 // Answer reads what a replica answers to a request for the last message of one subject; ok is false when it has none.
-func Answer(m *nats.Msg) (message Message, ok bool, err error) {
+func Answer(m *nats.Msg) (message jsapi.Message, ok bool, err error) {
 	switch status := m.Header.Get("Status"); status {
 	case "":
 		message, err = parse(m)
 		return message, err == nil, err
 	case "404":
-		return Message{}, false, nil
+		return jsapi.Message{}, false, nil
 	case "503":
-		return Message{}, false, ErrNoReply
+		return jsapi.Message{}, false, ErrNoReply
 	default:
-		return Message{}, false, fmt.Errorf("server answered %s %s", status, m.Header.Get("Description"))
+		return jsapi.Message{}, false, fmt.Errorf("server answered %s %s", status, m.Header.Get("Description"))
 	}
 }

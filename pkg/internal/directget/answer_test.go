@@ -72,9 +72,3 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
-
-func FuzzHeader(f *testing.F) {
-	f.Add([]byte("NATS/1.0\r\nKV-Operation: PURGE\r\n\r\n"))
-	f.Add([]byte("NATS/1.0"))
-	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = decodeHeader(raw) })
-}

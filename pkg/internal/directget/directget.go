@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // pageBytes bounds what one answer of From holds.
@@ -46,7 +47,7 @@ var (
 // Getter reads from streams. All its requests share one subscription.
 type Getter struct {
 	nc    *nats.Conn
-	api   string // the API prefix, with its final dot
+	api   jsapi.Client
 	inbox string // the common prefix of replies, with its final dot
 	sub   *nats.Subscription
 
@@ -56,7 +57,7 @@ type Getter struct {
 
 // New returns a Getter for the streams whose API is reached under the prefix api (such as "$JS.API.").
 func New(nc *nats.Conn, api string) (*Getter, error) {
-	g := &Getter{nc: nc, api: api, inbox: nc.NewInbox() + ".", calls: map[string]*call{}}
+	g := &Getter{nc: nc, api: jsapi.Client{Prefix: api, Sender: jsapi.Over(nc), Within: leaderTimeout}, inbox: nc.NewInbox() + ".", calls: map[string]*call{}}
 	sub, err := nc.Subscribe(g.inbox+"*", g.receive)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
@@ -82,8 +83,8 @@ func (g *Getter) Close() error {
 // that was written meanwhile may be there twice; the greater sequence is the later.
 //
 // What is lost on the way, and what no server answers, is asked for again until ctx ends.
-func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]Message, error) {
-	var all []Message
+func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {
+	var all []jsapi.Message
 	for len(subjects) > 0 {
 		n := min(len(subjects), MaxSubjects)
 		messages, err := g.complete(ctx, stream, request{MultiLast: subjects[:n]})
@@ -108,7 +109,7 @@ type request struct {
 // From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more reports
 // whether there are others behind them. Any replica may answer. One round trip, whatever is lost on the way is asked for again
 // until ctx ends.
-func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []Message, more bool, err error) {
+func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	req := request{NextBy: ">", Batch: limit, MaxBytes: pageBytes, Sequence: from}
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		c, err := g.ask(ctx, stream, req)
@@ -119,6 +120,8 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 			req.Batch -= len(c.messages)
 		}
 		switch {
+		case errors.Is(err, errGone): // there is none at the sequence, or later
+			return all, false, nil
 		case err == nil:
 			return all, c.more, nil
 		case req.Batch <= 0: // nothing but the end is missing
@@ -132,8 +135,8 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 // complete asks until the answer is complete. Messages come in the order of their sequences, so that whatever cut an answer
 // short, the next one goes on behind the last message of it. The server's offer to read as of the first request
 // (up_to_seq) is not taken: of a key that was written meanwhile nothing is left as of then.
-func (g *Getter) complete(ctx context.Context, stream string, req request) ([]Message, error) {
-	var all []Message
+func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
+	var all []jsapi.Message
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		c, err := g.ask(ctx, stream, req)
 		if c != nil && len(c.messages) > 0 {
@@ -154,7 +157,7 @@ func (g *Getter) complete(ctx context.Context, stream string, req request) ([]Me
 
 // isTransient says that the same request may be answered in a moment.
 func isTransient(err error) bool {
-	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
+	return errors.Is(err, ErrNoReply) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
 }
 
 // ask sends one request to any replica of stream and collects what comes of it. With errIdle it returns what came before.
@@ -175,7 +178,7 @@ func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, er
 	g.calls[token] = c
 	g.mu.Unlock()
 	defer g.forget(token)
-	if err := g.nc.PublishRequest(g.api+"DIRECT.GET."+stream, g.inbox+token, body); err != nil {
+	if err := g.nc.PublishRequest(g.api.Prefix+"DIRECT.GET."+stream, g.inbox+token, body); err != nil {
 		return nil, fmt.Errorf("send request: %w", err)
 	}
 

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -36,8 +37,9 @@ type Config struct {
 
 // Exports are the running exporters.
 type Exports struct {
-	// Meters makes the metrics that Metrics shows.
-	Meters *sdkmetric.MeterProvider
+	// Meters makes the metrics that Metrics shows. It is an interface, like Tracers, so that importers of this package do not
+	// compile the generic types of the SDK once more.
+	Meters metric.MeterProvider
 
 	// Metrics answers with all metrics in the text format of Prometheus.
 	Metrics http.Handler

@@ -71,7 +71,7 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 
 	defer func() { statszInterval = interval }()
 
-	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat(mutate, []func(*natsrun.Config){quiet})...)) })
+	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
 }
 
 // At is a mutation for Bubble: the server starts when the fake clock has come to
@@ -108,14 +108,5 @@ func forgetTimers() { timers.pool = sync.Pool{} }
 // that passes in a second does not: syncing to disk each second would take as
 // long as it does outside.
 func quiet(c *natsrun.Config) {
-	mutate := c.Mutate
-
-	c.Mutate = func(o *server.Options) {
-		o.PingInterval = quietInterval
-		o.SyncInterval = quietInterval
-
-		if mutate != nil {
-			mutate(o)
-		}
-	}
+	natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval, o.SyncInterval = quietInterval, quietInterval })
 }

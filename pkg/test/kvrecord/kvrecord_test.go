@@ -190,11 +190,35 @@ func TestAPageIsBoundInBytes(t *testing.T) {
 	}
 }
 
+// Behind the last record there is none, and in a stream without any: that is an answer, and not one to be waited for.
+func TestAScanBehindTheLastRecordFindsNone(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		_, js := natstest.Connect(t, srv)
+		create(t, js)
+		s := open(t, srv)
+		begun := time.Now()
+		none := func(from uint64) {
+			t.Helper()
+			if page, next, err := s.Scan(t.Context(), from, 10); err != nil || len(page) > 0 || next != 0 {
+				t.Errorf("from %d: %d records, next %d, %v", from, len(page), next, err)
+			}
+		}
+		none(1)
+		none(7)
+		put(t, s, "1", kvrecord.Record{})
+		none(2)
+		none(1000)
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
 // Records behind a domain are reached through its prefix, those of buckets and of other streams.
 func TestADomainIsHonoured(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
 	nc, local := natstest.Connect(t, srv)
 	create(t, local)
@@ -315,14 +339,14 @@ func TestARequestThatIsNotPermitted(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "secret"},
 				{Username: "stranger", Password: "secret", Permissions: &server.Permissions{
 					Publish: &server.SubjectPermission{Deny: []string{"r.>"}},
 				}},
 			}
-		}
+		})
 	})
 }
 

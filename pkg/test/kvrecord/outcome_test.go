@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +89,54 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// PutOnce asks once. What it returns for an answer that was lost, or that says the opposite of what was done, is no proof.
+func TestPutOnceAsksOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault  natstest.Fault
+		want   error
+		stored bool
+	}{
+		"the acknowledgement is lost": {natstest.ReplyLost, kvrecord.ErrUnavailable, true},
+		"the write is lost":           {natstest.WriteLost, kvrecord.ErrUnavailable, false},
+		"refused and applied":         {natstest.RefusedApplied, kvrecord.ErrConflict, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+				other, _ := setup(t, srv)
+				p := natstest.NewProxy(t, srv)
+				s := open(t, srv, p.Through())
+				first, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var asked atomic.Int32
+				p.Hit(func(f natstest.Frame) bool {
+					if f.FromClient && f.Subject != "" {
+						asked.Add(1)
+					}
+					return isWrite(f)
+				}, c.fault, 9)
+				if _, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first}); !errors.Is(err, c.want) {
+					t.Errorf("got %v, want %v", err, c.want)
+				}
+				if n := asked.Load(); n != 1 {
+					t.Errorf("%d requests", n)
+				}
+				now, err := other.Latest(t.Context(), "r.a")
+				if err != nil || (string(now.Data) == "second") != c.stored {
+					t.Errorf("there is %q, %v", now.Data, err)
+				}
+				if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
+					t.Errorf("over none: %v", err)
+				}
+				if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now}); err != nil {
+					t.Errorf("over what is there: %v", err)
+				}
+			})
+		})
 	}
 }
 

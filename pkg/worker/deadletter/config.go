@@ -10,7 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
@@ -61,9 +61,9 @@ func (c Config) validate() error {
 // Store is a dead letter stream. It is safe for concurrent use and holds nothing that has
 // to be closed.
 type Store struct {
-	cfg    Config
-	js     jetstream.JetStream
-	prefix string // of API requests, with the last dot
+	api jsapi.Client
+	cfg Config
+	js  jetstream.JetStream
 }
 
 // Open returns the store of a dead letter stream. It makes one request, to see that the
@@ -80,7 +80,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 
-	s := &Store{cfg: cfg, js: js, prefix: api.Prefix(js)}
+	s := &Store{api: jsapi.New(js, cfg.RequestTimeout), cfg: cfg, js: js}
 	if _, err := s.lastSequence(ctx, cfg.Stream); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package deadletter
 import (
 	"context"
 	"fmt"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // pass says how each goes through the letters.
@@ -35,15 +37,15 @@ func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uin
 			return result, err
 		}
 
-		if s.isInternal(m.subject) {
-			if err := s.sweep(ctx, m.subject, p.dry); err != nil {
+		if s.isInternal(m.Subject) {
+			if err := s.sweep(ctx, m.Subject, p.dry); err != nil {
 				return result, err
 			}
 
 			continue
 		}
 
-		delete(missing, m.sequence)
+		delete(missing, m.Sequence)
 
 		e, err := s.selected(ctx, f, m)
 		if err != nil {
@@ -77,10 +79,10 @@ func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uin
 
 // selected returns the letter of a message, nil if the filter does not select it, or it was
 // removed meanwhile.
-func (s *Store) selected(ctx context.Context, f Filter, m *raw) (*Entry, error) {
+func (s *Store) selected(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	if e, err := s.glance(ctx, f, m); err != nil || e == nil || !f.selects(e) {
 		return nil, err
 	}
 
-	return s.load(ctx, m.sequence)
+	return s.load(ctx, m.Sequence)
 }

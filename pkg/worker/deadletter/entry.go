@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -88,33 +89,33 @@ func (s *Store) isInternal(subject string) bool {
 
 // classify tells from subject and headers what filters and groups go by. It reports false
 // when only the body tells.
-func (s *Store) classify(m *raw) (*Entry, bool) {
-	e := &Entry{Kind: KindUnreadable, Sequence: m.sequence, Size: len(m.data), StoredAt: m.storedAt, Subject: m.subject}
+func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
+	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
 
-	if reason, stream, consumer, ok := parseAdvisory(m.subject); ok {
+	if reason, stream, consumer, ok := parseAdvisory(m.Subject); ok {
 		e.Kind = KindStranded
 		e.Letter = worker.DeadLetter{
-			Consumer: consumer, DeadAt: m.storedAt, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
+			Consumer: consumer, DeadAt: m.Time, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
 		}
 
 		return e, true
 	}
 
-	rest, ok := strings.CutPrefix(m.subject, s.cfg.DeadSubject+".")
+	rest, ok := strings.CutPrefix(m.Subject, s.cfg.DeadSubject+".")
 	stream, subject, more := strings.Cut(rest, ".")
 
 	if !ok || !more {
 		return e, true
 	}
 
-	reason := m.header.Get(worker.HeaderDeadReason)
+	reason := m.Header.Get(worker.HeaderDeadReason)
 	if reason == "" {
 		return e, false
 	}
 
 	e.Kind = KindLetter
 	e.Letter = worker.DeadLetter{
-		Reason: worker.Reason(reason), Signature: m.header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
+		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
 	}
 
 	return e, true
@@ -137,19 +138,19 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 
 // open makes the entry of a message: whatever a filter needs, and with its body when there
 // is one. It asks the server about stranded messages and about letters in parts.
-func (s *Store) open(ctx context.Context, m *raw) (*Entry, error) {
+func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 
 	switch {
 	case e.Kind == KindStranded:
-		return e, s.openStranded(ctx, e, m.data)
+		return e, s.openStranded(ctx, e, m.Data)
 	case e.Kind == KindUnreadable && sure:
 		e.Problem = fmt.Errorf("%w: its subject is not one of %s.<stream>.>", ErrUnreadable, s.cfg.DeadSubject)
 
 		return e, nil
 	}
 
-	letter, err := worker.ParseDeadLetter(m.data)
+	letter, err := worker.ParseDeadLetter(m.Data)
 	if err == nil && len(letter.Parts) > 0 {
 		letter, err = s.join(ctx, letter)
 	}
@@ -176,16 +177,16 @@ func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLe
 	var whole bytes.Buffer
 
 	for _, seq := range stub.Parts {
-		part, err := s.get(ctx, s.cfg.Stream, query{Sequence: seq})
+		part, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: seq})
 		if err != nil {
 			return stub, err
 		}
 
-		if part == nil || !s.isInternal(part.subject) {
+		if part == nil || !s.isInternal(part.Subject) {
 			return stub, fmt.Errorf("%w: part %d of it is gone", worker.ErrDeadLetter, seq)
 		}
 
-		whole.Write(part.data)
+		whole.Write(part.Data)
 	}
 
 	letter, err := worker.ParseDeadLetter(whole.Bytes())
@@ -222,19 +223,19 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 		l.Error = fmt.Sprintf("a client of consumer %s terminated the message: %s", l.Consumer, about.Reason)
 	}
 
-	found, err := s.get(ctx, l.Stream, query{Sequence: about.Sequence})
+	found, err := s.get(ctx, l.Stream, jsapi.Query{Sequence: about.Sequence})
 
 	switch {
-	case isCode(err, codeStreamNotFound):
+	case jsapi.IsNoStream(err):
 		e.Problem = fmt.Errorf("%w: stream %s does not exist", ErrGone, l.Stream)
 	case err != nil:
 		return err
-	case found == nil || found.storedAt.After(e.StoredAt):
+	case found == nil || found.Time.After(e.StoredAt):
 		// One that is younger belongs to a stream that was deleted and made again.
 		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
 	default:
-		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.storedAt, found.header, found.data, found.subject
-		l.ID = jobID(found.header, l.Stream, about.Sequence)
+		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
+		l.ID = jobID(found.Header, l.Stream, about.Sequence)
 	}
 
 	return nil
@@ -251,9 +252,9 @@ func jobID(header nats.Header, stream string, sequence uint64) string {
 	return stream + ":" + strconv.FormatUint(sequence, 10)
 }
 
-// toRaw reads a message that a consumer delivered.
-func toRaw(msg jetstream.Msg, meta *jetstream.MsgMetadata) *raw {
-	return &raw{
-		data: msg.Data(), header: msg.Headers(), sequence: meta.Sequence.Stream, storedAt: meta.Timestamp, subject: msg.Subject(),
+// delivered returns a message that a consumer delivered.
+func delivered(msg jetstream.Msg, meta *jetstream.MsgMetadata) *jsapi.Message {
+	return &jsapi.Message{
+		Data: msg.Data(), Header: msg.Headers(), Sequence: meta.Sequence.Stream, Time: meta.Timestamp, Subject: msg.Subject(),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -126,13 +127,13 @@ func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 
 // glance classifies a message of which only the headers are known, and asks for its body
 // only when they do not tell. It returns nil when the message has been removed meanwhile.
-func (s *Store) glance(ctx context.Context, f Filter, m *raw) (*Entry, error) {
+func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 	if sure && (e.Kind != KindStranded || f.Subject == "") {
 		return e, nil
 	}
 
-	return s.load(ctx, m.sequence)
+	return s.load(ctx, m.Sequence)
 }
 
 // common returns the narrowest pattern that ends in ">" or has none over two subjects, the

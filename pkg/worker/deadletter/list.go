@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Order says which entries come first.
@@ -40,8 +42,8 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 		return nil, nil //nolint:nilnil // the server would take it for a query without a sequence
 	}
 
-	m, err := s.get(ctx, s.cfg.Stream, query{Sequence: sequence})
-	if m == nil || err != nil || s.isInternal(m.subject) {
+	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: sequence})
+	if m == nil || err != nil || s.isInternal(m.Subject) {
 		return nil, err
 	}
 
@@ -90,10 +92,10 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 }
 
 // messages yields the messages that a filter may select.
-func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*raw, error] {
-	return func(yield func(*raw, error) bool) {
+func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*jsapi.Message, error] {
+	return func(yield func(*jsapi.Message, error) bool) {
 		for m, err := range s.everything(ctx, f, order, headersOnly) {
-			if (err != nil || !s.isInternal(m.subject)) && !yield(m, err) {
+			if (err != nil || !s.isInternal(m.Subject)) && !yield(m, err) {
 				return
 			}
 		}
@@ -101,8 +103,8 @@ func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly
 }
 
 // everything yields what messages yields, and the store's own records among it.
-func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*raw, error] {
-	return func(yield func(*raw, error) bool) {
+func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*jsapi.Message, error] {
+	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
 			yield(nil, err)
 
@@ -133,9 +135,9 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOn
 				yield(nil, err)
 
 				return
-			case order == NewestFirst && m.storedAt.Before(f.Since):
+			case order == NewestFirst && m.Time.Before(f.Since):
 				return
-			case order == OldestFirst && !f.Until.IsZero() && !m.storedAt.Before(f.Until):
+			case order == OldestFirst && !f.Until.IsZero() && !m.Time.Before(f.Until):
 				return
 			case !yield(m, nil):
 				return
@@ -145,15 +147,15 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOn
 }
 
 // named yields the messages with given sequences that are there.
-func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter.Seq2[*raw, error] {
+func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter.Seq2[*jsapi.Message, error] {
 	sequences = slices.Compact(slices.Sorted(slices.Values(sequences)))
 	if order == NewestFirst {
 		slices.Reverse(sequences)
 	}
 
-	return func(yield func(*raw, error) bool) {
+	return func(yield func(*jsapi.Message, error) bool) {
 		for _, seq := range sequences {
-			m, err := s.get(ctx, s.cfg.Stream, query{Sequence: seq})
+			m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: seq})
 			if err != nil {
 				yield(nil, err)
 
@@ -173,8 +175,8 @@ const held = 64
 // backwards reads newest first: windows of sequences, from the end. A window holds the
 // latest messages that it finds; it grows over ranges in which there are few and shrinks
 // where it had to let go of some.
-func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*raw, error] {
-	return func(yield func(*raw, error) bool) {
+func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
+	return func(yield func(*jsapi.Message, error) bool) {
 		first, err := s.firstSequence(ctx)
 		if err != nil {
 			yield(nil, err)
@@ -202,7 +204,7 @@ func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*raw, error] {
 
 			switch {
 			case dropped:
-				to, width = latest[0].sequence-1, max(width/2, held)
+				to, width = latest[0].Sequence-1, max(width/2, held)
 			case len(latest) < held/2:
 				to, width = from-1, 2*width
 			default:
@@ -213,7 +215,7 @@ func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*raw, error] {
 }
 
 // window returns the latest messages of a span, and whether there were more.
-func (s *Store) window(ctx context.Context, r span) (latest []*raw, dropped bool, err error) {
+func (s *Store) window(ctx context.Context, r span) (latest []*jsapi.Message, dropped bool, err error) {
 	for m, err := range s.scan(ctx, r) {
 		if err != nil {
 			return nil, false, err

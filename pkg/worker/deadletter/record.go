@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
 )
 
 const (
@@ -47,7 +47,7 @@ func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error)
 
 	for range tries {
 		t, err := s.write(ctx, e)
-		if !isCode(err, codeWrongLast, codeWrongLastConstant) {
+		if !jsapi.IsRefused(err) {
 			return t, err
 		}
 
@@ -119,13 +119,13 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 
 // recorded reads the record of a letter's replay, and the sequence after which the job is.
 func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64, err error) {
-	m, err := s.get(ctx, s.cfg.Stream, query{LastBySubject: s.recordSubject(e)})
+	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.recordSubject(e)})
 	if m == nil || err != nil {
 		return ticket{}, 0, err
 	}
 
-	t = ticket{begunAt: m.storedAt, published: m.header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.sequence}
-	after, _ = strconv.ParseUint(m.header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
+	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
+	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
 
 	return t, after, nil
 }
@@ -134,16 +134,16 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 // that may be it.
 func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
-		m, err := s.get(ctx, e.Letter.Stream, query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
+		m, err := s.get(ctx, e.Letter.Stream, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
 		if m == nil || err != nil {
 			return false, err == nil, err
 		}
 
-		if m.header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(record, 10) {
+		if m.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(record, 10) {
 			return true, true, nil
 		}
 
-		after = m.sequence
+		after = m.Sequence
 	}
 
 	return false, false, nil
@@ -152,13 +152,10 @@ func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found
 // withdraw removes the record of a replay that the server refused, so that nothing was
 // published. When it was not heard the record stays.
 func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
-	var (
-		refused *jetstream.APIError
-		taken   *TakenError
-	)
+	var taken *TakenError
 
 	certain := errors.As(reason, &taken) || errors.Is(reason, ErrNoStream) || errors.Is(reason, nats.ErrMaxPayload) ||
-		errors.As(reason, &refused) && !api.Unknown(reason)
+		jsapi.IsAnswer(reason) && !jsapi.IsUnknown(reason)
 	if !t.fresh || !certain {
 		return nil
 	}
@@ -178,7 +175,7 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 
 // forget removes the record of a replay. Not by sequence: the worker may have added its note.
 func (s *Store) forget(ctx context.Context, subject string) error {
-	if err := s.request(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
+	if err := s.api.Ask(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
 		return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
 	}
 
@@ -197,8 +194,8 @@ func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
 		return nil
 	}
 
-	next, err := s.get(ctx, s.cfg.Stream, query{NextBySubject: ">", Sequence: letter})
-	if err != nil || next == nil || next.sequence <= letter {
+	next, err := s.get(ctx, s.cfg.Stream, jsapi.Query{NextBySubject: ">", Sequence: letter})
+	if err != nil || next == nil || next.Sequence <= letter {
 		return err
 	}
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/time/rate"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -275,7 +276,7 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return 0, fmt.Errorf("%w: none takes %s", ErrNoStream, l.Subject)
-	case isCode(err, codeWrongLast, codeWrongLastConstant, codeSubjectFull):
+	case jsapi.IsRefused(err):
 		// By another job, or by this very one: an answer was lost.
 		return s.holderOf(ctx, e, t)
 	case err != nil:

@@ -9,6 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
@@ -38,8 +41,8 @@ type span struct {
 // (a server restarts), or reads from a replica that lags, is made again where it was. One
 // more round trip at the end when the latest messages are gone: the leader is asked whether
 // they are.
-func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*raw, error] {
-	return func(yield func(*raw, error) bool) {
+func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
+	return func(yield func(*jsapi.Message, error) bool) {
 		for failures := 0; r.from <= r.to; {
 			before := r.from
 
@@ -66,7 +69,7 @@ func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*raw, error] {
 			}
 
 			if failures > 0 {
-				pause(ctx, firstPause<<(failures-1))
+				backoff.Sleep(ctx, firstPause<<(failures-1))
 			}
 		}
 	}
@@ -81,19 +84,9 @@ var (
 	errGap = errors.New("deliveries were lost")
 )
 
-func pause(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
-
 // scanOnce reads with one consumer and reports whether all has been read or the reader has
 // had enough. It moves r.from past what it has yielded.
-func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*raw, error) bool) (done bool, err error) {
+func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message, error) bool) (done bool, err error) {
 	consumer, err := s.consumer(ctx, r)
 	if err != nil {
 		return false, err
@@ -126,7 +119,7 @@ func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*raw, error) b
 			}
 
 			next, pending = next+1, meta.NumPending
-			if meta.Sequence.Stream > r.to || !yield(toRaw(msg, meta), nil) {
+			if meta.Sequence.Stream > r.to || !yield(delivered(msg, meta), nil) {
 				return true, nil
 			}
 
@@ -157,12 +150,12 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 		return nil
 	}
 
-	left, err := s.get(ctx, s.cfg.Stream, query{NextBySubject: ">", Sequence: max(r.from, 1)})
-	if err == nil && left != nil && left.storedAt.Before(r.since) { // not to be read; the latest may be
-		left, err = s.get(ctx, s.cfg.Stream, query{LastBySubject: ">"})
+	left, err := s.get(ctx, s.cfg.Stream, jsapi.Query{NextBySubject: ">", Sequence: max(r.from, 1)})
+	if err == nil && left != nil && left.Time.Before(r.since) { // not to be read; the latest may be
+		left, err = s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: ">"})
 	}
 
-	if err == nil && left != nil && left.sequence >= r.from && left.sequence <= r.to && !left.storedAt.Before(r.since) {
+	if err == nil && left != nil && left.Sequence >= r.from && left.Sequence <= r.to && !left.Time.Before(r.since) {
 		err = errBehind
 	}
 

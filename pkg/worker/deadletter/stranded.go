@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
@@ -68,17 +69,17 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 // adopted finds the letter that an interrupted adoption has left, which the duplicate
 // window may have forgotten. Zero for none.
 func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, error) {
-	m, err := s.get(ctx, s.cfg.Stream, query{LastBySubject: s.cfg.DeadSubject + "." + letter.Stream + "." + letter.Subject})
+	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.cfg.DeadSubject + "." + letter.Stream + "." + letter.Subject})
 	if m == nil || err != nil {
 		return 0, err
 	}
 
-	have, err := worker.ParseDeadLetter(m.data)
+	have, err := worker.ParseDeadLetter(m.Data)
 	if err != nil || have.Sequence != letter.Sequence || have.Consumer != letter.Consumer || !have.EnqueuedAt.Equal(letter.EnqueuedAt) {
 		return 0, nil //nolint:nilerr // another program's message
 	}
 
-	return m.sequence, nil
+	return m.Sequence, nil
 }
 
 func (s *Store) notQueue(e *Entry) error {
@@ -186,7 +187,7 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 		} `json:"state"`
 	}
 
-	if err := s.request(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
+	if err := s.api.Ask(ctx, "STREAM.INFO."+stream, map[string]string{"subjects_filter": ">"}, &detail); err != nil {
 		return nil, fmt.Errorf("deadletter: subjects of stream %s: %w", stream, err)
 	}
 
@@ -211,17 +212,17 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []
 	for _, t := range takers {
 		for _, filter := range t.filters {
 			for from := info.State.FirstSeq; from <= t.floor && left > 0; left-- {
-				m, err := s.get(ctx, info.Config.Name, query{NextBySubject: filter, Sequence: from})
+				m, err := s.get(ctx, info.Config.Name, jsapi.Query{NextBySubject: filter, Sequence: from})
 				if err != nil {
 					return nil, err
 				}
 
-				if m == nil || m.sequence > t.floor {
+				if m == nil || m.Sequence > t.floor {
 					break
 				}
 
-				counts[SubjectCount{PassedBy: t.name, Subject: m.subject}]++
-				from = m.sequence + 1
+				counts[SubjectCount{PassedBy: t.name, Subject: m.Subject}]++
+				from = m.Sequence + 1
 			}
 		}
 	}
@@ -261,7 +262,7 @@ func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 			Total int `json:"total"`
 		}
 
-		if err := s.request(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
+		if err := s.api.Ask(ctx, "CONSUMER.LIST."+stream, json.RawMessage(fmt.Sprintf(`{"offset":%d}`, len(all))), &page); err != nil {
 			return nil, fmt.Errorf("deadletter: consumers of stream %s: %w", stream, err)
 		}
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
@@ -19,7 +20,7 @@ func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) 
 		return nil, nil //nolint:nilnil // ranging over no headers is fine
 	}
 
-	holder, err := s.get(ctx, e.Letter.Stream, query{LastBySubject: k.Any()})
+	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: k.Any()})
 	if err != nil {
 		return nil, err
 	}
@@ -28,10 +29,10 @@ func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) 
 
 	if holder != nil {
 		if !isRecordOf(e, k, holder) {
-			return nil, &TakenError{Sequence: holder.sequence, Subject: holder.subject}
+			return nil, &TakenError{Sequence: holder.Sequence, Subject: holder.Subject}
 		}
 
-		last = holder.sequence
+		last = holder.Sequence
 	}
 
 	return map[string]string{
@@ -52,10 +53,10 @@ func keyOf(e *Entry) (key.Key, bool) {
 }
 
 // isRecordOf reports whether a message is the record that says that this very job is dead.
-func isRecordOf(e *Entry, k key.Key, m *raw) bool {
-	return m.subject == k.Done() && m.header.Get(worker.HeaderID) == e.Letter.ID &&
-		m.header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&
-		worker.State(m.header.Get(worker.HeaderState)) == worker.StateDead
+func isRecordOf(e *Entry, k key.Key, m *jsapi.Message) bool {
+	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.Letter.ID &&
+		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&
+		worker.State(m.Header.Get(worker.HeaderState)) == worker.StateDead
 }
 
 // holderOf finds the job in whose favour the server refused a publication: another job, or this very one, published by an
@@ -66,16 +67,16 @@ func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error
 		place = k.Any()
 	}
 
-	holder, err := s.get(ctx, e.Letter.Stream, query{LastBySubject: place})
+	holder, err := s.get(ctx, e.Letter.Stream, jsapi.Query{LastBySubject: place})
 
 	switch {
 	case err != nil:
 		return 0, err
 	case holder == nil:
 		return 0, fmt.Errorf("deadletter: letter %d: %w", e.Sequence, errRace)
-	case holder.header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
-		return holder.sequence, nil
+	case holder.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
+		return holder.Sequence, nil
 	}
 
-	return 0, &TakenError{Sequence: holder.sequence, Subject: holder.subject}
+	return 0, &TakenError{Sequence: holder.Sequence, Subject: holder.Subject}
 }

@@ -61,14 +61,14 @@ func TestDeniedPermissionIsNamed(t *testing.T) {
 			allowed := slices.DeleteFunc(slices.Clone(permissions), func(p string) bool { return p == c.denied })
 
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDenied(t, srv, c) }, func(cfg *natsrun.Config) {
-				cfg.Mutate = func(o *server.Options) {
+				natsrun.ChangeOptions(cfg, func(o *server.Options) {
 					o.NoAuthUser = "admin"
 					o.Users = []*server.User{{Username: "admin", Password: "a"}, {
 						Username: "worker", Password: "w", Permissions: &server.Permissions{
 							Publish: &server.SubjectPermission{Allow: allowed}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 						},
 					}}
-				}
+				})
 			})
 		})
 	}

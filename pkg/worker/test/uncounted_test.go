@@ -110,6 +110,6 @@ func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
 		pass(2 * time.Minute)
 		assertCount(t, store, msg, 0)
 	}, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.PingInterval = 24 * time.Hour } // a month of pings takes long
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval = 24 * time.Hour }) // a month of pings takes long
 	})
 }

@@ -6,21 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
-
-// conflicts are the server's error codes of a write that expected another revision; a replicated stream has one of its own.
-var conflicts = []jetstream.ErrorCode{
-	jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant,
-}
-
-// tryTimeout bounds one request, so that one lost answer leaves time for another.
-const tryTimeout = 2 * time.Second
 
 // SetAddress says where a channel reaches a recipient, such as a browser's subscription to webpush. "" is nowhere. What else is
 // known of the recipient stays; one who is not known comes to be. Two round trips, also for what is so already; more when others
@@ -73,8 +62,8 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 }
 
 // change changes addresses and opt-outs of a record, over exactly the record that was read, and reports whether there was
-// something to change; what was done but not answered is found done. It tries until nobody else writes in between. The first
-// read is answered by any replica, which may not have heard of what was written a moment ago: that there is nothing to do, and
+// something to change; what was done but not acknowledged is found done. It tries until nobody else writes in between. The
+// first read is answered by any replica, which may not have what was written a moment ago: that there is nothing to do, and
 // what a write has lost to, the leader says.
 func (d *Directory) change(
 	ctx context.Context, kind contracts.RecipientType, userID string, f func(r *contracts.Recipient) bool,
@@ -83,56 +72,46 @@ func (d *Directory) change(
 	if err != nil {
 		return false, permanent(err)
 	}
-	for atLeader := false; ; atLeader = true {
-		read := d.store.Get
-		if atLeader {
-			read = d.store.Latest
+	over, err := d.records.Get(ctx, d.records.Key(key))
+	for atLeader := false; ; {
+		if err != nil {
+			return false, temporary(fmt.Errorf("change %s of the directory: %w", key, err))
 		}
-		data, revision, err := read(ctx, "$KV."+contracts.BucketDirectory+"."+key)
-		if err != nil && !errors.Is(err, record.ErrNotFound) {
-			return false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
-		}
-		r := contracts.Recipient{RecipientType: kind, UserID: userID}
-		if len(data) == 0 { // there is none, or a marker of one that was deleted
-			data, revision = []byte("{}"), 0
-		} else if r, err = contracts.Decode[contracts.Recipient](data); err != nil {
+		data, err := altered(over, contracts.Recipient{RecipientType: kind, UserID: userID}, f)
+		switch {
+		case err != nil:
 			return false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
-		}
-		if !f(&r) {
-			if atLeader {
-				return false, nil
+		case data == nil && atLeader:
+			return false, nil
+		case data == nil:
+			over, err = d.records.Latest(ctx, d.records.Key(key))
+		default:
+			_, err = d.records.Put(ctx, kvrecord.Write{Subject: d.records.Key(key), Data: data, Over: over})
+			conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
+			if err == nil {
+				return true, nil
 			}
-			continue
+			if ok {
+				over, err = conflict.Found, nil
+			}
 		}
-		if data, err = overlay(data, r); err != nil {
-			return false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
-		}
-		if written, err := d.write(ctx, key, data, revision); written || err != nil {
-			return written, err
-		}
+		atLeader = true
 	}
 }
 
-// write writes a record over the revision that was read, 0 for none, and reports false when somebody else wrote, or no answer
-// came: a leader that dies takes it along.
-func (d *Directory) write(ctx context.Context, key string, data []byte, revision uint64) (written bool, err error) {
-	once, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	if revision == 0 {
-		_, err = d.kv.Create(once, key, data)
-	} else {
-		_, err = d.kv.Update(once, key, data, revision)
+// altered returns what f makes of the recipient in a record, or of one who is not known, and nil when that changes nothing.
+func altered(over kvrecord.Record, r contracts.Recipient, f func(r *contracts.Recipient) bool) (data []byte, err error) {
+	data = []byte("{}")
+	if len(over.Data) > 0 {
+		data = over.Data
+		if r, err = contracts.Decode[contracts.Recipient](data); err != nil {
+			return nil, err
+		}
 	}
-	api, _ := errors.AsType[*jetstream.APIError](err)
-	switch {
-	case err == nil:
-		return true, nil
-	case once.Err() != nil && ctx.Err() == nil:
-		return false, nil
-	case errors.Is(err, jetstream.ErrKeyExists), api != nil && slices.Contains(conflicts, api.ErrorCode):
-		return false, nil
+	if !f(&r) {
+		return nil, nil
 	}
-	return false, temporary(fmt.Errorf("write %s of the directory: %w", key, err))
+	return overlay(data, r)
 }
 
 // overlay writes a recipient over a record, with what others keep there and we do not know.

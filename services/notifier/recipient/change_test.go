@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -104,7 +105,7 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 	t.Helper()
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
-	d, err := recipient.OpenDirectory(t.Context(), js)
+	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
 	if err != nil {
 		t.Fatal(err)
 	}

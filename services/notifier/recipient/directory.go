@@ -2,22 +2,21 @@ package recipient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
 // Directory is the bucket of recipients: one key for each, and one for each aggregate whose events concern them.
 type Directory struct {
-	js    jetstream.JetStream
-	kv    jetstream.KeyValue
-	store *record.Store // the stream under it
+	js      jetstream.JetStream
+	kv      jetstream.KeyValue
+	records *kvrecord.Stream // the stream under it
 }
 
 // Member names an aggregate whose events concern a recipient.
@@ -29,17 +28,13 @@ type Member struct {
 	ID string
 }
 
-// OpenDirectory binds the bucket. Two round trips.
-func OpenDirectory(ctx context.Context, js jetstream.JetStream) (*Directory, error) {
+// OpenDirectory binds the bucket. records stays the caller's to close. One round trip.
+func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client) (*Directory, error) {
 	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
 	if err != nil {
 		return nil, fmt.Errorf("recipients: open bucket %s: %w", contracts.BucketDirectory, err)
 	}
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDirectory)
-	if err != nil {
-		return nil, fmt.Errorf("recipients: %w", err)
-	}
-	return &Directory{js: js, kv: kv, store: store}, nil
+	return &Directory{js: js, kv: kv, records: records.Bucket(contracts.BucketDirectory)}, nil
 }
 
 // Get returns what the directory knows of a recipient; found is false when that is nothing. One round trip.
@@ -48,29 +43,21 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 	if err != nil {
 		return r, false, permanent(err)
 	}
-	entry, err := d.read(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
+	stored, err := d.records.Get(ctx, d.records.Key(key))
+	switch {
+	case err != nil:
+		return r, false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
+	case isAbsent(stored):
 		return r, false, nil
 	}
-	if err != nil {
-		return r, false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
-	}
-	if r, err = contracts.Decode[contracts.Recipient](entry.Value()); err != nil {
+	if r, err = contracts.Decode[contracts.Recipient](stored.Data); err != nil {
 		return r, false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
 	}
 	return r, true, nil
 }
 
-// read reads a key once: ctx may last for minutes, and the answer may have gone with the server.
-func (d *Directory) read(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
-	once, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	entry, err := d.kv.Get(once, key)
-	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
-		err = fmt.Errorf("%w: %w", record.ErrUnavailable, err)
-	}
-	return entry, err
-}
+// isAbsent reports whether a record says that its key is not there, or not any more.
+func isAbsent(r kvrecord.Record) bool { return r.Revision == 0 || r.Deleted() }
 
 // Put stores a recipient and adds the aggregates whose events concern it. One round trip for each.
 func (d *Directory) Put(ctx context.Context, r contracts.Recipient, members ...Member) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -30,7 +31,7 @@ func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d, err := recipient.OpenDirectory(t.Context(), js)
+	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
 	if err != nil {
 		t.Fatal(err)
 	}

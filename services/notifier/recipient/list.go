@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // prefix is what the subjects of the directory begin with, before the key.
@@ -79,7 +79,7 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	defer silence.Stop()
 	broken := func(errs ...error) error {
 		err := errors.Join(append(errs, context.Cause(ctx))...)
-		return temporary(fmt.Errorf("%w: list %s of the directory: %w", record.ErrUnavailable, l.keys, err))
+		return temporary(fmt.Errorf("%w: list %s of the directory: %w", kvrecord.ErrUnavailable, l.keys, err))
 	}
 	consumer, err := l.js.OrderedConsumer(ctx, "KV_"+contracts.BucketDirectory, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubjects: []string{prefix + l.keys}, HeadersOnly: true,
@@ -137,21 +137,21 @@ func removed(header nats.Header) bool {
 // missed yields those whom the consumer did not show. One round trip for each 100,000 keys, and one for each of them.
 func (l *listing) missed(ctx context.Context) (more bool, err error) {
 	for offset := 0; ; {
-		subjects, next, err := l.store.Subjects(ctx, prefix+l.keys, offset)
+		subjects, next, err := l.records.Subjects(ctx, prefix+l.keys, offset)
 		if err != nil {
 			return true, temporary(fmt.Errorf("list %s of the directory: %w", l.keys, err))
 		}
-		for subject := range subjects {
+		for _, subject := range subjects {
 			key := strings.TrimPrefix(subject, prefix)
 			if _, seen := l.seen[maphash.String(l.seed, key)]; seen {
 				continue
 			}
-			_, err := l.read(ctx, key)
+			stored, err := l.records.Get(ctx, subject)
 			switch {
-			case errors.Is(err, jetstream.ErrKeyNotFound): // it has been deleted
-				continue
 			case err != nil:
 				return true, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
+			case isAbsent(stored): // it has been deleted
+				continue
 			}
 			if more, err := l.one(key); !more || err != nil {
 				return more, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -63,7 +64,7 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			put(t, d, contracts.RecipientAdmin, "ada")
 			proxy := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, proxy.Through())
-			through, err := recipient.OpenDirectory(t.Context(), js)
+			through, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Package kvlock publishes and explains these.
@@ -49,53 +46,4 @@ func CheckPrefix(prefix string) error {
 		return nil
 	}
 	return CheckKey(prefix)
-}
-
-// Codes of the server that the client has no names for.
-const (
-	codeAccountFull     = 10002
-	codeMemoryFull      = 10028
-	codeStorageFull     = 10047
-	codeMessageTooLarge = 10054
-	codeInProcess       = 10158 // the same message was sent before, and is being stored
-	codeStoreFailed     = 10077 // whatever the reason; the limits of the stream are among them
-)
-
-// isRefused reports whether the server compared revisions and found another one.
-func isRefused(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
-}
-
-// IsPermanent reports whether sending the same again cannot help: the message itself, the bucket's settings or its limits
-// are at fault. All that a change of leader can cause is left out.
-func IsPermanent(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) {
-		return true
-	}
-	var api *jetstream.APIError
-	return isFull(err) || errors.As(err, &api) && api.Code >= 400 && api.Code < 500 && api.ErrorCode != codeInProcess && !isRefused(err)
-}
-
-// isTooLarge reports whether the server takes no message of this size.
-func isTooLarge(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == codeMessageTooLarge
-}
-
-// isFull reports whether the bucket, the account or the server stores nothing more.
-func isFull(err error) bool {
-	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	switch api.ErrorCode {
-	case codeAccountFull, codeMemoryFull, codeStorageFull:
-		return true
-	case codeStoreFailed:
-		return strings.HasPrefix(api.Description, "maximum ")
-	default:
-		return false
-	}
 }

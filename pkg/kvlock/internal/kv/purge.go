@@ -76,30 +76,11 @@ func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64,
 
 // purgeStream removes what is stored under subject below revision before.
 func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) (n int, err error) {
-	body, err := json.Marshal(jetstream.StreamPurgeRequest{Subject: subject, Sequence: before})
-	if err != nil {
-		return 0, fmt.Errorf("encode request: %w", err)
-	}
-	if !s.Conn.IsConnected() {
-		return 0, fmt.Errorf("not sent: %w", nats.ErrDisconnected)
-	}
-	ctx, cancel := context.WithTimeout(ctx, SendTimeout)
-	defer cancel()
-	reply, err := s.Conn.RequestWithContext(ctx, s.api+"STREAM.PURGE."+s.Stream, body)
-	if err != nil {
-		return 0, fmt.Errorf("purge: %w", err)
-	}
 	var answer struct {
-		Error  *jetstream.APIError `json:"error"`
-		Purged int                 `json:"purged"`
+		Purged int `json:"purged"`
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return 0, fmt.Errorf("answer to the purge is not JSON: %w", err)
-	}
-	if answer.Error != nil {
-		return 0, answer.Error
-	}
-	return answer.Purged, nil
+	err = s.api.Ask(ctx, "STREAM.PURGE."+s.Stream, jetstream.StreamPurgeRequest{Subject: subject, Sequence: before}, &answer)
+	return answer.Purged, err
 }
 
 // onPurgeMark takes a pushed mark: nothing under its prefix is believed that is older.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Headers of stored messages.
@@ -76,7 +77,7 @@ func Later(revision uint64, created time.Time, last uint64, lastCreated time.Tim
 const MaxRead = directget.MaxSubjects
 
 // entry takes a stored message.
-func (s *Store) entry(key string, m directget.Message) Entry {
+func (s *Store) entry(key string, m jsapi.Message) Entry {
 	seen := time.Now()
 	s.Clock.learn(seen, m.Time)
 	return Entry{
@@ -135,7 +136,7 @@ func (s *Store) Ask(ctx context.Context, key string) (Entry, error) {
 		switch {
 		case err == nil:
 			return entry, nil
-		case IsPermanent(err):
+		case jsapi.IsPermanent(err):
 			return entry, s.final("read", key, err)
 		case !backoff.Pause(ctx, wait):
 			return entry, s.Unavailable(ctx, "read", []string{key}, err)
@@ -145,9 +146,7 @@ func (s *Store) Ask(ctx context.Context, key string) (Entry, error) {
 
 // Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.
 func (s *Store) Leader(ctx context.Context, key string) (Entry, error) {
-	try, cancel := context.WithTimeout(ctx, SendTimeout)
-	defer cancel()
-	m, found, err := s.get.Leader(try, s.Stream, s.prefix+key)
+	m, found, err := s.api.Get(ctx, s.Stream, jsapi.Query{LastBySubject: s.prefix + key})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -239,7 +238,7 @@ func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.
 				continue
 			}
 			sequence := meta.Sequence.Stream
-			e := s.entry(key, directget.Message{Sequence: sequence, Time: meta.Timestamp, Header: m.Headers(), Data: m.Data(), AsOf: sequence})
+			e := s.entry(key, jsapi.Message{Sequence: sequence, Time: meta.Timestamp, Header: m.Headers(), Data: m.Data(), AsOf: sequence})
 			if !yield(e, nil) {
 				return
 			}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/inbox"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
@@ -38,8 +38,8 @@ type Store struct {
 	Unanswered atomic.Uint64 // operations that JetStream did not answer
 
 	get    *directget.Getter
-	acks   *inbox.Inbox // of writes
-	api    string       // the prefix of JetStream's API, with its final dot
+	acks   *inbox.Inbox
+	api    jsapi.Client // over acks
 	prefix string       // of the subjects of keys, as read
 	put    string       // of the subjects of keys, as written: differs where JetStream has an API prefix of its own
 	pushed func(Entry) (View, error)
@@ -119,19 +119,16 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 		return nil, err
 	}
 
-	api := apiPrefix(js.Options())
 	s := &Store{
 		Bucket: cfg.Bucket, Stream: StreamName(cfg.Bucket), Instance: cfg.Instance, JS: js, Conn: js.Conn(),
 		Log:       cfg.Logger.With("bucket", cfg.Bucket),
 		OpTimeout: cfg.OpTimeout, MaxMessage: int64(max(info.Config.MaxMsgSize, 0)), Clock: clock,
-		api: api, prefix: SubjectPrefix(cfg.Bucket), put: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
+		api: jsapi.Client{Prefix: jsapi.Prefix(js), Within: SendTimeout}, prefix: SubjectPrefix(cfg.Bucket), pushed: cfg.Pushed, opened: cfg.Read,
 	}
 	s.Closing, s.beginClose = context.WithCancelCause(context.Background())  //nolint:forbidigo // begins with the store
 	s.closed, s.cancelClosed = context.WithCancelCause(context.Background()) //nolint:forbidigo // as above
 	s.generation.Store(generationOf(info))
-	if api != jetstream.DefaultAPIPrefix {
-		s.put = api + s.put
-	}
+	s.put = s.api.Target(s.prefix)
 	if err := s.subscribe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("kvlock: bind bucket %q: %w", cfg.Bucket, err), s.unsubscribe())
 	}
@@ -141,11 +138,14 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 
 // subscribe subscribes to answers.
 func (s *Store) subscribe() (err error) {
-	if s.get, err = directget.New(s.Conn, s.api); err != nil {
+	if s.get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
 		return err
 	}
-	s.acks, err = inbox.New(s.Conn)
-	return err
+	if s.acks, err = inbox.New(s.Conn); err != nil {
+		return err
+	}
+	s.api.Sender = s.acks
+	return nil
 }
 
 // unsubscribe ends what subscribe began, as far as that came.
@@ -176,17 +176,6 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 		case !backoff.Pause(ctx, wait):
 			return nil, fmt.Errorf("kvlock: bind bucket %q: %w: %w", bucket, ErrUnavailable, err)
 		}
-	}
-}
-
-func apiPrefix(o jetstream.JetStreamOptions) string {
-	switch {
-	case o.Domain != "":
-		return "$JS." + o.Domain + ".API."
-	case o.APIPrefix != "":
-		return strings.TrimSuffix(o.APIPrefix, ".") + "."
-	default:
-		return jetstream.DefaultAPIPrefix
 	}
 }
 

@@ -2,7 +2,6 @@ package kv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 // Between two tries of a write whose outcome is unknown. A leader change takes seconds; a lost reply is one try.
@@ -115,7 +114,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
 	defer cancel()
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		if IsPermanent(last) {
+		if jsapi.IsPermanent(last) {
 			return 0, sent, s.final("write", c.Key, last)
 		}
 		now, err := s.found(ctx, c)
@@ -177,7 +176,7 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 	switch {
 	case err == nil:
 		s.Log.ErrorContext(ctx, "kvlock: corrupt record is removed and treated as absent", "key", key, "revision", revision, "error", cause)
-	case !isRefused(err):
+	case !jsapi.IsRefused(err):
 		s.Log.WarnContext(ctx, "kvlock: corrupt record is treated as absent, and stays until it is read again or the key is claimed",
 			"key", key, "revision", revision, "error", errors.Join(cause, err))
 	}
@@ -190,7 +189,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 		switch err := try(); {
 		case err == nil:
 			return nil
-		case IsPermanent(err):
+		case jsapi.IsPermanent(err):
 			return s.final(op, key, err)
 		case !backoff.Pause(ctx, wait):
 			return s.Unavailable(ctx, op, []string{key}, err)
@@ -230,62 +229,17 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 // Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection
 // is down: the client would keep the message and send it much later, when its claim is long over.
 func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
-	if !s.Conn.IsConnected() {
-		return 0, fmt.Errorf("not sent: %w", nats.ErrDisconnected)
-	}
-	if int64(len(m.Data)) > s.Conn.MaxPayload() {
-		return 0, fmt.Errorf("%w: %d bytes, the server takes %d", nats.ErrMaxPayload, len(m.Data), s.Conn.MaxPayload())
-	}
-	reply, err := s.acks.Request(ctx, m, bound)
-	if err != nil {
-		return 0, fmt.Errorf("publish: %w", err)
-	}
-	var ack acknowledgement
-	if err := ack.read(reply.Data); err != nil {
-		return 0, fmt.Errorf("acknowledgement is not JSON: %w", err)
-	}
-	if ack.Error != nil {
-		return 0, ack.Error
-	}
-	if ack.Stream != stream || ack.Sequence == 0 {
-		return 0, fmt.Errorf("acknowledgement of stream %q at %d instead of %q", ack.Stream, ack.Sequence, stream)
-	}
-	return ack.Sequence, nil
-}
-
-// acknowledgement is what the server answers to a write.
-type acknowledgement struct {
-	Error    *jetstream.APIError `json:"error"`
-	Sequence uint64              `json:"seq"`
-	Stream   string              `json:"stream"`
-}
-
-func (a *acknowledgement) read(data []byte) error {
-	if fastjson.Members(string(data), a.set) {
-		return nil
-	}
-	*a = acknowledgement{}
-	return json.Unmarshal(data, a) //nolint:wrapcheck // by Send
-}
-
-// set sets one of the members of an acknowledgement that is not of an error.
-func (a *acknowledgement) set(name, value string) bool {
-	switch name {
-	case "seq":
-		return fastjson.SetNumber(&a.Sequence, value)
-	case "stream":
-		return fastjson.SetString(&a.Stream, value)
-	default:
-		return name == "domain" || name == "duplicate"
-	}
+	api := s.api
+	api.Within = bound
+	return api.Publish(ctx, stream, m) //nolint:wrapcheck // says that it was a write
 }
 
 // final explains an error after which no other try was made.
 func (s *Store) final(op, key string, err error) error {
 	switch {
-	case isFull(err) || errors.Is(err, nats.ErrConnectionClosed):
+	case jsapi.IsFull(err) || errors.Is(err, nats.ErrConnectionClosed):
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case isTooLarge(err):
+	case jsapi.IsTooLarge(err):
 		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
 	}
 	return fmt.Errorf("kvlock: %s %q in bucket %q: %w", op, key, s.Bucket, err)

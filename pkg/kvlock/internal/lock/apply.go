@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -58,7 +59,7 @@ func (a *agent) noteWaiting() {
 func (a *agent) failed(err error) {
 	a.failure = err
 	a.rest = time.Now().Add(kv.RetryWait)
-	if kv.IsPermanent(err) || !errors.Is(err, kv.ErrUnavailable) {
+	if jsapi.IsPermanent(err) || !errors.Is(err, kv.ErrUnavailable) {
 		a.endAll(err)
 		if a.lease != nil && a.lease.releasing {
 			a.end(a.lease, err)

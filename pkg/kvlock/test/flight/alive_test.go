@@ -207,12 +207,12 @@ func TestDeniedProbesAreNoDeath(t *testing.T) {
 		for _, who := range []string{"owner", "waiter"} {
 			t.Run(who+" "+name, func(t *testing.T) {
 				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
-					c.Mutate = func(o *server.Options) {
+					natsrun.ChangeOptions(c, func(o *server.Options) {
 						o.Users = []*server.User{
 							{Username: "free", Password: "x"},
 							{Username: "denied", Password: "x", Permissions: denied},
 						}
-					}
+					})
 				})
 			})
 		}

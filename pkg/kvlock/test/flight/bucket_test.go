@@ -64,14 +64,14 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 // The server does not answer what it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
 	natstest.Bubble(t, testPermissionDenied, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "x"},
 				{Username: "reader", Password: "x", Permissions: &server.Permissions{
 					Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}},
 				}},
 			}
-		}
+		})
 	})
 }
 
@@ -95,7 +95,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
 	var violations atomic.Int64
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "x"},
 				{Username: "service", Password: "x", Permissions: &server.Permissions{
@@ -105,7 +105,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
 				}},
 			}
-		}
+		})
 	})
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
 	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
@@ -150,7 +150,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 func TestJetStreamDomain(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.JetStreamDomain = "hub" }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
 	bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
 	nc, _ := connect(t, srv)
@@ -211,7 +211,7 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 				t.Errorf("%s came back: %+v", key, s)
 			}
 		}
-	}, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { dir = o.StoreDir } })
+	}, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { dir = o.StoreDir }) })
 }
 
 func ignore(err, expected error) error {

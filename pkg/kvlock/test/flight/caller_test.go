@@ -111,7 +111,7 @@ func TestPermissionsForObjects(t *testing.T) {
 	t.Parallel()
 	var violations atomic.Int64
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
 			o.Users = []*server.User{
 				{Username: "admin", Password: "x"},
 				{Username: "service", Password: "x", Permissions: &server.Permissions{
@@ -122,7 +122,7 @@ func TestPermissionsForObjects(t *testing.T) {
 					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
 				}},
 			}
-		}
+		})
 	})
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
 	if err := errors.Join(

@@ -276,7 +276,7 @@ func BenchmarkMillionKeys(b *testing.B) {
 	}
 	srv := natstest.Server(b, func(c *natsrun.Config) {
 		c.Listen = true
-		c.Mutate = func(o *server.Options) { o.JetStreamMaxMemory, o.JetStreamMaxStore = 2<<30, 2<<30 }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamMaxMemory, o.JetStreamMaxStore = 2<<30, 2<<30 })
 	})
 	bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
 	_, js := natstest.ConnectURL(b, srv.URL())

@@ -225,5 +225,5 @@ func TestPurgedValuesDoNotComeBack(t *testing.T) {
 				}
 			}
 		}
-	}, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { dir = o.StoreDir } })
+	}, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { dir = o.StoreDir }) })
 }

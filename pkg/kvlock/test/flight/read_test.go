@@ -149,7 +149,7 @@ func TestGetManyOfLargeValues(t *testing.T) {
 	t.Parallel()
 	const maxPending = 4 << 20
 	srv := natstest.Server(t, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.MaxPending = maxPending }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPending = maxPending })
 	})
 	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
 	f := b.Flight(t, flight.Config{OpTimeout: time.Minute}) // ten megabytes take their time on a busy machine

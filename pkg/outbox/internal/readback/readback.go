@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
@@ -27,9 +28,6 @@ const (
 	readSpan  = 512
 	readBytes = 4 << 20
 	readers   = 8
-
-	// codeNoMessage is JetStream's error for a sequence that holds nothing.
-	codeNoMessage = 10037
 )
 
 // Ref is a published row: its columns, and where the stream holds its message.
@@ -137,7 +135,7 @@ func (r Reader) readFrom(ctx context.Context, request directGet, there map[uint6
 		return false, 0, fmt.Errorf("outbox: read back: %w", err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is gone then
-	if err := r.NC.PublishRequest("$JS.API.DIRECT.GET."+r.Stream, inbox, data); err != nil {
+	if err := r.NC.PublishRequest(jsapi.Prefix(r.JS)+"DIRECT.GET."+r.Stream, inbox, data); err != nil {
 		return false, 0, fmt.Errorf("outbox: read back: %w", err)
 	}
 	for {
@@ -196,38 +194,11 @@ func (r Reader) confirm(ctx context.Context, refs []Ref) ([]Ref, error) {
 	return lost, nil
 }
 
-// storedMessage is the leader's answer to a request for a message.
-type storedMessage struct {
-	Error *struct {
-		Code        int    `json:"err_code"`
-		Description string `json:"description"`
-	} `json:"error"`
-	Message struct {
-		Header []byte `json:"hdrs"`
-	} `json:"message"`
-}
-
 // leaderHas reports whether the leader holds the row's message at its sequence.
 func (r Reader) leaderHas(ctx context.Context, ref Ref) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
-	defer cancel()
-	msg, err := r.NC.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+r.Stream, fmt.Appendf(nil, `{"seq":%d}`, ref.Seq))
+	found, ok, err := jsapi.New(r.JS, r.Timeout).Get(ctx, r.Stream, jsapi.Query{Sequence: ref.Seq})
 	if err != nil {
-		return false, fmt.Errorf("outbox: ask the leader of %s for message %d: %w", r.Stream, ref.Seq, err)
-	}
-	var answer storedMessage
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
 		return false, fmt.Errorf("outbox: message %d of %s: %w", ref.Seq, r.Stream, err)
 	}
-	switch {
-	case answer.Error != nil && answer.Error.Code == codeNoMessage:
-		return false, nil
-	case answer.Error != nil:
-		return false, fmt.Errorf("outbox: message %d of %s: %s", ref.Seq, r.Stream, answer.Error.Description)
-	}
-	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	if err != nil {
-		return false, nil // a message without headers is not ours
-	}
-	return header.Get(nats.MsgIdHdr) == contracts.DomainEventMsgID(ref.EventID), nil
+	return ok && found.Header.Get(nats.MsgIdHdr) == contracts.DomainEventMsgID(ref.EventID), nil
 }

@@ -1,18 +1,17 @@
 package journal
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
 const (
@@ -35,21 +34,19 @@ type Config struct {
 
 // Store keeps the journals of one bucket.
 type Store struct {
-	acked  []byte // how the server's acknowledgements begin
+	api    jsapi.Client
 	cfg    Config
 	codec  codec
-	domain string   // before a subject, to publish to it
+	stream string   // behind the bucket
 	ttl    []string // a header
 }
 
 // New returns the store of a bucket. It makes no request.
 func New(cfg Config) *Store {
-	s := &Store{acked: []byte(`{"stream":"KV_` + cfg.Bucket + `","seq":`), cfg: cfg, codec: newCodec(), ttl: []string{seconds(cfg.TTL)}}
-	if cfg.Prefix != jetstream.DefaultAPIPrefix {
-		s.domain = cfg.Prefix // as nats.go does for a bucket behind a domain
+	return &Store{
+		api: jsapi.Client{Prefix: cfg.Prefix, Sender: sender{cfg.Conn}}, cfg: cfg, codec: newCodec(), stream: "KV_" + cfg.Bucket,
+		ttl: []string{seconds(cfg.TTL)},
 	}
-
-	return s
 }
 
 // Open returns the journal of an attempt. It makes no request: that is left to the first
@@ -126,7 +123,7 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 		j.expected = []string{""}
 		j.record = nats.Msg{
 			Header:  nats.Header{jetstream.MsgTTLHeader: j.ttl, jetstream.ExpectedLastSubjSeqHeader: j.expected},
-			Subject: j.domain + j.subject,
+			Subject: j.api.Target(j.subject),
 		}
 	}
 
@@ -146,7 +143,7 @@ func (j *journalOf) drop(part string) {
 // message is a write that lasts for ttl.
 func (j *journalOf) message(suffix string, data []byte, ttl time.Duration) *nats.Msg {
 	return &nats.Msg{
-		Subject: j.domain + j.subject + suffix, Data: data,
+		Subject: j.api.Target(j.subject + suffix), Data: data,
 		Header: nats.Header{jetstream.MsgTTLHeader: {seconds(ttl)}},
 	}
 }
@@ -164,132 +161,44 @@ func expecting(msg *nats.Msg, revision uint64) *nats.Msg {
 // get reads the last message of a subject from the stream's leader: a follower may not have
 // it yet.
 func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error) {
-	query, err := json.Marshal(map[string]string{"last_by_subj": subject})
-	if err != nil {
-		return nil, 0, fmt.Errorf("encode a request: %w", err)
-	}
-
-	reply, err := s.request(ctx, &nats.Msg{Subject: s.cfg.Prefix + "STREAM.MSG.GET.KV_" + s.cfg.Bucket, Data: query})
-	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
-	}
-
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message struct {
-			Data []byte `json:"data"`
-			Seq  uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return nil, 0, fmt.Errorf("answer about %s: %w", subject, err)
-	}
+	found, ok, err := s.api.Get(ctx, s.stream, jsapi.Query{LastBySubject: subject})
 
 	switch {
-	case answer.Error != nil && answer.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+	case err != nil:
+		return nil, 0, fmt.Errorf("read %s: %w", subject, err)
+	case !ok:
 		return nil, 0, errMissing
-	case answer.Error != nil:
-		return nil, 0, fmt.Errorf("read %s: %w", subject, answer.Error)
 	}
 
-	return answer.Message.Data, answer.Message.Seq, nil
+	return found.Data, found.Sequence, nil
 }
 
 // send publishes a message, once, and returns where it was stored.
 func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
-	reply, err := s.request(ctx, msg)
+	sequence, err := s.api.Publish(ctx, s.stream, msg)
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", msg.Subject, err)
 	}
 
-	if sequence, ok := s.acknowledged(reply.Data); ok {
-		return sequence, nil
-	}
-
-	var ack struct {
-		Error    *jetstream.APIError `json:"error"`
-		Sequence uint64              `json:"seq"`
-		Stream   string              `json:"stream"`
-	}
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("acknowledgement of %s: %w", msg.Subject, err)
-	}
-
-	if ack.Error != nil {
-		return 0, fmt.Errorf("write %s: %w", msg.Subject, ack.Error)
-	}
-
-	if ack.Stream != "KV_"+s.cfg.Bucket || ack.Sequence == 0 {
-		return 0, fmt.Errorf("write %s: acknowledged by stream %q at %d", msg.Subject, ack.Stream, ack.Sequence)
-	}
-
-	return ack.Sequence, nil
+	return sequence, nil
 }
 
-// acknowledged reads an acknowledgement in the form that servers give it, which takes a tenth
-// of the time of reading any JSON.
-func (s *Store) acknowledged(data []byte) (sequence uint64, ok bool) {
-	rest, ok := bytes.CutPrefix(data, s.acked)
-	if !ok {
-		return 0, false
-	}
+// sender sends nothing while the connection is down: the client would keep the message and
+// send it much later. The contexts of its requests bound their time.
+type sender struct{ conn *nats.Conn }
 
-	digits, ok := bytes.CutSuffix(rest, []byte("}"))
-	if !ok {
-		return 0, false
-	}
-
-	sequence, err := strconv.ParseUint(string(bytes.TrimSpace(digits)), 10, 64)
-
-	return sequence, err == nil && sequence > 0
-}
-
-// request sends nothing while the connection is down: the client would keep the message and
-// send it much later.
-func (s *Store) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	if nc := s.cfg.Conn; !nc.IsConnected() && !nc.IsClosed() {
+// Request implements jsapi.Sender.
+func (s sender) Request(ctx context.Context, msg *nats.Msg, _ time.Duration) (*nats.Msg, error) {
+	if !s.conn.IsConnected() && !s.conn.IsClosed() {
 		return nil, nats.ErrDisconnected
 	}
 
-	reply, err := s.cfg.Conn.RequestMsgWithContext(ctx, msg)
-	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, fmt.Errorf("no stream KV_%s answers: %w", s.cfg.Bucket, err)
-	}
-
-	return reply, err //nolint:wrapcheck // callers say what was asked
+	return s.conn.RequestMsgWithContext(ctx, msg) //nolint:wrapcheck // callers say what was asked
 }
 
-// Codes of the server that the client has no names for.
-const (
-	codeAccountFull = 10002
-	codeMemoryFull  = 10028
-	codeStorageFull = 10047
-	codeInProcess   = 10158 // the same message was sent before, and is being stored
-	codeStoreFailed = 10077 // whatever the reason; the limits of the stream are among them
-)
-
-// isPermanent says that sending the same again cannot help: the message itself, the settings
-// or limits of the bucket, or the connection are at fault. What a change of leader can
-// cause is left out.
+// isPermanent reports whether sending the same again cannot help.
 func isPermanent(err error) bool {
 	_, unreadable := errors.AsType[*RecordError](err)
-	if unreadable || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload) {
-		return true
-	}
 
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	if !ok {
-		return false
-	}
-
-	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant, codeInProcess:
-		return false
-	case codeAccountFull, codeMemoryFull, codeStorageFull:
-		return true
-	case codeStoreFailed:
-		return strings.HasPrefix(api.Description, "maximum ")
-	default:
-		return api.Code >= 400 && api.Code < 500
-	}
+	return unreadable || jsapi.IsPermanent(err)
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nuid"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
@@ -185,21 +185,9 @@ func (j *Journal) fenced(now record) error {
 // until is when what begins now is given up.
 func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
 
-// pause waits about d, ±50 %, and says whether there is time for another try.
+// pause waits about d and reports whether there is time for another try.
 func pause(ctx context.Context, d time.Duration, until time.Time) bool {
 	left := time.Until(until)
-	if left <= 0 {
-		return false
-	}
 
-	d = d/2 + rand.N(d) //nolint:gosec // spreads retries, guards nothing
-	t := time.NewTimer(min(d, left))
-	defer t.Stop()
-
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return left > 0 && backoff.Pause(ctx, min(d, left))
 }

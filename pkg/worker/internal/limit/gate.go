@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 const (
@@ -49,18 +51,18 @@ type gate struct {
 	subject string
 
 	mu       sync.Mutex
-	at       uint64        // the revision of rec
-	away     time.Time     // when the last of those that were sent away will be back
-	began    time.Time     // when the last job started
-	busy     time.Time     // since when somebody has been waiting
-	dead     bool          // let go of
-	every    time.Duration // between two starts, of late
-	failed   int           // tries in a row
-	held     int           // permits of owner in a record that was acknowledged
-	look     bool          // the record has to be read
-	looked   time.Time     // when rec was last read or written
-	owner    string        // for whom held and used are counted
-	pushed   int64         // the revision that somebody is about to replace, -1 for none
+	at       kvrecord.Record // that rec is of
+	away     time.Time       // when the last of those that were sent away will be back
+	began    time.Time       // when the last job started
+	busy     time.Time       // since when somebody has been waiting
+	dead     bool            // let go of
+	every    time.Duration   // between two starts, of late
+	failed   int             // tries in a row
+	held     int             // permits of owner in a record that was acknowledged
+	look     bool            // the record has to be read
+	looked   time.Time       // when rec was last read or written
+	owner    string          // for whom held and used are counted
+	pushed   int64           // the revision that somebody is about to replace, -1 for none
 	rec      record
 	seen     time.Time // when rec was first known
 	starving bool      // could go on if there was a seat

@@ -8,6 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // read learns what the record is. It is called with mu held, and lets go of it meanwhile.
@@ -15,7 +18,7 @@ func (g *gate) read() {
 	pushed := g.pushed
 
 	g.mu.Unlock()
-	data, revision, err := g.set.get(g.subject)
+	found, err := g.set.get(g.subject)
 	g.mu.Lock()
 
 	if err != nil {
@@ -27,7 +30,7 @@ func (g *gate) read() {
 	// What somebody was about to write may not be there yet.
 	const enough = 8 // the last one waits for 64 ms
 
-	if pushed >= 0 && revision <= uint64(pushed) && g.failed < enough {
+	if pushed >= 0 && found.Revision <= uint64(pushed) && g.failed < enough {
 		g.failed++
 		g.pause()
 
@@ -39,14 +42,14 @@ func (g *gate) read() {
 		g.pushed = -1
 	}
 
-	g.learn(data, revision)
+	g.learn(found)
 }
 
 // learn takes what was read. A write decides whether it is true.
-func (g *gate) learn(data []byte, revision uint64) {
+func (g *gate) learn(found kvrecord.Record) {
 	now := time.Now()
 
-	rec, err := decode(data)
+	rec, err := decode(found.Data)
 	if err != nil {
 		err = &RecordError{Cause: err, Subject: g.subject}
 
@@ -62,11 +65,11 @@ func (g *gate) learn(data []byte, revision uint64) {
 
 	g.failed = 0
 
-	if revision != g.at || g.looked.IsZero() {
+	if found.Revision != g.at.Revision || g.looked.IsZero() {
 		g.seen = now
 	}
 
-	g.at, g.looked, g.rec = revision, now, rec
+	g.at, g.looked, g.rec = found, now, rec
 	g.held = min(g.held, max(rec.of(g.owner), g.used)) // never take for spare what others may have
 	g.notice(now)
 }
@@ -104,17 +107,17 @@ func (g *gate) write() {
 		return
 	}
 
-	owner, at := g.owner, g.at
+	owner, over := g.owner, g.at
 	g.held = min(g.held, p.rec.of(owner)) // what is given away is gone, whatever comes of the write
 
 	g.mu.Unlock()
-	revision, err := g.set.put(g.subject, p.rec, at, p.rec.kept(now))
+	stored, err := g.set.put(g.subject, p.rec, over, p.rec.kept(now))
 	g.mu.Lock()
 
 	switch {
 	case err == nil:
-		g.stored(p, owner, revision)
-	case errors.Is(err, errConflict):
+		g.stored(p, owner, stored)
+	case errors.Is(err, kvrecord.ErrConflict):
 		g.look = true
 		g.failed++
 		g.pause()
@@ -126,13 +129,13 @@ func (g *gate) write() {
 }
 
 // stored takes an acknowledgement.
-func (g *gate) stored(p plan, owner string, revision uint64) {
+func (g *gate) stored(p plan, owner string, at kvrecord.Record) {
 	now := time.Now()
 	gave := p.rec.of(owner) < g.rec.of(owner)
-	g.at, g.failed, g.looked, g.rec, g.seen, g.wrote = revision, 0, now, p.rec, now, now
+	g.at, g.failed, g.looked, g.rec, g.seen, g.wrote = at, 0, now, p.rec, now, now
 
-	if g.pushed >= 0 && uint64(g.pushed) < revision {
-		g.pushed, g.look = -1, false // it was refused
+	if g.pushed >= 0 && uint64(g.pushed) < at.Revision {
+		g.pushed, g.look = -1, false // it was refused, or is this write
 	}
 
 	if g.spec.Concurrency > 0 {
@@ -161,10 +164,9 @@ func (g *gate) fail(err error) {
 // pause waits between two tries. It is called with mu held, and lets go of it meanwhile.
 func (g *gate) pause() {
 	wait := min(minPause<<min(g.failed, 12), maxPause)
-	wait = wait/2 + rand.N(wait) //nolint:gosec // spreads, guards nothing
 
 	g.mu.Unlock()
-	sleepUntil(g.set.ctx, time.Now().Add(wait))
+	backoff.Pause(g.set.ctx, wait)
 	g.mu.Lock()
 }
 
@@ -176,7 +178,7 @@ func (g *gate) follow() {
 	case waits && g.sub == nil && g.spec.Concurrency > 0:
 		// The bucket's stream takes what is published here, and so do those who listen: that
 		// somebody writes is known at once, and what became of it is read.
-		sub, err := g.set.cfg.JetStream.Conn().Subscribe(g.subject, g.heard)
+		sub, err := g.set.cfg.Conn.Subscribe(g.subject, g.heard)
 		if err == nil {
 			g.sub = sub
 			g.look = true // something may have been missed
@@ -196,8 +198,8 @@ func (g *gate) heard(msg *nats.Msg) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if err != nil || msg.Header.Get(headerWriter) == g.set.writer || replaced < g.at {
-		return // a write of our own, or one that will be refused
+	if err != nil || replaced < g.at.Revision {
+		return // it will be refused, or is the write that g.at was stored by
 	}
 
 	g.look, g.pushed = true, max(g.pushed, int64(replaced))
@@ -295,7 +297,7 @@ func (g *gate) settle(end time.Time) {
 			return
 		}
 
-		sleepUntil(g.set.ctx, time.Now().Add(pause))
+		backoff.Sleep(g.set.ctx, pause)
 	}
 }
 

@@ -29,7 +29,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // patience is how long a job that has its permits waits with them for its start, when
@@ -101,20 +104,20 @@ type Seat interface {
 
 // Config says where the records are.
 type Config struct {
-	// Bucket is the key-value bucket.
-	Bucket string
+	// Conn is the connection on which the writes of others are listened to.
+	Conn *nats.Conn
 
 	// Failed is told of requests that failed. They are tried again.
 	Failed func(error)
-
-	// JetStream is the client.
-	JetStream jetstream.JetStream
 
 	// Lease is how long the permits of a worker outlive it.
 	Lease time.Duration
 
 	// Lost is called when the lease has ended.
 	Lost func(error)
+
+	// Records is the stream of the key-value bucket.
+	Records *kvrecord.Stream
 
 	// Request is how long one request may take.
 	Request time.Duration
@@ -232,7 +235,7 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 		}
 	}
 
-	if !sleepUntil(ctx, start) {
+	if !backoff.Sleep(ctx, time.Until(start)) {
 		return 0, ErrClosed
 	}
 
@@ -252,23 +255,6 @@ func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*gate, grant, error) 
 		if !errors.Is(err, errRetired) || s.ctx.Err() != nil {
 			return g, got, err
 		}
-	}
-}
-
-func sleepUntil(ctx context.Context, at time.Time) bool {
-	wait := time.Until(at)
-	if wait <= 0 {
-		return ctx.Err() == nil
-	}
-
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 const (
@@ -92,14 +94,12 @@ func (s *Set) renew() {
 
 	for range 2 {
 		s.mu.Lock()
-		id, expect := s.id, s.revision
+		id, over := s.id, s.lease
 		s.mu.Unlock()
 
-		sent := time.Now()
-
-		revision, err := s.put(s.member(id), member{TTL: s.cfg.Lease}, expect, s.memberFor())
+		stored, err := s.put(s.member(id), member{TTL: s.cfg.Lease}, over, s.memberFor())
 		if err == nil {
-			s.extend(id, revision, sent)
+			s.extend(id, stored)
 
 			return
 		}
@@ -110,7 +110,7 @@ func (s *Set) renew() {
 
 		s.report(err)
 
-		if !s.reread(id, expect) {
+		if !s.reread(id, over) {
 			break
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Set) renew() {
 }
 
 // extend takes an acknowledgement.
-func (s *Set) extend(id string, revision uint64, sent time.Time) {
+func (s *Set) extend(id string, stored kvrecord.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -132,8 +132,8 @@ func (s *Set) extend(id string, revision uint64, sent time.Time) {
 		return
 	}
 
-	until := sent.Add(s.cfg.Lease - s.cfg.Lease/margin)
-	s.renewed, s.revision, s.until = sent, revision, until
+	until := stored.Sent.Add(s.cfg.Lease - s.cfg.Lease/margin)
+	s.renewed, s.lease, s.until = stored.Sent, stored, until
 
 	if s.timer != nil {
 		s.timer.Stop()
@@ -145,14 +145,14 @@ func (s *Set) extend(id string, revision uint64, sent time.Time) {
 
 // reread finds out what became of a renewal that was not acknowledged, and reports whether
 // another can be tried.
-func (s *Set) reread(id string, expect uint64) bool {
-	data, revision, err := s.get(s.member(id))
+func (s *Set) reread(id string, over kvrecord.Record) bool {
+	found, err := s.get(s.member(id))
 	if err != nil {
 		return false
 	}
 
 	var m member
-	if revision == 0 && expect > 0 || json.Unmarshal(data, &m) == nil && m.Ended {
+	if found.Revision == 0 && over.Revision > 0 || json.Unmarshal(found.Data, &m) == nil && m.Ended {
 		s.lose(id, fmt.Errorf("%w: it was ended by another worker, or deleted", ErrLost))
 
 		return true // under another name
@@ -161,11 +161,12 @@ func (s *Set) reread(id string, expect uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if id == s.id {
-		s.revision = max(revision, expect)
+	later := found.Revision > over.Revision
+	if id == s.id && later {
+		s.lease = found
 	}
 
-	return revision > expect
+	return later
 }
 
 // lapse is called when a lease should be over.
@@ -191,7 +192,7 @@ func (s *Set) lose(id string, err error) {
 	}
 
 	s.gone[id] = true
-	s.id, s.revision, s.until = nuid.Next(), 0, time.Time{}
+	s.id, s.lease, s.until = nuid.Next(), kvrecord.Record{}, time.Time{}
 
 	var lost []*Pass
 
@@ -220,11 +221,11 @@ func (s *Set) lose(id string, err error) {
 // resign ends the lease, so that nobody waits for its end.
 func (s *Set) resign() {
 	s.mu.Lock()
-	id, expect := s.id, s.revision
+	id, over := s.id, s.lease
 	s.mu.Unlock()
 
-	if expect > 0 {
-		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, expect, s.memberFor()) //nolint:errcheck // it ends by itself
+	if over.Revision > 0 {
+		_, _ = s.put(s.member(id), member{Ended: true, TTL: s.cfg.Lease}, over, s.memberFor()) //nolint:errcheck // it ends by itself
 	}
 }
 
@@ -292,7 +293,7 @@ func (s *Set) lookAtOthers() time.Duration {
 // lookAt looks whether a worker lives. One that has not renewed its lease for the whole of
 // its time is ended, if it does not do so in this very moment.
 func (s *Set) lookAt(id string) {
-	data, revision, err := s.get(s.member(id))
+	found, err := s.get(s.member(id))
 	if err != nil {
 		s.report(err)
 
@@ -302,7 +303,7 @@ func (s *Set) lookAt(id string) {
 	now := time.Now() // it was written before
 
 	var m member
-	if json.Unmarshal(data, &m) != nil {
+	if json.Unmarshal(found.Data, &m) != nil {
 		m = member{}
 	}
 
@@ -315,8 +316,8 @@ func (s *Set) lookAt(id string) {
 		return
 	}
 
-	if !w.seen || w.revision != revision {
-		w.seen, w.revision, w.since = true, revision, now
+	if !w.seen || w.revision != found.Revision {
+		w.seen, w.revision, w.since = true, found.Revision, now
 		w.ttl = min(max(w.ttl, m.TTL), maxLease)
 	}
 
@@ -328,10 +329,10 @@ func (s *Set) lookAt(id string) {
 	s.mu.Unlock()
 
 	if !m.Ended && over {
-		_, err = s.put(s.member(id), member{Ended: true, TTL: ttl}, revision, max(forgetAfter, 4*ttl))
+		_, err = s.put(s.member(id), member{Ended: true, TTL: ttl}, found, max(forgetAfter, 4*ttl))
 		m.Ended = err == nil
 
-		if err != nil && !errors.Is(err, errConflict) {
+		if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 			s.report(err)
 		}
 	}

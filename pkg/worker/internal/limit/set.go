@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // Set are the limits of one worker.
@@ -19,7 +21,6 @@ type Set struct {
 	renewing sync.Mutex    // one renewal at a time
 	starved  atomic.Bool   // some gates wait for a seat
 	work     sync.WaitGroup
-	writer   string // in the headers of what this worker writes
 
 	mu       sync.Mutex // taken after that of a gate
 	closed   bool
@@ -27,8 +28,8 @@ type Set struct {
 	gone     map[string]bool // whose permits are void
 	id       string          // the name under which permits are held now
 	passes   map[*Pass]struct{}
-	renewed  time.Time // when the lease was last tried to be renewed, zero when there is none
-	revision uint64    // of the lease
+	renewed  time.Time       // when the lease was last tried to be renewed, zero when there is none
+	lease    kvrecord.Record // as it was last written or read
 	starving []*gate
 	swept    time.Time
 	timer    *time.Timer // the end of the lease
@@ -40,7 +41,7 @@ type Set struct {
 func New(cfg Config) *Set {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
-		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1), writer: nuid.Next(),
+		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1),
 		gates: make(map[string]*gate), gone: make(map[string]bool), id: nuid.Next(), passes: make(map[*Pass]struct{}),
 		swept: time.Now(), watched: make(map[string]*watched),
 	}

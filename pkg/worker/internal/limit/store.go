@@ -1,75 +1,39 @@
 package limit
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/expediter-io/expediter/pkg/worker/internal/api"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// headerWriter names the worker that writes a record.
-const headerWriter = "Limit-Writer"
-
-var errConflict = errors.New("limit: somebody else wrote")
-
 // subject is where something is kept.
-func (s *Set) subject(of string) string { return "$KV." + s.cfg.Bucket + ".limits." + of }
+func (s *Set) subject(of string) string { return s.cfg.Records.Key("limits." + of) }
 
 // get reads from the leader of the bucket's stream. Nothing there is revision 0.
-func (s *Set) get(subject string) ([]byte, uint64, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Request)
-	defer cancel()
-
-	if !s.cfg.JetStream.Conn().IsConnected() {
-		return nil, 0, fmt.Errorf("limit: read %s: %w", subject, nats.ErrDisconnected)
-	}
-
-	msg, _, err := api.Last(ctx, s.cfg.JetStream, "KV_"+s.cfg.Bucket, subject)
+func (s *Set) get(subject string) (kvrecord.Record, error) {
+	found, err := s.cfg.Records.Latest(s.ctx, subject)
 	if err != nil {
-		return nil, 0, fmt.Errorf("limit: %w", err)
+		return found, fmt.Errorf("limit: %w", err)
 	}
 
-	return msg.Data, msg.Sequence, nil
+	return found, nil
 }
 
-// put writes if the subject is at the given revision.
-func (s *Set) put(subject string, value any, expect uint64, ttl time.Duration) (uint64, error) {
+// put writes once, if the subject still holds the given record. Workers of versions before
+// kvrecord write records of the same content under the same conditions, and wake up for
+// these writes as for those of any other worker.
+func (s *Set) put(subject string, value any, over kvrecord.Record, ttl time.Duration) (kvrecord.Record, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		return 0, fmt.Errorf("limit: %w", err)
+		return kvrecord.Record{}, fmt.Errorf("limit: %w", err)
 	}
 
-	// The client would keep the message and send it much later.
-	if !s.cfg.JetStream.Conn().IsConnected() {
-		return 0, fmt.Errorf("limit: write %s: %w", subject, nats.ErrDisconnected)
+	stored, err := s.cfg.Records.PutOnce(s.ctx, kvrecord.Write{Subject: subject, Data: data, Over: over, TTL: ttl.Truncate(time.Second)})
+	if err != nil {
+		return stored, fmt.Errorf("limit: %w", err)
 	}
 
-	msg := nats.NewMsg(subject)
-	if prefix := api.Prefix(s.cfg.JetStream); prefix != jetstream.DefaultAPIPrefix {
-		msg.Subject = prefix + msg.Subject // as nats.go does for a bucket behind a domain
-	}
-
-	msg.Data = data
-	msg.Header.Set(headerWriter, s.writer)
-
-	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Request)
-	defer cancel()
-
-	ack, err := s.cfg.JetStream.PublishMsg(ctx, msg,
-		jetstream.WithExpectLastSequencePerSubject(expect), jetstream.WithMsgTTL(ttl.Truncate(time.Second)))
-
-	switch {
-	case api.Conflict(err):
-		return 0, errConflict
-	case err != nil:
-		return 0, fmt.Errorf("limit: write %s: %w", subject, err)
-	}
-
-	return ack.Sequence, nil
+	return stored, nil
 }

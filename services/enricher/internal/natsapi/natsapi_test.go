@@ -109,7 +109,7 @@ func TestEnrichAndGet(t *testing.T) {
 // TestErrors have the headers of ADR-32, and the failing fields in the body.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	_, nc := start(t, natstest.Server(t, func(c *natsrun.Config) { c.Mutate = func(o *server.Options) { o.MaxPayload = 4 << 20 } }))
+	_, nc := start(t, natstest.Server(t, func(c *natsrun.Config) { natsrun.ChangeOptions(c, func(o *server.Options) { o.MaxPayload = 4 << 20 }) }))
 	many := strings.Repeat(`,{"placeId":"a","name":"A"}`, 101)[1:]
 	for name, c := range map[string]struct {
 		subject, body, code string

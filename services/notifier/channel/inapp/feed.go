@@ -111,7 +111,10 @@ func (f *Feed) Close() {
 func (f *Feed) Next(ctx context.Context) (Item, error) {
 	for {
 		if f.behind {
-			if err := f.read(ctx); err != nil {
+			switch err := f.read(ctx); {
+			case err != nil && ctx.Err() != nil:
+				return Item{}, fmt.Errorf("inapp: follow: %w", context.Cause(ctx))
+			case err != nil:
 				return Item{}, err
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +45,7 @@ func quietly(t *testing.T, f *inapp.Feed, d time.Duration) {
 func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, p.Through(), nats.ReconnectWait(time.Second))
-	b, err := inapp.Open(t.Context(), js, inapp.Config{})
+	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

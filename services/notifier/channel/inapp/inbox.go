@@ -6,16 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // Name is the channel's name.
@@ -95,29 +93,23 @@ type Config struct {
 
 // Inbox is the bucket of items, and the channel into it. It may be used by many at once.
 type Inbox struct {
-	cfg   Config
-	js    jetstream.JetStream
-	kv    jetstream.KeyValue
-	store *record.Store
+	cfg     Config
+	js      jetstream.JetStream
+	records *kvrecord.Stream
 }
 
 var _ channel.Channel = (*Inbox)(nil)
 
-// Open binds the bucket. Two round trips.
-func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Inbox, error) {
+// Open binds the bucket. records stays the caller's to close. One round trip.
+func Open(ctx context.Context, js jetstream.JetStream, records *kvrecord.Client, cfg Config) (*Inbox, error) {
 	cfg.Keep = cmp.Or(cfg.Keep, 90*24*time.Hour)
 	if cfg.Keep < time.Second || cfg.Keep%time.Second != 0 {
 		return nil, fmt.Errorf("inapp: Keep is %s: want whole seconds, at least 1s", cfg.Keep)
 	}
-	kv, err := js.KeyValue(ctx, contracts.BucketInbox)
-	if err != nil {
+	if _, err := js.KeyValue(ctx, contracts.BucketInbox); err != nil {
 		return nil, fmt.Errorf("inapp: open bucket %s: %w", contracts.BucketInbox, err)
 	}
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketInbox)
-	if err != nil {
-		return nil, fmt.Errorf("inapp: %w", err)
-	}
-	return &Inbox{cfg: cfg, js: js, kv: kv, store: store}, nil
+	return &Inbox{cfg: cfg, js: js, records: records.Bucket(contracts.BucketInbox)}, nil
 }
 
 // Name implements [channel.Channel].
@@ -131,14 +123,14 @@ func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 		Payload: m.Payload, Priority: m.Priority, RecipientType: m.RecipientType, State: Unread, StateAt: m.CreatedAt.UTC(), Template: m.Template,
 		ExpiresAt: time.Now().UTC().Add(b.cfg.Keep),
 	}
-	subject, err := subjectOf(m.RecipientType, m.UserID, m.EventID)
+	subject, err := b.subjectOf(m.RecipientType, m.UserID, m.EventID)
 	if err == nil {
-		err = b.put(ctx, subject, &item)
+		err = b.put(ctx, &item, kvrecord.Record{Subject: subject})
 	}
 	switch {
-	case err == nil, errors.Is(err, record.ErrTaken):
+	case err == nil, errors.Is(err, kvrecord.ErrConflict):
 		return channel.Receipt{Delivered: true, ID: m.ID}, nil
-	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
+	case errors.Is(err, kvrecord.ErrTooLarge), errors.Is(err, errEncode), errors.Is(err, contracts.ErrTokenTooLong):
 		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindRejected, Cause: err}
 	case ctx.Err() != nil:
 		return channel.Receipt{}, &channel.Error{Channel: Name, Kind: channel.KindTimeout, Cause: err}
@@ -148,35 +140,39 @@ func (b *Inbox) Send(ctx context.Context, m channel.Message) (channel.Receipt, e
 }
 
 // put writes an item over the one that was read, to be removed when it expires: a write without that would make it stay.
-func (b *Inbox) put(ctx context.Context, subject string, item *Item) error {
+func (b *Inbox) put(ctx context.Context, item *Item, over kvrecord.Record) error {
 	data, err := json.Marshal(item)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errEncode, err)
 	}
 	left := max(time.Until(item.ExpiresAt).Round(time.Second), time.Second)
-	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(int64(left/time.Second), 10) + "s"}}
-	item.Revision, err = b.store.Put(ctx, subject, header, data, item.Revision)
+	stored, err := b.records.Put(ctx, kvrecord.Write{Subject: over.Subject, Data: data, Over: over, TTL: left})
+	if err == nil {
+		item.Revision = stored.Revision
+	}
 	return err
 }
 
 // Get returns an item. The error matches [ErrNotFound] when there is none. One round trip.
 func (b *Inbox) Get(ctx context.Context, kind contracts.RecipientType, userID, eventID string) (Item, error) {
-	subject, err := subjectOf(kind, userID, eventID)
+	subject, err := b.subjectOf(kind, userID, eventID)
 	if err != nil {
 		return Item{}, err
 	}
-	return b.get(ctx, subject)
+	item, _, err := b.get(ctx, subject)
+	return item, err
 }
 
-func (b *Inbox) get(ctx context.Context, subject string) (item Item, err error) {
-	data, revision, err := b.store.Get(ctx, subject)
+func (b *Inbox) get(ctx context.Context, subject string) (item Item, found kvrecord.Record, err error) {
+	found, err = b.records.Get(ctx, subject)
 	switch {
-	case errors.Is(err, record.ErrNotFound), err == nil && len(data) == 0:
-		return item, fmt.Errorf("inapp: %w", ErrNotFound)
 	case err != nil:
-		return item, fmt.Errorf("inapp: %w", err)
+		return item, found, fmt.Errorf("inapp: %w", err)
+	case len(found.Data) == 0:
+		return item, found, fmt.Errorf("inapp: %w", ErrNotFound)
 	}
-	return decode(subject, data, revision)
+	item, err = decode(subject, found.Data, found.Revision)
+	return item, found, err
 }
 
 // decode reads an item. Its kind of recipient is that of its key.
@@ -195,29 +191,29 @@ func (b *Inbox) Mark(ctx context.Context, kind contracts.RecipientType, userID, 
 	if state != Unread && state != Read && state != Archived {
 		return Item{}, fmt.Errorf("inapp: %w, not %.40q", ErrState, state)
 	}
-	subject, err := subjectOf(kind, userID, eventID)
+	subject, err := b.subjectOf(kind, userID, eventID)
 	if err != nil {
 		return Item{}, err
 	}
 	for {
-		item, err := b.get(ctx, subject)
+		item, found, err := b.get(ctx, subject)
 		if err != nil || item.State == state {
 			return item, err
 		}
 		item.State, item.StateAt = state, time.Now().UTC()
-		if err = b.put(ctx, subject, &item); err == nil {
+		if err = b.put(ctx, &item, found); err == nil {
 			return item, nil
 		}
-		if !errors.Is(err, record.ErrTaken) {
+		if !errors.Is(err, kvrecord.ErrConflict) {
 			return item, fmt.Errorf("inapp: %w", err)
 		}
 	}
 }
 
-func subjectOf(kind contracts.RecipientType, userID, eventID string) (string, error) {
+func (b *Inbox) subjectOf(kind contracts.RecipientType, userID, eventID string) (string, error) {
 	key, err := contracts.InboxKey(kind, userID, eventID)
 	if err != nil {
 		return "", fmt.Errorf("inapp: %w", err)
 	}
-	return "$KV." + contracts.BucketInbox + "." + key, nil
+	return b.records.Key(key), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, jetstream.JetStream) {
@@ -25,7 +26,7 @@ func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, je
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := inapp.Open(t.Context(), js, cfg)
+	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestWhatIsRefused(t *testing.T) {
 	if _, err := b.List(t.Context(), "CUSTOMER", "u", inapp.ListOptions{Limit: -1}); err == nil {
 		t.Error("a negative limit was accepted")
 	}
-	if _, err := inapp.Open(t.Context(), js, inapp.Config{Keep: 1500 * time.Millisecond}); err == nil {
+	if _, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{Keep: 1500 * time.Millisecond}); err == nil {
 		t.Error("half a second was accepted")
 	}
 	for name, payload := range map[string]string{"too large": `"` + strings.Repeat("x", 2<<20) + `"`, "no JSON": "{"} {

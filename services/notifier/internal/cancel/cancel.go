@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // Trust is for how long a process goes by what it has heard without asking whether that is all. A row that nobody has
@@ -23,12 +23,16 @@ import (
 const Trust = 5 * time.Second
 
 const (
-	// keep is for how long a cancellation stays in memory: longer than any row that it is about can be sent. A row is
-	// kept for 30 days, and so is each that follows it.
+	// keep is for how long a cancellation stays: longer than any row that it is about can be sent. A row is kept for 30 days,
+	// and so is each that follows it.
 	keep = 100 * 24 * time.Hour
 
-	// page is how many records are read at a time, backlog how many news may wait to be heard.
-	page, backlog = 1000, 1024
+	// unlisted is for how long a cancellation stays in memory that the bucket does not list: a server that was deposed may
+	// answer, and does not know of it.
+	unlisted = time.Hour
+
+	// backlog is how many pushed cancellations may wait to be read.
+	backlog = 1024
 
 	// recheck is how often what was not heard is asked for, at least; at most it is twice that.
 	recheck = time.Second
@@ -36,15 +40,14 @@ const (
 
 // Set is the cancellations. It may be used by many at once.
 type Set struct {
-	js    jetstream.JetStream
-	store *record.Store
+	nc      *nats.Conn
+	records *kvrecord.Stream
 
-	asking chan struct{} // holds one token while somebody asks
-	next   uint64        // from which revision on to ask; guarded by asking
+	asking chan struct{} // holds one token while a goroutine asks
 
 	mu    sync.Mutex
-	asked time.Time // when the last question that was answered began
-	known map[id]time.Time
+	asked time.Time        // when the last question that was answered began
+	known map[id]time.Time // when each was listed or pushed last
 }
 
 // Mark tells events apart, in a part of the SHA-256 of their ids. Who cannot keep ids asks by it.
@@ -91,22 +94,18 @@ func idOf(key string) (i id, ok bool) {
 	return MarkOf(event).one(contracts.RecipientType(tokens[3]), user), err == nil
 }
 
-// Open reads the cancellations that there are: one round trip, and another for every thousand.
-func Open(ctx context.Context, js jetstream.JetStream) (*Set, error) {
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	s := &Set{asking: make(chan struct{}, 1), js: js, store: store, next: 1, known: map[id]time.Time{}}
+// Open lists the cancellations that there are. One round trip for each 100,000.
+func Open(ctx context.Context, nc *nats.Conn, records *kvrecord.Client) (*Set, error) {
+	s := &Set{asking: make(chan struct{}, 1), nc: nc, records: records.Bucket(contracts.BucketDeliveries), known: map[id]time.Time{}}
 	if err := s.Sync(ctx); err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
 	return s, nil
 }
 
-// Sync asks for the cancellations that have not been heard of. Those that had been acknowledged when it was called are
-// known when it returns, as far as the server that answers has them. One round trip; several who call at the same time
-// share one.
+// Sync lists the cancellations. Those that had been acknowledged when it was called are known when it returns, as far as the
+// server that answers has them. One round trip for each 100,000; several calls at the same time share one. It costs the
+// server time in proportion to the cancellations of the last 100 days.
 func (s *Set) Sync(ctx context.Context) error {
 	called := time.Now()
 	select {
@@ -116,19 +115,18 @@ func (s *Set) Sync(ctx context.Context) error {
 	}
 	defer func() { <-s.asking }()
 	if s.since().After(called) {
-		return nil // somebody else asked meanwhile
+		return nil // another goroutine asked meanwhile
 	}
 	begun := time.Now()
-	for from := s.next; from > 0; {
-		found, next, err := s.store.Scan(ctx, "$KV."+contracts.BucketDeliveries+"."+contracts.CancelledKeys, from, page)
+	for offset, more := 0, true; more; more = offset > 0 {
+		subjects, next, err := s.records.Subjects(ctx, s.records.Key(contracts.CancelledKeys), offset)
 		if err != nil {
 			return fmt.Errorf("cancellations: %w", err)
 		}
-		for _, m := range found {
-			s.learn(m.Subject, m.Time)
-			s.next = m.Revision + 1
+		for _, subject := range subjects {
+			s.learn(subject)
 		}
-		from = next
+		offset = next
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,9 +141,9 @@ func (s *Set) since() time.Time {
 }
 
 // learn takes up the cancellation whose record has a subject.
-func (s *Set) learn(subject string, at time.Time) {
-	key, ok := strings.CutPrefix(subject, "$KV."+contracts.BucketDeliveries+".")
-	if !ok || time.Since(at) > keep {
+func (s *Set) learn(subject string) {
+	key, ok := strings.CutPrefix(subject, s.records.Key(""))
+	if !ok {
 		return
 	}
 	i, ok := idOf(key)
@@ -154,29 +152,45 @@ func (s *Set) learn(subject string, at time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[i] = at
+	s.known[i] = time.Now()
 }
 
-// forget drops what no row can be about any more.
+// forget drops what the bucket does not have any more.
 func (s *Set) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, at := range s.known {
-		if time.Since(at) > keep {
+		if time.Since(at) > unlisted {
 			delete(s.known, key)
 		}
 	}
 }
 
 // Covers reports whether a row is cancelled. sure asks for what holds now: one round trip. Otherwise what this process
-// has heard is what counts, if it has asked within [Trust].
+// has been told counts, if it has asked within [Trust].
 func (s *Set) Covers(ctx context.Context, n *contracts.Notification, sure bool) (bool, error) {
-	if sure || time.Since(s.since()) > Trust {
-		if err := s.Sync(ctx); err != nil {
-			return false, err
-		}
+	if s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID) {
+		return true, nil
 	}
-	return s.covers(MarkOf(n.EventID), n.RecipientType, n.UserID), nil
+	if !sure && time.Since(s.since()) <= Trust {
+		return false, nil
+	}
+	all, err := contracts.CancelledKey(n.EventID)
+	if err != nil {
+		return false, err
+	}
+	one, err := contracts.CancelledUserKey(n.EventID, n.RecipientType, n.UserID)
+	if err != nil {
+		return false, err
+	}
+	found, err := s.records.GetMany(ctx, []string{s.records.Key(all), s.records.Key(one)})
+	if err != nil {
+		return false, fmt.Errorf("cancellations: %w", err)
+	}
+	for _, r := range found {
+		s.learn(r.Subject)
+	}
+	return len(found) > 0, nil
 }
 
 // For returns a function that reports, by its mark, whether an event is cancelled for a user: all that was when For was
@@ -201,7 +215,7 @@ func (s *Set) covers(m Mark, kind contracts.RecipientType, userID string) bool {
 // Run hears of cancellations until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
 	news := make(chan *nats.Msg, backlog)
-	sub, err := s.js.Conn().ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
+	sub, err := s.nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
 	if err != nil {
 		return fmt.Errorf("notifier: cancellations: %w", err)
 	}
@@ -214,7 +228,7 @@ func (s *Set) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case msg := <-news:
-			s.learn(msg.Header.Get(jetstream.SubjectHeader), time.Now())
+			s.learn(msg.Header.Get(jetstream.SubjectHeader))
 		case <-ask.C:
 			_ = s.Sync(ctx) //nolint:errcheck // whoever needs to know asks, and is told why there is no answer
 			if time.Since(tidied) > time.Hour {
@@ -240,13 +254,12 @@ func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.Recipie
 	if err != nil {
 		return false, fmt.Errorf("encode a cancellation: %w", err)
 	}
-	subject := "$KV." + contracts.BucketDeliveries + "." + key
-	_, err = s.store.Put(ctx, subject, nil, data, 0)
-	if again = errors.Is(err, record.ErrTaken); again {
+	_, err = s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, TTL: keep})
+	if again = errors.Is(err, kvrecord.ErrConflict); again {
 		err = nil
 	}
 	if err == nil {
-		s.learn(subject, time.Now())
+		s.learn(s.records.Key(key))
 	}
 	return again, err
 }

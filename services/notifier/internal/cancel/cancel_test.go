@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ func prepare(t *testing.T, js jetstream.JetStream) {
 
 func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
 	t.Helper()
-	s, err := cancel.Open(t.Context(), js)
+	s, err := cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js))
 	if err != nil {
 		t.Fatal(err)
 	}

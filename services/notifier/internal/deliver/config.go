@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -88,7 +88,7 @@ type Config struct {
 	Retries []time.Duration
 
 	// Rows is the stream of rows, in which a row is followed by that of the next channel. Required.
-	Rows *record.Store
+	Rows *kvrecord.Stream
 
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool

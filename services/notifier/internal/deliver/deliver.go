@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -254,7 +254,7 @@ func message(r *row, attempt int) channel.Message {
 
 // later puts a row off when the store, or the directory, did not answer. A row that cannot get better is dead-lettered.
 func (s *Sender) later(ctx context.Context, r *row, err error) error {
-	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, record.ErrNotFound) {
+	if errors.Is(context.Cause(ctx), worker.ErrShutdown) || errors.Is(err, plan.ErrNotFound) {
 		return err
 	}
 	if read, ok := errors.AsType[*recipient.Error](err); ok && read.Permanent {

@@ -204,11 +204,11 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		if err != nil {
 			n.Fatal(err)
 		}
-		data, _, err := n.rows.Get(n.Context(), subject)
+		row, err := n.rows.Get(n.Context(), subject)
 		if err != nil {
 			n.Fatal(err)
 		}
-		if err := s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: data, Subject: subject}); err != nil {
+		if err := s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}); err != nil {
 			n.Fatal(err)
 		}
 		n.told("e2", hourly)

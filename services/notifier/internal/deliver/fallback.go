@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -65,7 +65,8 @@ func (s *Sender) follow(ctx context.Context, r *row, d *ledger.Delivery, verdict
 	if err != nil {
 		return worker.Cancel(err)
 	}
-	if _, err := s.cfg.Rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0); err != nil && !errors.Is(err, record.ErrTaken) {
+	_, err = s.cfg.Rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	if err != nil && !errors.Is(err, kvrecord.ErrConflict) {
 		s.log(ctx, slog.LevelWarn, r, "the row of the next channel is not stored yet", "next", next.Channel, "error", err)
 		return worker.Snooze(storeSnooze) // delivered again, it has ended, and comes here
 	}

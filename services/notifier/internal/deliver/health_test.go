@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 // dovecote is a channel whose addresses can be out of reach.
@@ -72,7 +73,7 @@ func (street) Get(_ context.Context, _ contracts.RecipientType, user string) (co
 func (n *nest) healthBook() *health.Book {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
-	b, err := health.Open(n.Context(), js, health.Config{
+	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{
 		DisableAfter: 5 * time.Hour, Every: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
@@ -65,6 +68,9 @@ func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
 	mine := d.Attempts[len(d.Attempts)-1]
 	for {
 		err := s.cfg.Ledger.Put(ctx, r.key, d)
+		if isUnanswered(err) && ctx.Err() == nil {
+			continue
+		}
 		taken, ok := errors.AsType[*ledger.TakenError](err)
 		if !ok {
 			return err
@@ -85,6 +91,11 @@ func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
 		}
 		*d = *there
 	}
+}
+
+// isUnanswered reports whether the store was waited for in vain: it may answer yet.
+func isUnanswered(err error) bool {
+	return errors.Is(err, kvrecord.ErrUnavailable) && !errors.Is(err, kvrecord.ErrFull) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
 // write writes down what is to be known before anything more is done with a row. A ledger that takes nothing, because it is full or

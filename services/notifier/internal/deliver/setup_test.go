@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -20,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -75,7 +76,7 @@ type nest struct {
 	js   jetstream.JetStream
 	srv  *natsrun.Server
 	thro *throttle.Book
-	rows *record.Store
+	rows *kvrecord.Stream
 }
 
 const rowKey = "e.bird.CUSTOMER.u"
@@ -89,23 +90,11 @@ func inNest(t *testing.T, f func(n *nest)) {
 		if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		book, err := ledger.Open(t.Context(), js)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, err := record.Open(t.Context(), js, contracts.StreamNotifications)
-		if err != nil {
-			t.Fatal(err)
-		}
-		digs, err := digest.Open(t.Context(), js)
-		if err != nil {
-			t.Fatal(err)
-		}
-		thro, err := throttle.Open(t.Context(), js)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f(&nest{T: t, book: book, digs: digs, js: js, rows: rows, srv: srv, thro: thro})
+		records := recordtest.Client(t, js)
+		f(&nest{
+			T: t, book: ledger.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
+			thro: throttle.New(records),
+		})
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 // A row whose callers died, or were stopped, is put off by its channel's first failure as any other is: the waits of the schedule
@@ -47,10 +48,7 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 			inNest(t, func(n *nest) {
 				proxy := natstest.NewProxy(n.T, n.srv)
 				_, js := natstest.Connect(n.T, n.srv, proxy.Through())
-				book, err := ledger.Open(n.Context(), js)
-				if err != nil {
-					t.Fatal(err)
-				}
+				book := ledger.New(recordtest.Client(n, js))
 				b := &bird{}
 				if kind != "" {
 					b.fly = fails(kind)

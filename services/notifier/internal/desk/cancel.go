@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // Cancellation is what is not to be told any more: an event, or a digest, to all or to one user.
@@ -63,11 +61,7 @@ type Cancelled struct {
 // the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
 // an event that was never told or that no rule is for. Five round trips, and two for each row; two more for a digest.
 func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
-	filter, err := c.filter()
-	if err != nil {
-		return Cancelled{}, err
-	}
-	from, err := Query{Cursor: c.Cursor}.from()
+	q, from, err := c.query()
 	if err != nil {
 		return Cancelled{}, err
 	}
@@ -76,16 +70,15 @@ func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	if err != nil && !unknown {
 		return Cancelled{}, err
 	}
-	found, next, scanErr := d.rows.Scan(ctx, filter, from, MaxLimit)
-	if scanErr != nil {
-		return Cancelled{}, scanErr
+	found, findErr := d.find(ctx, q, from, MaxLimit)
+	if findErr != nil {
+		return Cancelled{}, findErr
 	}
-	rows := rowsOf(found)
-	if unknown && !slices.ContainsFunc(rows, stored.collects) {
+	if unknown && !slices.ContainsFunc(found.rows, stored.collects) {
 		return Cancelled{}, err
 	}
-	answer.Next = cursor(next)
-	err = d.suppress(ctx, rows, &answer)
+	answer.Next = found.next.String()
+	err = d.suppress(ctx, found.rows, &answer)
 	return answer, err
 }
 
@@ -94,7 +87,7 @@ func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 func (d *Desk) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	answer := Cancelled{EventID: c.EventID, State: plan.StateCancelled}
 	e, err := d.cfg.Reader.Event(ctx, c.EventID)
-	if errors.Is(err, record.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
+	if errors.Is(err, plan.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
 		return answer, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
 	}
 	if err == nil && c.UserID == "" {
@@ -108,51 +101,30 @@ func (d *Desk) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return answer, err
 }
 
-// filter selects the rows that a cancellation is about.
-func (c Cancellation) filter() (string, error) {
+// query selects the rows that a cancellation is about.
+func (c Cancellation) query() (Query, position, error) {
 	if (c.UserID == "") != (c.RecipientType == "") {
-		return "", &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+		return Query{}, position{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
 			{Path: "?user", Problem: "and ?type must both be there, or neither"},
 		}}
 	}
-	send, _, err := Query{EventID: c.EventID, RecipientType: c.RecipientType, UserID: c.UserID}.filter()
-	if errors.Is(err, contracts.ErrInvalid) && c.UserID == "" {
-		return "", fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
+	if _, err := contracts.EncodeToken(c.EventID); err != nil {
+		return Query{}, position{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
 	}
-	return send, err
-}
-
-// stored is a row as its stream has it.
-type stored struct {
-	contracts.Notification // empty when it cannot be read
-
-	key string
+	q := Query{Cursor: c.Cursor, EventID: c.EventID, RecipientType: c.RecipientType, UserID: c.UserID}
+	from, err := q.begin()
+	return q, from, err
 }
 
 // collects reports whether the row is a digest.
 func (s stored) collects() bool { return s.Collected }
-
-// rowsOf are the rows that messages are.
-func rowsOf(found []record.Message) []stored {
-	rows := make([]stored, 0, len(found))
-	for _, m := range found {
-		if key, ok := deliver.KeyOf(m.Subject); ok {
-			n, err := contracts.Decode[contracts.Notification](m.Data)
-			if err != nil { // its worker dead-letters it
-				n = contracts.Notification{}
-			}
-			rows = append(rows, stored{Notification: n, key: key})
-		}
-	}
-	return rows
-}
 
 // suppress ends the rows that have not been sent, some at a time, and counts what became of all.
 func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
 	ends := make([]*ledger.Delivery, len(rows))
 	var ending sync.WaitGroup
-	room := make(chan struct{}, lookups)
+	room := make(chan struct{}, atOnce)
 	for i, row := range rows {
 		room <- struct{}{}
 		ending.Go(func() {

@@ -7,9 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
@@ -17,7 +16,6 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -37,17 +35,13 @@ type Config struct {
 
 // Desk takes events in and answers what became of them. It may be used by many at once.
 type Desk struct {
-	cfg  Config
-	rows *record.Store
+	cfg              Config
+	deliveries, rows *kvrecord.Stream
 }
 
-// Open binds the stream of rows. One round trip.
-func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Desk, error) {
-	rows, err := record.Open(ctx, js, contracts.StreamNotifications)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Desk{cfg: cfg, rows: rows}, nil
+// New returns a desk. No round trip.
+func New(records *kvrecord.Client, cfg Config) *Desk {
+	return &Desk{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
 // Accepted is what became of an event that was told.
@@ -119,7 +113,7 @@ type Event struct {
 // Event returns what is known of an event. Two round trips.
 func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 	kept, err := d.cfg.Reader.Event(ctx, eventID)
-	if errors.Is(err, record.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
+	if errors.Is(err, plan.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
 		return Event{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, eventID)
 	}
 	if err != nil {
@@ -128,7 +122,7 @@ func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
 	p, err := d.cfg.Reader.Get(ctx, eventID)
 	switch {
-	case errors.Is(err, record.ErrNotFound): // not planned yet, or long ago
+	case errors.Is(err, plan.ErrNotFound): // not planned yet, or long ago
 		return e, nil
 	case err != nil:
 		return Event{}, err
@@ -154,7 +148,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
-	case silent, errors.Is(err, inapp.ErrIncomplete):
+	case silent, errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
 	}
 	return service.Problem{}

@@ -35,7 +35,7 @@ type EndpointName struct {
 
 // Endpoints returns the endpoints that do not work. One round trip.
 func (d *Desk) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, error) {
-	from, err := Query{Cursor: q.Cursor}.from()
+	from, err := parse(q.Cursor)
 	if err != nil {
 		return EndpointPage{}, err
 	}
@@ -52,11 +52,11 @@ func (d *Desk) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, er
 	if len(problems) > 0 {
 		return EndpointPage{}, &contracts.ValidationError{Type: "query", Fields: problems}
 	}
-	found, next, err := d.cfg.Health.List(ctx, q.Channel, q.State, from, cmp.Or(q.Limit, defaultLimit))
+	found, next, err := d.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
 	if err != nil {
 		return EndpointPage{}, err
 	}
-	return EndpointPage{Endpoints: append([]health.Endpoint{}, found...), Next: cursor(next)}, nil
+	return EndpointPage{Endpoints: append([]health.Endpoint{}, found...), Next: at(next).String()}, nil
 }
 
 // Enable puts an endpoint back to work that is named by JSON, and returns how it was. Two round trips.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -45,21 +45,12 @@ func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
 		return Replayed{}, err
 	}
 	q.Cursor, q.Limit = cursor, cmp.Or(q.Limit, MaxLimit)
-	send, key, err := q.filter()
-	if err != nil {
-		return Replayed{}, err
-	}
-	from, err := q.from()
+	from, err := q.begin()
 	if err != nil {
 		return Replayed{}, err
 	}
 	wanted := func(k *ledger.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
-	var page Page
-	if q.EventID == "" && q.UserID == "" {
-		page, err = d.byState(ctx, q, key, from, wanted)
-	} else {
-		page, err = d.byRow(ctx, q, send, from, wanted)
-	}
+	page, err := d.page(ctx, q, from, wanted)
 	if err != nil {
 		return Replayed{}, err
 	}
@@ -99,7 +90,7 @@ func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answ
 		errs      []error
 		replaying sync.WaitGroup
 	)
-	room := make(chan struct{}, lookups)
+	room := make(chan struct{}, atOnce)
 	for _, n := range rows {
 		room <- struct{}{}
 		replaying.Go(func() {
@@ -108,7 +99,7 @@ func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answ
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
-			case errors.Is(err, record.ErrNotFound):
+			case errors.Is(err, errGone):
 				answer.Gone++
 			case err != nil:
 				errs = append(errs, err)
@@ -121,7 +112,10 @@ func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answ
 	return errors.Join(errs...)
 }
 
-// replay has one row sent again, and reports whether this call did. record.ErrNotFound says that the row is kept no more.
+// errGone is returned for a row that its stream does not have any more.
+var errGone = errors.New("the row is not kept any more")
+
+// replay has one row sent again, and reports whether this call did.
 func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error) {
 	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
@@ -131,11 +125,14 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 	if err != nil {
 		return false, err
 	}
-	data, _, err := d.rows.Get(ctx, subject)
+	found, err := d.rows.Get(ctx, subject)
 	if err != nil {
 		return false, err
 	}
-	read, err := contracts.Decode[contracts.Notification](data)
+	if len(found.Data) == 0 {
+		return false, errGone
+	}
+	read, err := contracts.Decode[contracts.Notification](found.Data)
 	if err != nil { // it cannot be read now either
 		return false, nil //nolint:nilerr // its dead letter says so
 	}
@@ -155,17 +152,17 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 	if !kept.Replaying() { // somebody sends it
 		return false, nil
 	}
-	msg, err := row.Replay(read, data, kept.Replays)
+	msg, err := row.Replay(read, found.Data, kept.Replays)
 	if err != nil {
 		return false, err
 	}
 	if !mine { // somebody died here, or did not
-		if _, _, err := d.rows.Get(ctx, msg.Subject); !errors.Is(err, record.ErrNotFound) {
+		if there, err := d.rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}
 	}
-	_, err = d.rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0)
-	if errors.Is(err, record.ErrTaken) {
+	_, err = d.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	if errors.Is(err, kvrecord.ErrConflict) {
 		return false, nil
 	}
 	return err == nil, err

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -24,8 +23,17 @@ const (
 	// scanned is how many rows one question looks at, whatever it finds.
 	scanned = 2000
 
-	// lookups is how many records are read at a time.
-	lookups = 32
+	// maxReads is how often one question reads rows: 8 MiB at most each time.
+	maxReads = 5
+
+	// slack is how many rows more than a page has are read at first: there are records of events between those of rows.
+	slack = 16
+
+	// atOnce is how many rows are changed at a time.
+	atOnce = 32
+
+	// keyTokens is how many tokens the key of a row has: event, channel, type, user. rowTokens is how many its subject has.
+	keyTokens, rowTokens = 4, 6
 )
 
 // Query selects rows. Fields that are empty select all.
@@ -71,25 +79,23 @@ type Page struct {
 	// Next is the cursor of the page behind, "" when there is none. A page may be empty and have a next one.
 	Next string `json:"next,omitempty"`
 
-	// Notifications are in the order in which their rows were stored; those that are selected by state alone in that in
-	// which their records were written.
+	// Notifications are in the order in which their rows were stored; those of an event in the order of its plan, and those that
+	// are selected by state alone in that in which their records were written.
 	Notifications []Notification `json:"notifications"`
 }
 
-// filter is the end of a subject, or a key, that selects rows: the tokens in the order of names, "*" for what is empty.
-func (q Query) filter() (send, key string, err error) {
-	tokens := map[string]string{"event": q.EventID, "channel": q.Channel, "type": string(q.RecipientType), "user": q.UserID}
+// validate reports every mistake of a query at once.
+func (q Query) validate() error {
 	var problems []contracts.FieldError
-	for name, value := range tokens {
-		if tokens[name] = "*"; value == "" {
-			continue
-		}
-		token, err := contracts.EncodeToken(value)
-		if err != nil || (name == "channel" || name == "type") && token != value {
+	for name, value := range map[string]string{"event": q.EventID, "user": q.UserID} {
+		if _, err := contracts.EncodeToken(value); value != "" && err != nil {
 			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
-			continue
 		}
-		tokens[name] = token
+	}
+	for name, value := range map[string]string{"channel": q.Channel, "type": string(q.RecipientType)} {
+		if value != "" && !isToken(value) {
+			problems = append(problems, contracts.FieldError{Path: "?" + name, Problem: "is none that there can be"})
+		}
 	}
 	if q.Limit < 0 || q.Limit > MaxLimit {
 		problems = append(problems, contracts.FieldError{Path: "?limit", Problem: fmt.Sprintf("must be 1 to %d", MaxLimit)})
@@ -100,123 +106,137 @@ func (q Query) filter() (send, key string, err error) {
 		})
 	}
 	if len(problems) > 0 {
-		return "", "", &contracts.ValidationError{Type: "query", Fields: problems}
+		return &contracts.ValidationError{Type: "query", Fields: problems}
 	}
-	send = strings.Join([]string{"notify.send", tokens["channel"], tokens["type"], tokens["user"], tokens["event"]}, ".")
-	key = strings.Join([]string{tokens["event"], tokens["channel"], tokens["type"], tokens["user"]}, ".")
-	return send, key, nil
+	return nil
 }
 
-func (q Query) from() (uint64, error) {
-	if q.Cursor == "" {
-		return 1, nil
+// tokens are those of event, channel, type and user, "*" for what is empty.
+func (q Query) tokens() (tokens [keyTokens]string) {
+	for i, value := range []string{q.EventID, q.Channel, string(q.RecipientType), q.UserID} {
+		tokens[i] = "*"
+		if token, err := contracts.EncodeToken(value); value != "" && err == nil { // see validate
+			tokens[i] = token
+		}
 	}
-	from, err := strconv.ParseUint(q.Cursor, 36, 64)
-	if err != nil || from == 0 {
-		return 0, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?cursor", Problem: "is none that was given out"},
-		}}
+	return tokens
+}
+
+// key selects the keys of the rows, digestKey those of the digests that have the event's id, and subject the subjects of the rows.
+func (q Query) key() string {
+	tokens := q.tokens()
+	return strings.Join(tokens[:], ".")
+}
+
+func (q Query) digestKey() string { return "digest." + q.key() }
+
+func (q Query) subject() string {
+	tokens := q.tokens()
+	return strings.Join([]string{"notify.send", tokens[1], tokens[2], tokens[3], tokens[0]}, ".")
+}
+
+// matches reports whether a query selects the row of a key, whatever its state.
+func (q Query) matches(key string) bool {
+	tokens := strings.Split(key, ".")
+	for i, want := range q.tokens() {
+		if want != "*" && want != tokens[i] {
+			return false
+		}
 	}
-	return from, nil
+	return true
 }
 
 // Notifications returns rows: by event, by user, by state, or by reason. One that is selected by nothing but its state has to have
-// been tried, or put off, at least once: a row that nobody has touched has a record in no state. A question looks at 2,000
-// rows at most and goes on with the cursor; memory is bounded by the page.
+// been tried, or put off, at least once: a row that no worker has begun has a record in no state. A question looks at 2,000
+// rows at most and goes on with the cursor; memory is bounded by the page. What it costs does not depend on how many rows
+// there are: it grows with those of the user, when one is named.
 func (d *Desk) Notifications(ctx context.Context, q Query) (Page, error) {
-	send, key, err := q.filter()
-	if err != nil {
-		return Page{}, err
-	}
-	from, err := q.from()
+	from, err := q.begin()
 	if err != nil {
 		return Page{}, err
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
-	wanted := func(k *ledger.Delivery) bool {
+	return d.page(ctx, q, from, func(k *ledger.Delivery) bool {
 		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason)
+	})
+}
+
+// begin checks a query and returns where it begins.
+func (q Query) begin() (position, error) {
+	if err := q.validate(); err != nil {
+		return position{}, err
 	}
+	return parse(q.Cursor)
+}
+
+// page returns the rows that a query selects, by their records when it names neither event nor user, and says a state or a reason.
+func (d *Desk) page(ctx context.Context, q Query, from position, wanted func(*ledger.Delivery) bool) (Page, error) {
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
-		return d.byState(ctx, q, key, from, wanted)
+		return d.byState(ctx, q, from.revision, wanted)
 	}
-	return d.byRow(ctx, q, send, from, wanted)
+	return d.byRow(ctx, q, from, wanted)
+}
+
+// toRead returns how many rows are read next: as many as the page may have when most are wanted, and more when few were.
+func toRead(q Query, reads, looked int) int {
+	return min((q.Limit+slack)<<(2*reads), scanned-looked)
 }
 
 // byRow looks through the rows.
-func (d *Desk) byRow(ctx context.Context, q Query, filter string, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
+func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*ledger.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
-	for looked := 0; looked < scanned && from > 0; {
-		ask := min(q.Limit-len(page.Notifications), scanned-looked)
-		if ask == 0 {
-			break
-		}
-		found, next, err := d.rows.Scan(ctx, filter, from, ask)
+	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
+		found, err := d.find(ctx, q, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
-		rows := make([]contracts.Notification, 0, len(found))
-		for _, m := range found {
-			row, err := contracts.Decode[contracts.Notification](m.Data)
-			if err != nil {
-				continue // somebody else's: the worker dead-letters it
-			}
-			rows = append(rows, row)
-		}
-		told, err := d.told(ctx, rows)
+		looked, next = looked+found.looked, found.next
+		found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
+		rows, err := d.became(ctx, found.rows)
 		if err != nil {
 			return Page{}, err
 		}
-		for _, n := range told {
-			if wanted(n.kept) {
-				page.Notifications = append(page.Notifications, n)
+		for i, n := range rows {
+			if !wanted(n.kept) {
+				continue
 			}
+			if len(page.Notifications) == q.Limit {
+				next = found.rows[i].at
+				break
+			}
+			page.Notifications = append(page.Notifications, n)
 		}
-		looked += len(found)
-		from = next
 	}
-	page.Next = cursor(from)
+	page.Next = next.String()
 	return page, nil
 }
 
-// told adds what became of rows.
-func (d *Desk) told(ctx context.Context, rows []contracts.Notification) ([]Notification, error) {
-	told := make([]Notification, len(rows))
-	errs := make([]error, len(rows))
-	var reading sync.WaitGroup
-	room := make(chan struct{}, lookups)
+// became returns rows with what became of them, in their order. One round trip for each 512.
+func (d *Desk) became(ctx context.Context, rows []stored) ([]Notification, error) {
+	keys := make([]string, len(rows))
 	for i, row := range rows {
-		room <- struct{}{}
-		reading.Go(func() {
-			defer func() { <-room }()
-			told[i], errs[i] = d.one(ctx, row)
-		})
+		keys[i] = row.key
 	}
-	reading.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
+	known, err := d.cfg.Ledger.GetMany(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Notification, len(rows))
+	for i, row := range rows {
+		kept, ok := known[row.key]
+		if !ok {
+			kept = &ledger.Delivery{State: ledger.Pending}
 		}
+		n := recorded(row.key, kept)
+		n.Category, n.Channel, n.CreatedAt, n.EventID, n.EventType = row.Category, row.Channel, row.CreatedAt, row.EventID, row.EventType
+		n.Priority, n.RecipientType, n.Template, n.UserID = row.Priority, row.RecipientType, row.Template, row.UserID
+		list[i] = n
 	}
-	return told, nil
+	return list, nil
 }
 
-func (d *Desk) one(ctx context.Context, row contracts.Notification) (Notification, error) {
-	key, err := contracts.DeliveryKey(row.EventID, row.Channel, row.RecipientType, row.UserID)
-	if err != nil {
-		return Notification{}, err
-	}
-	kept, err := d.cfg.Ledger.Get(ctx, key)
-	if err != nil {
-		return Notification{}, err
-	}
-	n := became(key, kept)
-	n.Category, n.Channel, n.CreatedAt, n.EventID, n.EventType = row.Category, row.Channel, row.CreatedAt, row.EventID, row.EventType
-	n.Priority, n.RecipientType, n.Template, n.UserID = row.Priority, row.RecipientType, row.Template, row.UserID
-	return n, nil
-}
-
-// became is what the record of a row says.
-func became(key string, d *ledger.Delivery) Notification {
+// recorded is what the record of a row says.
+func recorded(key string, d *ledger.Delivery) Notification {
 	return Notification{
 		Attempts: d.Attempts, Digest: d.Digest, FellBackTo: d.FellBackTo,
 		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
@@ -224,38 +244,38 @@ func became(key string, d *ledger.Delivery) Notification {
 	}
 }
 
-// byState looks through the records.
-func (d *Desk) byState(ctx context.Context, q Query, filter string, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
+// byState looks through the records, from a revision on.
+func (d *Desk) byState(ctx context.Context, q Query, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
-	for looked := 0; looked < scanned && from > 0 && len(page.Notifications) < q.Limit; {
-		entries, next, err := d.cfg.Ledger.Scan(ctx, filter, from, min(q.Limit, scanned-looked))
+	next := from
+	for looked, reads := 0, 0; reads == 0 || next > 0 && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
+		entries, read, after, err := d.cfg.Ledger.Scan(ctx, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
-		looked += max(len(entries), 1)
-		from = next
+		looked, next = looked+read, after
 		for _, e := range entries {
-			if !wanted(e.Delivery) {
+			if !q.matches(e.Key) || !wanted(e.Delivery) {
 				continue
 			}
 			if len(page.Notifications) == q.Limit {
-				from = e.Revision
+				next = e.Revision
 				break
 			}
-			n := became(e.Key, e.Delivery)
+			n := recorded(e.Key, e.Delivery)
 			if err := n.name(e.Key); err == nil {
 				page.Notifications = append(page.Notifications, n)
 			}
 		}
 	}
-	page.Next = cursor(from)
+	page.Next = at(next).String()
 	return page, nil
 }
 
 // name reads whose row it is out of its key.
 func (n *Notification) name(key string) error {
 	tokens := strings.Split(key, ".")
-	if len(tokens) != len([]string{"event", "channel", "type", "user"}) {
+	if len(tokens) != keyTokens {
 		return fmt.Errorf("key %s: %w", key, contracts.ErrTokenMalformed)
 	}
 	var err error
@@ -265,11 +285,4 @@ func (n *Notification) name(key string) error {
 	n.Channel, n.RecipientType = tokens[1], contracts.RecipientType(tokens[2])
 	n.UserID, err = contracts.DecodeToken(tokens[3])
 	return err
-}
-
-func cursor(from uint64) string {
-	if from == 0 {
-		return ""
-	}
-	return strconv.FormatUint(from, 36)
 }

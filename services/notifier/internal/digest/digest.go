@@ -7,17 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -75,10 +70,7 @@ type Digest struct {
 	Recipient *contracts.Recipient `json:"recipient,omitempty"`
 	Template  string               `json:"template,omitempty"`
 
-	// Write is another for each write, by which a writer knows its own.
-	Write string `json:"write"`
-
-	revision uint64
+	over kvrecord.Record // as it was read or written
 }
 
 // Count is how many events the digest has.
@@ -129,24 +121,16 @@ func markOf(eventID string) string {
 }
 
 // Book is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
-type Book struct{ records, rows *record.Store }
+type Book struct{ records, rows *kvrecord.Stream }
 
-// Open binds bucket and stream. Two round trips.
-func Open(ctx context.Context, js jetstream.JetStream) (*Book, error) {
-	records, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	rows, err := record.Open(ctx, js, contracts.StreamNotifications)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Book{records: records, rows: rows}, nil
+// New returns the book. No round trip.
+func New(records *kvrecord.Client) *Book {
+	return &Book{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
 // Get reads the record of a digest. One that nobody has written is empty. One round trip.
 func (b *Book) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
-	subject, err := subjectOf(n)
+	subject, err := b.subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
@@ -154,26 +138,23 @@ func (b *Book) Get(ctx context.Context, n *contracts.Notification) (*Digest, err
 }
 
 func (b *Book) get(ctx context.Context, subject string) (*Digest, error) {
-	data, revision, err := b.records.Get(ctx, subject)
-	if errors.Is(err, record.ErrNotFound) {
-		return &Digest{}, nil
-	}
+	found, err := b.records.Get(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
-	return decode(data, revision)
+	return decode(found)
 }
 
 // Join puts an event into the record of a digest, unless it is there, and reports whether it is there then. It is not when
 // the digest has been sealed without it, or is full. The row of the digest is stored before its record. Two round trips, as
 // a rule; the first event has one more.
 func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
-	subject, err := subjectOf(n)
+	subject, err := b.subjectOf(n)
 	if err != nil {
 		return false, err
 	}
 	d, err := b.get(ctx, subject)
-	if err == nil && d.revision == 0 {
+	if err == nil && len(d.over.Data) == 0 {
 		err = b.store(ctx, n)
 	}
 	mark := markOf(event.EventID)
@@ -194,7 +175,7 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 // returns it: from then on it stays as it is. Whoever ends the row of a digest seals it first, so that nothing goes into
 // one that is not told. Two round trips.
 func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
-	subject, err := subjectOf(n)
+	subject, err := b.subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
@@ -226,19 +207,18 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 
 // put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
 func (b *Book) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
-	d.Write = nuid.Next()
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
-	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(int64(keep/time.Second), 10) + "s"}}
-	d.revision, err = b.records.Put(ctx, subject, header, data, d.revision)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		return decode(taken.Data, taken.Revision)
+	stored, err := b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: keep})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		return decode(conflict.Found)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
+	d.over = stored
 	return d, nil
 }
 
@@ -253,10 +233,10 @@ func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	_, err = b.rows.Put(ctx, msg.Subject, msg.Header, msg.Data, 0)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
+	_, err = b.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		// Ids come from outside: the one that is there is a digest, or the event that is called like one.
-		if there, err := contracts.Decode[contracts.Notification](taken.Data); err != nil || !there.Collected {
+		if there, err := contracts.Decode[contracts.Notification](conflict.Found.Data); err != nil || !there.Collected {
 			return fmt.Errorf("digest: %s: %w", msg.Subject, ErrForeign)
 		}
 		return nil
@@ -267,18 +247,22 @@ func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
 	return nil
 }
 
-func decode(data []byte, revision uint64) (*Digest, error) {
-	d := Digest{revision: revision}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("digest: record at %d: %w", revision, err)
+// decode reads a record. None, and the mark of one that was deleted, is an empty digest.
+func decode(found kvrecord.Record) (*Digest, error) {
+	d := Digest{over: found}
+	if len(found.Data) == 0 {
+		return &d, nil
+	}
+	if err := json.Unmarshal(found.Data, &d); err != nil {
+		return nil, fmt.Errorf("digest: record at %d: %w", found.Revision, err)
 	}
 	return &d, nil
 }
 
-func subjectOf(n *contracts.Notification) (string, error) {
+func (b *Book) subjectOf(n *contracts.Notification) (string, error) {
 	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return "", fmt.Errorf("digest: %w", err)
 	}
-	return "$KV." + contracts.BucketDeliveries + "." + key, nil
+	return b.records.Key(key), nil
 }

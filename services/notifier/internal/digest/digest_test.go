@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,11 +39,7 @@ func newShelf(t *testing.T) *shelf {
 	}
 	s := &shelf{T: t, js: js, user: "u"}
 	for i := range s.books {
-		book, err := digest.Open(t.Context(), js)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.books[i] = book
+		s.books[i] = digest.New(recordtest.Client(t, js))
 	}
 	return s
 }

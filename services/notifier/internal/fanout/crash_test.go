@@ -14,11 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -29,6 +30,7 @@ type bench struct {
 	js       jetstream.JetStream
 	nc       *nats.Conn
 	reader   *plan.Reader
+	records  *kvrecord.Client
 	rules    *rules.Rules
 	srv      *natsrun.Server
 	stream   jetstream.Stream
@@ -43,10 +45,9 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{js: js, nc: nc, srv: srv}
+	b.records = recordtest.Client(t, js)
+	b.reader = plan.NewReader(b.records)
 	var err error
-	if b.reader, err = plan.NewReader(t.Context(), js); err != nil {
-		t.Fatal(err)
-	}
 	if b.stream, err = js.Stream(t.Context(), contracts.StreamNotifications); err != nil {
 		t.Fatal(err)
 	}
@@ -110,12 +111,9 @@ func (c *crowd) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contract
 
 // plan has a process plan an event, that dies at the n-th point; 0 is none.
 func (b *bench) plan(ctx context.Context, e contracts.Event, r recipient.Resolver, death int) (bool, error) {
-	p, err := plan.New(ctx, b.js, plan.Config{
+	p := plan.New(b.records, plan.Config{
 		PageBytes: 200, Passed: dies(death), Resolver: r, Rules: func() *rules.Rules { return b.rules },
 	})
-	if err != nil {
-		return true, err
-	}
 	return survive(func() error {
 		_, err := p.Plan(ctx, e)
 		return err
@@ -125,7 +123,7 @@ func (b *bench) plan(ctx context.Context, e contracts.Event, r recipient.Resolve
 // expand has a process expand the plan of an event.
 func (b *bench) expand(ctx context.Context, id string, death int) (bool, error) {
 	p, err := b.reader.Get(ctx, id)
-	if errors.Is(err, record.ErrNotFound) {
+	if errors.Is(err, plan.ErrNotFound) {
 		return true, nil
 	}
 	if err != nil {

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -39,11 +41,11 @@ type Expander struct {
 	js     jetstream.JetStream // publishes without waiting, and has no other use
 	passed func(point string)
 	reader *plan.Reader
-	store  *record.Store
+	rows   *kvrecord.Stream
 }
 
-// New returns an expander. passed is called at each point, in tests; it may be nil. Three round trips. Close it.
-func New(ctx context.Context, nc *nats.Conn, passed func(point string)) (*Expander, error) {
+// New returns an expander. passed is called at each point, in tests; it may be nil. No round trip. Close it.
+func New(nc *nats.Conn, records *kvrecord.Client, passed func(point string)) (*Expander, error) {
 	if passed == nil {
 		passed = func(string) {}
 	}
@@ -51,15 +53,7 @@ func New(ctx context.Context, nc *nats.Conn, passed func(point string)) (*Expand
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
-	reader, err := plan.NewReader(ctx, js)
-	if err != nil {
-		return nil, err
-	}
-	store, err := record.Open(ctx, js, contracts.StreamNotifications)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Expander{js: js, passed: passed, reader: reader, store: store}, nil
+	return &Expander{js: js, passed: passed, reader: plan.NewReader(records), rows: records.Stream(contracts.StreamNotifications)}, nil
 }
 
 // Close ends what publishes. No call may be under way.
@@ -80,7 +74,7 @@ type Stored struct {
 func (e *Expander) Expand(ctx context.Context, p *plan.Plan) (Stored, error) {
 	var stored Stored
 	kept, err := e.reader.Event(ctx, p.EventID)
-	if err != nil && !errors.Is(err, record.ErrNotFound) {
+	if err != nil && !errors.Is(err, plan.ErrNotFound) {
 		return stored, err
 	}
 	if err == nil && kept.State == plan.StateCancelled {
@@ -149,7 +143,7 @@ func (e *Expander) send(n contracts.Notification, encoder *row.Encoder, header n
 	case errors.Is(err, nats.ErrMaxPayload):
 		return s, fmt.Errorf("publish %s: %w", s.subject, err)
 	case err != nil:
-		return s, fmt.Errorf("%w: publish %s: %w", record.ErrUnavailable, s.subject, err)
+		return s, fmt.Errorf("%w: publish %s: %w", kvrecord.ErrUnavailable, s.subject, err)
 	}
 	return s, nil
 }
@@ -164,13 +158,14 @@ func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
 		return nil
 	case err = <-s.future.Err():
 	case <-ctx.Done():
-		return fmt.Errorf("%w: store %s: %w", record.ErrUnavailable, s.subject, context.Cause(ctx))
+		return fmt.Errorf("%w: store %s: %w", kvrecord.ErrUnavailable, s.subject, context.Cause(ctx))
 	}
-	if record.Exists(err) {
+	if exists(err) {
 		stored.Old++
 		return nil
 	}
-	if _, err := e.store.Put(ctx, s.subject, s.header, s.data, 0); errors.Is(err, record.ErrTaken) {
+	_, err = e.rows.Put(ctx, kvrecord.Write{Subject: s.subject, Header: s.header, Data: s.data})
+	if errors.Is(err, kvrecord.ErrConflict) {
 		stored.Old++
 		return nil
 	} else if err != nil {
@@ -178,4 +173,15 @@ func (e *Expander) settle(ctx context.Context, s sent, stored *Stored) error {
 	}
 	stored.New++
 	return nil
+}
+
+// exists reports whether the error of a write that expected no record says that there certainly is one: the server names it.
+func exists(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok || api.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequence {
+		return false
+	}
+	_, number, found := strings.Cut(api.Description, "wrong last sequence: ")
+	last, err := strconv.ParseUint(number, 10, 64)
+	return found && err == nil && last > 0
 }

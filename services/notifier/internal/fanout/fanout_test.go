@@ -37,7 +37,7 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 
 func (b *bench) newExpander(t *testing.T) *fanout.Expander {
 	t.Helper()
-	e, err := fanout.New(t.Context(), b.nc, nil)
+	e, err := fanout.New(b.nc, b.records, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // State is how an endpoint is.
@@ -40,9 +38,6 @@ const (
 
 	// writeTimeout bounds the write of a transition. One that is not written is written with the next call.
 	writeTimeout = 5 * time.Second
-
-	// page is how many records are read at a time.
-	page = 1000
 )
 
 // ErrUnknown is returned for an endpoint of which nothing is kept.
@@ -70,10 +65,7 @@ type Endpoint struct {
 	// State is how it is.
 	State State `json:"state"`
 
-	// Write is another for each write, by which a writer knows its own.
-	Write string `json:"write,omitempty"`
-
-	revision uint64
+	over kvrecord.Record // as it was read or written
 }
 
 // Config says how patient the book is.
@@ -92,32 +84,27 @@ type Config struct {
 type Book struct {
 	breaker breaker
 	cfg     Config
-	store   *record.Store
+	records *kvrecord.Stream
 
 	mu    sync.Mutex
-	known map[string]Endpoint // by key, all that are not healthy
-	next  uint64              // where to read on
+	known map[string]Endpoint // by subject, all that are not healthy
 }
 
-// Open reads what is kept. A round trip for each thousand endpoints that have ever failed, and one more.
-func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Book, error) {
+// Open reads what is kept. One round trip, and one for each 512 endpoints that have ever failed.
+func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Book, error) {
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	b := &Book{cfg: cfg, store: store, known: map[string]Endpoint{}, next: 1}
+	b := &Book{cfg: cfg, records: records.Bucket(contracts.BucketDeliveries), known: map[string]Endpoint{}}
 	if err := b.read(ctx); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// Run reads what other processes write, until ctx ends. One round trip each time.
+// Run reads what other processes write, until ctx ends, as Open does.
 func (b *Book) Run(ctx context.Context) error {
 	ticker := time.NewTicker(b.cfg.Every)
 	defer ticker.Stop()
@@ -133,27 +120,24 @@ func (b *Book) Run(ctx context.Context) error {
 	}
 }
 
-// read reads what was written since the last time: each write has a higher revision than all before it.
+// read reads the records of all endpoints. It costs the server time in proportion to those, not to what else is in the bucket.
 func (b *Book) read(ctx context.Context) error {
-	b.mu.Lock()
-	from := b.next
-	b.mu.Unlock()
-	for more := true; more; {
-		found, next, err := b.store.Scan(ctx, subject("*", "*"), from, page)
+	for offset, more := 0, true; more; more = offset > 0 {
+		subjects, next, err := b.records.Subjects(ctx, b.subject("*", "*"), offset)
+		if err != nil {
+			return fmt.Errorf("notifier: list the endpoints: %w", err)
+		}
+		found, err := b.records.GetMany(ctx, subjects)
 		if err != nil {
 			return fmt.Errorf("notifier: read the health of endpoints: %w", err)
 		}
-		for _, m := range found {
-			from = m.Revision + 1
-			if e, err := decode(m.Data, m.Revision); err == nil {
+		for _, r := range found {
+			if e, err := decode(r); err == nil {
 				b.learn(e)
 			}
 		}
-		more = next > 0
+		offset = next
 	}
-	b.mu.Lock()
-	b.next = max(b.next, from)
-	b.mu.Unlock()
 	return nil
 }
 
@@ -161,9 +145,9 @@ func (b *Book) read(ctx context.Context) error {
 func (b *Book) learn(e Endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := subject(e.Channel, e.ID)
+	key := b.subject(e.Channel, e.ID)
 	switch old, ok := b.known[key]; {
-	case ok && old.revision >= e.revision:
+	case ok && old.over.Revision >= e.over.Revision:
 	case e.State == Healthy:
 		delete(b.known, key)
 	default:
@@ -174,7 +158,7 @@ func (b *Book) learn(e Endpoint) {
 // Gate says whether an endpoint may be called: not when it is disabled, and only after a wait when it was not reached lately.
 // Who may call it tells what came of it by Called, or by Left that nothing did. It costs no round trip.
 func (b *Book) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
-	key := subject(name, id(name, address))
+	key := b.subject(name, id(name, address))
 	b.mu.Lock()
 	known := b.known[key]
 	b.mu.Unlock()
@@ -186,7 +170,7 @@ func (b *Book) Gate(name, address string, timeout time.Duration) (disabled bool,
 
 // Called tells what came of a call, nil for a success. It writes when that changes the endpoint's state.
 func (b *Book) Called(ctx context.Context, m channel.Message, name string, failure *channel.Error) {
-	key := subject(name, id(name, m.Address))
+	key := b.subject(name, id(name, m.Address))
 	b.breaker.called(key, time.Now(), failure)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
@@ -199,9 +183,9 @@ func (b *Book) Called(ctx context.Context, m channel.Message, name string, failu
 			return
 		}
 		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, m.Address), m.RecipientType, m.UserID
-		err := b.put(ctx, next, there.revision)
+		err := b.put(ctx, next, there.over)
 		switch {
-		case errors.Is(err, record.ErrTaken): // what is there is known now
+		case errors.Is(err, kvrecord.ErrConflict): // what is there is known now
 			continue
 		case err != nil:
 			b.cfg.Logger.WarnContext(ctx, "notifier: the health of an endpoint is not kept", "channel", name, "endpoint", next.ID, "error", err)
@@ -215,7 +199,7 @@ func (b *Book) Called(ctx context.Context, m channel.Message, name string, failu
 
 // Left tells that a call that Gate let through was not made.
 func (b *Book) Left(name, address string) {
-	b.breaker.left(subject(name, id(name, address)), time.Now())
+	b.breaker.left(b.subject(name, id(name, address)), time.Now())
 }
 
 // after says what a call makes of an endpoint, and whether that is something else.
@@ -245,16 +229,19 @@ func counts(failure *channel.Error) bool {
 	return false
 }
 
-// put writes a record over the revision that is known, and learns what is there then.
-func (b *Book) put(ctx context.Context, e Endpoint, revision uint64) error {
-	e.Write = nuid.Next()
+// put writes a record over the one that is known, and learns what is there then.
+func (b *Book) put(ctx context.Context, e Endpoint, over kvrecord.Record) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	e.revision, err = b.store.Put(ctx, subject(e.Channel, e.ID), nil, data, revision)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		there, decodeErr := decode(taken.Data, taken.Revision)
+	e.over, err = b.records.Put(ctx, kvrecord.Write{Subject: b.subject(e.Channel, e.ID), Data: data, Over: over})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		if conflict.Found.Revision == 0 { // it was removed
+			b.forget(e)
+			return err
+		}
+		there, decodeErr := decode(conflict.Found)
 		if decodeErr != nil {
 			return decodeErr
 		}
@@ -271,22 +258,34 @@ func (b *Book) put(ctx context.Context, e Endpoint, revision uint64) error {
 func (b *Book) remember(e Endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known[subject(e.Channel, e.ID)] = e
+	b.known[b.subject(e.Channel, e.ID)] = e
+}
+
+// forget drops an endpoint of which there is no record.
+func (b *Book) forget(e Endpoint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.known, b.subject(e.Channel, e.ID))
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which
-// they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more.
+// they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more. It costs what
+// Open does.
 func (b *Book) List(ctx context.Context, name string, state State, from uint64, limit int) (found []Endpoint, next uint64, err error) {
-	messages, next, err := b.store.Scan(ctx, subject(cmp.Or(name, "*"), "*"), from, limit)
-	if err != nil {
-		return nil, 0, fmt.Errorf("notifier: read the health of endpoints: %w", err)
+	if err := b.read(ctx); err != nil {
+		return nil, 0, err
 	}
-	for _, m := range messages {
-		e, err := decode(m.Data, m.Revision)
-		if err == nil && e.State != Healthy && (state == "" || state == e.State) {
-			e.Write = ""
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.known {
+		selected := (name == "" || name == e.Channel) && (state == "" || state == e.State)
+		if selected && e.State != Healthy && e.over.Revision >= from {
 			found = append(found, e)
 		}
+	}
+	slices.SortFunc(found, func(x, y Endpoint) int { return cmp.Compare(x.over.Revision, y.over.Revision) })
+	if len(found) > limit {
+		found, next = found[:limit], found[limit].over.Revision
 	}
 	return found, next, nil
 }
@@ -294,37 +293,36 @@ func (b *Book) List(ctx context.Context, name string, state State, from uint64, 
 // Enable puts an endpoint back to work, and returns how it was. The others hear of it within Config.Every. Two round trips.
 func (b *Book) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {
-		data, revision, err := b.store.Latest(ctx, subject(name, endpoint))
-		if errors.Is(err, record.ErrNotFound) {
-			return was, fmt.Errorf("%w: %.80q on %.80q", ErrUnknown, endpoint, name)
-		}
+		there, err := b.records.Latest(ctx, b.subject(name, endpoint))
 		if err != nil {
 			return was, fmt.Errorf("notifier: %w", err)
 		}
-		if was, err = decode(data, revision); err != nil {
+		if there.Revision == 0 {
+			return was, fmt.Errorf("%w: %.80q on %.80q", ErrUnknown, endpoint, name)
+		}
+		if was, err = decode(there); err != nil {
 			return was, err
 		}
-		was.Write = ""
 		if was.State == Healthy {
 			return was, nil
 		}
-		err = b.put(ctx, Endpoint{Channel: name, ID: endpoint, At: time.Now().UTC(), State: Healthy}, revision)
-		if errors.Is(err, record.ErrTaken) {
+		err = b.put(ctx, Endpoint{Channel: name, ID: endpoint, At: time.Now().UTC(), State: Healthy}, there)
+		if errors.Is(err, kvrecord.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return was, fmt.Errorf("notifier: %w", err)
 		}
-		b.breaker.forget(subject(name, endpoint))
+		b.breaker.forget(b.subject(name, endpoint))
 		return was, nil
 	}
 }
 
-func decode(data []byte, revision uint64) (e Endpoint, err error) {
-	if err := json.Unmarshal(data, &e); err != nil {
-		return e, fmt.Errorf("notifier: the health of an endpoint at %d: %w", revision, err)
+func decode(r kvrecord.Record) (e Endpoint, err error) {
+	if err := json.Unmarshal(r.Data, &e); err != nil {
+		return e, fmt.Errorf("notifier: the health of an endpoint at %d: %w", r.Revision, err)
 	}
-	e.revision = revision
+	e.over = r
 	return e, nil
 }
 
@@ -335,8 +333,6 @@ func id(name, address string) string {
 }
 
 // subject is where an endpoint is kept: it begins with what no id becomes.
-func subject(name, id string) string {
-	return "$KV." + contracts.BucketDeliveries + "./endpoint." + name + "." + id
-}
+func (b *Book) subject(name, id string) string { return b.records.Key("/endpoint." + name + "." + id) }
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxError)], "") }

@@ -8,12 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 )
 
 // State is where a row stands.
@@ -107,11 +104,7 @@ type Delivery struct {
 	// UpdatedAt is when this was written.
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// Write is another for each write, by which a writer knows its own.
-	Write string `json:"write"`
-
-	// Revision is that of this record, 0 for a row of which there is none.
-	Revision uint64 `json:"-"`
+	over kvrecord.Record // as it was read or written, none for a row of which there is no record
 }
 
 // Tries is how many attempts count: those since the last replay.
@@ -161,20 +154,16 @@ type Attempt struct {
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
 // Ledger is the bucket of deliveries. It may be used by many at once.
-type Ledger struct{ store *record.Store }
+type Ledger struct{ records *kvrecord.Stream }
 
-// Open binds the bucket. One round trip.
-func Open(ctx context.Context, js jetstream.JetStream) (*Ledger, error) {
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Ledger{store}, nil
+// New returns the ledger. No round trip.
+func New(records *kvrecord.Client) *Ledger {
+	return &Ledger{records.Bucket(contracts.BucketDeliveries)}
 }
 
 // Ping reports whether the bucket can be read. One round trip.
 func (l *Ledger) Ping(ctx context.Context) error {
-	if _, _, err := l.store.Get(ctx, subject("ping")); err != nil && !errors.Is(err, record.ErrNotFound) {
+	if _, err := l.records.Get(ctx, l.records.Key("ping")); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil
@@ -182,14 +171,30 @@ func (l *Ledger) Ping(ctx context.Context) error {
 
 // Get returns what is kept of a row: a pending one when that is nothing. One round trip.
 func (l *Ledger) Get(ctx context.Context, key string) (*Delivery, error) {
-	data, revision, err := l.store.Get(ctx, subject(key))
-	if errors.Is(err, record.ErrNotFound) {
-		return &Delivery{State: Pending}, nil
-	}
+	found, err := l.records.Get(ctx, l.records.Key(key))
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	return decode(data, revision)
+	return decode(found)
+}
+
+// GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out. One round trip for each 512.
+func (l *Ledger) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
+	subjects := make([]string, len(keys))
+	for i, key := range keys {
+		subjects[i] = l.records.Key(key)
+	}
+	found, err := l.records.GetMany(ctx, subjects)
+	if err != nil {
+		return nil, fmt.Errorf("ledger: %w", err)
+	}
+	known := make(map[string]*Delivery, len(found))
+	for _, r := range found {
+		if known[l.keyOf(r)], err = decode(r); err != nil {
+			return nil, err
+		}
+	}
+	return known, nil
 }
 
 // Entry is a row of which something is kept.
@@ -198,26 +203,44 @@ type Entry struct {
 
 	// Key is the row's, see contracts.DeliveryKey.
 	Key string
+
+	// Revision is the position of the record among all.
+	Revision uint64
 }
 
-// Scan reads what is kept of rows whose keys match a filter, in the order in which it was written, from a revision on.
-// next is where to go on, 0 when there is no more. One round trip.
-func (l *Ledger) Scan(ctx context.Context, filter string, from uint64, limit int) (entries []Entry, next uint64, err error) {
-	found, next, err := l.store.Scan(ctx, subject(filter), from, limit)
+// Scan reads what is kept of rows, in the order in which it was written, from a revision on: limit records at most, and 8 MiB,
+// those of events and digests among them, which it leaves out. read is how many there were; next is the revision to go on
+// from, and 0 when there is no more. One round trip.
+func (l *Ledger) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
+	found, next, err := l.records.Scan(ctx, from, limit)
 	if err != nil {
-		return nil, 0, fmt.Errorf("ledger: %w", err)
+		return nil, 0, 0, fmt.Errorf("ledger: %w", err)
 	}
-	for _, m := range found {
-		if len(m.Data) == 0 { // a marker of what was deleted
+	for _, r := range found {
+		key := l.keyOf(r)
+		if len(r.Data) == 0 || !IsKey(key) {
 			continue
 		}
-		d, err := decode(m.Data, m.Revision)
+		d, err := decode(r)
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, 0, err
 		}
-		entries = append(entries, Entry{Delivery: d, Key: strings.TrimPrefix(m.Subject, subject(""))})
+		entries = append(entries, Entry{Delivery: d, Key: key, Revision: r.Revision})
 	}
-	return entries, next, nil
+	return entries, len(found), next, nil
+}
+
+// keyTokens is how many tokens the key of a row has: event, channel, type and user.
+const keyTokens = 4
+
+// IsKey reports whether a key of the bucket is that of a row. What else is in there has another number of tokens, or begins
+// with a token that no id becomes.
+func IsKey(key string) bool {
+	return strings.Count(key, ".") == keyTokens-1 && !strings.HasPrefix(key, "/")
+}
+
+func (l *Ledger) keyOf(r kvrecord.Record) string {
+	return strings.TrimPrefix(r.Subject, l.records.Key(""))
 }
 
 // TakenError is returned for a write over a record that has been replaced since it was read.
@@ -231,17 +254,17 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("ledger: somebody else wrote the record: it is %s now", e.There.State)
 }
 
-// Put writes a record over the one that was read, and sets its revision. The error is a [*TakenError] when another was
+// Put writes a record over the one that was read. The error is a [*TakenError] when another was
 // written meanwhile. One round trip, as a rule.
 func (l *Ledger) Put(ctx context.Context, key string, d *Delivery) error {
-	d.UpdatedAt, d.Write = time.Now().UTC(), nuid.Next()
+	d.UpdatedAt = time.Now().UTC()
 	data, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("ledger: encode: %w", err)
 	}
-	revision, err := l.store.Put(ctx, subject(key), nil, data, d.Revision)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		there, err := decode(taken.Data, taken.Revision)
+	stored, err := l.records.Put(ctx, kvrecord.Write{Subject: l.records.Key(key), Data: data, Over: d.over})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		there, err := decode(conflict.Found)
 		if err != nil {
 			return err
 		}
@@ -250,16 +273,18 @@ func (l *Ledger) Put(ctx context.Context, key string, d *Delivery) error {
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	d.Revision = revision
+	d.over = stored
 	return nil
 }
 
-func decode(data []byte, revision uint64) (*Delivery, error) {
-	d := Delivery{Revision: revision}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, fmt.Errorf("ledger: record at %d: %w", revision, err)
+// decode reads a record. None, and the mark of one that was deleted, is a pending row.
+func decode(found kvrecord.Record) (*Delivery, error) {
+	d := Delivery{State: Pending, over: found}
+	if len(found.Data) == 0 {
+		return &d, nil
+	}
+	if err := json.Unmarshal(found.Data, &d); err != nil {
+		return nil, fmt.Errorf("ledger: record at %d: %w", found.Revision, err)
 	}
 	return &d, nil
 }
-
-func subject(key string) string { return "$KV." + contracts.BucketDeliveries + "." + key }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // State is how far an event has come.
@@ -50,9 +50,8 @@ type Event struct {
 	// State is how far the event has come.
 	State State `json:"state"`
 
-	key      string
-	again    bool   // it was there before
-	revision uint64 // of this record
+	again bool            // it was there before
+	over  kvrecord.Record // as it was read or written
 }
 
 // Unplanned reports whether it has no plan yet, and is to have one.
@@ -64,11 +63,11 @@ func (e *Event) come(to State, p *Plan) {
 }
 
 // events are the records of events.
-type events struct{ *record.Store }
+type events struct{ *kvrecord.Stream }
 
 // see writes the record of an event, or reads the one that is there. ErrMismatch says that it is of another event.
 func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
-	key, err := eventSubject(e.EventID)
+	subject, err := s.subjectOf(e.EventID)
 	if err != nil {
 		return nil, err
 	}
@@ -76,14 +75,10 @@ func (s events) see(ctx context.Context, e contracts.Event) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := Event{At: time.Now().UTC(), Fingerprint: mark, State: StateSeen, key: key}
-	data, err := json.Marshal(seen)
-	if err != nil {
-		return nil, fmt.Errorf("encode the record of the event: %w", err)
-	}
-	seen.revision, err = s.Put(ctx, key, nil, data, 0)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		there, err := seen.replaced(taken)
+	seen := Event{At: time.Now().UTC(), Fingerprint: mark, State: StateSeen, over: kvrecord.Record{Subject: subject}}
+	err = s.put(ctx, &seen)
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		there, err := decodeEvent(conflict.Found)
 		if err != nil {
 			return nil, err
 		}
@@ -110,31 +105,35 @@ func (s events) reopened(ctx context.Context, e *Event) error {
 
 // note writes the record of an event, unless somebody else has since it was read.
 func (s events) note(ctx context.Context, e *Event) error {
+	if err := s.put(ctx, e); !errors.Is(err, kvrecord.ErrConflict) {
+		return err
+	}
+	return nil
+}
+
+// put writes the record of an event over the one that was read.
+func (s events) put(ctx context.Context, e *Event) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
 	}
-	e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
-	if errors.Is(err, record.ErrTaken) {
-		return nil
+	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over})
+	if err == nil {
+		e.over = stored
 	}
 	return err
 }
 
 func (s events) get(ctx context.Context, eventID string) (*Event, error) {
-	key, err := eventSubject(eventID)
+	subject, err := s.subjectOf(eventID)
 	if err != nil {
 		return nil, err
 	}
-	data, revision, err := s.Get(ctx, key)
+	found, err := s.Get(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
-	e := Event{key: key, revision: revision}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, fmt.Errorf("record %s: %w", key, err)
-	}
-	return &e, nil
+	return decodeEvent(found)
 }
 
 // change writes the record of an event as alter leaves it, unless alter says that there is nothing to alter. It begins anew
@@ -142,30 +141,29 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && alter(e) {
-		data, encodeErr := json.Marshal(e)
-		if encodeErr != nil {
-			return nil, fmt.Errorf("encode the record of the event: %w", encodeErr)
-		}
-		e.revision, err = s.Put(ctx, e.key, nil, data, e.revision)
-		taken, ok := errors.AsType[*record.TakenError](err)
+		err = s.put(ctx, e)
+		conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
 		if !ok {
 			return e, err
 		}
-		e, err = e.replaced(taken)
+		e, err = decodeEvent(conflict.Found)
 	}
 	return e, err
 }
 
-// replaced reads the record that is there in place of one.
-func (e *Event) replaced(by *record.TakenError) (*Event, error) {
-	there := Event{key: e.key, revision: by.Revision}
-	if err := json.Unmarshal(by.Data, &there); err != nil {
-		return nil, fmt.Errorf("record %s: %w", e.key, err)
+// decodeEvent reads the record of an event. The error matches [ErrNotFound] when there is none.
+func decodeEvent(found kvrecord.Record) (*Event, error) {
+	if len(found.Data) == 0 {
+		return nil, fmt.Errorf("%s: %w", found.Subject, ErrNotFound)
 	}
-	return &there, nil
+	e := Event{over: found}
+	if err := json.Unmarshal(found.Data, &e); err != nil {
+		return nil, fmt.Errorf("record %s: %w", found.Subject, err)
+	}
+	return &e, nil
 }
 
-func eventSubject(eventID string) (string, error) {
+func (s events) subjectOf(eventID string) (string, error) {
 	key, err := contracts.EventRecordKey(eventID)
-	return "$KV." + contracts.BucketDeliveries + "." + key, err
+	return s.Key(key), err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -91,7 +90,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 		}
 	}
 	do(p.Refuse(t.Context(), happened("none"), "why"))
-	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, record.ErrNotFound) {
+	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, plan.ErrNotFound) {
 		t.Error(err)
 	}
 	seen, _, err := p.Accept(t.Context(), happened("e"))

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -85,20 +85,12 @@ events:
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	p, err := plan.New(t.Context(), js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return plan.New(recordtest.Client(t, js), cfg)
 }
 
 func reader(t *testing.T, js jetstream.JetStream) *plan.Reader {
 	t.Helper()
-	r, err := plan.NewReader(t.Context(), js)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return plan.NewReader(recordtest.Client(t, js))
 }
 
 func happened(id string) contracts.Event {
@@ -229,7 +221,7 @@ func TestAListThatBreaksOffIsNoPlan(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	r := reader(t, js)
-	if _, err := r.Get(t.Context(), "e"); !errors.Is(err, record.ErrNotFound) {
+	if _, err := r.Get(t.Context(), "e"); !errors.Is(err, plan.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 	if kept, err := r.Event(t.Context(), "e"); err != nil || kept.State != plan.StateSeen {
@@ -368,7 +360,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	if _, _, err := p.Accept(t.Context(), e); !errors.Is(err, plan.ErrTooFar) {
 		t.Error(err)
 	}
-	if _, err := read.Event(t.Context(), "too late"); !errors.Is(err, record.ErrNotFound) {
+	if _, err := read.Event(t.Context(), "too late"); !errors.Is(err, plan.ErrNotFound) {
 		t.Error(err)
 	}
 }

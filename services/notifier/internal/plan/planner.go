@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -61,25 +60,19 @@ type Config struct {
 type Planner struct {
 	cfg           Config
 	events        events
-	notifications *record.Store
+	notifications *kvrecord.Stream
 }
 
-// New returns a planner. Two round trips.
-func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Planner, error) {
+// New returns a planner. No round trip.
+func New(records *kvrecord.Client, cfg Config) *Planner {
 	cfg.MaxRecipients = cmp.Or(cfg.MaxRecipients, 1_000_000)
 	cfg.PageBytes = min(cmp.Or(cfg.PageBytes, pageBytes), pageBytes)
 	if cfg.Passed == nil {
 		cfg.Passed = func(string) {}
 	}
-	notifications, err := record.Open(ctx, js, contracts.StreamNotifications)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
+	return &Planner{
+		cfg: cfg, events: events{records.Bucket(contracts.BucketDeliveries)}, notifications: records.Stream(contracts.StreamNotifications),
 	}
-	deliveries, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Planner{cfg: cfg, events: events{deliveries}, notifications: notifications}, nil
 }
 
 // Concerns reports whether a rule is for an event.
@@ -165,7 +158,7 @@ func (p *Planner) Refuse(ctx context.Context, e contracts.Event, reason string) 
 		e.State, e.Reason = StateRefused, reason
 		return true
 	})
-	if errors.Is(err, record.ErrNotFound) {
+	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
 	return err
@@ -180,21 +173,21 @@ func (p *Planner) commit(
 		return nil, "", err
 	}
 	if seen.again { // whoever saw it first may have come further
-		data, _, err := p.notifications.Get(ctx, subject)
-		if err == nil {
-			return existing(data, seen)
-		}
-		if !errors.Is(err, record.ErrNotFound) {
+		found, err := p.notifications.Get(ctx, subject)
+		if err != nil {
 			return nil, "", err
+		}
+		if len(found.Data) > 0 {
+			return existing(found.Data, seen)
 		}
 	}
 	plan, data, err := p.resolve(ctx, e, seen.Fingerprint, current, queries)
 	if err != nil {
 		return nil, "", err
 	}
-	_, err = p.notifications.Put(ctx, subject, nil, data, 0)
-	if taken, ok := errors.AsType[*record.TakenError](err); ok {
-		return existing(taken.Data, seen)
+	_, err = p.notifications.Put(ctx, kvrecord.Write{Subject: subject, Data: data})
+	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
+		return existing(conflict.Found.Data, seen)
 	}
 	if err != nil {
 		return nil, "", err

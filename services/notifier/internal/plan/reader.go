@@ -5,35 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"iter"
 )
-
-// pageTimeout is for how long one page of a plan is tried to be read: a server restarts in less.
-const pageTimeout = time.Minute
 
 // Reader reads plans.
 type Reader struct {
 	events        events
-	notifications *record.Store
+	notifications *kvrecord.Stream
 }
 
-// NewReader returns a reader. Two round trips.
-func NewReader(ctx context.Context, js jetstream.JetStream) (*Reader, error) {
-	notifications, err := record.Open(ctx, js, contracts.StreamNotifications)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	deliveries, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Reader{events: events{deliveries}, notifications: notifications}, nil
+// NewReader returns a reader. No round trip.
+func NewReader(records *kvrecord.Client) *Reader {
+	return &Reader{events: events{records.Bucket(contracts.BucketDeliveries)}, notifications: records.Stream(contracts.StreamNotifications)}
 }
 
 // Decode reads a plan record.
@@ -48,26 +33,29 @@ func Decode(data []byte) (*Plan, error) {
 	return &p, nil
 }
 
-// Get returns the plan of an event. The error matches record.ErrNotFound when there is none. One round trip.
+// Get returns the plan of an event. The error matches [ErrNotFound] when there is none. One round trip.
 func (r *Reader) Get(ctx context.Context, eventID string) (*Plan, error) {
 	subject, err := contracts.NotifyPlanSubject(eventID)
 	if err != nil {
 		return nil, err
 	}
-	data, _, err := r.notifications.Get(ctx, subject)
+	found, err := r.notifications.Get(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
-	return Decode(data)
+	if len(found.Data) == 0 {
+		return nil, fmt.Errorf("%s: %w", subject, ErrNotFound)
+	}
+	return Decode(found.Data)
 }
 
-// Event returns what is kept of an event. The error matches record.ErrNotFound when it was never seen. One round trip.
+// Event returns what is kept of an event. The error matches [ErrNotFound] when it was never seen. One round trip.
 func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.get(ctx, eventID)
 }
 
 // Cancel notes that an event is not to be told any more. From then on it is not planned, its plan is not expanded, and
-// telling it again changes nothing. The error matches record.ErrNotFound when it was never seen. Two round trips.
+// telling it again changes nothing. The error matches [ErrNotFound] when it was never seen. Two round trips.
 func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.change(ctx, eventID, func(e *Event) bool {
 		open := e.State != StateCancelled
@@ -89,19 +77,30 @@ func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	return err
 }
 
+// Parts is into how many parts the recipients of a plan are divided: its pages, or one.
+func (p *Plan) Parts() int { return max(p.Pages, 1) }
+
+// Part returns the recipients of a part of a plan, from 0, always in the same order. One round trip, none for a plan without
+// pages.
+func (r *Reader) Part(ctx context.Context, p *Plan, n int) ([]contracts.Recipient, error) {
+	if p.Pages == 0 {
+		return p.Entries, nil
+	}
+	entries, err := r.page(ctx, p, n)
+	if err != nil {
+		return nil, fmt.Errorf("plan of %.80q: page %d of %d: %w", p.EventID, n, p.Pages, err)
+	}
+	return entries, nil
+}
+
 // Entries yields the recipients of a plan, always in the same order, and an error when they cannot all be read. It holds
-// one page at a time, at the cost of a round trip for each.
+// one part at a time.
 func (r *Reader) Entries(ctx context.Context, p *Plan) iter.Seq2[contracts.Recipient, error] {
 	return func(yield func(contracts.Recipient, error) bool) {
-		for _, entry := range p.Entries {
-			if !yield(entry, nil) {
-				return
-			}
-		}
-		for n := range p.Pages {
-			entries, err := r.page(ctx, p, n)
+		for n := range p.Parts() {
+			entries, err := r.Part(ctx, p, n)
 			if err != nil {
-				yield(contracts.Recipient{}, fmt.Errorf("plan of %.80q: page %d of %d: %w", p.EventID, n, p.Pages, err))
+				yield(contracts.Recipient{}, err)
 				return
 			}
 			for _, entry := range entries {
@@ -118,14 +117,15 @@ func (r *Reader) page(ctx context.Context, p *Plan, n int) ([]contracts.Recipien
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-	defer cancel()
-	data, _, err := r.notifications.Read(ctx, subject)
+	found, err := r.notifications.Get(ctx, subject)
+	if err == nil && len(found.Data) == 0 {
+		err = fmt.Errorf("%s: %w", subject, ErrNotFound)
+	}
 	if err != nil {
 		return nil, err
 	}
 	var read page
-	if err := json.Unmarshal(data, &read); err != nil {
+	if err := json.Unmarshal(found.Data, &read); err != nil {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	return read.Entries, nil

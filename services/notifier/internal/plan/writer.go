@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // writer collects the recipients of a plan. It holds one page and sixteen bytes of each recipient, by which those that
@@ -61,7 +62,7 @@ func (w *writer) flush(ctx context.Context) error {
 	data = append(data, `{"entries":[`...)
 	data = append(data, w.page.Bytes()...)
 	data = append(data, `]}`...)
-	if _, err := w.planner.notifications.Put(ctx, subject, nil, data, 0); err != nil {
+	if _, err := w.planner.notifications.Put(ctx, kvrecord.Write{Subject: subject, Data: data}); err != nil {
 		return fmt.Errorf("page %d: %w", w.plan.Pages, err)
 	}
 	w.page.Reset()

@@ -8,15 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/record"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
 // Turn is a row and when it was told, or is to ask again.
@@ -35,22 +30,13 @@ type state struct {
 
 	// Promised are the last turns that were promised and have not come, in the order of their times.
 	Promised []Turn `json:"promised,omitempty"`
-
-	// Write is another for each write, by which a writer knows its own.
-	Write string `json:"write"`
 }
 
 // Book is the records. It may be used by many at once, in any number of processes.
-type Book struct{ store *record.Store }
+type Book struct{ records *kvrecord.Stream }
 
-// Open binds the bucket. One round trip.
-func Open(ctx context.Context, js jetstream.JetStream) (*Book, error) {
-	store, err := record.Open(ctx, js, "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		return nil, fmt.Errorf("notifier: %w", err)
-	}
-	return &Book{store}, nil
-}
+// New returns the book. No round trip.
+func New(records *kvrecord.Client) *Book { return &Book{records.Bucket(contracts.BucketDeliveries)} }
 
 // Key names what is counted together.
 type Key struct {
@@ -68,33 +54,31 @@ func (b *Book) Ask(ctx context.Context, key Key, row string, t contracts.Throttl
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
-	subject := "$KV." + contracts.BucketDeliveries + "." + name
-	data, revision, err := b.store.Get(ctx, subject)
-	if err != nil && !errors.Is(err, record.ErrNotFound) {
+	over, err := b.records.Get(ctx, b.records.Key(name))
+	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
 	for {
 		s := state{}
-		if len(data) > 0 {
-			if err := json.Unmarshal(data, &s); err != nil {
-				return time.Time{}, fmt.Errorf("throttle: record at %d: %w", revision, err)
+		if len(over.Data) > 0 {
+			if err := json.Unmarshal(over.Data, &s); err != nil {
+				return time.Time{}, fmt.Errorf("throttle: record at %d: %w", over.Revision, err)
 			}
 		}
 		until, changed := s.ask(time.Now().UTC(), mark(row), t, promised)
 		if !changed {
 			return until, nil
 		}
-		err := b.put(ctx, subject, &s, revision, t.Period())
-		taken, ok := errors.AsType[*record.TakenError](err)
+		err := b.put(ctx, b.records.Key(name), &s, over, t.Period())
+		conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
 		if !ok {
 			return until, err
 		}
-		data, revision = taken.Data, taken.Revision
+		over = conflict.Found
 	}
 }
 
-func (b *Book) put(ctx context.Context, subject string, s *state, revision uint64, period time.Duration) error {
-	s.Write = nuid.Next()
+func (b *Book) put(ctx context.Context, subject string, s *state, over kvrecord.Record, period time.Duration) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("throttle: encode: %w", err)
@@ -103,9 +87,8 @@ func (b *Book) put(ctx context.Context, subject string, s *state, revision uint6
 	if n := len(s.Promised); n > 0 && s.Promised[n-1].At.After(last) {
 		last = s.Promised[n-1].At
 	}
-	seconds := int64((time.Until(last) + period + time.Minute) / time.Second)
-	header := nats.Header{jetstream.MsgTTLHeader: {strconv.FormatInt(seconds, 10) + "s"}}
-	if _, err := b.store.Put(ctx, subject, header, data, revision); err != nil {
+	ttl := (time.Until(last) + period + time.Minute).Truncate(time.Second)
+	if _, err := b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: over, TTL: ttl}); err != nil {
 		return fmt.Errorf("throttle: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -39,11 +40,7 @@ func inGate(t *testing.T, f func(g *gate)) {
 		}
 		g := &gate{T: t, js: js}
 		for i := range g.books {
-			book, err := throttle.Open(t.Context(), js)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.books[i] = book
+			g.books[i] = throttle.New(recordtest.Client(t, js))
 		}
 		f(g)
 	})

@@ -1,0 +1,101 @@
+package jsapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The server's error codes that have a meaning here.
+const (
+	codeAccountFull     jetstream.ErrorCode = 10002
+	codeMemoryFull      jetstream.ErrorCode = 10028
+	codeNoMessage       jetstream.ErrorCode = 10037
+	codeNoSequence      jetstream.ErrorCode = 10043
+	codeStorageFull     jetstream.ErrorCode = 10047
+	codeTooLarge        jetstream.ErrorCode = 10054
+	codeDeleteFailed    jetstream.ErrorCode = 10057 // also of a message that is not there
+	codeNoStream        jetstream.ErrorCode = 10059
+	codeOtherStream     jetstream.ErrorCode = 10060 // the subject is another stream's than expected
+	codeWrongSequence   jetstream.ErrorCode = 10071
+	codeStoreFailed     jetstream.ErrorCode = 10077 // for any reason; the text tells which limit of the stream it was
+	codeHeaderTooLarge  jetstream.ErrorCode = 10097
+	codeInProcess       jetstream.ErrorCode = 10158 // a message with the same id is being stored
+	codeSequenceInDoubt jetstream.ErrorCode = 10164 // in a cluster: another write of the subject is being stored
+)
+
+// IsRefused reports whether the server compared sequences and found another one, or a message where none was expected. Around a
+// change of leader that is no proof that the message was not stored.
+func IsRefused(err error) bool {
+	return hasCode(err, codeWrongSequence, codeSequenceInDoubt) ||
+		hasCode(err, codeStoreFailed) && strings.Contains(description(err), "per subject")
+}
+
+// IsInDoubt reports whether the server refused a message because another of the subject is being stored.
+func IsInDoubt(err error) bool { return hasCode(err, codeSequenceInDoubt) }
+
+// IsInProcess reports whether a message with the same id is being stored.
+func IsInProcess(err error) bool { return hasCode(err, codeInProcess) }
+
+// IsFull reports whether the stream, the account or the server stores nothing more.
+func IsFull(err error) bool {
+	return hasCode(err, codeAccountFull, codeMemoryFull, codeStorageFull) ||
+		hasCode(err, codeStoreFailed) && strings.HasPrefix(description(err), "maximum ") && !IsRefused(err)
+}
+
+// IsTooLarge reports whether no message of this size is taken.
+func IsTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || hasCode(err, codeTooLarge, codeHeaderTooLarge)
+}
+
+// IsNoStream reports whether the server knows no stream of that name.
+func IsNoStream(err error) bool { return hasCode(err, codeNoStream) }
+
+// IsOtherStream reports whether another stream takes the subject than the message says.
+func IsOtherStream(err error) bool { return hasCode(err, codeOtherStream) }
+
+// IsAnswer reports whether err is the server's answer.
+func IsAnswer(err error) bool {
+	_, ok := errors.AsType[*jetstream.APIError](err)
+	return ok
+}
+
+// IsPermanent reports whether the same request cannot succeed a moment later: the message, the stream's settings or limits, or
+// the connection are at fault. Errors that a change of leader can cause are not.
+func IsPermanent(err error) bool {
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrConnectionClosed) {
+		return true
+	}
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return false
+	}
+	request := api.Code >= http.StatusBadRequest && api.Code < http.StatusInternalServerError
+	return IsFull(err) || request && api.ErrorCode != codeInProcess && !IsRefused(err)
+}
+
+// IsUnknown reports whether a request may have been carried out, or may be when it is repeated: no answer came, or one that
+// speaks of the server and not of the request.
+func IsUnknown(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrMaxPayload)
+	}
+	return api.Code == http.StatusServiceUnavailable || api.ErrorCode == codeInProcess
+}
+
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && slices.Contains(codes, api.ErrorCode)
+}
+
+func description(err error) string {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.Description
+	}
+	return ""
+}

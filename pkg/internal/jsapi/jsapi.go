@@ -1,0 +1,204 @@
+// Package jsapi sends single requests to JetStream: questions to the leader of a stream, and messages to be stored.
+//
+// A request is sent once. The caller decides whether to send it again: the functions of errors.go tell when that can help,
+// and when the first may have been carried out.
+package jsapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Prefix returns the prefix of the API that js uses, with its final dot.
+func Prefix(js jetstream.JetStream) string {
+	switch o := js.Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	default:
+		return jetstream.DefaultAPIPrefix
+	}
+}
+
+// Sender sends a request once and waits for its answer, for no longer than within.
+type Sender interface {
+	Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error)
+}
+
+// Over returns the Sender that requests over nc as nats.go does, which has nothing to close. While there is no connection,
+// nats.go keeps the request, and sends it as soon as there is one.
+func Over(nc *nats.Conn) Sender { return sender{nc} }
+
+type sender struct{ nc *nats.Conn }
+
+func (s sender) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return s.nc.RequestMsgWithContext(ctx, m) //nolint:wrapcheck // callers say what was asked
+}
+
+// Client sends requests to the API under one prefix.
+type Client struct {
+	Prefix string // with its final dot
+	Sender Sender
+	Within time.Duration // bounds each request
+}
+
+// New returns a Client over the connection of js. It holds nothing that has to be closed.
+func New(js jetstream.JetStream, within time.Duration) Client {
+	return Client{Prefix: Prefix(js), Sender: Over(js.Conn()), Within: within}
+}
+
+// Target returns the subject under which a message for subject is sent: for one of a bucket, the subject under the prefix, as
+// nats.go does.
+func (c Client) Target(subject string) string {
+	if c.Prefix != jetstream.DefaultAPIPrefix && strings.HasPrefix(subject, "$KV.") {
+		return c.Prefix + subject
+	}
+	return subject
+}
+
+// Ask sends a question about method, such as "STREAM.INFO.name", and decodes the answer into it. Both may be nil. An answer that
+// is an error is a [*jetstream.APIError]. One round trip.
+func (c Client) Ask(ctx context.Context, method string, question, answer any) error {
+	data, err := c.request(ctx, method, question)
+	if err != nil {
+		return err
+	}
+	var failure struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := decode(data, method, &failure); err != nil {
+		return err
+	}
+	if failure.Error != nil {
+		return failure.Error
+	}
+	if answer == nil {
+		return nil
+	}
+	return decode(data, method, answer)
+}
+
+// request returns the answer to a question, which may be that it failed.
+func (c Client) request(ctx context.Context, method string, question any) ([]byte, error) {
+	m := &nats.Msg{Subject: c.Prefix + method}
+	if question != nil {
+		var err error
+		if m.Data, err = json.Marshal(question); err != nil {
+			return nil, fmt.Errorf("encode the question about %s: %w", method, err)
+		}
+	}
+	reply, err := c.Sender.Request(ctx, m, c.Within)
+	if err != nil {
+		return nil, fmt.Errorf("ask about %s: %w", method, err)
+	}
+	return reply.Data, nil
+}
+
+func decode(data []byte, method string, answer any) error {
+	if err := json.Unmarshal(data, answer); err != nil {
+		return fmt.Errorf("the answer about %s: %w", method, err)
+	}
+	return nil
+}
+
+// Query selects one message of a stream.
+type Query struct {
+	LastBySubject string `json:"last_by_subj,omitempty"`
+	NextBySubject string `json:"next_by_subj,omitempty"` // at Sequence or later
+	Sequence      uint64 `json:"seq,omitempty"`
+}
+
+// Message is a stored message.
+type Message struct {
+	Subject  string
+	Sequence uint64
+	Time     time.Time
+	Header   nats.Header
+	Data     []byte
+	AsOf     uint64 // a sequence of the stream at which it was the last of its subject: at least its own
+}
+
+// Get reads a message at the leader of a stream; ok is false when there is none. A leader that was deposed and does not know it
+// may answer too. One round trip.
+func (c Client) Get(ctx context.Context, stream string, q Query) (message Message, ok bool, err error) {
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Time     time.Time `json:"time"`
+			Header   []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+		} `json:"message"`
+	}
+	method := "STREAM.MSG.GET." + stream
+	data, err := c.request(ctx, method, q)
+	if err == nil {
+		err = decode(data, method, &answer)
+	}
+	switch {
+	case err != nil:
+		return Message{}, false, err
+	case answer.Error != nil && answer.Error.ErrorCode == codeNoMessage:
+		return Message{}, false, nil
+	case answer.Error != nil:
+		return Message{}, false, answer.Error
+	case answer.Message == nil:
+		return Message{}, false, fmt.Errorf("the answer of stream %s has no message", stream)
+	}
+	m := answer.Message
+	message = Message{Subject: m.Subject, Sequence: m.Sequence, Time: m.Time, Data: m.Data, AsOf: m.Sequence}
+	if len(m.Header) > 0 {
+		if message.Header, err = nats.DecodeHeadersMsg(m.Header); err != nil {
+			return Message{}, false, fmt.Errorf("the headers of message %d of stream %s: %w", m.Sequence, stream, err)
+		}
+	}
+	return message, true, nil
+}
+
+// Delete removes a message of a stream, if it is there. One round trip, and another when the server did not remove it: to see
+// whether it is there.
+func (c Client) Delete(ctx context.Context, stream string, sequence uint64) error {
+	err := c.Ask(ctx, "STREAM.MSG.DELETE."+stream, map[string]any{"seq": sequence, "no_erase": true}, nil)
+	if hasCode(err, codeDeleteFailed, codeNoSequence) {
+		if _, there, readErr := c.Get(ctx, stream, Query{Sequence: sequence}); readErr == nil && !there {
+			return nil
+		}
+	}
+	return err
+}
+
+// Publish sends a message to be stored in a stream, and returns its sequence there. After an error that is not one of
+// [IsPermanent] it may have been stored. One round trip.
+func (c Client) Publish(ctx context.Context, stream string, m *nats.Msg) (sequence uint64, err error) {
+	reply, err := c.Sender.Request(ctx, m, c.Within)
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return 0, fmt.Errorf("publish %d bytes: %w", len(m.Data), err)
+	case err != nil:
+		return 0, fmt.Errorf("publish: %w", err)
+	}
+	if sequence, ok := acknowledged(reply.Data, stream); ok {
+		return sequence, nil
+	}
+	var ack acknowledgement
+	switch err := json.Unmarshal(reply.Data, &ack); {
+	case err != nil:
+		return 0, fmt.Errorf("the acknowledgement is not JSON: %w", err)
+	case ack.Error != nil:
+		return 0, ack.Error
+	case ack.Stream != stream || ack.Sequence == 0:
+		return 0, fmt.Errorf("the acknowledgement is of stream %q at %d, not of %q", ack.Stream, ack.Sequence, stream)
+	}
+	return ack.Sequence, nil
+}

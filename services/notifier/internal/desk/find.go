@@ -1,0 +1,294 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+)
+
+// position is where a question goes on. What it means is up to the way in which rows are found. Its zero value is the beginning.
+type position struct {
+	// revision is that of the record to go on with, 0 while the recipients of a plan are gone through.
+	revision uint64
+
+	// part and index are the part of a plan's recipients to go on with, and the row within.
+	part, index int
+
+	end bool
+}
+
+// at is the position of a record.
+func at(revision uint64) position { return position{revision: revision, end: revision == 0} }
+
+// String returns the cursor of the position, "" for the end.
+func (p position) String() string {
+	switch {
+	case p.end:
+		return ""
+	case p.revision > 0:
+		return strconv.FormatUint(p.revision, 36)
+	default:
+		return planCursor + strconv.Itoa(p.part) + "-" + strconv.Itoa(p.index)
+	}
+}
+
+// planCursor begins the cursor of a position in a plan.
+const planCursor = "p-"
+
+// parse reads a cursor, "" for the beginning.
+func parse(text string) (p position, err error) {
+	if text == "" {
+		return position{}, nil
+	}
+	if in, ok := strings.CutPrefix(text, planCursor); ok {
+		part, index, _ := strings.Cut(in, "-")
+		var failed error
+		p.part, err = strconv.Atoi(part)
+		p.index, failed = strconv.Atoi(index)
+		err = errors.Join(err, failed)
+	} else {
+		p.revision, err = strconv.ParseUint(text, 36, 64)
+	}
+	if err != nil || p.part < 0 || p.index < 0 || p == (position{}) && !strings.HasPrefix(text, planCursor) {
+		return p, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+			{Path: "?cursor", Problem: "is none that was given out"},
+		}}
+	}
+	return p, nil
+}
+
+// stored is a row as its stream has it.
+type stored struct {
+	contracts.Notification // empty when it cannot be read
+
+	at  position
+	key string
+}
+
+// isUnreadable reports whether the row cannot be decoded. Its worker dead-letters it.
+func (s stored) isUnreadable() bool { return s.EventID == "" }
+
+// part is some of the rows that a query selects.
+type part struct {
+	rows   []stored
+	looked int      // how many there could have been
+	next   position // where the others are
+}
+
+// find returns rows that a query selects, whatever their state, from a position on: it looks at most of them. It costs the server
+// time in proportion to the rows of the user, or to those that it looks at, and not to all that there are.
+func (d *Desk) find(ctx context.Context, q Query, from position, most int) (part, error) {
+	switch {
+	case q.UserID != "":
+		return d.ofUser(ctx, q, from, most)
+	case q.EventID != "":
+		return d.ofEvent(ctx, q, from, most)
+	default:
+		return d.ofAll(ctx, q, from, most)
+	}
+}
+
+// ofUser returns rows of a user, in the order in which they were stored. The server finds their subjects by the first tokens, of
+// which there are as many as channels and kinds of recipients. One round trip, and one for each 512 rows that the user has.
+func (d *Desk) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
+	return d.among(ctx, subjectsOf(ctx, d.rows, q.subject()), from, most)
+}
+
+// ofAll returns rows of all users and events, in the order in which they were stored. One round trip.
+func (d *Desk) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
+	found, next, err := d.rows.Scan(ctx, from.revision, most)
+	if err != nil {
+		return part{}, err
+	}
+	p := part{looked: len(found), next: at(next)}
+	for _, r := range found {
+		if row, ok := read(r); ok && q.matches(row.key) {
+			p.rows = append(p.rows, row)
+		}
+	}
+	return p, nil
+}
+
+// ofEvent returns rows of an event: those of its plan in the order of the plan, and behind them, in the order in which they
+// were stored, the digests that have the event's id for their own. One round trip for the plan, two for those digests, and one
+// for each 512 rows.
+func (d *Desk) ofEvent(ctx context.Context, q Query, from position, most int) (part, error) {
+	p, err := d.cfg.Reader.Get(ctx, q.EventID)
+	switch {
+	case errors.Is(err, plan.ErrNotFound):
+		// It never had one, or has lost it by its age, and of its rows the last may be left: those of a next channel.
+		return d.among(ctx, d.rowsIn(ctx, q.key(), q.digestKey()), from, most)
+	case err != nil:
+		return part{}, err
+	case from.revision > 0:
+		return d.among(ctx, d.rowsIn(ctx, q.digestKey()), from, most)
+	}
+	found, err := d.ofPlan(ctx, p, q, from, most)
+	if err != nil || !found.next.end {
+		return found, err
+	}
+	digests, err := d.among(ctx, d.rowsIn(ctx, q.digestKey()), position{}, most-len(found.rows))
+	return part{
+		rows: append(found.rows, digests.rows...), looked: found.looked + digests.looked, next: digests.next,
+	}, err
+}
+
+// ofPlan returns the rows of a plan that are stored, from a position on.
+func (d *Desk) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
+	for found.next = from; found.next.part < p.Parts(); found.next = (position{part: found.next.part + 1}) {
+		recipients, err := d.cfg.Reader.Part(ctx, p, found.next.part)
+		if err != nil {
+			return part{}, err
+		}
+		candidates, err := subjectsIn(p, recipients)
+		if err != nil {
+			return part{}, err
+		}
+		for found.next.index < len(candidates) {
+			if found.looked >= most {
+				return found, nil
+			}
+			some := candidates[found.next.index:min(len(candidates), found.next.index+most-found.looked)]
+			rows, err := d.there(ctx, q, some, found.next)
+			if err != nil {
+				return part{}, err
+			}
+			found.rows = append(found.rows, rows...)
+			found.looked += len(some)
+			found.next.index += len(some)
+		}
+	}
+	found.next = position{end: true}
+	return found, nil
+}
+
+// subjectsIn returns the subjects of all rows that recipients of a plan can have: on the channels that they are told on first, and
+// on those that are fallen back on.
+func subjectsIn(p *plan.Plan, recipients []contracts.Recipient) (subjects []string, err error) {
+	for _, r := range recipients {
+		route := p.Routes[r.RecipientType]
+		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
+			subject, err := contracts.NotifySendSubject(channel, r.RecipientType, r.UserID, p.EventID)
+			if err != nil {
+				return nil, fmt.Errorf("plan of %.80q: %w", p.EventID, err)
+			}
+			subjects = append(subjects, subject)
+		}
+	}
+	return subjects, nil
+}
+
+// there returns the rows of a plan that are at candidates, which begin at a position, in their order.
+func (d *Desk) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
+	positions := make(map[string]int, len(candidates))
+	var wanted []string
+	for i, subject := range candidates {
+		if key, ok := deliver.KeyOf(subject); ok && q.matches(key) {
+			positions[subject] = from.index + i
+			wanted = append(wanted, subject)
+		}
+	}
+	found, err := d.rows.GetMany(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range found {
+		if row, ok := read(r); ok {
+			row.at = position{part: from.part, index: positions[r.Subject]}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b stored) int { return cmp.Compare(a.at.index, b.at.index) })
+	return rows, nil
+}
+
+// readAtOnce is how many rows are read before those that come too late in the order are dropped.
+const readAtOnce = 2048
+
+// among returns the rows at subjects in the order in which they were stored, from a position on, most of them at most. It reads
+// the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
+func (d *Desk) among(ctx context.Context, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
+	var kept []kvrecord.Record
+	for list, err := range subjects {
+		if err != nil {
+			return part{}, err
+		}
+		for some := range slices.Chunk(list, readAtOnce) {
+			found, err := d.rows.GetMany(ctx, some)
+			if err != nil {
+				return part{}, err
+			}
+			kept = append(kept, slices.DeleteFunc(found, func(r kvrecord.Record) bool { return r.Revision < from.revision })...)
+			slices.SortFunc(kept, func(a, b kvrecord.Record) int { return cmp.Compare(a.Revision, b.Revision) })
+			kept = slices.CompactFunc(kept, func(a, b kvrecord.Record) bool { return a.Revision == b.Revision })
+			kept = kept[:min(len(kept), most+1)]
+		}
+	}
+	p := part{looked: min(len(kept), most), next: position{end: true}}
+	if len(kept) > most {
+		p.next, kept = at(kept[most].Revision), kept[:most]
+	}
+	for _, r := range kept {
+		if row, ok := read(r); ok {
+			p.rows = append(p.rows, row)
+		}
+	}
+	return p, nil
+}
+
+// rowsIn yields the subjects of the rows that keys of the bucket of deliveries are about.
+func (d *Desk) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for _, filter := range filters {
+			for keys, err := range subjectsOf(ctx, d.deliveries, d.deliveries.Key(filter)) {
+				var subjects []string
+				for _, key := range keys {
+					tokens := strings.Split(key, ".")
+					tokens = tokens[len(tokens)-keyTokens:]
+					subjects = append(subjects, strings.Join([]string{"notify.send", tokens[1], tokens[2], tokens[3], tokens[0]}, "."))
+				}
+				if !yield(subjects, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// subjectsOf yields the subjects that match a filter, a page at a time.
+func subjectsOf(ctx context.Context, s *kvrecord.Stream, filter string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for offset, more := 0, true; more; more = offset > 0 {
+			subjects, next, err := s.Subjects(ctx, filter, offset)
+			if !yield(subjects, err) || err != nil {
+				return
+			}
+			offset = next
+		}
+	}
+}
+
+// read reads a row, and reports whether a record is one.
+func read(r kvrecord.Record) (row stored, ok bool) {
+	if strings.Count(r.Subject, ".") != rowTokens-1 || !strings.HasPrefix(r.Subject, "notify.send.") {
+		return row, false // a plan, or a replay
+	}
+	row.at = at(r.Revision)
+	if row.key, ok = deliver.KeyOf(r.Subject); !ok {
+		return row, false
+	}
+	if n, err := contracts.Decode[contracts.Notification](r.Data); err == nil {
+		row.Notification = n
+	}
+	return row, true
+}
