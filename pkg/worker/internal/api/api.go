@@ -21,6 +21,7 @@ const (
 	codeDeleteFailed  = 10057 // what it answers to a second deletion
 	codeNoMessage     = 10037
 	codeNoSequence    = 10043
+	codeStoreFailed   = 10077 // the stream, or the subject, is full, or the disk
 	codeWrongLast     = 10071
 	codeWrongLastBusy = 10164 // in a cluster, while another write of the subject is under way
 )
@@ -136,6 +137,17 @@ func Conflict(err error) bool { return hasCode(err, codeWrongLast, codeWrongLast
 // UnderWay reports whether the server refused a write because another that it checks against
 // is not stored yet.
 func UnderWay(err error) bool { return hasCode(err, codeWrongLastBusy) }
+
+// Full reports whether the server refused a message because of a limit of the stream. Only the
+// text tells that from a store that fails.
+func Full(err error) bool {
+	var failure *jetstream.APIError
+
+	return errors.As(err, &failure) && failure.ErrorCode == codeStoreFailed && strings.Contains(failure.Description, "maximum")
+}
+
+// SubjectFull reports whether that limit is the one of the message's subject.
+func SubjectFull(err error) bool { return Full(err) && strings.Contains(err.Error(), "per subject") }
 
 // Unknown reports whether a request may have been carried out, or may be if repeated: no
 // answer came, or one that speaks of the server and not of the request.

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -26,7 +27,7 @@ type Service struct {
 	flight   *flight.Flight
 	hub      *hub
 	jobs     *kvrecord.Stream
-	js       jetstream.JetStream
+	client   *worker.Client
 	logger   *slog.Logger
 	counters counters
 	meters   meters
@@ -43,8 +44,11 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	s := &Service{cfg: cfg, js: js, logger: cfg.Logger}
+	s := &Service{cfg: cfg, logger: cfg.Logger}
 	var err error
+	if s.client, err = worker.NewClient(js, worker.ClientConfig{Stream: contracts.StreamImportJobs}); err != nil {
+		return nil, fmt.Errorf("importer: %w", err)
+	}
 	if s.meters, err = newMeters(cfg.Meter); err != nil {
 		return nil, err
 	}
