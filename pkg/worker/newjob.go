@@ -295,7 +295,9 @@ func headerOf(header nats.Header) (nats.Header, error) {
 }
 
 // isClean reports whether a text can be in a header.
-func isClean(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text) }
+func isClean(text string) bool {
+	return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text)
+}
 
 func checkID(id string) error {
 	switch {

@@ -49,6 +49,9 @@ type Config struct {
 	// RequestTTL is how long the events of a request can be subscribed to. Defaults to 1 hour.
 	RequestTTL time.Duration `env:"ENRICHER_REQUEST_TTL"`
 
+	// WoltRate is how many calls a second may be made of WoltURL, by all instances together. Defaults to 2.
+	WoltRate float64 `env:"ENRICHER_WOLT_RATE"`
+
 	// WoltURL is the base URL of Wolt's search. Wolt's terms forbid systematic automated retrieval: set only a URL that
 	// you may use. Defaults to none.
 	WoltURL string `env:"ENRICHER_WOLT_URL"`
@@ -94,9 +97,9 @@ func (cfg Config) providers() ([]provider.Provider, error) {
 	case len(cfg.Providers) > 0:
 		return cfg.Providers, nil
 	case cfg.WoltURL != "":
-		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger})
+		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger, Rate: cfg.WoltRate, Turn: enrich.Turn(wolt.Name)})
 		if err != nil {
-			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL: %w", err)
+			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL, ENRICHER_WOLT_RATE: %w", err)
 		}
 		return []provider.Provider{p}, nil
 	default:

@@ -74,7 +74,7 @@ func conformService(ctx context.Context, env workertest.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := worker.Handle(w, contracts.EnrichJobsSubjects, Policy(), s.Work); err != nil {
+	if err := worker.Handle(w, contracts.EnrichJobsSubjects, s.Policy(), s.Work); err != nil {
 		return err
 	}
 	return w.Run(ctx)
