@@ -32,6 +32,8 @@ type Service struct {
 	counters counters
 	meters   meters
 
+	progresses *kvrecord.Stream // of all jobs, by their workers
+
 	background sync.WaitGroup
 }
 
@@ -67,7 +69,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		s.flight.Close()
 		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
 	}
-	s.jobs = records.Bucket(contracts.BucketImportJobs)
+	s.jobs, s.progresses = records.Bucket(contracts.BucketImportJobs), records.Bucket(contracts.BucketJobs)
 	return s, nil
 }
 
@@ -85,8 +87,11 @@ func (s *Service) Ping(ctx context.Context) error {
 	return err
 }
 
-// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip.
+// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip, two for a job that runs.
 func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	r, _, err := s.read(ctx, jobID)
-	return r.Job, err
+	if err != nil {
+		return Job{}, err
+	}
+	return s.view(ctx, &r), nil
 }
