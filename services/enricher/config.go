@@ -28,6 +28,10 @@ type Config struct {
 	// ClaimTTL is how long a claim that is not renewed keeps its place. Defaults to 60 seconds.
 	ClaimTTL time.Duration `env:"ENRICHER_CLAIM_TTL"`
 
+	// MemoryBytes bounds the results that this process keeps in memory, and so answers with without asking the store.
+	// Defaults to 32 MiB; -1 keeps none.
+	MemoryBytes int64 `env:"ENRICHER_MEMORY_BYTES"`
+
 	// NoDeprecatedField ends the migration: `wolt` is no longer written beside `providers.wolt`. Defaults to false.
 	NoDeprecatedField bool `env:"ENRICHER_NO_DEPRECATED_FIELD"`
 
@@ -86,7 +90,7 @@ func (cfg Config) validate() error {
 func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
-		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
+		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
 		RequestTTL: cfg.RequestTTL,
 	}
 }

@@ -47,7 +47,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	}
 	results, err := flight.New(ctx, js, flight.Config{
 		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe,
-		OpTimeout: claimTimeout,
+		Memory: flight.MemoryConfig{MaxBytes: max(cfg.MemoryBytes, 0)}, OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
