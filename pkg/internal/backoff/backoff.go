@@ -1,4 +1,4 @@
-// Package backoff waits between two tries of the same.
+// Package backoff waits between two attempts.
 package backoff
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Pause waits about d, ±50 %, so that those who failed together do not try again together, and says whether ctx still
-// runs.
+// Pause waits about d, ±50 %, so that callers that failed together do not try again together. It reports whether ctx
+// still runs.
 func Pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d/2 + rand.N(d)) //nolint:gosec // spreads retries, guards nothing
 	defer t.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Leader returns the last message of subject in stream as the stream's leader knows it, or ok false when it has none. One round
-// trip. A leader that was deposed without knowing may still answer.
+// Leader returns the last message of subject in stream by the answer of the stream's leader, or ok false when it has
+// none. A leader that was deposed without its knowledge may still answer. One round trip.
 func (g *Getter) Leader(ctx context.Context, stream, subject string) (message Message, ok bool, err error) {
 	return g.leader(ctx, stream, request{LastBy: subject})
 }
