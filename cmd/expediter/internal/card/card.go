@@ -92,7 +92,7 @@ func (c *card) mark(unverified []string, fields ...string) string {
 	return ""
 }
 
-// repeats says of a description that it holds the lists which follow, as those of videos do.
+// repeats reports whether a description has the lists that follow, as descriptions of videos do.
 func (c *card) repeats(description string) bool {
 	found := 0
 	for _, i := range c.recipe.Ingredients {
@@ -178,7 +178,7 @@ func (c *card) amount(i recipe.Ingredient) string {
 	return strings.TrimSpace(string(i.Qty) + " " + unit)
 }
 
-// many says that an amount is more than one.
+// many reports whether an amount is more than one.
 func many(qty string) bool {
 	if strings.ContainsAny(qty, "-–") {
 		return true

@@ -28,11 +28,11 @@ func newApply(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the streams and buckets that the services need",
-		Long: `Apply makes the streams and buckets that are missing on a server and sets those that differ as they are declared. What an
-operator has added to one (placement, metadata) stays, and so does every other stream. A setting that no update can change
-is told, and left.
+		Long: `Apply creates missing streams and buckets on a server and updates those that differ from their declarations. Placement and
+metadata that an operator has added to one stay, and so does every other stream. A setting that no update can change is
+reported, and left.
 
-It needs an administrator's permissions. The services need none of these: they only check.`,
+It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
   expediter apply --replicas 3 --server nats://nats.internal:4222 --creds admin.creds`,
 		Args: usageArgs(cobra.NoArgs),

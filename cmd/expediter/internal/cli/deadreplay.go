@@ -76,11 +76,11 @@ func newDeadReplay(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [LETTER...]",
 		Short: "Run the jobs of dead letters again",
-		Long: `Replay puts jobs back into their streams, oldest first, and removes their letters. A job keeps its id; none is
-replayed twice, also when a replay is interrupted and started again. What stays is told with the reason, and makes the
-exit code 1.
+		Long: `Replay publishes jobs to their streams again, oldest first, and removes their letters. A job keeps its id; no job is
+replayed twice, also when a replay is interrupted and started again. Letters that stay are reported with the reason, and
+make the exit code 1.
 
-Letters that are selected by flags are replayed with --yes only.`,
+Letters that flags select are replayed with --yes only.`,
 		Example: `  expediter dead replay 17 18
   expediter dead replay 17 --payload job.json
   expediter dead replay --signature 'smtp: code #' --since 24h

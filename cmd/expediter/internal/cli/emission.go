@@ -45,7 +45,7 @@ func newEmission(f *emitFlags, paths []string) *emission {
 	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: input.Size(paths...)}
 }
 
-// draw begins a bar for who does not see a line for each event.
+// draw begins a progress bar when the output has no line for each event.
 func (e *emission) draw() {
 	stderr := e.config.stderr()
 	if stderr.TTY && (e.quiet || !e.config.stdout().TTY) {
@@ -213,7 +213,7 @@ func (e *emission) all() int {
 	return n
 }
 
-// summary counts what became of the events, for who cannot do so at a glance.
+// summary counts the outcomes of the events, when there is more than one event.
 func (e *emission) summary() {
 	if n := e.all(); !e.json && (n != 1 || e.quiet) {
 		parts := make([]string, 0, len(e.counts))

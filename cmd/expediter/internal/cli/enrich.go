@@ -40,7 +40,7 @@ func newEnrich(g *globals) *cobra.Command {
 		Long: `Enrich reads places from CSV, JSON or JSON Lines files of any size, or from the standard input ("-"), and writes
 a result for each of them in the same order.
 
-CSV needs a header. The columns id (or placeId, place_id) and name are needed; addr (address), city (cityText), phone,
+CSV needs a header. The columns id (or placeId, place_id) and name are required; addr (address), city (cityText), phone,
 lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
 or a request with its places under "results".
 

@@ -91,15 +91,15 @@ func newImport(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import SOURCE",
 		Short: "Make a recipe of a video, a page, captions or a photo",
-		Long: `Import hands a source in at a running importer, which makes a recipe of it. The source is the URL of a video or a page,
-or a file: captions (.vtt, .srt), a text of what is said (.txt), a photo of a recipe, a saved page, or the standard input
+		Long: `Import sends a source to a running importer, which makes a recipe of it. The source is the URL of a video or a page,
+or a file: captions (.vtt, .srt), a transcript (.txt), a photo of a recipe, a saved page, or the standard input
 ("-"). The importer keeps a file of up to 8 MiB until its workers have read it.
 
 Without --follow the job's id is written as soon as the importer has it. With --follow the import is watched to its end,
 and the recipe is written in the form of --format.
 
-Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running. It goes
-on whether or not somebody watches.`,
+Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running: the
+import goes on without the command.`,
 		Example: `  expediter import --follow https://www.youtube.com/watch?v=dQw4w9WgXcQ
   expediter import --follow --format cooklang soup.srt > soup.cook
   expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
@@ -162,7 +162,7 @@ func oneOf(flag, value string, values ...string) error {
 	return fmt.Errorf("%s %q: want %s or %s", flag, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
 }
 
-// isAddress says that a source is fetched by the importer rather than read here.
+// isAddress reports whether the importer fetches a source, rather than this command reading it.
 func isAddress(source string) bool {
 	lower := strings.ToLower(source)
 	return strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")

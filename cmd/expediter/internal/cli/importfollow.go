@@ -186,8 +186,8 @@ func sourceLabel(address string) string {
 	return address
 }
 
-// display shows how far an import is: with a bar to who sits at a terminal, and in lines to a log. Who reads JSON has what
-// it says there already.
+// display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
+// because the output already has the progress.
 type display struct {
 	bar   *progress.Steps
 	flags *followFlags

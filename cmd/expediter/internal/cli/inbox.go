@@ -42,14 +42,14 @@ func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "inbox USER",
-		Short: "Show what a user is told in the application",
-		Long: `Inbox lists what is in the inbox of a user, the newest first, and counts what is unread, read and archived. It reads the
-bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
+		Short: "Show the in-app notifications of a user",
+		Long: `Inbox lists the items in the inbox of a user, the newest first, and counts the unread, read and archived ones. It reads
+the bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
 
-With --follow it writes the items, the oldest first, and then each that is new or changes, until it is interrupted.
+With --follow it writes the items, the oldest first, and then each new or changed item, until it is interrupted.
 With --json it writes one line with the counts and the items, or with --follow one line for each item.
 
-A user who is called like a command of inbox stands behind "--": expediter inbox -- read.`,
+Write "--" before a user id that is also a command of inbox: expediter inbox -- read.`,
 		Example: `  expediter inbox ada
   expediter inbox --state unread --follow ada
   expediter inbox read ada evt-001

@@ -39,19 +39,19 @@ func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "notifications",
-		Short: "Show who was told about an event, by which channel, and how that went",
-		Long: `Notifications asks a notifier for its rows: one event, one user, one channel, with the state, and why it is that.
+		Short: "Show the notifications of events: recipients, channels and outcomes",
+		Long: `Notifications asks a notifier for its rows. Each is one event, one user and one channel, with its state and the reason.
 
-  pending     it is to be sent, for the first time or again
-  deferred    it waits, such as for the end of the user's quiet hours
-  sending     the far side is being called
-  sent        the far side has taken it
+  pending     it waits to be sent, for the first time or again
+  deferred    it waits for a time, such as the end of the user's quiet hours
+  sending     it is being sent
+  sent        the channel has accepted it
   delivered   the user has it
-  bounced     there is nobody at the address
-  suppressed  the user is not told on this channel, on purpose
-  failed      it was given up
+  bounced     the address does not exist
+  suppressed  it is not sent, on purpose
+  failed      all attempts failed
 
-With --attempts each try is a line. With --json each row is a line of JSON, with all of its tries.`,
+With --attempts each attempt is a line. With --json each row is a line of JSON, with all of its attempts.`,
 		Example: `  expediter notifications --event evt-001
   expediter notifications --user ada --attempts
   expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u

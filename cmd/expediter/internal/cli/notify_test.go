@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// letters is a channel that reaches nobody called "gone", and does not come back from who is called "slow".
+// letters is a channel that fails for the user "gone", and never returns for the user "slow".
 type letters struct{}
 
 func (letters) Name() string { return "letters" }

@@ -37,18 +37,18 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, says where they are and what to try, and
-stays up until it is interrupted. Requests and jobs that are under way then are finished first.
+		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, prints their addresses and commands to try,
+and runs until it is interrupted. It then finishes the requests and jobs under way.
 
-The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. The environment sets
-it up further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS for private
-networks that pages may be in.
+The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. Environment
+variables configure it further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS
+for private networks that pages may be in.
 
-The notifier tells people by the rules of --rules. Without, it has the sample's, and the directory has a few people of each
-kind, so that an event reaches somebody at once. The environment sets up channels beside the inbox, such as
-NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
+The notifier notifies recipients by the rules of --rules. Without the flag it has the sample's rules, and the directory has a
+few recipients of each kind, so that an event reaches a recipient at once. Environment variables configure channels other
+than the inbox, such as NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
 
-Without --catalog the venues are those of the sample. Without --dir nothing is kept. The log of the NATS server is shown
+Without --catalog the venues are those of the sample. Without --dir no data is kept. The log of the NATS server is shown
 from --log-level info on.`,
 		Example: `  expediter up --http-port 0 --nats-port 0
   expediter up --catalog venues.csv --dir ./data

@@ -45,7 +45,7 @@ func (d *demo) tell(ctx context.Context) error {
 	return d.table(names, results, byOutcome)
 }
 
-// agrees says that a look-up came to what a careful person would decide.
+// agrees reports whether a look-up had the result that a careful person would choose.
 func agrees(want sample.Truth, got contracts.EnrichResult) bool {
 	return want.Outcome == got.Outcome && (want.VenueID == "" || got.Venue != nil && want.VenueID == got.Venue.ID)
 }

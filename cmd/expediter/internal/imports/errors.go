@@ -16,7 +16,7 @@ var (
 	// its recipes with another service.
 	ErrNoRoute = errors.New("this is not known")
 
-	// ErrUnavailable is returned when nobody answers, or who answers cannot work.
+	// ErrUnavailable is returned when no importer answers, or the one that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 

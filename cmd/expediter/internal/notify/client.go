@@ -92,8 +92,8 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 	}
 }
 
-// Cancel has an event not be told any more, to anybody or to one user, and returns what became of its rows, over all calls
-// that this takes. The error wraps ErrNotFound when there is no such event.
+// Cancel cancels an event, for all users or for one, and returns what became of its rows, over all calls that this
+// takes. The error wraps ErrNotFound when there is no such event.
 func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled

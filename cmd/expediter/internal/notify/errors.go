@@ -15,7 +15,7 @@ var (
 	// ErrNotFound is returned when the notifier knows no such event.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable is returned when no notifier answers, or who answers cannot work.
+	// ErrUnavailable is returned when no notifier answers, or the one that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 

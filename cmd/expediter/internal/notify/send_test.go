@@ -131,7 +131,7 @@ func TestSendEndsWithTheInput(t *testing.T) {
 	}
 }
 
-// Who cannot be reported to is told no more.
+// Sending ends when the reader of its reports has gone.
 func TestSendEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	closed := errors.New("closed pipe")
