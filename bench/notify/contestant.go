@@ -22,8 +22,8 @@ type contestant struct {
 	service string // what it runs on
 	class   string // how durable a row is once it counts as stored
 	note    string
-	raw     string // who stores the same rows one at a time
-	most    int    // recipients that it is asked to tell
+	raw     string // the contestant that stores the same rows one at a time
+	most    int    // recipients of its largest event
 	storage jetstream.StorageType
 
 	open func(ctx context.Context, b *bench) (*client, error)
