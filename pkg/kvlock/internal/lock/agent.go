@@ -177,7 +177,7 @@ func (a *agent) Deliver(value any, _ bool) {
 	}
 }
 
-// Knows reports true: the agent reads its record itself.
+// Knows reports whether the hub need not read the record: always, because the agent reads it itself.
 func (a *agent) Knows(string) bool { return true }
 
 // Wake does nothing: Agents.Close ends the agent.
