@@ -95,7 +95,7 @@ func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) 
 		return err
 	}
 	if token == (Token{}) {
-		return fmt.Errorf("kvlock: put %q: a zero token is nobody's", key)
+		return fmt.Errorf("kvlock: put %q: a zero token belongs to no holder", key)
 	}
 	ctx, cancel := g.store.Bound(ctx)
 	defer cancel()

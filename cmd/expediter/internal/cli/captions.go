@@ -56,7 +56,7 @@ whose times cannot be read are left out, as the rules demand, and counted on the
 	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
 	flags.BoolVar(&f.keepRepeats, "keep-repeats", false, "leave rolling captions as they are")
 	flags.BoolVar(&f.keepSounds, "keep-sounds", false, "leave notes such as [Music] in the text")
-	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as they can be told")
+	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as these can be recognised")
 	completeWith(cmd, "format", captionsFormats...)
 	completeWith(cmd, "from", caption.Formats()...)
 	return cmd
@@ -115,8 +115,8 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	return g.notice(name, track)
 }
 
-// notice says what of a track is missing: the error when a limit cut it, a line on the standard error when the file itself
-// is at fault.
+// notice reports the missing parts of a track: an error when a limit cut it, a line on the standard error when the file
+// itself is at fault.
 func (g *globals) notice(name string, track caption.Track) error {
 	if track.Skipped > 0 {
 		const line = "%s: %d cues left out: their times cannot be read\n"

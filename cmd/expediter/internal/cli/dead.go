@@ -82,7 +82,7 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.jobStream, "job-stream", "", "stream of the jobs")
 	flags.StringVar(&f.kind, "kind", "", "letter, stranded or unreadable")
 	flags.StringVar(&f.reason, "reason", "", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated")
-	flags.StringVar(&f.signature, "signature", "", "what the errors of a group have in common")
+	flags.StringVar(&f.signature, "signature", "", "signature of a group of errors, as dead groups lists it")
 	flags.StringVar(&f.since, "since", "", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z")
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
 	flags.StringVar(&f.until, "until", "", "given up before this time, as --since")

@@ -24,7 +24,7 @@ const (
 	maxPublish = time.Minute
 )
 
-// The ways events are told.
+// The ways to publish events.
 const (
 	viaNotifier = "notifier"
 	viaStream   = "stream"
@@ -34,8 +34,8 @@ var (
 	// errBadEvents is returned when there are values that are no events.
 	errBadEvents = errors.New("no valid event")
 
-	// errMismatch is returned when events were refused for those that were told under their ids before.
-	errMismatch = errors.New("refused: under the same id another was told before; what differs needs an id of its own")
+	// errMismatch is returned when events were refused because others were published under their ids before.
+	errMismatch = errors.New("refused: another event was published under the same id; a different event needs an id of its own")
 )
 
 // emitFlags are the flags of the emit command.
@@ -85,11 +85,11 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
-	flags.BoolVar(&f.partial, "partial", false, "tell the events that are valid, whatever the others are")
+	flags.BoolVar(&f.partial, "partial", false, "publish the valid events, although others are not valid")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write no line for events that were accepted")
-	flags.StringVar(&f.source, "source", "/expediter/emit", "who tells the events: a URI reference")
+	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
-	flags.StringVar(&f.via, "via", viaStream, "who takes the events: stream or notifier")
+	flags.StringVar(&f.via, "via", viaStream, "where events are published: stream or notifier")
 	flags.BoolVar(&f.wait, "wait", false, "wait until all rows have ended, and count them (implies --via notifier)")
 	completeWith(cmd, "via", viaStream, viaNotifier)
 	return cmd
@@ -159,7 +159,7 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	return notify.Stream{Publisher: publisher}, err
 }
 
-// adviseNotifier says what to do about a notifier that does not answer.
+// adviseNotifier adds a remedy to the error of a notifier that does not answer.
 func adviseNotifier(err error) error {
 	if errors.Is(err, notify.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where its NATS server is with --server)", err)

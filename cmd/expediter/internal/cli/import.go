@@ -27,7 +27,7 @@ const (
 	// defaultImporter is where up runs an importer.
 	defaultImporter = "http://127.0.0.1:8005"
 
-	// defaultOwner is whose recipes are where nobody else is named.
+	// defaultOwner is the owner of recipes where no other is named.
 	defaultOwner = "me"
 
 	// maxSource is how large a file may be that an importer takes in.
@@ -45,7 +45,7 @@ func (f *importerFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "url", defaultImporter, "running importer to ask")
 }
 
-// check returns what is wrong with the flag.
+// check returns an error for an invalid flag.
 func (f *importerFlags) check() error {
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--url %q: want a URL such as %s", f.url, defaultImporter)
@@ -55,7 +55,7 @@ func (f *importerFlags) check() error {
 
 func (f *importerFlags) client() *imports.Client { return &imports.Client{URL: f.url} }
 
-// advise says what to do about an importer that does not answer.
+// advise adds a remedy to the error of an importer that does not answer.
 func advise(err error) error {
 	if errors.Is(err, imports.ErrNoRoute) {
 		return fmt.Errorf("%w: what answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
@@ -111,11 +111,11 @@ import goes on without the command.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
-	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default what is spoken)")
-	flags.StringVar(&f.name, "name", "", "what to call the file, which also titles a recipe that names nothing better (default its own name)")
-	flags.StringVar(&f.owner, "owner", defaultOwner, "whose recipe it is")
+	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
+	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
+	flags.StringVar(&f.owner, "owner", defaultOwner, "owner of the recipe")
 	flags.StringVar(&f.priority, "priority", string(contracts.PriorityNormal), "how urgent it is: high, normal or low")
-	flags.StringVar(&f.kind, "type", "", "what the source is: youtube, captions, web or photo (default what it looks like)")
+	flags.StringVar(&f.kind, "type", "", "kind of source: youtube, captions, web or photo (default what it looks like)")
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
 	completeWith(cmd, "priority", priorities...)

@@ -73,7 +73,7 @@ func checkRecipeFormat(format string) error {
 	return nil
 }
 
-// statusCommand is a line that somebody may type who wants to know more.
+// statusCommand is a command line that shows more of the import.
 func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
 
 func (f *importerFlags) command(name, id string) string {
@@ -136,7 +136,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	return f.writeRecipe(stored, f.format)
 }
 
-// failure is why an import failed, with what may be done about it.
+// failure returns why an import failed, with a remedy.
 func (f *followFlags) failure(job importer.Job) error {
 	text := fmt.Sprintf("%s (%s)", strings.TrimRight(table.Printable(job.Error), "."), job.Code)
 	if job.Retryable {
@@ -216,7 +216,7 @@ func (d *display) job(job importer.Job) {
 
 func (d *display) close() { d.bar.Close() }
 
-// doing says in words what an import is doing, and how much of it is done.
+// doing describes the present step of an import and its progress in words.
 func doing(job importer.Job) (text string, share float64) {
 	text, share = step(job)
 	if job.Status == contracts.ImportRunning && job.Attempt > 1 && job.Error == "" {

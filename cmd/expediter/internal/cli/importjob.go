@@ -61,7 +61,7 @@ func (f *followFlags) status(ctx context.Context, id string) error {
 	return nil
 }
 
-// describe writes what a person wants to know of a job.
+// describe writes the state of a job for a person.
 func (f *followFlags) describe(job importer.Job) error {
 	for _, line := range [][2]string{
 		{"job", job.JobID},

@@ -62,7 +62,7 @@ Write "--" before a user id that is also a command of inbox: expediter inbox -- 
 	shared.BoolVar(&f.json, "json", false, "write JSON")
 	shared.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags := cmd.Flags()
-	flags.BoolVar(&f.follow, "follow", false, "go on with what is new, until it is interrupted")
+	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
 	flags.StringSliceVar(&f.states, "state", inboxStates, "states of the items, with commas")
 	completeWith(cmd, "type", recipientKinds...)
@@ -93,7 +93,7 @@ func (f *inboxFlags) check(userID string) error {
 	return nil
 }
 
-// checkKind says what is wrong with --type.
+// checkKind returns an error for an invalid --type.
 func checkKind(kind string) error {
 	if token, err := contracts.EncodeToken(kind); kind != "" && (err != nil || token != kind || len(kind) > contracts.MaxName) {
 		return fmt.Errorf("--type %.80q: want a kind of recipient such as %s", kind, strings.Join(recipientKinds, ", "))
@@ -101,7 +101,7 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// checkID says what is wrong with an id.
+// checkID returns an error for an invalid id.
 func checkID(of, id string) error {
 	if _, err := contracts.EncodeToken(id); err != nil {
 		return fmt.Errorf("%s %.80q: want an id of 1 to %d bytes", of, id, contracts.MaxID)
@@ -225,7 +225,7 @@ func itemCells(item inapp.Item) []string {
 	}
 }
 
-// watch writes what is there and what comes, until it is interrupted.
+// watch writes the items, and then new and changed ones, until it is interrupted.
 func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID string) error {
 	feed, err := inbox.Follow(ctx, contracts.RecipientType(f.kind), userID, 0)
 	if err != nil {
@@ -324,7 +324,7 @@ func (f *inboxFlags) mark(ctx context.Context, userID string, events []string, s
 			return err
 		}
 	}
-	// The others of a user who is told as several kinds, or all that are unread.
+	// The items of the user's other kinds, or all unread ones.
 	if _, err := inbox.MarkAll(limit, kind, userID, events, state); err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// The exit codes of lock beside those of the command: those of flock(1), and one for what cannot happen to a file lock.
+// The exit codes of lock in addition to those of the command: those of flock(1), and one for a lost lock, which a file
+// lock cannot be.
 const (
 	exitLockUsage    = 64 // EX_USAGE
 	exitLockNotOpen  = 66 // EX_NOINPUT

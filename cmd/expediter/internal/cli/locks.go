@@ -51,7 +51,7 @@ func (f *lockerFlags) use(ctx context.Context, fn func(*kvlock.Locker) error) er
 func held(ctx context.Context, locks *kvlock.Locker, name string) (kvlock.Lock, error) {
 	lock, err := locks.Inspect(ctx, name)
 	if err == nil && !lock.Held {
-		err = fmt.Errorf("%w: nobody holds the lock %q", ErrNotFound, name)
+		err = fmt.Errorf("%w: the lock %q is free", ErrNotFound, name)
 	}
 	return lock, err
 }

@@ -62,10 +62,10 @@ With --attempts each attempt is a line. With --json each row is a line of JSON, 
 	}
 	shared := cmd.PersistentFlags()
 	f.register(shared)
-	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for what was done")
+	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for the result")
 	f.selecting(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.attempts, "attempts", false, "a line for each try")
+	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
 	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
 	cmd.AddCommand(newNotificationsCancel(f), newNotificationsReplay(f))
 	return cmd
@@ -135,11 +135,11 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 }
 
 func unknownEvent(id string) error {
-	return fmt.Errorf("event %q is %w: nobody has told it, or no rule is for it (tell it with \"expediter emit --wait\", which says so)",
+	return fmt.Errorf("event %q is %w: it was not published, or no rule matches it (publish it with \"expediter emit --wait\", which reports that)",
 		id, notify.ErrNotFound)
 }
 
-// describe notes what is known of the event.
+// describe writes the facts about the event.
 func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
 	e, err := client.Event(ctx, f.event)
 	if errors.Is(err, notify.ErrNotFound) {
@@ -164,12 +164,12 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
 	q := f.query()
 	if f.limit > 0 {
-		q.Limit = f.limit + 1 // one more tells whether there are more
+		q.Limit = f.limit + 1 // one more shows whether there are more
 	}
 	out, n := f.table(), 0
 	for row, err := range client.Rows(ctx, q) {
 		if err != nil && n > 0 && !f.json {
-			err = errors.Join(out.Close(), err) // what was found so far
+			err = errors.Join(out.Close(), err) // the rows found so far
 		}
 		if err != nil {
 			return err

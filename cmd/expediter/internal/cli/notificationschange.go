@@ -40,7 +40,7 @@ A digest is cancelled by its own id: its content is not sent, and later rows go 
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
-	flags.StringVar(&user, "user", "", "user who is not to be told")
+	flags.StringVar(&user, "user", "", "only for this user")
 	completeWith(cmd, "type", recipientKinds...)
 	return cmd
 }
@@ -120,7 +120,7 @@ func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
 	return adviseNotifier(err)
 }
 
-// wouldReplay counts what would be sent again.
+// wouldReplay counts the rows that would be sent again.
 func (f *notificationsFlags) wouldReplay(ctx context.Context, client *notify.Client) error {
 	n := 0
 	for _, err := range client.Rows(ctx, f.query()) {

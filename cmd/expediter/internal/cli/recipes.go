@@ -71,7 +71,7 @@ func newRecipesSearch(shared *importerFlags) *cobra.Command {
 
 func (f *recipesFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("most recipes to list, up to %d", kvstore.MaxList))
-	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "whose recipes")
+	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "owner of the recipes")
 	outputFlag(cmd, &f.format, listFormats...)
 }
 

@@ -1,5 +1,5 @@
-// Package cli is the command line of expediter: flags, exit codes and messages. What the commands do is in the packages
-// beside it.
+// Package cli is the command line of expediter: flags, exit codes and messages. The work of the commands is in the
+// packages beside it.
 package cli
 
 import (
@@ -125,7 +125,7 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
-// notef tells the person something beside the output.
+// notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
 }

@@ -87,7 +87,7 @@ func (f *rulesFlags) run(path string) error {
 // ways are the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
 // them. The others have no such setting.
 func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
-	const something = "-" // what sets a channel up is not looked at
+	const something = "-" // settings of channels are not checked
 	ways.Templates = f.templates
 	for _, name := range f.channels {
 		switch {
@@ -105,7 +105,7 @@ func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
 	return ways, others
 }
 
-// tell tells the mistakes, and counts them.
+// tell writes the mistakes, and returns an error that counts them.
 func (f *rulesFlags) tell(path string, err error) (n int) {
 	at := func(file string, line int, text string) {
 		n++
