@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// well is a demo of two users and three places in which nothing went wrong.
-func well() *demo {
+// flawless returns a demo of two users and three places in which nothing went wrong.
+func flawless() *demo {
 	found := contracts.FoundState("https://example.org/a")
 	d := &demo{
 		users: []*user{
@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			d := well()
+			d := flawless()
 			tc.damage(d)
 			d.judge()
 			var want []string

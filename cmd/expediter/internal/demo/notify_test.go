@@ -17,7 +17,7 @@ func TestJudgeNotifier(t *testing.T) {
 		"no notification is sent twice: 1 of 4 letters came once more":           func(r *NotifierReport) { r.DuplicateSends = 1 },
 		"nothing is given up: 0 rows failed, 1 dead letters":                     func(r *NotifierReport) { r.DeadLetters = 1 },
 	} {
-		d := well()
+		d := flawless()
 		d.report.Notifier = good
 		spoil(&d.report.Notifier)
 		d.judge()
