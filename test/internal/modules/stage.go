@@ -184,7 +184,6 @@ func (t *Tree) Put(p *Proxy, m Module) (err error) {
 
 // PutTags puts the released modules into the proxy as the tags of a version have them, and returns the tree that they were made of.
 func PutTags(ctx context.Context, work, version string, p *Proxy) (*Tree, error) {
-
 	root := p.Dir + "-" + version
 	if err := Archive(ctx, work, "pkg/"+version, root); err != nil {
 		return nil, err
