@@ -63,16 +63,25 @@ func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, erro
 }
 
 // read asks until it is answered.
-func (s *Stream) read(ctx context.Context, what string, once func(context.Context, string) (Record, error)) (Record, error) {
+func (s *Stream) read(ctx context.Context, what string, once func(context.Context, string) (Record, error)) (found Record, err error) {
+	err = s.persist(ctx, "read", what, func(ctx context.Context) error {
+		found, err = once(ctx, what)
+		return err
+	})
+	return found, err
+}
+
+// persist tries until it succeeds, cannot, or the time of an operation is up. op and what name it in errors.
+func (s *Stream) persist(ctx context.Context, op, what string, try func(context.Context) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		found, err := once(ctx, what)
+		err := try(ctx)
 		if err == nil {
-			return found, nil
+			return nil
 		}
 		if isPermanent(err) || !backoff.Pause(ctx, wait) {
-			return Record{}, s.refused(ctx, "read "+what, err)
+			return s.refused(ctx, op+" "+what, err)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package kvrecord
 import (
 	"context"
 	"fmt"
-
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
 // Scan reads the stream's records in the order in which they were written, from a revision on: at most limit, and 8 MiB. Any
@@ -32,21 +30,16 @@ func (s *Stream) Scan(ctx context.Context, from uint64, limit int) (records []Re
 // in no particular order. offset leaves out as many; next is the offset to go on from, and 0 when there is no more. It is the
 // state of the stream's leader at one moment. One round trip, whose cost grows with the subjects that match.
 func (s *Stream) Subjects(ctx context.Context, filter string, offset int) (subjects []string, next int, err error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	var answer struct {
 		info
 
 		Total int `json:"total"`
 	}
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		err := s.api.Ask(ctx, "STREAM.INFO."+s.name, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
-		if err == nil {
-			break
-		}
-		if isPermanent(err) || !backoff.Pause(ctx, wait) {
-			return nil, 0, s.refused(ctx, "list the subjects of "+filter, err)
-		}
+	err = s.persist(ctx, "list the subjects of", filter, func(ctx context.Context) error {
+		return s.api.Ask(ctx, "STREAM.INFO."+s.name, map[string]any{"subjects_filter": filter, "offset": offset}, &answer)
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	for subject := range answer.State.Subjects {
 		subjects = append(subjects, subject)

@@ -195,15 +195,7 @@ func (s *Stream) state(ctx context.Context, subject string) (state info, err err
 // Remove removes the record at a revision, wherever it is, unless it is gone already. The stream has to allow it (DenyDelete
 // is off). The errors are those of Put but a conflict. One round trip.
 func (s *Stream) Remove(ctx context.Context, revision uint64) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		err := s.api.Delete(ctx, s.name, revision)
-		if err == nil {
-			return nil
-		}
-		if isPermanent(err) || !backoff.Pause(ctx, wait) {
-			return s.refused(ctx, fmt.Sprintf("remove revision %d", revision), err)
-		}
-	}
+	return s.persist(ctx, "remove revision", strconv.FormatUint(revision, 10), func(ctx context.Context) error {
+		return s.api.Delete(ctx, s.name, revision)
+	})
 }

@@ -29,8 +29,8 @@ type outcome struct {
 }
 
 // classify derives the outcome from the error of an attempt. interrupted says that the worker had ended the handler's
-// context; backoff is the policy's wait.
-func classify(info Info, err error, interrupted bool, backoff func(attempt int) time.Duration) outcome {
+// context; wait is the backoff of the policy.
+func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
 	var (
 		cancel *CancelError
 		decode *DecodeError
@@ -72,7 +72,7 @@ func classify(info Info, err error, interrupted bool, backoff func(attempt int) 
 	case errors.As(err, &retry):
 		return outcome{kind: OutcomeRetried, delay: retry.After}
 	default:
-		return outcome{kind: OutcomeRetried, delay: backoff(info.Attempt)}
+		return outcome{kind: OutcomeRetried, delay: wait(info.Attempt)}
 	}
 }
 

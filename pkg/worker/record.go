@@ -98,7 +98,7 @@ func (w *Worker) isCancelled(d *delivery) bool {
 func (w *Worker) recordOf(d *delivery) (msg jsapi.Message, found bool, err error) {
 	k, err := key.Of(d.info.Subject)
 	if err != nil {
-		return msg, false, nil // no key, no record
+		return msg, false, nil //nolint:nilerr // no key, no record
 	}
 	msg, found, err = w.api.Get(w.settling, d.info.Stream, jsapi.Query{LastBySubject: k.Done()})
 	return msg, found && d.isRecord(msg), err

@@ -57,7 +57,10 @@ type Getter struct {
 
 // New returns a Getter for the streams whose API is reached under the prefix api (such as "$JS.API.").
 func New(nc *nats.Conn, api string) (*Getter, error) {
-	g := &Getter{nc: nc, api: jsapi.Client{Prefix: api, Sender: jsapi.Over(nc), Within: leaderTimeout}, inbox: nc.NewInbox() + ".", calls: map[string]*call{}}
+	g := &Getter{
+		nc: nc, api: jsapi.Client{Prefix: api, Sender: jsapi.Over(nc), Within: leaderTimeout},
+		inbox: nc.NewInbox() + ".", calls: map[string]*call{},
+	}
 	sub, err := nc.Subscribe(g.inbox+"*", g.receive)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
@@ -157,7 +160,8 @@ func (g *Getter) complete(ctx context.Context, stream string, req request) ([]js
 
 // isTransient reports whether the same request may succeed a moment later.
 func isTransient(err error) bool {
-	return errors.Is(err, ErrNoReply) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
+	return errors.Is(err, ErrNoReply) || errors.Is(err, errGone) || errors.Is(err, errIdle) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
 // ask sends one request to any replica of stream and collects the answer. With errIdle it returns the part that

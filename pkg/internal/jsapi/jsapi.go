@@ -28,8 +28,9 @@ func Prefix(js jetstream.JetStream) string {
 	}
 }
 
-// Sender sends a request once and waits for its answer, for no longer than within.
+// Sender sends requests.
 type Sender interface {
+	// Request sends a request once and waits for its answer, for no longer than within.
 	Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error)
 }
 

@@ -33,6 +33,32 @@ func failure(code jetstream.ErrorCode) string {
 
 const message = `{"message":{"subject":"a","seq":7}}`
 
+func TestADomainAndAPrefixAreHonoured(t *testing.T) {
+	t.Parallel()
+	nc := &nats.Conn{}
+	plain, errPlain := jetstream.New(nc)
+	domain, errDomain := jetstream.NewWithDomain(nc, "hub")
+	prefix, errPrefix := jetstream.NewWithAPIPrefix(nc, "elsewhere")
+	dotted, errDotted := jetstream.NewWithAPIPrefix(nc, "elsewhere.")
+	if err := errors.Join(errPlain, errDomain, errPrefix, errDotted); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		js             jetstream.JetStream
+		prefix, bucket string
+	}{
+		{plain, "$JS.API.", "$KV.b.k"},
+		{domain, "$JS.hub.API.", "$JS.hub.API.$KV.b.k"},
+		{prefix, "elsewhere.", "elsewhere.$KV.b.k"},
+		{dotted, "elsewhere.", "elsewhere.$KV.b.k"},
+	} {
+		c := jsapi.New(tt.js, time.Second)
+		if c.Prefix != tt.prefix || c.Target("$KV.b.k") != tt.bucket || c.Target("jobs.a") != "jobs.a" {
+			t.Errorf("prefix %q, a key goes to %q, a job to %q", c.Prefix, c.Target("$KV.b.k"), c.Target("jobs.a"))
+		}
+	}
+}
+
 func TestDeleteTellsAMessageThatIsGoneFromAFailure(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
@@ -128,20 +127,14 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 }
 
 // Ask is Leader that asks until somebody answers, or the operation's time is up.
-func (s *Store) Ask(ctx context.Context, key string) (Entry, error) {
+func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
-		entry, err := s.Leader(ctx, key)
-		switch {
-		case err == nil:
-			return entry, nil
-		case jsapi.IsPermanent(err):
-			return entry, s.final("read", key, err)
-		case !backoff.Pause(ctx, wait):
-			return entry, s.Unavailable(ctx, "read", []string{key}, err)
-		}
-	}
+	err = s.Persist(ctx, "read", key, func() error {
+		entry, err = s.Leader(ctx, key)
+		return err
+	})
+	return entry, err
 }
 
 // Leader reads a key from the stream's leader: fresher than Read, and still a hint. One round trip.

@@ -289,6 +289,21 @@ func TestWaitOnAClosedConnection(t *testing.T) {
 	wantErr(t, err, kvlock.ErrUnavailable)
 }
 
+// A write over a connection that was closed for good fails at once.
+func TestWriteOnAClosedConnection(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		nc, js := connect(t, b.Srv)
+		c := begin(t, flightOn(t, js, flight.Config{}), "k", flight.BeginOptions{})
+		nc.Close()
+		start := time.Now()
+		_, err := c.Complete(t.Context(), []byte("v"), time.Minute)
+		wantErr(t, err, kvlock.ErrUnavailable)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("tried again for %s, which cannot help", took)
+		}
+	})
+}
+
 // A bucket is deleted and made anew under a waiter.
 func TestWaiterOnABucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
