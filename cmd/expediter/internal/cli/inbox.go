@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
@@ -117,7 +118,14 @@ func (f *inboxFlags) open(ctx context.Context) (*inapp.Inbox, func(), error) {
 	}
 	limit, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	inbox, err := inapp.Open(limit, js, inapp.Config{})
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
+	if err != nil {
+		stop()
+		return nil, nil, fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	disconnect := stop
+	stop = func() { records.Close(); disconnect() }
+	inbox, err := inapp.Open(limit, js, records, inapp.Config{})
 	if err != nil {
 		stop()
 		if errors.Is(err, jetstream.ErrBucketNotFound) {

@@ -136,7 +136,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 	}
 }
 
-func openDesk(b *testing.B, js jetstream.JetStream) *desk.Desk {
+func openDesk(b testing.TB, js jetstream.JetStream) *desk.Desk {
 	b.Helper()
 	records := recordtest.Client(b, js)
 	cfg := desk.Config{Digests: digest.New(records), Ledger: ledger.New(records), Reader: plan.NewReader(records)}

@@ -1,0 +1,303 @@
+package desk_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/plan"
+	"github.com/expediter-io/expediter/services/notifier/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// storedRow is a row that a test stored.
+type storedRow struct {
+	contracts.Notification
+
+	state ledger.State // "" without a record
+}
+
+// place is a stream of rows, and what is known of them.
+type place struct {
+	*testing.T
+
+	js     jetstream.JetStream
+	random *rand.Rand
+	rows   []storedRow
+}
+
+const (
+	digestID = "digest:c:2026-01-01T00:00:00Z"
+	nextID   = "digest:c:2026-01-01T01:00:00Z"
+	lostPlan = "e4"
+)
+
+func (p *place) put(subject string, err error, body any) {
+	p.Helper()
+	data, encodeErr := json.Marshal(body)
+	if err == nil && encodeErr == nil {
+		_, err = p.js.Publish(p.Context(), subject, data)
+	}
+	if err != nil || encodeErr != nil {
+		p.Fatal(err, encodeErr)
+	}
+}
+
+// putKey stores a record in the bucket of deliveries.
+func (p *place) putKey(key string, err error, body any) {
+	p.Helper()
+	p.put("$KV."+contracts.BucketDeliveries+"."+key, err, body)
+}
+
+// row stores a row, and a record of most: of all when recorded.
+func (p *place) row(n contracts.Notification, recorded bool) {
+	p.Helper()
+	subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
+	p.put(subject, err, n)
+	stored := storedRow{Notification: n}
+	if recorded || p.random.IntN(4) > 0 {
+		states := []ledger.State{ledger.Delivered, ledger.Failed, ledger.Deferred}
+		stored.state = states[p.random.IntN(len(states))]
+		key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
+		p.putKey(key, err, ledger.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
+	}
+	p.rows = append(p.rows, stored)
+}
+
+// event stores the plan of an event, and some of its rows: it may be on its way, and falls back for some.
+func (p *place) event(id string) {
+	p.Helper()
+	route := rules.Route{Channels: []string{"inapp"}, Fallback: []string{"email", "sms"}}
+	e := plan.Plan{
+		Attempt: "a", EventID: id, EventType: "X", CreatedAt: time.Unix(1, 0).UTC(), Fingerprint: "f",
+		Routes: map[contracts.RecipientType]rules.Route{contracts.RecipientCustomer: route, contracts.RecipientAdmin: route},
+	}
+	var entries []contracts.Recipient
+	for _, kind := range []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAdmin} {
+		for u := range 8 {
+			if p.random.IntN(3) > 0 {
+				entries = append(entries, contracts.Recipient{RecipientType: kind, UserID: fmt.Sprintf("u/%d", u)})
+			}
+		}
+	}
+	if p.random.IntN(2) == 0 {
+		e.Entries = entries
+	} else {
+		for some := range slices.Chunk(entries, 1+p.random.IntN(5)) {
+			subject, err := contracts.NotifyPageSubject(id, e.Attempt, e.Pages)
+			p.put(subject, err, map[string]any{"entries": some})
+			e.Pages++
+		}
+	}
+	if id != lostPlan {
+		subject, err := contracts.NotifyPlanSubject(id)
+		p.put(subject, err, e)
+	}
+	key, err := contracts.EventRecordKey(id)
+	p.putKey(key, err, plan.Event{State: plan.StateExpanded})
+	for _, entry := range entries {
+		for _, channel := range slices.Concat(route.Channels, route.Fallback) {
+			if p.random.IntN(3) > 0 {
+				p.row(e.Row(entry, channel), id == lostPlan)
+			}
+		}
+	}
+}
+
+// digest stores the digests of some users, who are not those of any event.
+func (p *place) digest(id string) {
+	p.Helper()
+	for u := range 5 {
+		n := contracts.Notification{
+			Channel: "email", Collected: true, CreatedAt: time.Unix(1, 0).UTC(), EventID: id, EventType: contracts.EventTypeDigest,
+			RecipientType: contracts.RecipientAgencyUser, UserID: fmt.Sprintf("u/%d", u),
+		}
+		p.row(n, false)
+		key, err := contracts.DigestKey(id, n.Channel, n.RecipientType, n.UserID)
+		p.putKey(key, err, map[string]any{"items": []any{}, "members": ""})
+	}
+}
+
+// others stores what is no row.
+func (p *place) others() {
+	p.Helper()
+	replay, err := contracts.NotifyReplaySubject("inapp", contracts.RecipientCustomer, "u/1", "e1", 1)
+	p.put(replay, err, contracts.Notification{})
+	key, err := contracts.CancelledUserKey("e1", contracts.RecipientCustomer, "u/1")
+	p.putKey(key, err, map[string]any{})
+	p.put("notify.send.inapp.CUSTOMER.someone.e1", nil, "not a row")
+	p.putKey("/endpoint.inapp.abc", nil, map[string]any{})
+}
+
+func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
+	t.Helper()
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0))}
+	for e := range 5 {
+		p.event(fmt.Sprint("e", e))
+	}
+	p.digest(digestID)
+	p.digest(nextID)
+	p.event(digestID) // events may be called like a digest
+	p.others()
+	return p
+}
+
+// query is any that can be asked.
+func (p *place) query() desk.Query {
+	q := desk.Query{}
+	some := func(of int) bool { return p.random.IntN(of) == 0 }
+	if some(2) {
+		q.EventID = append([]string{digestID, nextID, "none", "*"}, "e0", "e1", "e2", "e3", lostPlan)[p.random.IntN(9)]
+	}
+	if some(3) {
+		q.UserID = fmt.Sprintf("u/%d", p.random.IntN(9))
+	}
+	if some(4) {
+		q.Channel = []string{"inapp", "email", "sms", "none"}[p.random.IntN(4)]
+	}
+	if some(4) {
+		q.RecipientType = []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAgencyUser}[p.random.IntN(2)]
+	}
+	if some(3) {
+		q.State = []ledger.State{ledger.Failed, ledger.Pending}[p.random.IntN(2)]
+	}
+	return q
+}
+
+// want are the names of the rows that a query is to find, in alphabetical order.
+func (p *place) want(q desk.Query) []string {
+	names := []string{}
+	for _, r := range p.rows {
+		state := cmp.Or(r.state, ledger.Pending)
+		byRecord := q.EventID == "" && q.UserID == "" && q.State != ""
+		switch {
+		case q.EventID != "" && q.EventID != r.EventID, q.UserID != "" && q.UserID != r.UserID,
+			q.Channel != "" && q.Channel != r.Channel, q.RecipientType != "" && q.RecipientType != r.RecipientType,
+			q.State != "" && q.State != state, byRecord && r.state == "":
+			continue
+		}
+		names = append(names, r.EventID+" "+r.Channel+" "+string(r.RecipientType)+" "+r.UserID+" "+string(state))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// got are the names of the rows that a query finds in pages of a size, in their order.
+func (p *place) got(d *desk.Desk, q desk.Query) []string {
+	p.Helper()
+	names := []string{}
+	for {
+		page, err := d.Notifications(p.Context(), q)
+		if err != nil || len(page.Notifications) > q.Limit {
+			p.Fatalf("%+v: a page of %d rows: %v", q, len(page.Notifications), err)
+		}
+		for _, n := range page.Notifications {
+			names = append(names, n.EventID+" "+n.Channel+" "+string(n.RecipientType)+" "+n.UserID+" "+string(n.State))
+		}
+		if page.Next == "" {
+			return names
+		}
+		if page.Next == q.Cursor {
+			p.Fatalf("%+v: the page goes on with itself", q)
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// Whatever is asked, the rows that it is about are found, each once and always in the same order, in pages of any size.
+func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
+	t.Parallel()
+	seed := crash.Seed(t)
+	_, js := natstest.Connect(t, natstest.Server(t))
+	p := newPlace(t, js, seed)
+	d := openDesk(t, js)
+	for range 150 {
+		q := p.query()
+		q.Limit = desk.MaxLimit
+		all := p.got(d, q)
+		if want, got := p.want(q), slices.Sorted(slices.Values(all)); !slices.Equal(want, got) {
+			t.Fatalf("seed %d: %+v finds %d rows, want %d:\n%s\nwant\n%s", seed, q, len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		for _, q.Limit = range []int{1, 2, 7} {
+			if got := p.got(d, q); !slices.Equal(all, got) {
+				t.Fatalf("seed %d: in pages of %d, %+v finds\n%s\nwant\n%s", seed, q.Limit, q, strings.Join(got, "\n"), strings.Join(all, "\n"))
+			}
+		}
+	}
+}
+
+// The server looks through all subjects for a page that is filtered by a wildcard: nothing asks for one, and nothing makes a
+// consumer.
+func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
+	t.Parallel()
+	seed := crash.Seed(t)
+	srv := natstest.Server(t)
+	_, direct := natstest.Connect(t, srv)
+	p := newPlace(t, direct, seed)
+	proxy := natstest.NewProxy(t, srv)
+	_, js := natstest.Connect(t, srv, proxy.Through())
+	d := openDesk(t, js)
+	var mu sync.Mutex
+	var bad []string
+	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+		mu.Lock()
+		defer mu.Unlock()
+		body := string(f.Payload())
+		filtered := strings.Contains(body, `"next_by_subj"`) && !strings.Contains(body, `"next_by_subj":">"`) && !strings.Contains(body, `"next_by_subj":"\u003e"`)
+		if f.FromClient && (strings.Contains(f.Subject, ".DIRECT.GET.") && (filtered || strings.Contains(body, "*")) || strings.Contains(f.Subject, ".CONSUMER.CREATE.")) {
+			bad = append(bad, f.Subject+" "+body)
+		}
+		return natstest.Relay
+	})
+	for range 50 {
+		q := p.query()
+		q.Limit = 10
+		p.got(d, q)
+	}
+	for _, c := range []desk.Cancellation{
+		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: contracts.RecipientCustomer, UserID: "u/1"},
+	} {
+		if _, err := d.Cancel(t.Context(), c); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Replay(t.Context(), desk.Query{}); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(bad) > 0 {
+		t.Errorf("%d requests, among them %s", len(bad), bad[0])
+	}
+}
+
+func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	newPlace(t, js, 1)
+	d := openDesk(t, js)
+	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1"} {
+		if _, err := d.Notifications(t.Context(), desk.Query{EventID: "e1", Cursor: cursor}); err == nil {
+			t.Errorf("%q is taken", cursor)
+		}
+	}
+}
