@@ -50,7 +50,7 @@ func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *module
 	r.say.Printf("API: what breaks it since %s:\n", last)
 	broken := 0
 	for _, m := range old.Modules {
-		if !m.Released {
+		if !m.Released || strings.HasPrefix(m.Dir, "cmd/") { // programs have no API
 			continue
 		}
 		lines, err := r.incompatible(ctx, tree, m, proxy, last)
