@@ -73,7 +73,7 @@ func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
 	if sums := changes["pkg/natsrun/go.sum"]; err != nil || strings.Contains(sums, "released") || strings.Count(sums, "\n") != 2 {
 		t.Errorf("sums of the copy, %v:\n%s", err, sums)
 	}
-	if text, err := read(filepath.Join(work, "pkg/natsrun/go.sum")); err != nil || text != ofRelease {
+	if text, err := read(filepath.Join(work, "pkg", "natsrun", "go.sum")); err != nil || text != ofRelease {
 		t.Errorf("the work tree was changed: %v\n%s", err, text)
 	}
 }
@@ -89,7 +89,7 @@ func TestVersionIsThePresentContent(t *testing.T) {
 		if err := tree.Stage(t.Context(), proxy); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := proxy.Go(t.Context(), filepath.Join(tree.Root, "pkg/natsrun"), "build", "./..."); err != nil {
+		if _, err := proxy.Go(t.Context(), filepath.Join(tree.Root, "pkg", "natsrun"), "build", "./..."); err != nil {
 			t.Error(err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 	if err := Remove(cache); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(machine, "golang.org/x/mod@v1/go.mod")); err != nil {
+	if _, err := os.Stat(filepath.Join(machine, "golang.org", "x", "mod@v1", "go.mod")); err != nil {
 		t.Errorf("what is shared was removed: %v", err)
 	}
 }
