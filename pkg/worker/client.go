@@ -120,8 +120,8 @@ type Receipt struct {
 	// Sequence is where the job, its schedule or its record lies in the stream.
 	Sequence uint64
 
-	// State is how far the job has come. It is empty for a duplicate that is not unique: the server knows only that a job with
-	// its ID was there.
+	// State is how far the job has come. It is empty for a duplicate that is not unique, or is Unique.Unrecorded: the server
+	// says only that there was a job with its ID, or that there is one of its subject, whose ID and Sequence are empty as well.
 	State State
 
 	// Subject is the job's.
@@ -129,7 +129,7 @@ type Receipt struct {
 }
 
 // Insert stores one job and returns when the server has confirmed it: one round trip, as a rule. A unique job whose key is
-// taken costs one more and is no error: see Receipt.
+// taken is no error, see Receipt, and costs one more unless it is Unique.Unrecorded.
 //
 // An insert whose answer is lost is repeated, until the context or ClientConfig.SettleTimeout ends, without storing the job
 // twice: a unique job is refused while another job of its key is there, and the message ID covers the time after that, for as
@@ -162,7 +162,7 @@ func (c *Client) insert(ctx context.Context, p *plan) (Receipt, error) {
 func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RequestTimeout)
 	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, p.message())
+	ack, err := c.js.PublishMsg(ctx, p.message(c.stream.Load()))
 	if err != nil {
 		return Receipt{}, err //nolint:wrapcheck // InsertError says what failed
 	}
@@ -180,12 +180,17 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 			if receipt, err = c.resolveConflict(ctx, p); err == nil {
 				return receipt, nil
 			}
+		case p.unrecorded && jsapi.IsRefused(err) && !jsapi.IsInDoubt(err):
+			var receipt Receipt
+			if receipt, err = c.resolveTaken(ctx, p); err == nil {
+				return receipt, nil
+			}
 		case errors.Is(err, jetstream.ErrNoStreamResponse):
 			if lack := c.checkStream(ctx, p); isFinal(lack) {
 				return Receipt{}, lack
 			}
 		default:
-			p.unknown = p.unknown || jsapi.IsUnknown(err) || errors.Is(err, nats.ErrConnectionClosed)
+			p.unknown = p.unknown || isPassing(err) || errors.Is(err, nats.ErrConnectionClosed)
 		}
 		if !errors.Is(err, errFreed) && (!isPassing(err) || !backoff.Sleep(ctx, pause)) {
 			return Receipt{}, err
@@ -200,7 +205,7 @@ func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error
 
 // isPassing reports whether a failed write is worth a repetition.
 func isPassing(err error) bool {
-	return errors.Is(err, errBusy) || jsapi.IsRefused(err) || jsapi.IsUnknown(err)
+	return errors.Is(err, errBusy) || jsapi.IsRefused(err) || jsapi.IsUnknown(err) && !jsapi.IsFull(err)
 }
 
 // resolveConflict reads the message because of which the server refused a unique job. A refusal is no proof: after a change of
@@ -253,6 +258,26 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 		return Receipt{}, err
 	}
 	return Receipt{}, errFreed
+}
+
+// resolveTaken returns the receipt of an unrecorded job whose subject the stream says is taken: by another job, unless a
+// publication of this one may have been stored.
+func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
+	r := Receipt{Duplicate: true, Subject: p.key.Job()}
+	if !p.unknown {
+		return r, nil
+	}
+	msg, found, err := c.last(ctx, p.key.Job())
+	switch {
+	case err != nil:
+		return Receipt{}, err
+	case !found:
+		return Receipt{}, errFreed
+	case msg.Header.Get(nats.MsgIdHdr) == p.insertID:
+		return Receipt{ID: p.id, Sequence: msg.Sequence, State: StateQueued, Subject: p.key.Job()}, nil
+	default:
+		return r, nil
+	}
 }
 
 // last reads the last message on a subject, which may have wildcards.
@@ -329,7 +354,7 @@ func (m *insertion) publish(ctx context.Context) {
 		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
 			continue
 		}
-		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(p.message())
+		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(p.message(m.client.stream.Load()))
 	}
 	for ; next < len(m.plans); next++ {
 		m.await(ctx, next, futures[next])

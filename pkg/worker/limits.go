@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
+	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
 const (
@@ -64,7 +66,63 @@ type Limit struct {
 	// Rate is how many jobs start in Per, evenly spaced, after the first Burst: in no such time are they more than Rate and
 	// Burst together. Clocks that differ between machines add the starts that are due in the difference. Defaults to no limit.
 	Rate int
+
+	// Subjects is the pattern of the jobs that the limit is for, among those of the handler. Defaults to all of them.
+	Subjects string
+
+	// Turns makes Rate the rate of the calls of [Turn] in the handlers, instead of that of the starts of jobs: for jobs that
+	// ask a far side more than once, or sometimes not at all. Defaults to false.
+	Turns bool
 }
+
+// Turn waits until a limit with Limit.Turns of the job's handler allows another call of a far side. ctx is the handler's, or
+// made from it: the cause of its end is the error of a wait that it ends. The job keeps its slot and its permits meanwhile. A
+// turn that a worker was given and did not use is lost to all. One write, shared by all that wait in the worker. It returns at
+// once outside a worker, and for a job that Limit.Subjects leaves out; a name that no such limit of the handler has is an error.
+func Turn(ctx context.Context, name string) error {
+	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	if !ok {
+		return nil
+	}
+	if err := r.worker.awaitTurn(ctx, r.delivery, name); err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("worker: turn of limit %q: %w", name, err)
+	}
+	return nil
+}
+
+func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error {
+	at := slices.IndexFunc(d.policy.Limits, func(l Limit) bool { return l.Turns && l.Name == name })
+	if at < 0 {
+		return fmt.Errorf("the policy of %q has no limit of that name with Turns", d.info.Pattern)
+	}
+	l := d.policy.Limits[at]
+	if !l.covers(d) {
+		return nil
+	}
+	rule, err := ruleOf(d, l, l.turnSpec())
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: []limit.Rule{rule}, Seat: kept{}, Sequence: d.info.Sequence})
+		full, crowded := errors.AsType[*limit.FullError](err)
+		if !crowded || !sleep(ctx, full.Delay) {
+			return err
+		}
+	}
+}
+
+// kept is the slot of a job that waits for a turn: it stays the job's.
+type kept struct{}
+
+// Give keeps the slot.
+func (kept) Give() bool { return false }
+
+// Take reports that the job has it.
+func (kept) Take() bool { return true }
 
 // LimitLostError is the cause with which the context of a handler ends whose permit is no longer held. Unless the handler is
 // done all the same, its job is given back at once, and the attempt does not count.
@@ -104,8 +162,13 @@ func checkLimits(m *mistakes, limits []Limit) {
 		if l.Rate < 0 || l.Rate > MaxPermits || l.Burst < 1 || l.Burst > MaxPermits {
 			m.addf("%s.Rate is %d and Burst %d: use 1 to %d, or 0 for no limit", field, l.Rate, l.Burst, MaxPermits)
 		}
-		if l.Rate == 0 && l.Concurrency == 0 {
-			m.addf("%s has neither Concurrency nor Rate: use one of them, or both", field)
+		if l.Rate == 0 && (l.Concurrency == 0 || l.Turns) {
+			m.addf("%s has neither Concurrency nor Rate, or Turns without Rate: use one of them, or both", field)
+		}
+		if l.Subjects != "" {
+			if err := subject.CheckPattern(l.Subjects); err != nil {
+				m.addf("%s.Subjects is %q: not a subject filter: %w", field, l.Subjects, err)
+			}
 		}
 		if l.Rate > 0 && (l.Per < time.Duration(l.Rate)*time.Microsecond || l.Per > longestPer) {
 			m.addf("%s.Per is %s: use at least %d microseconds (those of Rate), at most %s", field, l.Per, l.Rate, longestPer)
@@ -113,9 +176,22 @@ func checkLimits(m *mistakes, limits []Limit) {
 	}
 }
 
-// spec describes a limit without the key.
+// spec describes what a job needs of a limit to start, without the key.
 func (l Limit) spec() limit.Spec {
+	if l.Turns {
+		return limit.Spec{Concurrency: l.Concurrency, Name: l.Name}
+	}
 	return limit.Spec{Burst: l.Burst, Concurrency: l.Concurrency, Name: l.Name, Per: l.Per, Rate: l.Rate}
+}
+
+// turnSpec describes what a turn needs of it. No name of a limit has a dot.
+func (l Limit) turnSpec() limit.Spec {
+	return limit.Spec{Burst: l.Burst, Name: l.Name + ".turns", Per: l.Per, Rate: l.Rate}
+}
+
+// covers reports whether the limit is for a job.
+func (l Limit) covers(d *delivery) bool {
+	return l.Subjects == "" || subject.Matches(l.Subjects, d.info.Subject)
 }
 
 // checkSameLimits makes sure that limits of one name are one limit here.
@@ -123,7 +199,7 @@ func (w *Worker) checkSameLimits(added *route) error {
 	for _, r := range w.routes {
 		for _, have := range r.policy.Limits {
 			for _, l := range added.policy.Limits {
-				if l.Name == have.Name && l.spec() != have.spec() {
+				if l.Name == have.Name && (l.spec() != have.spec() || l.Turns != have.Turns || l.turnSpec() != have.turnSpec()) {
 					return fmt.Errorf("worker: handle %q: limit %q differs from that of %q: %+v and %+v",
 						added.pattern, l.Name, r.pattern, l.spec(), have.spec())
 				}
@@ -180,16 +256,29 @@ func (w *Worker) acquirePermits(d *delivery, cancel context.CancelCauseFunc) (*l
 
 // rulesOf computes the keys that a job counts under.
 func rulesOf(d *delivery) (rules []limit.Rule, err error) {
-	defer catchPanic(&err)
 	for _, l := range d.policy.Limits {
-		rule := limit.Rule{Spec: l.spec()}
-		if l.Key != nil {
-			rule.Key = l.Key(d.info, d.msg.Header, d.msg.Data)
+		spec := l.spec()
+		if spec.Concurrency == 0 && spec.Rate == 0 || !l.covers(d) {
+			continue
+		}
+		rule, err := ruleOf(d, l, spec)
+		if err != nil {
+			return nil, err
 		}
 		rules = append(rules, rule)
 	}
 	limit.Sort(rules)
 	return rules, nil
+}
+
+// ruleOf computes the key that a job counts under.
+func ruleOf(d *delivery, l Limit, spec limit.Spec) (rule limit.Rule, err error) {
+	defer catchPanic(&err)
+	rule.Spec = spec
+	if l.Key != nil {
+		rule.Key = l.Key(d.info, d.msg.Header, d.msg.Data)
+	}
+	return rule, nil
 }
 
 // slot is the slot of a job, which the job leaves while it waits for a limit. Its methods are called one at a time.

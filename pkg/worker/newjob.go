@@ -52,9 +52,9 @@ type NewJob struct {
 	// Header holds further headers. Names that start with "Nats-" or "Job-" are taken. At most 16 KiB. Defaults to none.
 	Header nats.Header
 
-	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. For a job that is not unique it is the message
-	// ID as well, so that within the stream's duplicate window (two minutes by default) jobs with one ID are stored once. At
-	// most 320 bytes. Defaults to a random one.
+	// ID identifies the job, as Job.ID, in every attempt and in its dead letter. For a job that is not unique, or is
+	// Unique.Unrecorded, it is the message ID as well, so that within the stream's duplicate window (two minutes by default)
+	// jobs with one ID are stored once. At most 320 bytes. Defaults to a random one.
 	ID string
 
 	// Subject is the subject of the job. At most 1,024 bytes, with the key.
@@ -78,6 +78,14 @@ type Unique struct {
 	// Key is appended to the subject as one token, encoded by package token if it is none: any text of up to 320 bytes.
 	// Defaults to none: the subject is the key.
 	Key string
+
+	// Unrecorded keeps nothing of the job but its message: the job holds its key for as long as it is in the stream, and is for
+	// a stream without subjects for delayed jobs and records. Its message is that of a job that is not unique and one header
+	// more, or none in a stream that by itself refuses a second message of a subject (MaxMsgsPerSubject 1 with
+	// DiscardNewPerSubject): the client reads that once, with one round trip at its first insert. The receipt of a duplicate
+	// names neither the job that holds the key nor its state, and costs no round trip. Not with HoldDead, Keep, or a job that
+	// is delayed. Defaults to false.
+	Unrecorded bool
 }
 
 // plan is a job ready to be published, as often as it takes.
@@ -93,13 +101,15 @@ type plan struct {
 	old      Status // of the job that this one replaces
 	replace  bool   // a scheduled or queued job
 	to       string // the subject it is published to
-	unique   bool
-	unknown  bool // a publication may have been stored although no answer came
+	unique   bool   // with all that is recorded of its key
+	unknown  bool   // a publication may have been stored although no answer came
+
+	unrecorded bool // unique among the jobs of its subject
 }
 
 // plan checks a job and encodes it. All mistakes are reported at once.
 func (c *Client) plan(job NewJob) (*plan, error) {
-	p := &plan{id: job.ID, insertID: nuid.Next(), unique: job.Unique != nil}
+	p := &plan{id: job.ID, insertID: nuid.Next()}
 	var errs []error
 	note := func(field string, err error) {
 		if err != nil {
@@ -115,7 +125,11 @@ func (c *Client) plan(job NewJob) (*plan, error) {
 	note("Header", err)
 	note("ID", checkID(job.ID))
 	if u := job.Unique; u != nil {
+		p.unique, p.unrecorded = !u.Unrecorded, u.Unrecorded
 		p.holdDead, p.keep = u.HoldDead, wholeSeconds(u.Keep)
+		if u.Unrecorded && (u.HoldDead || u.Keep != 0 || !p.due.IsZero()) {
+			note("Unique.Unrecorded", errors.New("there is a HoldDead, a Keep or a delay as well: those are recorded"))
+		}
 		if u.Keep < 0 || u.Keep > maxKeep {
 			note("Unique.Keep", fmt.Errorf("%s: use 0 to %s", u.Keep, maxKeep))
 		}
@@ -146,7 +160,7 @@ func (p *plan) address(stream string) {
 	if p.id == "" {
 		p.id = p.insertID
 	} else if !p.unique {
-		p.insertID = p.id
+		p.insertID = p.id // for unrecorded ones too
 	}
 	h := p.header
 	h.Set(jetstream.ExpectedStreamHeader, stream)
@@ -178,9 +192,23 @@ func (p *plan) address(stream string) {
 	}
 }
 
-// message returns a message for one publication. nats.go keeps some and writes into them.
-func (p *plan) message() *nats.Msg {
-	return &nats.Msg{Subject: p.to, Header: maps.Clone(p.header), Data: p.data}
+// message returns a message for one publication. nats.go keeps some and writes into them. stream is the stream as last seen,
+// nil when it has not been seen.
+func (p *plan) message(stream *jetstream.StreamConfig) *nats.Msg {
+	msg := &nats.Msg{Subject: p.to, Header: maps.Clone(p.header), Data: p.data}
+	switch {
+	case !p.unrecorded:
+	case stream != nil && refusesSecond(*stream):
+		msg.Header.Del(jetstream.ExpectedStreamHeader) // it takes the subject, so no other stream does
+	default:
+		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	}
+	return msg
+}
+
+// refusesSecond reports whether a stream by itself refuses a job whose subject has one already.
+func refusesSecond(cfg jetstream.StreamConfig) bool {
+	return cfg.MaxMsgsPerSubject == 1 && cfg.Discard == jetstream.DiscardNew && cfg.DiscardNewPerSubject
 }
 
 // receipt reads the server's confirmation.
@@ -246,11 +274,14 @@ func headerOf(header nats.Header) (nats.Header, error) {
 		if strings.HasPrefix(lower, "nats-") || strings.HasPrefix(lower, "job-") {
 			return nil, fmt.Errorf("%q: names that start with Nats- or Job- are taken", clip(name, 64))
 		}
-		for _, text := range append([]string{name}, values...) {
-			if strings.ContainsFunc(text, unicode.IsControl) || !utf8.ValidString(text) {
-				return nil, fmt.Errorf("%q: control characters and invalid UTF-8 are not allowed", clip(name, 64))
-			}
+		clean := isClean(name)
+		size += len(name)
+		for _, text := range values {
+			clean = clean && isClean(text)
 			size += len(text)
+		}
+		if !clean {
+			return nil, fmt.Errorf("%q: control characters and invalid UTF-8 are not allowed", clip(name, 64))
 		}
 		if name == "" || strings.ContainsAny(name, ": ") {
 			return nil, fmt.Errorf("%q: no name of a header", clip(name, 64))
@@ -263,11 +294,16 @@ func headerOf(header nats.Header) (nats.Header, error) {
 	return all, nil
 }
 
+// isClean reports whether a text can be in a header.
+func isClean(text string) bool {
+	return !strings.ContainsFunc(text, unicode.IsControl) && utf8.ValidString(text)
+}
+
 func checkID(id string) error {
 	switch {
 	case len(id) > token.MaxID:
 		return fmt.Errorf("%d bytes: use at most %d", len(id), token.MaxID)
-	case strings.ContainsFunc(id, unicode.IsControl), !utf8.ValidString(id), strings.TrimSpace(id) != id:
+	case !isClean(id), strings.TrimSpace(id) != id:
 		return errors.New("control characters, invalid UTF-8 and spaces at its ends are not allowed")
 	default:
 		return nil

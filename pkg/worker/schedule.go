@@ -100,7 +100,7 @@ func (c *Client) putPeriodic(ctx context.Context, p *plan) (changed bool, err er
 	if found && isSameSchedule(stored, p) {
 		return false, nil
 	}
-	msg := p.message()
+	msg := p.message(nil)
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(stored.Sequence, 10))
 	_, err = c.js.PublishMsg(ctx, msg)
 	return err == nil, err //nolint:wrapcheck // the caller says of what

@@ -28,14 +28,14 @@ func StreamConfig(name, jobs string) jetstream.StreamConfig {
 
 // ensureStream makes sure, once, that the stream takes what a job needs beside itself.
 func (c *Client) ensureStream(ctx context.Context, p *plan) error {
-	if p.due.IsZero() && p.keep == 0 && !p.replace {
+	if p.due.IsZero() && p.keep == 0 && !p.replace && !p.unrecorded {
 		return nil
 	}
 	if seen := c.stream.Load(); seen != nil && len(lacking(*seen, p)) == 0 {
 		return nil
 	}
-	// When the stream cannot be read, publishing will tell what is wrong.
-	if err := c.checkStream(ctx, p); isFinal(err) {
+	// When the stream cannot be read, publishing will tell what is wrong. An unrecorded job needs nothing of it.
+	if err := c.checkStream(ctx, p); isFinal(err) && !p.unrecorded {
 		return err
 	}
 	return nil

@@ -28,6 +28,10 @@ type Config struct {
 	// ClaimTTL is how long a claim that is not renewed keeps its place. Defaults to 60 seconds.
 	ClaimTTL time.Duration `env:"ENRICHER_CLAIM_TTL"`
 
+	// MemoryBytes bounds the results that this process keeps in memory, and so answers with without asking the store.
+	// Defaults to 32 MiB; -1 keeps none.
+	MemoryBytes int64 `env:"ENRICHER_MEMORY_BYTES"`
+
 	// NoDeprecatedField ends the migration: `wolt` is no longer written beside `providers.wolt`. Defaults to false.
 	NoDeprecatedField bool `env:"ENRICHER_NO_DEPRECATED_FIELD"`
 
@@ -48,6 +52,9 @@ type Config struct {
 
 	// RequestTTL is how long the events of a request can be subscribed to. Defaults to 1 hour.
 	RequestTTL time.Duration `env:"ENRICHER_REQUEST_TTL"`
+
+	// WoltRate is how many calls a second may be made of WoltURL, by all instances together. Defaults to 2.
+	WoltRate float64 `env:"ENRICHER_WOLT_RATE"`
 
 	// WoltURL is the base URL of Wolt's search. Wolt's terms forbid systematic automated retrieval: set only a URL that
 	// you may use. Defaults to none.
@@ -83,7 +90,7 @@ func (cfg Config) validate() error {
 func (cfg Config) answering(providers []provider.Provider) enrich.Config {
 	return enrich.Config{
 		ClaimTTL: cfg.ClaimTTL, Deprecated: !cfg.NoDeprecatedField, Enabled: cfg.Enabled, FoundTTL: cfg.FoundTTL,
-		Logger: cfg.Logger, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
+		Logger: cfg.Logger, MemoryBytes: cfg.MemoryBytes, NotFoundTTL: cfg.NotFoundTTL, Providers: providers,
 		RequestTTL: cfg.RequestTTL,
 	}
 }
@@ -94,9 +101,9 @@ func (cfg Config) providers() ([]provider.Provider, error) {
 	case len(cfg.Providers) > 0:
 		return cfg.Providers, nil
 	case cfg.WoltURL != "":
-		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger})
+		p, err := wolt.New(wolt.Config{BaseURL: cfg.WoltURL, Logger: cfg.Logger, Rate: cfg.WoltRate, Turn: enrich.Turn(wolt.Name)})
 		if err != nil {
-			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL: %w", err)
+			return nil, fmt.Errorf("enricher: ENRICHER_WOLT_URL, ENRICHER_WOLT_RATE: %w", err)
 		}
 		return []provider.Provider{p}, nil
 	default:

@@ -93,7 +93,7 @@ func (e *Enricher) open(ctx context.Context, s *service.Service) error {
 	if err != nil {
 		return err
 	}
-	return worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), e.service.Work)
+	return worker.Handle(w, contracts.EnrichJobsSubjects, e.service.Policy(), e.service.Work)
 }
 
 func (e *Enricher) answer(ctx context.Context, s *service.Service) (err error) {

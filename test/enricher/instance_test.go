@@ -23,7 +23,11 @@ import (
 var instances = crash.Role[instance]{Name: "instance", Run: serve}
 
 // instance is one enricher.
-type instance struct{ Name, NATS, Provider string }
+type instance struct {
+	Name, NATS, Provider string
+
+	WoltRate float64 // of the provider wolt, which is asked in place of the test's when it is set
+}
 
 func TestMain(m *testing.M) { crash.Main(m, 4, instances) }
 
@@ -37,13 +41,19 @@ func serve(ctx context.Context, is instance) error {
 	if os.Getenv("TEST_ENRICHER_DEBUG") != "" {
 		level = slog.LevelDebug
 	}
-	e, err := enricher.Start(ctx, nc, enricher.Config{
+	cfg := enricher.Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "127.0.0.1:0", MaxBytes: 1 << 30,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})).With("instance", is.Name),
 		},
-		Enabled: true, Providers: []provider.Provider{remote{name: is.Name, url: is.Provider}},
-	})
+		Enabled: true,
+	}
+	if is.WoltRate > 0 {
+		cfg.WoltRate, cfg.WoltURL = is.WoltRate, is.Provider
+	} else {
+		cfg.Providers = []provider.Provider{remote{name: is.Name, url: is.Provider}}
+	}
+	e, err := enricher.Start(ctx, nc, cfg)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ func TestLostMessagesOfAnInsert(t *testing.T) {
 		"unique, kept":     mail(worker.Unique{Keep: time.Hour}),
 		"delayed":          {Args: order{}, Subject: "jobs.a", Delay: time.Second},
 		"unique, delayed":  {Args: order{}, Subject: "jobs.a", Delay: time.Second, Unique: &worker.Unique{}},
+		"unrecorded":       {Args: order{}, Subject: "jobs.a", ID: "mine", Unique: &worker.Unique{Unrecorded: true}},
 		"unique, a minute": {Args: order{}, Subject: "jobs.a", Delay: time.Minute, Unique: &worker.Unique{Keep: time.Hour}, ID: "mine"},
 	}
 

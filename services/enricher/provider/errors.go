@@ -12,10 +12,6 @@ var (
 	// wall, a demand for a newer client, an answer emptied on purpose.
 	ErrBlocked = errors.New("provider refuses this client")
 
-	// ErrBusy is returned when as many searches are under way here as can end in time.
-	// Nothing was asked, and nobody is at fault: the search waits for its turn.
-	ErrBusy = errors.New("provider has as many searches under way as can end in time")
-
 	// ErrCanceled is returned when the caller gave up before the provider answered.
 	ErrCanceled = errors.New("search was canceled by its caller")
 
@@ -50,7 +46,6 @@ type Kind string
 // The kinds of failure. Each has a sentinel of the same name for errors.Is.
 const (
 	KindBlocked       Kind = "blocked"
-	KindBusy          Kind = "busy"
 	KindCanceled      Kind = "canceled"
 	KindMalformed     Kind = "malformed"
 	KindMisconfigured Kind = "misconfigured"
@@ -65,8 +60,6 @@ func (k Kind) sentinel() error {
 	switch k {
 	case KindBlocked:
 		return ErrBlocked
-	case KindBusy:
-		return ErrBusy
 	case KindCanceled:
 		return ErrCanceled
 	case KindMalformed:

@@ -21,7 +21,6 @@ var kinds = map[provider.Kind]struct {
 	permanent bool
 }{
 	provider.KindBlocked:       {provider.ErrBlocked, false},
-	provider.KindBusy:          {provider.ErrBusy, false},
 	provider.KindCanceled:      {provider.ErrCanceled, false},
 	provider.KindMalformed:     {provider.ErrMalformed, false},
 	provider.KindMisconfigured: {provider.ErrMisconfigured, true},

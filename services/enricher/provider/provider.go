@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"time"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
@@ -23,6 +24,27 @@ type Provider interface {
 	//
 	// Search is called from many goroutines at once.
 	Search(ctx context.Context, place match.Place) ([]Venue, error)
+}
+
+// Limited is a Provider that may be asked only so much, by all processes together. The enricher keeps the searches to
+// its Limits; the provider makes no call before its turn.
+type Limited interface {
+	Provider
+
+	// Limits are the same in every process.
+	Limits() Limits
+}
+
+// Limits say how much a provider may be asked.
+type Limits struct {
+	// Burst is how many calls may be made at once after a pause.
+	Burst int
+
+	// Gap is the time between two calls after that.
+	Gap time.Duration
+
+	// Searches is how many searches may be under way at a time.
+	Searches int
 }
 
 // Venue is a place as a provider knows it.

@@ -102,26 +102,3 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}
 	})
 }
-
-// TestBusyProvider: a place waits for its turn for as long as it takes, longer than for the limits of the far side. That
-// uses no attempt and counts as no search.
-func TestBusyProvider(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		const refusals, after = 50, 15 * time.Second
-		p := &far{search: failTimes(refusals, &provider.Error{Kind: provider.KindBusy, Provider: "wolt", RetryAfter: after})}
-		i := newInstance(t, srv, p)
-		i.work(t)
-		began := time.Now()
-		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		wantStatus(t, follow(t, i, "req-1", time.Hour)["id-Pizza-House"], contracts.StatusFound)
-		if took := time.Since(began); took < refusals*after || took < limitedFor {
-			t.Errorf("told after %s", took)
-		}
-		if stats := i.Stats(); stats.ProviderCalls != 1 || stats.Errors != 0 || p.total() != refusals+1 {
-			t.Errorf("stats are %+v after %d searches, want one that counts", stats, p.total())
-		}
-		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {
-			t.Errorf("%d failures logged, %d dead letters: nobody failed", n, i.letters(t))
-		}
-	})
-}

@@ -45,6 +45,13 @@ type Config struct {
 	// MaxSubscriptions bounds the subscriptions open at a time in this process. Defaults to 10,000.
 	MaxSubscriptions int
 
+	// MemoryBytes bounds the results that this process keeps in memory, so that a request whose places it has costs no round
+	// trip. What it has is settled, has not expired, and is dropped when the store changes it: see [flight.MemoryConfig]. A
+	// result that was replaced or removed is answered for up to 3 seconds more, when the push that says so got lost; one that
+	// an administrator removed from the stream by hand for up to 5 minutes. The process gets every change of the bucket, and
+	// asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000 results; -1 keeps none.
+	MemoryBytes int64
+
 	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
 	NotFoundTTL time.Duration
 
@@ -71,6 +78,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.FoundTTL = cmp.Or(cfg.FoundTTL, 7*24*time.Hour)
 	cfg.LeaseTTL = cmp.Or(cfg.LeaseTTL, 10*time.Second)
 	cfg.MaxSubscriptions = cmp.Or(cfg.MaxSubscriptions, 10_000)
+	cfg.MemoryBytes = cmp.Or(cfg.MemoryBytes, 32<<20)
 	cfg.NotFoundTTL = cmp.Or(cfg.NotFoundTTL, 24*time.Hour)
 	cfg.RequestTTL = cmp.Or(cfg.RequestTTL, time.Hour)
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, 1800*time.Millisecond)
@@ -106,6 +114,9 @@ func (cfg Config) Validate() error {
 	}
 	if cfg.StoreTimeout < 0 {
 		bad("StoreTimeout is %s: want a positive duration", cfg.StoreTimeout)
+	}
+	if cfg.MemoryBytes < -1 {
+		bad("MemoryBytes is %d: want a positive number, or -1 for none", cfg.MemoryBytes)
 	}
 	if cfg.MaxSubscriptions < 0 {
 		bad("MaxSubscriptions is %d: want a positive number", cfg.MaxSubscriptions)

@@ -2,7 +2,6 @@ package enrich
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -42,20 +41,16 @@ func conformJob(n int) *nats.Msg {
 		Provider: contracts.ProviderWolt, PlaceID: conformPlace(n), RequestID: "r", Name: conformPlace(n), Address: fmt.Sprintf("Harbour Road %d", n+1),
 		CityText: "Haifa", Claim: fmt.Sprintf("claim%017d.%d.1", n, n+1), RequestedAt: time.Now(),
 	}
-	body, err := json.Marshal(job)
-	if err != nil {
-		panic(err)
-	}
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
 		panic(err)
 	}
-	msg, err := jobMessage(subject, job, job.Claim, body)
+	header, body, err := jobMessage(job, job.Claim)
 	if err != nil {
 		panic(err)
 	}
-	msg.Header.Set(nats.MsgIdHdr, conformPlace(n))
-	return msg
+	header.Set(nats.MsgIdHdr, conformPlace(n))
+	return &nats.Msg{Subject: subject, Header: header, Data: body}
 }
 
 func conformService(ctx context.Context, env workertest.Env) error {
@@ -79,7 +74,7 @@ func conformService(ctx context.Context, env workertest.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := worker.Handle(w, contracts.EnrichJobsSubjects, Policy(), s.Work); err != nil {
+	if err := worker.Handle(w, contracts.EnrichJobsSubjects, s.Policy(), s.Work); err != nil {
 		return err
 	}
 	return w.Run(ctx)

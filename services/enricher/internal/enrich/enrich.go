@@ -23,7 +23,8 @@ import (
 // A place that has waited for the worker of its job for some seconds is queued again in the background, once for each
 // claim and process, and refused if it is queued: whoever claimed it may have died before it queued the job.
 //
-// One round trip for each 512 places when all are known. Otherwise three: read, claim, queue; the claims go out
+// No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
+// when all are known. Otherwise three: read, claim, queue; the claims go out
 // together, and so do the jobs. They are finished although ctx ends meanwhile: a claim without a job would keep its
 // place from everybody until it expires.
 func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (contracts.EnrichResponse, error) {

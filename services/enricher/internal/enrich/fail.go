@@ -18,17 +18,13 @@ import (
 
 // failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
 func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *flight.Claim, cause error) error {
-	if errors.Is(context.Cause(ctx), worker.ErrShutdown) {
+	if _, lost := errors.AsType[*worker.LimitLostError](context.Cause(ctx)); lost || errors.Is(context.Cause(ctx), worker.ErrShutdown) {
 		return s.putBack(ctx, claim, cause)
 	}
 	var after time.Duration
 	var kind provider.Kind
 	if failure, ok := errors.AsType[*provider.Error](cause); ok {
 		after, kind = min(failure.RetryAfter, maxRetryAfter), failure.Kind
-	}
-	if kind == provider.KindBusy { // others are worked meanwhile: this one's turn comes
-		s.log(ctx, slog.LevelDebug, EventJobSkipped, t, slog.String("reason", string(kind)))
-		return s.putBack(ctx, claim, worker.Snooze(max(after, minHeldSnooze)))
 	}
 	s.log(ctx, slog.LevelWarn, EventProviderFail, t, slog.Int("attempt", job.Attempt),
 		slog.String("error", cause.Error()), slog.String("kind", string(kind)))

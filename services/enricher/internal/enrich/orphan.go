@@ -2,7 +2,6 @@ package enrich
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -85,9 +84,9 @@ func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()
-		stored, err := s.publish(ctx, &own, slot.Claim, slot.Ref())
+		stored, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
 		switch {
-		case err != nil && !errors.Is(err, errQueued):
+		case err != nil:
 			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
 			return
 		case stored:

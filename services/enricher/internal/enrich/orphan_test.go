@@ -28,11 +28,20 @@ func (m mortal) PublishMsg(context.Context, *nats.Msg, ...jetstream.PublishOpt) 
 	return nil, nats.ErrConnectionClosed
 }
 
+// queueThrough has the jobs of the instance inserted through js.
+func (i *instance) queueThrough(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	var err error
+	if i.client, err = newClient(js); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // orphan leaves a claim of the place behind whose holder has died before it queued the job.
 func orphan(t *testing.T, srv *natsrun.Server, p provider.Provider) {
 	t.Helper()
 	i := newInstance(t, srv, p)
-	i.Service.js = mortal{i.js}
+	i.queueThrough(t, mortal{i.js})
 	i.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 	if len(i.log.events("wolt_lock_acquired")) != 1 || len(i.log.events("wolt_job_enqueued")) != 0 {
 		t.Fatal("did not die between claim and job")
@@ -133,7 +142,7 @@ func TestLateJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{}
 		slow, i := newInstance(t, srv, p), newInstance(t, srv, p)
-		slow.Service.js = drowsy{slow.js, 30 * time.Second}
+		slow.queueThrough(t, drowsy{slow.js, 30 * time.Second})
 		slow.ask(t, "req-0", []contracts.Restaurant{place("Pizza House")})
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})

@@ -182,9 +182,9 @@ func TestTargets(t *testing.T) {
 func TestConfigReportsEverything(t *testing.T) {
 	t.Parallel()
 	err := Config{
-		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MaxSubscriptions: -1, StoreTimeout: -1,
+		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MaxSubscriptions: -1, MemoryBytes: -2, StoreTimeout: -1,
 	}.Validate()
-	for _, field := range []string{"ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "StoreTimeout"} {
+	for _, field := range []string{"ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "MemoryBytes", "StoreTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%v does not name %s", err, field)
 		}

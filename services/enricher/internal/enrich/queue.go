@@ -2,9 +2,7 @@ package enrich
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,24 +10,33 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 // publishTry bounds one try to queue a job, so that one lost acknowledgement leaves time for another.
 const publishTry = 600 * time.Millisecond
 
-// errQueued is returned when the stream already has a job for the place.
-var errQueued = errors.New("a job for the place is queued already")
+// newClient returns the client that inserts the jobs.
+func newClient(js jetstream.JetStream) (*worker.Client, error) {
+	client, err := worker.NewClient(js, worker.ClientConfig{
+		RequestTimeout: publishTry, SettleTimeout: claimTimeout, Stream: contracts.StreamEnrichJobs,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("enricher: %w", err)
+	}
+	return client, nil
+}
 
 // queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
 // expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
 // cannot be reached the claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
-	_, err := s.publish(ctx, t, claim.ID(), claim.Ref())
+	stored, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
-	case err == nil:
+	case stored:
 		s.enqueued(ctx, t, string(EventCacheMiss))
 		return ""
-	case errors.Is(err, errQueued):
+	case err == nil:
 		reason = SkipLockHeld
 	default:
 		reason = SkipQueueUnavailable
@@ -42,57 +49,27 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 	return reason
 }
 
-// publish sends the job of a claim until the stream has it. A try without an acknowledgement may have been stored: the
-// next one then finds the place queued, or its own message id. stored is false when the stream had that id already.
-func (s *Service) publish(ctx context.Context, t *target, claimID, ref string) (stored bool, err error) {
+// insert stores the job of a claim, and reports whether it did: the stream may have a job of the place, or have had this
+// one. One round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
+func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (stored bool, err error) {
 	job := t.job
 	job.Claim, job.RequestedAt = ref, time.Now().UTC()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
 		return false, err
 	}
-	body, err := contracts.Encode(job)
+	header, body, err := jobMessage(job, claimID)
 	if err != nil {
 		return false, err
 	}
-	for {
-		msg, err := jobMessage(subject, job, claimID, body)
-		if err != nil {
-			return false, err
-		}
-		s.cfg.Inject(ctx, msg.Header)
-		try, cancel := context.WithTimeout(ctx, publishTry)
-		ack, err := s.js.PublishMsg(try, msg)
-		cancel()
-		var api *jetstream.APIError
-		switch {
-		case err == nil:
-			return !ack.Duplicate, nil
-		case isSubjectFull(err):
-			return false, errQueued
-		case errors.As(err, &api) && api.ErrorCode == codeInProcess && pause(ctx, inProcessPause):
-		case api != nil, ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, jetstream.ErrNoStreamResponse):
-			return false, fmt.Errorf("enricher: queue %s: %w", subject, err)
-		}
+	s.cfg.Inject(ctx, header)
+	receipt, err := s.client.Insert(ctx, worker.NewJob{
+		Args: body, Header: header, ID: contracts.EnrichJobMsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
+	})
+	if err != nil {
+		return false, fmt.Errorf("enricher: queue %s: %w", subject, err)
 	}
-}
-
-const (
-	// codeStoreFailed is the server's error for a message that a stream does not take (JSStreamStoreFailedF): because
-	// its subject is full, or the whole stream. Only the text tells which.
-	codeStoreFailed jetstream.ErrorCode = 10077
-
-	// codeInProcess is the answer of a replicated stream to a message id that it is storing just now.
-	codeInProcess jetstream.ErrorCode = 10158
-
-	// inProcessPause is after how long that is tried again.
-	inProcessPause = 20 * time.Millisecond
-)
-
-// isSubjectFull says that the stream has a message on the subject already.
-func isSubjectFull(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && api.ErrorCode == codeStoreFailed && strings.Contains(api.Description, "per subject")
+	return !receipt.Duplicate, nil
 }
 
 // pause waits, and reports whether ctx is still there after it.
@@ -107,19 +84,23 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func jobMessage(subject string, job contracts.EnrichJob, claimID string, body []byte) (*nats.Msg, error) {
+// jobMessage returns the headers and the body of a job: a CloudEvent in binary mode.
+func jobMessage(job contracts.EnrichJob, claimID string) (nats.Header, []byte, error) {
+	body, err := contracts.Encode(job)
+	if err != nil {
+		return nil, nil, err
+	}
 	place, err := contracts.EncodeToken(job.PlaceID) // an attribute of an event may not hold any character
 	if err != nil {
-		return nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
+		return nil, nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
 	}
-	event := contracts.CloudEvent{
+	header, err := contracts.CloudEvent{
 		ID: claimID, Source: "/enricher", Type: contracts.CloudEventEnrichRequested, Subject: job.Provider + "/" + place,
-		Time: job.RequestedAt, DataContentType: "application/json", Data: body,
-	}
-	msg, err := event.Msg(subject)
+		Time: job.RequestedAt, DataContentType: "application/json",
+	}.Header()
 	if err != nil {
-		return nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
+		return nil, nil, fmt.Errorf("enricher: job %s: %w", claimID, err)
 	}
-	msg.Header.Set(nats.MsgIdHdr, contracts.EnrichJobMsgID(claimID))
-	return msg, nil
+	header.Del(nats.MsgIdHdr) // the client sets it
+	return header, body, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
@@ -22,7 +23,7 @@ var ErrUnknownProvider = errors.New("enricher: unknown provider")
 type Service struct {
 	cfg       Config
 	flight    *flight.Flight
-	js        jetstream.JetStream
+	client    *worker.Client
 	logger    *slog.Logger
 	names     []string // of the providers, in the order of the configuration
 	providers map[string]provider.Provider
@@ -46,7 +47,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	}
 	results, err := flight.New(ctx, js, flight.Config{
 		Bucket: contracts.BucketEnrich, ClaimTTL: cfg.ClaimTTL, Logger: cfg.Logger, Observe: cfg.Observe,
-		OpTimeout: claimTimeout,
+		Memory: flight.MemoryConfig{MaxBytes: max(cfg.MemoryBytes, 0)}, OpTimeout: claimTimeout,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("enricher: %w", err)
@@ -56,8 +57,13 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		results.Close()
 		return nil, fmt.Errorf("enricher: %w", err)
 	}
+	client, err := newClient(js)
+	if err != nil {
+		results.Close()
+		return nil, err
+	}
 	s := &Service{
-		cfg: cfg, flight: results, js: js, logger: cfg.Logger, providers: map[string]provider.Provider{},
+		cfg: cfg, client: client, flight: results, logger: cfg.Logger, providers: map[string]provider.Provider{},
 		requests: records.Bucket(contracts.BucketRequests), subscriptions: make(chan struct{}, cfg.MaxSubscriptions),
 	}
 	for _, p := range cfg.Providers {

@@ -170,7 +170,7 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 	}
 	w, err := worker.New(i.js, cfg)
 	if err == nil {
-		err = worker.Handle(w, contracts.EnrichJobsSubjects, Policy(), i.Work)
+		err = worker.Handle(w, contracts.EnrichJobsSubjects, i.Policy(), i.Work)
 	}
 	if err != nil {
 		t.Fatal(err)

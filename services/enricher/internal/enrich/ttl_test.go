@@ -24,7 +24,11 @@ func TestTTL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				i := newInstance(t, srv, c.far)
+				i := newInstance(t, srv, c.far, func(cfg *Config) {
+					if c.least > day { // a memory asks for changes every second
+						cfg.MemoryBytes = -1
+					}
+				})
 				stop := i.work(t)
 				somewhere := place("Pizza House")
 				somewhere.Address = ""

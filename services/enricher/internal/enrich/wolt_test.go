@@ -23,7 +23,7 @@ func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wol
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport()}
+	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport(), Turn: Turn(wolt.Name)}
 	for _, m := range mutate {
 		m(&cfg)
 	}

@@ -49,11 +49,13 @@ const (
 	expiryLate = 350 * time.Millisecond
 )
 
-// Policy is how the worker runs [Service.Work].
-func Policy() worker.Policy {
+// Policy is how the worker runs [Service.Work]: in no more calls and searches of a provider than its [provider.Limits] allow,
+// over all instances. A job that waits for a search uses no attempt, and its claim is held by nobody.
+func (s *Service) Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, time.Minute),
 		Decode:      decodeJob,
+		Limits:      limits(s.cfg.Providers),
 		MaxAttempts: jobAttempts,
 		Timeout:     jobTimeout,
 	}
@@ -154,9 +156,7 @@ func (s *Service) lookUp(ctx context.Context, t *target) (result contracts.Enric
 		if value := recover(); value != nil {
 			err = &worker.PanicError{Stack: debug.Stack(), Value: value}
 		}
-		if !errors.Is(err, provider.ErrBusy) {
-			s.counters.providerCalls.Add(1)
-		}
+		s.counters.providerCalls.Add(1)
 	}()
 	place := match.Place{Name: t.job.Name, Address: t.job.Address, City: t.job.CityText, Phone: t.job.Phone}
 	if l := t.job.Location; l != nil {

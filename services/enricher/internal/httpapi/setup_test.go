@@ -113,7 +113,7 @@ func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {
 		Logger: slog.New(slog.DiscardHandler), Stream: contracts.StreamEnrichJobs, Hooks: worker.Hooks{Settled: enricher.Settled},
 	})
 	if err == nil {
-		err = worker.Handle(w, contracts.EnrichJobsSubjects, enrich.Policy(), enricher.Work)
+		err = worker.Handle(w, contracts.EnrichJobsSubjects, enricher.Policy(), enricher.Work)
 	}
 	if err != nil {
 		t.Fatal(err)

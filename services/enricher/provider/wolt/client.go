@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -15,10 +16,10 @@ import (
 // Name is the provider's name.
 const Name = "wolt"
 
-var _ provider.Provider = (*Client)(nil)
+var _ provider.Limited = (*Client)(nil)
 
 // Client asks Wolt's consumer search. It is safe for concurrent use, and one is
-// enough for a process: the rate, the pauses and the breaker are the Client's.
+// enough for a process: the pauses and the breaker are the Client's.
 type Client struct {
 	base   string
 	cities *cityStore
@@ -26,8 +27,6 @@ type Client struct {
 	guard  *guard
 	http   *http.Client
 	pause  pause
-
-	searches chan struct{} // has an element for each search under way
 }
 
 // New sets up a client. It makes no call. The error names everything that is wrong
@@ -54,7 +53,6 @@ func New(config Config) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport:     transport,
 		},
-		searches: make(chan struct{}, config.searchesAtOnce()),
 	}, nil
 }
 
@@ -64,13 +62,33 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Name returns [Name].
 func (c *Client) Name() string { return Name }
 
+// Limits are those that the far side sets, by Rate, Burst, Timeout and MaxCalls. No
+// more searches are under way at a time than can end within Timeout although each
+// makes all its calls: half of that time for their turns under the rate, half for the
+// answers. With more of them each gets a few of its calls, none ends, and what was
+// asked is lost.
+func (c *Client) Limits() provider.Limits {
+	turns := c.config.Rate * c.config.Timeout.Seconds() / 2
+	gap := float64(time.Second) / c.config.Rate
+
+	return provider.Limits{
+		Burst:    c.config.Burst,
+		Gap:      time.Duration(min(max(gap, float64(time.Microsecond)), float64(longestGap))),
+		Searches: int(min(max(turns/float64(c.config.MaxCalls), 1), maxSearches)),
+	}
+}
+
+const (
+	// longestGap bounds the time between two calls.
+	longestGap = 24 * time.Hour
+
+	// maxSearches bounds the searches where the rate hardly limits anything.
+	maxSearches = 1 << 16
+)
+
 // Search asks for venues near the place that go by its name, in at most MaxCalls
 // calls, and once in CitiesTTL for the list of cities. It stops as soon as
 // Confident is satisfied.
-//
-// No more searches are under way at a time than can end within Timeout at Rate. The
-// others wait before their own Timeout begins; one whose ctx would not leave it that
-// time is busy, and worth repeating after RetryAfter.
 //
 // A place without a location is searched for in the middle of its city; if the
 // city is not one that Wolt has, the error is unsupported. An empty list with a
@@ -85,12 +103,6 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if len(queries) == 0 {
 		return nil, c.fail(provider.KindUnsupported, "the place has no name to search for", nil)
 	}
-
-	leave, err := c.admit(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
 
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout, errSearchTimeout)
 	defer cancel()

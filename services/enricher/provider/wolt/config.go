@@ -1,6 +1,7 @@
 package wolt
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -106,23 +107,26 @@ type Config struct {
 	// MaxRetryAfter bounds how long an answer may make us wait. Defaults to 5 min.
 	MaxRetryAfter time.Duration
 
-	// Rate is how many calls are made per second, by this Client: with n processes,
-	// the far side sees n times that. Defaults to 2.
+	// Rate is how many calls may be made per second, by the Clients of all processes
+	// together: see Limits and Turn. Defaults to 2.
 	Rate float64
 
 	// RateLimitPause is how long no call is made after an answer 429 that does not
 	// say how long. Defaults to 30 s.
 	RateLimitPause time.Duration
 
-	// Timeout bounds a whole search: waiting for the rate limit, the list of
-	// cities, all calls. It does not count while the search waits for others to
-	// end, which it does when Rate x Timeout / (2 x MaxCalls) are under way, five
-	// by default. Defaults to 20 s.
+	// Timeout bounds a whole search: waiting for turns, the list of cities, all calls.
+	// No more than Rate x Timeout / (2 x MaxCalls) searches are to be under way, five by
+	// default. Defaults to 20 s.
 	Timeout time.Duration
 
 	// Transport makes the calls. Redirects are never followed, whatever it is.
 	// Defaults to a transport of the Client's own, without cookies.
 	Transport http.RoundTripper
+
+	// Turn waits before each call until Rate and Burst allow one, or ctx ends. Defaults
+	// to no wait: the caller of Search sees to the rate.
+	Turn func(ctx context.Context) error
 
 	// UserAgent names us to the far side. Defaults to expediter-enricher/1.
 	UserAgent string
@@ -150,6 +154,10 @@ func (c Config) withDefaults() Config {
 
 	if c.ClientID == "" {
 		c.ClientID = newUUID()
+	}
+
+	if c.Turn == nil {
+		c.Turn = func(context.Context) error { return nil }
 	}
 
 	if c.Confident == nil {

@@ -38,16 +38,16 @@
 //	403, 410, 430, redirect, empty, no-content   blocked
 //	5xx, refused, connection lost            unavailable
 //	no answer in time                        timeout
-//	too many searches under way here         busy
 //	HTML, broken or oversized body, no lists malformed
 //	other 4xx                                misconfigured (permanent)
 //	no name, no known position               unsupported (permanent)
 //
 // # Restraint
 //
-// One [Client] makes at most Rate calls per second, none while a Retry-After lasts,
-// and none for BreakerPause after BreakerFailures failed calls in a row. A search
-// that meets one of these fails at once with the time after which it is worth
-// repeating. At most as many searches are under way as can end in time at that rate:
-// one that began with too little of it would use up calls and come to nothing.
+// A [Client] makes no call before its Turn, none while a Retry-After lasts, and none
+// for BreakerPause after BreakerFailures failed calls in a row. A search that meets
+// one of the latter fails at once with the time after which it is worth repeating.
+// Rate and the number of searches that can end in time at that rate are [Client.Limits]
+// of all processes together: their enricher keeps to them. One that began with too
+// little of the rate would use up calls and come to nothing.
 package wolt

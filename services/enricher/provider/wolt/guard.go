@@ -8,23 +8,24 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
-	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
+// turnPause is when to come back after no turn was to be had.
+const turnPause = 5 * time.Second
+
 // guard decides whether a call is made at all: not while the far side asked for a
-// pause, not while it keeps failing, not faster than the rate.
+// pause, not while it keeps failing.
 type guard struct {
 	breaker *gobreaker.CircuitBreaker[struct{}]
-	limiter *rate.Limiter
 
 	mu     sync.Mutex
 	closes time.Time // when the open breaker lets a call through again
 }
 
 func newGuard(config Config) *guard {
-	g := &guard{limiter: rate.NewLimiter(rate.Limit(config.Rate), config.Burst)}
+	g := &guard{}
 	g.breaker = gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		IsExcluded: spared,
 		Name:       Name,
@@ -99,22 +100,13 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 // takeTurn waits until the rate allows a call. What happened meanwhile counts: a
 // queue of calls must not run into a far side that has begun to refuse or fail.
 func (c *Client) takeTurn(ctx context.Context) error {
-	turn := c.guard.limiter.Reserve()
-	wait := turn.Delay()
-
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		turn.Cancel()
-
-		failure := c.fail(provider.KindRateLimited, "the turn under the rate set here comes after the deadline", nil)
-		failure.RetryAfter = bound(wait, c.config.MaxRetryAfter)
+	if err := c.config.Turn(ctx); ctx.Err() != nil {
+		return c.ended(ctx)
+	} else if err != nil {
+		failure := c.fail(provider.KindRateLimited, "there is no turn under the rate", err)
+		failure.RetryAfter = turnPause
 
 		return failure
-	}
-
-	if !sleep(ctx, wait) {
-		turn.Cancel()
-
-		return c.ended(ctx)
 	}
 
 	if c.guard.breaker.State() == gobreaker.StateOpen {

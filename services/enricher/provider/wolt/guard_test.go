@@ -3,10 +3,13 @@ package wolt_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -164,7 +167,12 @@ func TestRetryAfterIsKept(t *testing.T) {
 	}
 }
 
-func TestRateSpreadsCalls(t *testing.T) {
+// paced returns turns at a rate, in a second.
+func paced(perSecond rate.Limit) func(context.Context) error {
+	return rate.NewLimiter(perSecond, 1).Wait
+}
+
+func TestEachCallTakesATurn(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
@@ -190,30 +198,39 @@ func TestRateSpreadsCalls(t *testing.T) {
 		if got := len(server.Calls()); got != 10 {
 			t.Errorf("%d calls, want 10", got)
 		}
-	}, func(c *wolt.Config) { c.Rate, c.Burst, c.MaxCalls = 2, 1, 1 })
+	}, func(c *wolt.Config) { c.Turn, c.MaxCalls = paced(2), 1 })
 }
 
-func TestTurnAfterTheDeadlineIsRefusedAtOnce(t *testing.T) {
+// TestTurnThatDoesNotComeIsNoCall: a search ends with its caller while it waits for its turn, and says so when there is
+// none.
+func TestTurnThatDoesNotComeIsNoCall(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
-		t.Helper()
 
-		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-			t.Fatal(err)
-		}
+	errNone := errors.New("no turn")
 
-		began := time.Now()
-		_, err := client.Search(t.Context(), pizzaHouse)
-		failure := wantFailure(t, err, provider.KindRateLimited)
+	for name, test := range map[string]struct {
+		turn func(context.Context) error
+		want provider.Kind
+	}{
+		"caller ends": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, provider.KindTimeout},
+		"no turn":     {func(context.Context) error { return errNone }, provider.KindRateLimited},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
+				t.Helper()
 
-		if took := time.Since(began); took != 0 || failure.RetryAfter != 100*time.Second {
-			t.Errorf("refused after %s with %v, want at once, for 100s", took, err)
-		}
+				_, err := client.Search(t.Context(), pizzaHouse)
+				if failure := wantFailure(t, err, test.want); test.want == provider.KindRateLimited && (failure.RetryAfter <= 0 || !errors.Is(err, errNone)) {
+					t.Errorf("error = %v, want why, and when to come back", err)
+				}
 
-		if got := len(server.Calls()); got != 2 {
-			t.Errorf("%d calls, want 2", got)
-		}
-	}, func(c *wolt.Config) { c.Rate, c.Burst = 0.01, 2 })
+				if got := len(server.Calls()); got != 0 {
+					t.Errorf("%d calls were made", got)
+				}
+			}, func(c *wolt.Config) { c.Turn = test.turn })
+		})
+	}
 }
 
 // TestQueueStopsWhenTheFarSideRefuses has calls wait for their turn while the first
@@ -241,7 +258,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 		if got := len(server.Calls()); got != 3 {
 			t.Errorf("%d calls, want the one that was refused to be the last", got)
 		}
-	}, func(c *wolt.Config) { c.Rate, c.Burst = 1, 1 })
+	}, func(c *wolt.Config) { c.Turn = paced(1) })
 }
 
 // TestQueueStopsWhenTheBreakerOpens has calls wait for their turn while the first of
@@ -270,7 +287,7 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 		if got := len(server.Calls()); got != 4 {
 			t.Errorf("%d calls, want none after the second failure", got)
 		}
-	}, func(c *wolt.Config) { c.Rate, c.Burst, c.BreakerFailures = 1, 1, 2 })
+	}, func(c *wolt.Config) { c.Turn, c.BreakerFailures = paced(1), 2 })
 }
 
 func wantNotOpen(t *testing.T, err error) {
@@ -278,5 +295,36 @@ func wantNotOpen(t *testing.T, err error) {
 
 	if err == nil || errors.Is(err, wolt.ErrCircuitOpen) {
 		t.Errorf("error = %v, want a call that failed", err)
+	}
+}
+
+func TestLimitsLetEverySearchEndInTime(t *testing.T) {
+	t.Parallel()
+
+	tests := map[string]struct {
+		config wolt.Config
+		want   provider.Limits
+	}{
+		"default":             {wolt.Config{}, provider.Limits{Burst: 2, Gap: time.Second / 2, Searches: 5}},
+		"twice the rate":      {wolt.Config{Rate: 4}, provider.Limits{Burst: 2, Gap: time.Second / 4, Searches: 10}},
+		"half the time":       {wolt.Config{Timeout: 10 * time.Second}, provider.Limits{Burst: 2, Gap: time.Second / 2, Searches: 2}},
+		"one call each":       {wolt.Config{Burst: 7, MaxCalls: 1}, provider.Limits{Burst: 7, Gap: time.Second / 2, Searches: 20}},
+		"hardly any rate":     {wolt.Config{Rate: 1e-300}, provider.Limits{Burst: 2, Gap: 24 * time.Hour, Searches: 1}},
+		"hardly a limit":      {wolt.Config{Rate: 1e300}, provider.Limits{Burst: 2, Gap: time.Microsecond, Searches: 1 << 16}},
+		"no limit":            {wolt.Config{Rate: math.Inf(1)}, provider.Limits{Burst: 2, Gap: time.Microsecond, Searches: 1 << 16}},
+		"all the calls there": {wolt.Config{MaxCalls: math.MaxInt}, provider.Limits{Burst: 2, Gap: time.Second / 2, Searches: 1}},
+	}
+
+	for name, test := range tests {
+		test.config.BaseURL = "http://127.0.0.1"
+
+		client, err := wolt.New(test.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if got := client.Limits(); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
 	}
 }

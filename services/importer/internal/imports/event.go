@@ -19,6 +19,7 @@ const (
 	EventFailed      Event = "import_failed"      // code, step, attempt, error
 	EventRetry       Event = "operation_retried"  // operation, attempt, pause, error
 	EventPutOff      Event = "import_put_off"     // code, step, attempt, error: another attempt follows
+	EventNoProgress  Event = "progress_unread"    // error: the progress of a job that runs is left out
 	EventInterrupted Event = "import_interrupted" // the worker stops, or lost the job
 	EventUntold      Event = "status_untold"      // status, error: the store does not know, and will be told later
 )

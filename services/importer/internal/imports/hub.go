@@ -17,10 +17,10 @@ import (
 // recheck is after how long a subscriber looks by itself: a push that was lost delays it by so much.
 const recheck = 2 * time.Second
 
-// hub tells those who wait that a job's record was changed: one subscription for all of them.
+// hub tells those who wait that a job's record was changed, or its progress written: two subscriptions for all of them.
 type hub struct {
-	subscription *nats.Subscription
-	prefix       string
+	subscriptions []*nats.Subscription
+	prefix        string
 
 	mu     sync.Mutex
 	closed bool
@@ -29,10 +29,16 @@ type hub struct {
 
 func newHub(nc *nats.Conn) (*hub, error) {
 	h := &hub{prefix: contracts.RepublishSubject(contracts.BucketImportJobs, ""), waits: map[string]map[chan struct{}]bool{}}
-	var err error
-	h.subscription, err = nc.Subscribe(h.prefix+"*", func(m *nats.Msg) { h.changed(strings.TrimPrefix(m.Subject, h.prefix)) })
-	if err != nil {
-		return nil, fmt.Errorf("importer: subscribe to changes of jobs: %w", err)
+	progress := contracts.RepublishSubject(contracts.BucketJobs, "progress."+contracts.StreamImportJobs+".*")
+	for subject, told := range map[string]nats.MsgHandler{
+		h.prefix + "*": func(m *nats.Msg) { h.changed(strings.TrimPrefix(m.Subject, h.prefix)) },
+		progress:       func(m *nats.Msg) { h.progressed(m.Data) },
+	} {
+		subscription, err := nc.Subscribe(subject, told)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("importer: subscribe to changes of jobs: %w", err), h.close())
+		}
+		h.subscriptions = append(h.subscriptions, subscription)
 	}
 	return h, nil
 }
@@ -47,11 +53,14 @@ func (h *hub) close() error {
 	}
 	clear(h.waits)
 	h.mu.Unlock()
-	err := h.subscription.Unsubscribe()
-	if err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
-		return fmt.Errorf("importer: end the subscription to changes of jobs: %w", err)
+	var errs []error
+	for _, subscription := range h.subscriptions {
+		err := subscription.Unsubscribe()
+		if err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
+			errs = append(errs, fmt.Errorf("importer: end the subscription to changes of jobs: %w", err))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (h *hub) changed(key string) {
@@ -98,6 +107,7 @@ type Subscription struct {
 	told    chan struct{}
 	stop    func()
 	seen    uint64
+	share   float64 // of the step, as it was seen last
 	over    bool
 }
 
@@ -125,17 +135,19 @@ func (u *Subscription) Over() bool { return u.over }
 // Close ends the subscription.
 func (u *Subscription) Close() { u.stop() }
 
-// Next returns the job when it is not as it was seen last: at once the first time, as a rule. States that came and went
-// in between are left out. change identifies what was seen. One round trip for each change, and one every two seconds.
+// Next returns the job when it is not as it was seen last, or has made progress in its step: at once the first time, as a rule.
+// States that came and went in between are left out. change identifies the state that was seen; progress does not change it.
+// One round trip for each change, and one every two seconds; two while the job runs.
 func (u *Subscription) Next(ctx context.Context) (job Job, change uint64, err error) {
 	for {
 		r, _, err := u.service.read(ctx, u.jobID)
 		if err != nil {
 			return Job{}, 0, err
 		}
-		if r.Changes != u.seen {
-			u.seen, u.over = r.Changes, r.Status.Final()
-			return r.Job, r.Changes, nil
+		job := u.service.view(ctx, &r)
+		if r.Changes != u.seen || job.Progress > u.share {
+			u.seen, u.share, u.over = r.Changes, job.Progress, r.Status.Final()
+			return job, r.Changes, nil
 		}
 		if err := u.wait(ctx); err != nil {
 			return Job{}, 0, err

@@ -80,7 +80,7 @@ type record struct {
 	// Exhausted says of a failed job that it belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
 
-	// Message is the position in the stream of the message whose handling ended the job.
+	// Message is the position in the stream of the message that is handled while the job runs, or whose handling ended it.
 	Message uint64 `json:"message,omitempty"`
 
 	// Changes counts the changes that those who follow the job are told of.

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker"
 )
 
 const (
@@ -26,10 +27,12 @@ type Service struct {
 	flight   *flight.Flight
 	hub      *hub
 	jobs     *kvrecord.Stream
-	js       jetstream.JetStream
+	client   *worker.Client
 	logger   *slog.Logger
 	counters counters
 	meters   meters
+
+	progresses *kvrecord.Stream // of all jobs, by their workers
 
 	background sync.WaitGroup
 }
@@ -43,8 +46,11 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 	if cfg.Fetcher == nil || cfg.Store == nil || cfg.Extractor.Extractor == nil || cfg.Extractor.Name == "" {
 		return nil, errors.New("importer: Fetcher, Store and Extractor with a name are required")
 	}
-	s := &Service{cfg: cfg, js: js, logger: cfg.Logger}
+	s := &Service{cfg: cfg, logger: cfg.Logger}
 	var err error
+	if s.client, err = worker.NewClient(js, worker.ClientConfig{Stream: contracts.StreamImportJobs}); err != nil {
+		return nil, fmt.Errorf("importer: %w", err)
+	}
 	if s.meters, err = newMeters(cfg.Meter); err != nil {
 		return nil, err
 	}
@@ -63,7 +69,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Service, err
 		s.flight.Close()
 		return nil, errors.Join(fmt.Errorf("importer: %w", err), s.hub.close())
 	}
-	s.jobs = records.Bucket(contracts.BucketImportJobs)
+	s.jobs, s.progresses = records.Bucket(contracts.BucketImportJobs), records.Bucket(contracts.BucketJobs)
 	return s, nil
 }
 
@@ -81,8 +87,11 @@ func (s *Service) Ping(ctx context.Context) error {
 	return err
 }
 
-// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip.
+// Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip, two for a job that runs.
 func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	r, _, err := s.read(ctx, jobID)
-	return r.Job, err
+	if err != nil {
+		return Job{}, err
+	}
+	return s.view(ctx, &r), nil
 }

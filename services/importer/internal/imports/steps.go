@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,9 +31,6 @@ const (
 const (
 	// version is a part of the keys of shared steps: it changes when what they hold does.
 	version = "v1"
-
-	// progressEvery is how often the progress within a step is written.
-	progressEvery = 500 * time.Millisecond
 
 	// spread makes the lives of shared results differ, so that what was made together does not end together.
 	spread = 0.1
@@ -135,30 +131,6 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("importer: encode the transcript of %s: %w", a.record.SourceID, err)
 	}
 	return data, nil
-}
-
-// progress returns what notes how much of a step is done. It writes now and then, and never fails the step.
-func (a *attempt) progress(ctx context.Context, name string) func(string, float64) {
-	var mu sync.Mutex
-	var last time.Time
-	return func(_ string, share float64) {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(last) < progressEvery || !(share >= 0 && share <= 1) {
-			return
-		}
-		last = time.Now()
-		_, err := a.update(ctx, a.id, func(r *record) (*record, error) {
-			if a.takenBack(r) || r.Status != contracts.ImportRunning || r.Step != name || r.Progress >= share {
-				return nil, errKeep
-			}
-			r.Progress = share
-			return r, nil
-		})
-		if err != nil {
-			a.logger.DebugContext(ctx, "importer: progress was not written", "job_id", a.id, "error", err)
-		}
-	}
 }
 
 // saveTranscript gives the store what was said. A store that does not take it does not keep the recipe from being made:

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,10 +12,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
+	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -76,7 +77,7 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 		return Job{}, false, err
 	}
 	if r.Status == contracts.ImportQueued { // also for one that was accepted and not queued
-		if err := s.publish(ctx, &r); err != nil {
+		if err := s.queue(ctx, &r); err != nil {
 			return r.Job, created, err
 		}
 	}
@@ -86,44 +87,52 @@ func (s *Service) accept(ctx context.Context, req contracts.ImportJob, sourceID 
 	return r.Job, created, nil
 }
 
-// publish queues a run of a job. The stream may get it twice; it is worked once.
-func (s *Service) publish(ctx context.Context, r *record) error {
-	req := r.request()
-	priority := req.Priority
-	if priority == "" {
-		priority = contracts.PriorityNormal
-	}
-	subject, err := contracts.ImportJobSubject(priority, req.JobID)
+// queue inserts the job of a run. The first is unique: the stream takes it once, however long it waits there. The
+// message of the run before may not have left the stream when the next is asked for, so that one is unique by its ID alone,
+// within the stream's duplicate window. A job that the stream gets twice all the same is worked once. One round trip.
+func (s *Service) queue(ctx context.Context, r *record) error {
+	job, err := jobOf(r)
 	if err != nil {
-		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+		return fmt.Errorf("importer: queue job %q: %w", r.JobID, err)
+	}
+	s.cfg.Inject(ctx, job.Header)
+	if _, err := s.client.Insert(ctx, job); err != nil {
+		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, r.JobID, err)
+	}
+	return nil
+}
+
+// jobOf returns what is inserted for a run of a job: a CloudEvent in binary mode.
+func jobOf(r *record) (worker.NewJob, error) {
+	req := r.request()
+	subject, err := contracts.ImportJobSubject(cmp.Or(req.Priority, contracts.PriorityNormal), req.JobID)
+	if err != nil {
+		return worker.NewJob{}, err
 	}
 	body, err := contracts.Encode(req)
 	if err != nil {
-		return err
+		return worker.NewJob{}, err
 	}
 	token, err := contracts.EncodeToken(req.JobID) // an attribute of an event may not hold any character
 	if err != nil {
-		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+		return worker.NewJob{}, err
 	}
-	event := contracts.CloudEvent{
+	header, err := contracts.CloudEvent{
 		ID: token + "-" + strconv.Itoa(r.Run), Source: "/importer", Type: contracts.CloudEventImportRequested, Subject: token,
-		Time: time.Now().UTC(), DataContentType: "application/json", Data: body,
-	}
-	msg, err := event.Msg(subject)
+		Time: time.Now().UTC(), DataContentType: "application/json",
+	}.Header()
 	if err != nil {
-		return fmt.Errorf("importer: queue job %q: %w", req.JobID, err)
+		return worker.NewJob{}, err
 	}
-	id := contracts.ImportJobMsgID(req.JobID)
-	if r.Run > 1 {
-		id += "#" + strconv.Itoa(r.Run)
+	header.Del(nats.MsgIdHdr) // the client sets it
+	job := worker.NewJob{Args: body, Header: header, ID: contracts.ImportJobMsgID(req.JobID), Subject: subject}
+	if r.Run == 1 {
+		job.Unique = &worker.Unique{Unrecorded: true}
+		return job, nil
 	}
-	msg.Header.Set(nats.MsgIdHdr, id)
-	msg.Header.Set(HeaderRun, strconv.Itoa(r.Run))
-	s.cfg.Inject(ctx, msg.Header)
-	if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(3)); err != nil {
-		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, req.JobID, err)
-	}
-	return nil
+	header.Set(HeaderRun, strconv.Itoa(r.Run))
+	job.ID += "#" + strconv.Itoa(r.Run)
+	return job, nil
 }
 
 // uniqueClaim says which job imports a source for an owner. It holds the whole job, so that whoever comes second can see
@@ -209,5 +218,5 @@ func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
 	if err != nil {
 		return r.Job, err
 	}
-	return r.Job, s.publish(ctx, &r)
+	return r.Job, s.queue(ctx, &r)
 }

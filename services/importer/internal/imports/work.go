@@ -122,6 +122,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 			return nil, errKeep
 		}
 		r.enter(contracts.ImportRunning, a.job.Attempt)
+		r.Message = a.job.Sequence
 		return r, nil
 	})
 	if err != nil {

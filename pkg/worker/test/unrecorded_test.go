@@ -1,0 +1,214 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// unrecorded is a job that is unique for as long as it is in the stream.
+func unrecorded(id string) worker.NewJob {
+	return worker.NewJob{Args: order{N: 1}, ID: id, Subject: "jobs.place.7", Unique: &worker.Unique{Unrecorded: true}}
+}
+
+// strict makes the stream refuse a second message of a subject by itself.
+func strict(cfg *jetstream.StreamConfig) {
+	cfg.MaxMsgsPerSubject, cfg.Discard, cfg.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
+}
+
+// bare makes the job stream of a test one without subjects for records.
+func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
+	t.Helper()
+
+	cfg := jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy}
+	for _, m := range mutate {
+		m(&cfg)
+	}
+
+	if _, err := b.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs before and after the
+// first has been worked, into a stream that refuses a second one by itself and into one that does not.
+func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
+	t.Parallel()
+
+	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			bare(t, b, mutate...)
+			c := client(t, b.js)
+
+			first := insert(t, c, unrecorded("a"))
+			if first.Duplicate || first.ID != "a" || first.State != worker.StateQueued || first.Sequence != 1 {
+				t.Errorf("first: %+v", first)
+			}
+
+			if r := insert(t, c, unrecorded("b")); r != (worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}) {
+				t.Errorf("second: %+v, want a duplicate of which no more is known", r)
+			}
+
+			outcomes, hook := settled(1)
+			r := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
+
+			if s := receive(t, outcomes, "the job"); s.Outcome != worker.OutcomeCompleted || s.ID != "a" {
+				t.Errorf("settled: %+v", s)
+			}
+
+			if err := r.wait(); err != nil {
+				t.Error(err)
+			}
+
+			if r := insert(t, c, unrecorded("c")); r.Duplicate {
+				t.Errorf("after the end: %+v", r)
+			}
+		})
+	}
+}
+
+// TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique compares what is stored with what a publish with a message ID stores.
+func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
+	t.Parallel()
+
+	for name, test := range map[string]struct {
+		mutate []func(*jetstream.StreamConfig)
+		want   nats.Header
+	}{
+		"one per subject": {[]func(*jetstream.StreamConfig){strict}, nats.Header{"Nats-Msg-Id": {"a"}}},
+		"any": {nil, nats.Header{
+			"Nats-Msg-Id": {"a"}, "Nats-Expected-Stream": {stream}, "Nats-Expected-Last-Subject-Sequence": {"0"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			b := setup(t, nil)
+			bare(t, b, test.mutate...)
+			insert(t, client(t, b.js), unrecorded("a"))
+
+			s, err := b.js.Stream(t.Context(), stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			msg, err := s.GetMsg(t.Context(), 1)
+			if err != nil || fmt.Sprint(msg.Header) != fmt.Sprint(test.want) {
+				t.Errorf("headers %v, %v; want %v", msg.Header, err, test.want)
+			}
+		})
+	}
+}
+
+// TestOneOfManyUnrecordedInsertsIsAccepted has clients insert jobs of the same subjects at once, with IDs of their own.
+func TestOneOfManyUnrecordedInsertsIsAccepted(t *testing.T) {
+	t.Parallel()
+
+	for name, mutate := range map[string][]func(*jetstream.StreamConfig){"one per subject": {strict}, "any": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			const keys = 50
+
+			b := setup(t, nil)
+			bare(t, b, mutate...)
+
+			var (
+				group    sync.WaitGroup
+				receipts [rivals][]worker.Receipt
+			)
+
+			for r := range rivals {
+				_, js := natstest.Connect(t, b.srv)
+				c := client(t, js)
+
+				group.Go(func() {
+					jobs := make([]worker.NewJob, keys)
+					for k := range jobs {
+						jobs[k] = worker.NewJob{
+							Args: order{N: r}, ID: fmt.Sprintf("%d-%d", r, k), Subject: fmt.Sprintf("jobs.k.%d", k),
+							Unique: &worker.Unique{Unrecorded: true},
+						}
+					}
+
+					var err error
+					if receipts[r], err = c.InsertMany(t.Context(), jobs); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+
+			group.Wait()
+
+			for k := range keys {
+				accepted := 0
+
+				for r := range rivals {
+					if !receipts[r][k].Duplicate {
+						accepted++
+					}
+				}
+
+				if accepted != 1 {
+					t.Errorf("subject %d: %d inserts accepted, want 1", k, accepted)
+				}
+			}
+
+			if n := stored(t, b.js); n != keys {
+				t.Errorf("%d messages stored, want %d", n, keys)
+			}
+		})
+	}
+}
+
+// TestStreamThatIsFullIsAnErrorAtOnce: a full stream is neither a duplicate nor worth a repetition.
+func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	bare(t, b, strict, func(cfg *jetstream.StreamConfig) { cfg.MaxMsgs = 1 })
+	b.publish(t, "jobs.other", "{}")
+
+	c := client(t, b.js, func(cfg *worker.ClientConfig) { cfg.SettleTimeout = time.Hour })
+	for name, job := range map[string]worker.NewJob{"unrecorded": unrecorded("a"), "plain": {Args: 1, Subject: "jobs.place.7"}} {
+		r, err := c.Insert(t.Context(), job)
+
+		var failed *worker.InsertError
+		if !errors.As(err, &failed) || failed.Unknown || !strings.Contains(err.Error(), "maximum messages exceeded") {
+			t.Errorf("%s: %+v, %v; want that the stream is full", name, r, err)
+		}
+	}
+}
+
+// TestUnrecordedJobIsNotRecorded: combinations that need a record are refused.
+func TestUnrecordedJobIsNotRecorded(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	c := client(t, b.js)
+
+	for name, job := range map[string]worker.NewJob{
+		"kept":      {Unique: &worker.Unique{Unrecorded: true, Keep: time.Hour}},
+		"held":      {Unique: &worker.Unique{Unrecorded: true, HoldDead: true}},
+		"delayed":   {Delay: time.Hour, Unique: &worker.Unique{Unrecorded: true}},
+		"scheduled": {At: time.Now().Add(time.Hour), Unique: &worker.Unique{Unrecorded: true}},
+	} {
+		job.Subject = "jobs.a"
+		if _, err := c.Insert(context.Background(), job); err == nil || !strings.Contains(err.Error(), "Unrecorded") { //nolint:usetesting // nothing is sent
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package imports
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/importer/source"
+)
+
+// TestProgressIsSeenByEveryInstance follows a job whose source tells how much it has fetched, on an instance that does not
+// work. Each share is told once, at once, without another state; the second attempt does not begin with that of the first.
+func TestProgressIsSeenByEveryInstance(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i, other := newInstance(t, srv), newInstance(t, srv)
+		again := make(chan struct{})
+		fetched := 0
+		i.far.fetch = func(_ context.Context, req source.Request, progress func(string, float64)) (*source.Material, error) {
+			fetched++
+			for _, share := range []float64{0.25, 0.25, 0.5, 0.4, 2, 0.75} {
+				elapse(progressEvery)
+				progress("fetch", share)
+			}
+			elapse(10 * time.Second)
+			if fetched == 1 {
+				return nil, &source.Error{Code: contracts.CodeTimeout, Message: "later", Retryable: true, Err: errors.New("later")}
+			}
+			<-again
+			return video(req.URL), nil
+		}
+		i.work(t)
+		i.submit(t, job("j", "v"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		sub, err := other.Subscribe(ctx, "j", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		var shares []float64
+		changes := map[uint64]bool{}
+		for {
+			j, change, err := sub.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if j.Status.Final() {
+				break
+			}
+			if j.Step != stepTranscript || j.Error != "" {
+				continue // not begun, or put off
+			}
+			shares = append(shares, j.Progress)
+			changes[change] = true
+			if j.Attempt == 2 && j.Progress == 0.75 {
+				if got, err := other.Get(ctx, "j"); err != nil || got.Progress != 0.75 {
+					t.Errorf("Get: %+v, %v", got, err)
+				}
+				close(again)
+			}
+		}
+		want := []float64{0, 0.25, 0.5, 0.75}
+		if want = append(want, want...); !slices.Equal(shares, want) || len(changes) != 2 {
+			t.Errorf("told %v in %d states, want %v in one for each attempt", shares, len(changes), want)
+		}
+		if j, err := other.Get(ctx, "j"); err != nil || j.Status != contracts.ImportReady || j.Progress != 0 {
+			t.Errorf("at the end: %+v, %v", j, err)
+		}
+	})
+}
+
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

@@ -1,0 +1,53 @@
+package imports
+
+import (
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// queued returns how many messages the stream of jobs holds.
+func (i *instance) queued(t *testing.T) uint64 {
+	t.Helper()
+	stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().State.Msgs
+}
+
+// TestJobIsQueuedOnceHoweverLongItWaits hands a job in again after the stream has forgotten its message ID.
+func TestJobIsQueuedOnceHoweverLongItWaits(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		for range 3 {
+			i.submit(t, job("j", "v"))
+			if n := i.queued(t); n != 1 {
+				t.Errorf("%d messages are queued, want 1", n)
+			}
+			elapse(10 * time.Minute)
+		}
+	})
+}
+
+// TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued: a run is not refused because of the one before it.
+func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv)
+		i.submit(t, job("j", "v"))
+		if _, err := i.Cancel(t.Context(), "j"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.Retry(t.Context(), "j"); err != nil {
+			t.Fatal(err)
+		}
+		if n := i.queued(t); n != 2 {
+			t.Errorf("%d messages are queued, want that of each run", n)
+		}
+		i.work(t)
+		i.ready(t, "j")
+	})
+}
