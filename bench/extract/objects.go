@@ -63,7 +63,7 @@ func nameOf(text string) []string {
 	return out
 }
 
-// same says that two names end in the same noun, or that one is a part of the other.
+// same reports whether two names end in the same noun, or one is a part of the other.
 func same(a, b []string) bool {
 	return a[len(a)-1] == b[len(b)-1] || within(a, b) || within(b, a)
 }

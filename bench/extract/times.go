@@ -125,7 +125,7 @@ func stepsIn(r row, made *recipe.Recipe) []*recipe.Step {
 	return out
 }
 
-// said says whether a mark of a step was read from this sentence and not from another of the same step.
+// said reports whether a mark of a step was read from this sentence and not from another of the same step.
 func said(text, raw string) bool {
 	squeeze := func(s string) string { return strings.Join(letters2.FindAllString(strings.ToLower(s), -1), " ") }
 	return strings.Contains(squeeze(text), squeeze(raw))

@@ -11,7 +11,7 @@ type contestant struct {
 	service string  // what it runs on
 	class   string  // how durable a job is once its insert was answered
 	note    string  // how it is set
-	raw     string  // who does the same with nats.go alone
+	raw     string  // the contestant that does the same with nats.go alone
 	weight  float64 // of the operations: one that syncs each job is given fewer
 	open    func(ctx context.Context, s settings) (*client, error)
 

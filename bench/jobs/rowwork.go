@@ -69,7 +69,7 @@ func insertAll(ctx context.Context, c *client, n int, again func(i int) bool) (t
 	work := make(chan int, n+n/5+1)
 	for i := range n {
 		work <- i
-		if j := i - 50; j >= 0 && again != nil && again(j) { // a little later, by whoever has time
+		if j := i - 50; j >= 0 && again != nil && again(j) { // a little later, by any free worker
 			work <- j
 		}
 	}

@@ -29,7 +29,7 @@ type client struct {
 	// lock waits for the lock. unlock gives it back.
 	lock func(ctx context.Context, name string) (unlock func(context.Context) error, err error)
 
-	// do returns the value of key: cached, computed, or awaited from whoever computes it.
+	// do returns the value of key: cached, computed, or awaited from the client that computes it.
 	do func(ctx context.Context, key string, compute func(context.Context) ([]byte, error)) ([]byte, error)
 
 	// wait waits for the value of a key that somebody computes, where that is not what do does.

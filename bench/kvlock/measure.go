@@ -93,7 +93,7 @@ type stand struct {
 	offers  map[string]*client // what each offers; closed
 }
 
-// newStand starts the servers of all who may run.
+// newStand starts the servers of all contestants that may run.
 func newStand(ctx context.Context, o rig.Options) (_ *stand, err error) {
 	shared, err := rig.NewStand(services)
 	if err != nil {

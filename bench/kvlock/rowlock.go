@@ -45,7 +45,7 @@ func wake(ctx context.Context, b *bench) (rig.Figures, error) {
 	return wakeAfter(ctx, b, "wake", n, b.contestant.settle)
 }
 
-// wakeLong is wake of who has waited for a while.
+// wakeLong is wake of a client that has waited for a while.
 func wakeLong(ctx context.Context, b *bench) (rig.Figures, error) {
 	return wakeAfter(ctx, b, "wake_long", b.n(20), max(b.contestant.settle, longWait))
 }
@@ -131,7 +131,7 @@ type turns struct {
 	counts   []int
 	err      error
 	first    time.Time
-	last     int // who had it
+	last     int // the client that had it
 	released time.Time
 	same     int // how often it stayed with the same one
 	start    time.Time

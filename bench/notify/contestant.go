@@ -22,8 +22,8 @@ type contestant struct {
 	service string // what it runs on
 	class   string // how durable a row is once it counts as stored
 	note    string
-	raw     string // who stores the same rows one at a time
-	most    int    // recipients that it is asked to tell
+	raw     string // the contestant that stores the same rows one at a time
+	most    int    // recipients of its largest event
 	storage jetstream.StorageType
 
 	open func(ctx context.Context, b *bench) (*client, error)
@@ -31,8 +31,8 @@ type contestant struct {
 
 // client is a contestant during one row. What it does not offer is nil.
 type client struct {
-	// tell publishes an event to n recipients and returns when all of them are told, or all rows stored where nobody is.
-	tell func(ctx context.Context, event string, n int) (told, error)
+	// tell publishes an event to n recipients and returns when all are notified, or all rows stored where nothing is sent.
+	tell func(ctx context.Context, event string, n int) (timing, error)
 
 	// mark is called after the first event, which does not count.
 	mark func(ctx context.Context) error
@@ -50,16 +50,16 @@ type client struct {
 	close func()
 }
 
-// told is what became of one event, and how long after its publication.
-type told struct {
+// timing is how long after the publication of an event its rows were stored, and sent.
+type timing struct {
 	stored time.Duration
-	sent   time.Duration // 0 where nobody is told
+	sent   time.Duration // 0 where nothing is sent
 }
 
 // counts are what there has to be one of for each recipient.
 type counts struct {
 	stored int
-	sent   int // -1 where nobody is told
+	sent   int // -1 where nothing is sent
 	double int // rows, attempts or messages beyond the one
 }
 

@@ -73,28 +73,28 @@ func (o *ours) ask(ctx context.Context, what order) (answer, error) {
 	return o.hear(ctx)
 }
 
-func (o *ours) tell(ctx context.Context, event string, n int) (told, error) {
+func (o *ours) tell(ctx context.Context, event string, n int) (timing, error) {
 	e := contracts.Event{
 		EventID: event, EventType: eventType, AggregateType: "AUDIENCE", AggregateID: fmt.Sprint(n),
 		RecipientType: contracts.RecipientCustomer, Payload: json.RawMessage(payload),
 	}
 	data, err := contracts.Encode(e)
 	if err != nil {
-		return told{}, err
+		return timing{}, err
 	}
 	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
 	if err != nil {
-		return told{}, err
+		return timing{}, err
 	}
 	if _, err := o.ask(ctx, order{Rows: n}); err != nil {
-		return told{}, err
+		return timing{}, err
 	}
 	begun := time.Now()
 	if _, err := o.js.Publish(ctx, subject, data); err != nil {
-		return told{}, fmt.Errorf("publish: %w", err)
+		return timing{}, fmt.Errorf("publish: %w", err)
 	}
 	a, err := o.hear(ctx)
-	return told{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
+	return timing{stored: a.Stored.Sub(begun), sent: a.Sent.Sub(begun)}, err
 }
 
 // streams are those that events leave something in.

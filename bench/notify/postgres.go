@@ -92,10 +92,10 @@ func openPostgres(insert inserter) func(context.Context, *bench) (*client, error
 			return err
 		}
 		return &client{
-			tell: func(ctx context.Context, event string, n int) (told, error) {
+			tell: func(ctx context.Context, event string, n int) (timing, error) {
 				begun := time.Now()
 				err := insert(ctx, conn, event, b.channel, n)
-				return told{stored: time.Since(begun)}, err
+				return timing{stored: time.Since(begun)}, err
 			},
 			mark: empty,
 			count: func(ctx context.Context) (counts, error) {

@@ -62,18 +62,18 @@ func openRaw(ctx context.Context, b *bench) (*client, error) {
 	}
 	var first uint64
 	return &client{
-		tell: func(ctx context.Context, event string, n int) (told, error) {
+		tell: func(ctx context.Context, event string, n int) (timing, error) {
 			begun := time.Now()
 			for i := range n {
 				msg, err := rawRow(row(event, b.channel, i, begun))
 				if err != nil {
-					return told{}, err
+					return timing{}, err
 				}
 				if _, err := js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
-					return told{}, fmt.Errorf("publish: %w", err)
+					return timing{}, fmt.Errorf("publish: %w", err)
 				}
 			}
-			return told{stored: time.Since(begun)}, nil
+			return timing{stored: time.Since(begun)}, nil
 		},
 		mark: func(ctx context.Context) (err error) {
 			first, err = purge(ctx, js, "RAW")

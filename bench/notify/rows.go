@@ -10,10 +10,10 @@ import (
 	"github.com/expediter-io/expediter/bench/internal/rig"
 )
 
-// sizes are the audiences, and how many events each of them is told at scale 1, one after the other.
+// sizes are the audiences, and how many events are published to each at scale 1, one after the other.
 var sizes = []struct{ recipients, events int }{{10, 100}, {1_000, 10}, {10_000, 1}, {largest, 1}}
 
-// largest is the audience that is told in the first round only, by the inbox: on three servers it takes minutes.
+// largest is the audience that is notified in the first round only, by the inbox: on three servers it takes minutes.
 const largest = 100_000
 
 // rowOf is one thing that is measured.
@@ -77,7 +77,7 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 	}
 	b.service.ResetPeak()
 	before := rig.WorkOf(b.service)
-	var all []told
+	var all []timing
 	for range r.events {
 		t, err := c.tell(ctx, eventID(), r.recipients)
 		if err != nil {
@@ -105,15 +105,15 @@ func (r rowOf) run(ctx context.Context, b *bench) (rig.Figures, error) {
 }
 
 // times adds what the events took: the median of them.
-func (r rowOf) times(f rig.Figures, all []told) {
+func (r rowOf) times(f rig.Figures, all []timing) {
 	figure := func(what string, taken time.Duration) {
 		f[r.name()+"_"+what+"_per_s"] = float64(r.recipients) / taken.Seconds()
 		f[r.name()+"_"+what+"_ns"] = float64(taken) / float64(r.recipients)
 	}
-	slices.SortFunc(all, func(a, b told) int { return int(a.stored - b.stored) })
+	slices.SortFunc(all, func(a, b timing) int { return int(a.stored - b.stored) })
 	figure("stored", all[len(all)/2].stored)
 	if all[0].sent > 0 {
-		slices.SortFunc(all, func(a, b told) int { return int(a.sent - b.sent) })
+		slices.SortFunc(all, func(a, b timing) int { return int(a.sent - b.sent) })
 		figure("sent", all[len(all)/2].sent)
 	}
 }

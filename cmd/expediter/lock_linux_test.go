@@ -270,7 +270,7 @@ func TestSignalsArePassedOnToTheCommand(t *testing.T) {
 		ended.signal(s)
 		ended.exits(128+int(s), "")
 	}
-	p.start("locks", "show", "x").exits(3, `nobody holds the lock "x"`)
+	p.start("locks", "show", "x").exits(3, `the lock "x" is free`)
 }
 
 // A signal that expediter was started to ignore, as by nohup, does not end the command.

@@ -1,4 +1,4 @@
-// Command expediter runs the services on a laptop, feeds them and shows what became of the work.
+// Command expediter runs the services on a laptop, sends them work and shows its outcome.
 package main
 
 import (

@@ -202,7 +202,7 @@ func TestUpOnACluster(t *testing.T) {
 	}
 }
 
-// Who changes his mind while it starts has not met an error.
+// An interrupt while it starts is not an error.
 func TestUpInterruptedWhileItStarts(t *testing.T) {
 	t.Parallel()
 	r := start(t, "", exec.Command("sh", "-c", "exec expediter up --http-port 0 --importer-port 0 --notifier-port 0 --cluster 3 2>&1"))

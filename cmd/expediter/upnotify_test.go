@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What up says works as it stands: the event reaches its people, and whoever asks is told so.
+// The commands that up prints work as they are: the event reaches its recipients, and notifications shows that.
 func TestUpTellsPeople(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

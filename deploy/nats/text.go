@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxDepth bounds how deep files may include each other; two is what they do.
+// maxDepth bounds how deep files may include each other; the files here use two levels.
 const maxDepth = 8
 
 // ErrVariable is returned when variables of a configuration are not set, or are

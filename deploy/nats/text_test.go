@@ -84,7 +84,7 @@ func TestTextPutsIncludesInPlace(t *testing.T) {
 	}
 }
 
-// A secret has no place in a file: whatever names one must come from a variable.
+// A secret has no place in a file: each value that is one must come from a variable.
 func TestFilesHoldNoSecret(t *testing.T) {
 	t.Parallel()
 

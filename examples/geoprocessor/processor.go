@@ -90,7 +90,8 @@ func (p *processor) work(ctx context.Context, js jetstream.JetStream, concurrenc
 	return w.Run(ctx)
 }
 
-// handle runs one job through the cache. What the cache returns is the job's result, whoever computed it.
+// handle runs one job through the cache. The value that the cache returns is the job's result, also when another worker
+// computed it.
 func (p *processor) handle(ctx context.Context, j *worker.Job[Job]) error {
 	job := j.Args
 	cache := p.caches[job.Process]

@@ -42,7 +42,8 @@ func enqueue(ctx context.Context, js jetstream.JetStream, job Job) error {
 	return nil
 }
 
-// result waits until there is a result for the job, whoever computes it, and however many of them die in between.
+// result waits until there is a result for the job. Any worker may compute it, and any number of workers may die in
+// between.
 func (p *processor) result(ctx context.Context, job Job) (Output, flight.Slot, error) {
 	cache := p.caches[job.Process]
 	key, err := cache.Key(job)

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// Action says what a Change does.
+// Action is what Apply does to a stream.
 type Action string
 
 // The actions.
@@ -25,8 +25,8 @@ const (
 	ActionCreate Action = "create"
 	// ActionUpdate changes a stream in place. Smaller limits drop what does not fit any more at once.
 	ActionUpdate Action = "update"
-	// ActionRefuse leaves a stream that differs only in what no update can change: an operator has to move
-	// its messages to a new one.
+	// ActionRefuse leaves a stream that differs only in settings that no update can change: an operator has to move its
+	// messages to a new stream.
 	ActionRefuse Action = "refuse"
 )
 
@@ -38,22 +38,22 @@ type Change struct {
 	Action Action `json:"action"`
 	// Differences are those that were found, with Fixed set on those that the action removes.
 	Differences []Difference `json:"differences,omitempty"`
-	// Err is why the action failed, nil when it did not.
+	// Err is why the action failed, nil when it succeeded.
 	Err error `json:"-"`
 }
 
-// ApplyOptions says how Apply goes about it.
+// ApplyOptions are the options of Apply.
 type ApplyOptions struct {
 	// DryRun only reports. Defaults to false.
 	DryRun bool
 
-	// Wait bounds how long Apply tries again while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
+	// Wait bounds how long Apply retries while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
 	Wait time.Duration
 }
 
-// Check compares the streams on the server with their declarations and returns every difference, nil when there
-// is none. One round trip for each stream. It waits for a cluster that is not ready as Apply does. The error is one of the
-// server, or of the way to it.
+// Check compares the streams on the server with their declarations and returns every difference, nil when there is
+// none. One round trip for each stream. Like Apply it waits for a cluster that is not ready. The error is one of the
+// server or of the connection.
 func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig) ([]Difference, error) {
 	changes, err := Apply(ctx, js, want, ApplyOptions{DryRun: true})
 	if err != nil {
@@ -66,15 +66,15 @@ func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.Str
 	return all, nil
 }
 
-// Apply creates what is missing and updates what differs and may be updated. What operators add to a stream
-// beside its declaration (placement, metadata) stays. Up to two round trips for each stream.
+// Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that
+// operators added to a stream stay. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
 // all failures. Streams that are not declared are left alone.
 //
-// A cluster that is not ready refuses a stream that it takes a little later: while it elects a leader, or a node has
-// restarted. Apply then tries again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once
-// for each of the others.
+// A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
+// again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once for each of the
+// others.
 func Apply(
 	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options ApplyOptions,
 ) ([]Change, error) {
@@ -147,7 +147,7 @@ func applyOne(
 	return change
 }
 
-// merge returns what the server has with every fixable difference set as declared.
+// merge returns the server's configuration with every fixable difference set as declared.
 func merge(
 	got, want jetstream.StreamConfig, differences []Difference,
 ) (update jetstream.StreamConfig, fixes bool, err error) {

@@ -12,7 +12,7 @@ import (
 
 // Names of the streams.
 const (
-	// StreamDead keeps dead letters, and the server's advisories about messages that nobody could work.
+	// StreamDead keeps dead letters, and the server's advisories about messages that reached their last delivery.
 	StreamDead = "DEAD"
 	// StreamEnrichJobs queues the look-ups of places, each place once.
 	StreamEnrichJobs = "ENRICH_JOBS"
@@ -26,7 +26,7 @@ const (
 
 // Names of the buckets.
 const (
-	// BucketDeliveries is the ledger of what was sent to whom.
+	// BucketDeliveries holds the delivery of each row: what was sent to which recipient.
 	BucketDeliveries = "deliveries"
 	// BucketDirectory holds the recipients.
 	BucketDirectory = "directory"
@@ -42,15 +42,16 @@ const (
 	BucketJobs = "jobs"
 	// BucketLocks holds the leases.
 	BucketLocks = "locks"
-	// BucketRecipes holds the recipes that imports ended in, and which of them are whose.
+	// BucketRecipes holds the recipes that imports produced, and the owners of each.
 	BucketRecipes = "recipes"
-	// BucketRequests holds what is needed to resume the patches of an enrichment request.
+	// BucketRequests holds the state from which the patches of an enrichment request are resumed.
 	BucketRequests = "requests"
 )
 
 // Names of the object buckets.
 const (
-	// ObjectsImportSteps holds what is too large for a message of BucketImportSteps: photos, and long transcripts.
+	// ObjectsImportSteps holds the values that are too large for a message of BucketImportSteps: photos, and long
+	// transcripts.
 	ObjectsImportSteps = "import-steps"
 )
 
@@ -62,8 +63,8 @@ const (
 	// dedupWindow is how long a stream remembers message ids: longer than any client retries one publish.
 	dedupWindow = 2 * time.Minute
 
-	// deadDedupWindow is the same for dead letters: longer than a worker may be away between publishing a letter and
-	// taking its job out of the queue.
+	// deadDedupWindow is the same for dead letters: longer than the time that may pass between publishing a letter and
+	// removing its job from the queue.
 	deadDedupWindow = day
 
 	// maxConsumers bounds the consumers of a stream: each service has a few durable ones, consoles and CLIs
@@ -71,11 +72,11 @@ const (
 	maxConsumers = 128
 )
 
-// AssetOptions says how the declared streams and buckets are stored.
+// AssetOptions are the options with which the streams and buckets are stored.
 type AssetOptions struct {
-	// MaxBytes is what all assets together may reserve. When their declared sizes add up to more, each is
-	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve,
-	// so give it less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB in all.
+	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, each is
+	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
+	// less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB in all.
 	MaxBytes int64
 	// Replicas is how many servers keep each asset, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -93,8 +94,8 @@ func Streams(options AssetOptions) []jetstream.StreamConfig {
 	return Assets(options)[:len(streams(options))]
 }
 
-// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with
-// js.KeyValue, and never change it with UpdateKeyValue, which would rewrite what kvlock depends on.
+// Buckets returns the declarations of the streams under the buckets, in alphabetical order. Bind one with js.KeyValue,
+// and never change it with UpdateKeyValue, which would rewrite settings that kvlock depends on.
 func Buckets(options AssetOptions) []jetstream.StreamConfig {
 	from := len(streams(options))
 	return Assets(options)[from : from+len(buckets(options))]
@@ -114,7 +115,7 @@ func RepublishSubject(bucket, key string) string {
 
 func streams(options AssetOptions) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		// What is dropped when it is full is the oldest: a dead letter must always find room.
+		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		declare(options, jetstream.StreamConfig{
 			Name:        StreamDead,
 			Description: "Dead letters, and advisories about messages that nobody could work",
@@ -127,8 +128,8 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			MaxAge:     30 * day,
 			MaxBytes:   512 * mib,
 		}),
-		// One message per place: while a place is queued, a second job for it is refused, however long the
-		// backlog is and whatever became of the claim. Full means refuse, because the answer can say PENDING.
+		// One message per place: while a place is queued, a second job for it is refused, for any length of the backlog
+		// and any state of the claim. A full stream refuses jobs, because the answer can say PENDING.
 		declare(options, jetstream.StreamConfig{
 			Name:                 StreamEnrichJobs,
 			Description:          "Look-ups of places at providers, each place once",
@@ -139,7 +140,7 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			DiscardNewPerSubject: true,
 			MaxBytes:             256 * mib,
 		}),
-		// What is dropped when it is full is the oldest, which its consumers have had for days.
+		// A full stream drops its oldest messages, which its consumers have had for days.
 		declare(options, jetstream.StreamConfig{
 			Name:        StreamEvents,
 			Description: "Domain events",
@@ -155,8 +156,8 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			Discard:     jetstream.DiscardNew,
 			MaxBytes:    256 * mib,
 		}),
-		// One message per subject is the unique constraint over event, user, type and channel, also against a
-		// publisher that forgets to expect sequence 0. Full means refuse: dropping the oldest would lift it.
+		// One message per subject is the unique constraint over event, user, type and channel, also against a publisher
+		// that forgets to expect sequence 0. A full stream refuses rows: dropping the oldest would lift the constraint.
 		declare(options, jetstream.StreamConfig{
 			Name:                 StreamNotifications,
 			Description:          "The plan of each event and the rows of each plan, each once",
@@ -200,15 +201,15 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 }
 
 func objects(options AssetOptions) []jetstream.StreamConfig {
-	// Each object goes by itself, with the record that refers to it. Full means refuse: what the importer then cannot keep
-	// for others it fetches again.
+	// Each object expires by itself, with the record that refers to it. A full stream refuses objects: the importer
+	// fetches them again when it needs them.
 	return []jetstream.StreamConfig{flight.LargeValueConfig(kvlock.BucketConfig{
 		Bucket: ObjectsImportSteps, Description: "Photos and long transcripts of imports", MaxBytes: 1 * gib,
 		Replicas: options.Replicas, Storage: options.Storage,
 	})}
 }
 
-// declare fills in what all streams share.
+// declare fills in the settings that all streams share.
 func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.StreamConfig {
 	if config.MaxMsgsPerSubject == 0 {
 		config.MaxMsgsPerSubject = -1

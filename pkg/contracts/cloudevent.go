@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// CloudEvents types of what travels here. The version is part of the type and changes only with the meaning.
+// CloudEvents types of the messages. The version is part of the type and changes only with the meaning.
 const (
 	// CloudEventDomain is an Event whose source gave it no type of its own.
 	CloudEventDomain = "io.expediter.domain.event.v1"
@@ -38,23 +38,23 @@ const (
 	maxExtensions = 64
 )
 
-// CloudEvent is a CloudEvents 1.0 envelope. Its data is one of the messages of this package, or anything else.
+// CloudEvent is a CloudEvents 1.0 envelope. Its data is a message of this package, or any other payload.
 type CloudEvent struct {
 	// ID identifies the event within its source. Required.
 	ID string
-	// Source is a URI reference to whoever says so. Required.
+	// Source is a URI reference to the system that publishes the event. Required.
 	Source string
-	// Type is what happened, with the version of the data, such as CloudEventImportRequested. Required.
+	// Type is the kind of event, with the version of the data, such as CloudEventImportRequested. Required.
 	Type string
-	// Subject is what it happened to within the source; optional.
+	// Subject is the thing within the source that the event is about; optional.
 	Subject string
-	// Time is when it happened; optional. Nanoseconds are kept, the time zone becomes UTC.
+	// Time is when the event happened; optional. Nanoseconds are kept, the time zone becomes UTC.
 	Time time.Time
 	// DataContentType is the media type of Data; optional.
 	DataContentType string
 	// DataSchema is the absolute URI of the schema of Data; optional.
 	DataSchema string
-	// Extensions are the attributes that CloudEvents does not define: names of a-z and 0-9 only.
+	// Extensions are attributes that CloudEvents does not define; their names are of a-z and 0-9 only.
 	Extensions map[string]string
 	// Data is the payload, byte for byte.
 	Data []byte
@@ -66,7 +66,7 @@ type CloudEvent struct {
 // MsgID is the Nats-Msg-Id under which the event is published: see EventMsgID.
 func (e CloudEvent) MsgID() string { return EventMsgID(e.Source, e.ID) }
 
-// Validate checks what CloudEvents demands of attributes, and that all are bounded.
+// Validate checks that the attributes are as CloudEvents demands, and that all are bounded.
 func (e CloudEvent) Validate() error {
 	var c checks
 	for _, required := range []struct{ path, value string }{{"/id", e.ID}, {"/source", e.Source}, {"/type", e.Type}} {
@@ -118,7 +118,7 @@ func (e CloudEvent) Header() (nats.Header, error) {
 		set("time", e.Time.UTC().Format(time.RFC3339Nano))
 	}
 	for name, value := range e.Extensions {
-		// An attribute that is there is never empty, so an empty one is left out as well.
+		// CloudEvents allows no empty attribute, so an empty one is left out as well.
 		set(name, value)
 	}
 	return header, nil
@@ -133,7 +133,7 @@ func (e CloudEvent) Msg(subject string) (*nats.Msg, error) {
 	return &nats.Msg{Subject: subject, Header: header, Data: e.Data}, nil
 }
 
-// attribute returns where a defined attribute of type string is kept, or nil.
+// attribute returns a pointer to a defined attribute of type string, or nil.
 func (e *CloudEvent) attribute(name string) *string {
 	switch name {
 	case "id":
@@ -152,7 +152,7 @@ func (e *CloudEvent) attribute(name string) *string {
 	return nil
 }
 
-// set stores one attribute that was read. The problem is empty when it fits.
+// set stores one attribute that was read. The problem is empty when the value is valid.
 func (e *CloudEvent) set(name, value string) (problem string) {
 	if field := e.attribute(name); field != nil {
 		*field = value
@@ -174,7 +174,7 @@ func (e *CloudEvent) set(name, value string) (problem string) {
 			return "is not a name for an attribute: want a-z and 0-9"
 		}
 		if value == "" {
-			// An attribute that is there is never empty.
+			// CloudEvents allows no empty attribute.
 			return ""
 		}
 		if e.Extensions == nil {

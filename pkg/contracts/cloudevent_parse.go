@@ -13,13 +13,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts/internal/strictjson"
 )
 
-// ParseCloudEvent reads the event in a NATS message, in whichever way its sender put it there.
+// ParseCloudEvent reads the event in a NATS message, in either mode of the CloudEvents binding or without one:
 //
-//   - Content-Type application/cloudevents+json: structured mode, all is in the body.
-//   - Otherwise binary mode: attributes are in headers ce-*, in any case, percent-encoded, also in quotes.
-//   - What is missing is filled in and named in Assumed, so that a plain body without any header works: type and
-//     source by the subject, subject by the ids in it, id by Nats-Msg-Id or by the last token where that is an id.
-//     Of a domain event without Nats-Msg-Id, whose body has its own id, the id stays empty.
+//   - With Content-Type application/cloudevents+json it is in structured mode: the body has all attributes.
+//   - Otherwise it is in binary mode: attributes are in headers ce-*, in any case, percent-encoded, also in quotes.
+//   - Missing attributes are filled in and named in Assumed, so that a plain body without any header works: type and
+//     source from the subject, subject from the ids in it, id from Nats-Msg-Id or from the last token where that is an
+//     id. The id of a domain event without Nats-Msg-Id stays empty: its body has one.
 //
 // Extension attributes are kept. The error is a *ValidationError with a path for each attribute.
 func ParseCloudEvent(subject string, header nats.Header, data []byte) (CloudEvent, error) {
@@ -47,7 +47,7 @@ func ParseCloudEvent(subject string, header nats.Header, data []byte) (CloudEven
 	event.assume(subject, header, seen)
 	id := event.ID
 	if id == "" {
-		event.ID = "-" // Validate demands one; there is none to be had.
+		event.ID = "-" // Validate demands one, and the message has none.
 	}
 	err = event.Validate()
 	event.ID = id
@@ -152,7 +152,7 @@ func structuredData(c *checks, event *CloudEvent, data, encoded []byte) {
 	}
 }
 
-// attributeValue is the canonical string of an attribute in JSON. Those that CloudEvents defines are strings;
+// attributeValue returns the canonical string of an attribute in JSON. Attributes that CloudEvents defines are strings;
 // extensions may be booleans and whole numbers as well.
 func attributeValue(name string, raw []byte) (value, problem string) {
 	switch {
@@ -169,7 +169,7 @@ func attributeValue(name string, raw []byte) (value, problem string) {
 	return string(raw), ""
 }
 
-// isJSONType reports whether a media type says JSON; none at all does as well.
+// isJSONType reports whether a media type is of JSON, or empty.
 func isJSONType(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	if contentType == "" {
@@ -178,7 +178,7 @@ func isJSONType(contentType string) bool {
 	return err == nil && (strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json"))
 }
 
-// assume fills in what was not in the message.
+// assume fills in attributes that were not in the message.
 func (e *CloudEvent) assume(subject string, header nats.Header, seen map[string]bool) {
 	defaults := defaultsFor(subject)
 	if id := one(headerValues(header, nats.MsgIdHdr)); id != "" {
@@ -199,7 +199,7 @@ func (e *CloudEvent) assume(subject string, header nats.Header, seen map[string]
 	}
 }
 
-// defaultsFor says what a subject tells about the event that was published to it.
+// defaultsFor returns the attributes that a subject implies for an event that was published to it.
 func defaultsFor(subject string) CloudEvent {
 	for _, known := range []struct {
 		prefix, eventType string

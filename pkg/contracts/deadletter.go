@@ -4,11 +4,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// DeadLetter is a job that was given up, with everything that is needed to understand and to replay it.
+// DeadLetter is a job that a worker gave up, with all data that is needed to understand and to replay it.
 type DeadLetter = worker.DeadLetter
 
-// DecodeDeadLetter is Decode for DeadLetter, whose methods belong to another package. A payload that was
-// packed to fit into a message is unpacked.
+// DecodeDeadLetter is Decode for DeadLetter, whose methods belong to another package. It unpacks a payload that was
+// packed to fit into a message.
 func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 	var letter DeadLetter
 	if fields := decodeInto(data, &letter); len(fields.list) > 0 {
@@ -29,7 +29,7 @@ func DecodeDeadLetter(data []byte) (DeadLetter, error) {
 	return letter, nil
 }
 
-// ValidateDeadLetter is Validate for DeadLetter: it must say where it came from, why, and how often it was tried.
+// ValidateDeadLetter is Validate for DeadLetter: its origin, its reason and the number of attempts are required.
 func ValidateDeadLetter(letter DeadLetter) error {
 	var c checks
 	for _, required := range []struct{ path, value string }{

@@ -14,22 +14,22 @@ import (
 // message that a NATS server takes by default.
 const MaxBody = 1 << 20
 
-// Message is any type of this package that travels by itself.
+// Message is any type of this package that is sent as a message of its own.
 type Message interface {
 	// Validate returns a *ValidationError that names every failing field, or nil.
 	Validate() error
 }
 
-// appender is a Message that writes its own JSON because parts of it must stay byte for byte.
+// appender is a Message that writes its own JSON because parts of it must stay as they are, byte for byte.
 type appender interface {
 	AppendJSON(dst []byte) ([]byte, error)
 }
 
 // Decode reads one message from JSON and validates it.
 //
-// It is strict about what it knows and tolerant about the rest: names are matched exactly, a name that occurs
-// twice (anywhere in the document) is refused, a value of the wrong type is refused, unknown fields are
-// ignored or, where the type says so, carried along. All failing fields are reported at once. data is copied.
+// It is strict with known fields and tolerant with others: names are matched exactly, a name that occurs twice
+// (anywhere in the document) is refused, a value of the wrong type is refused, unknown fields are ignored or, where the
+// type says so, kept. All failing fields are reported at once. data is copied.
 //
 // The error is a *ValidationError; it matches ErrTooLarge as well when data is longer than MaxBody.
 func Decode[T Message](data []byte) (T, error) {
@@ -45,9 +45,9 @@ func Decode[T Message](data []byte) (T, error) {
 	return zero, &ValidationError{Type: reflect.TypeFor[T]().Name(), Fields: fields.list, cause: fields.sentinel}
 }
 
-// Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not
-// escaped, and the parts that a type carries along are written byte for byte.
-// The error is the *ValidationError of message.Validate, or one of its MarshalJSON.
+// Encode validates a message and writes it as JSON. Text is written as it is: '<', '>' and '&' are not escaped, and
+// unknown fields that a type keeps are written byte for byte. The error is the *ValidationError of message.Validate, or
+// one of its MarshalJSON.
 func Encode(message Message) ([]byte, error) {
 	if err := message.Validate(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), nil
 }
 
-// decoded is what decodeInto found: problems of fields, or one that concerns the whole body.
+// decoded has the problems that decodeInto found: of fields, or one that concerns the whole body.
 type decoded struct {
 	fatal    *strictjson.Problem
 	list     []FieldError
@@ -98,7 +98,7 @@ func decodeInto(data []byte, target any) decoded {
 	return result
 }
 
-// merge adds what Validate found about fields that decoding has not complained about.
+// merge adds the problems that Validate found in fields without a problem so far.
 func (d *decoded) merge(err error) {
 	invalid, ok := err.(*ValidationError) //nolint:errorlint // Validate returns it unwrapped.
 	if !ok {
@@ -115,7 +115,7 @@ func (d *decoded) merge(err error) {
 	}
 }
 
-// covered reports whether the path or something above it is known to be wrong.
+// covered reports whether the path or one above it already has a problem.
 func covered(known map[string]bool, path string) bool {
 	for !known[path] {
 		cut := strings.LastIndexByte(path, '/')

@@ -15,7 +15,7 @@ import (
 type Difference struct {
 	// Stream is the name of the stream.
 	Stream string `json:"stream"`
-	// Missing says that there is no such stream; the other fields are empty then.
+	// Missing reports whether the stream does not exist; the other fields are empty then.
 	Missing bool `json:"missing,omitempty"`
 	// Field is the setting as the JetStream API names it, such as "max_age".
 	Field string `json:"field,omitempty"`
@@ -23,11 +23,11 @@ type Difference struct {
 	Got string `json:"got,omitempty"`
 	// Want is the declared value in the same form.
 	Want string `json:"want,omitempty"`
-	// Fixed says that Apply can remove, or has removed, the difference.
+	// Fixed reports whether Apply can remove, or has removed, the difference.
 	Fixed bool `json:"fixed"`
 }
 
-// String is one line for a person.
+// String returns the difference in one line, for a person.
 func (d Difference) String() string {
 	if d.Missing {
 		return "stream " + d.Stream + ": missing"
@@ -49,8 +49,8 @@ func orUnset(s string) string {
 // durationFields hold nanoseconds.
 var durationFields = []string{"max_age", "duplicate_window", "subject_delete_marker_ttl"}
 
-// ownedByOperators are settings that a declaration does not speak about unless it sets them. Of the metadata
-// this goes for each key by itself; the server adds some of its own, which start with "_nats.".
+// ownedByOperators are settings that are compared only if the declaration sets them. In the metadata this holds for
+// each key by itself; the server adds keys of its own, which start with "_nats.".
 var ownedByOperators = []string{"metadata", "placement"}
 
 // compare lists the differences of two configurations of one stream, in alphabetical order of the settings.
@@ -87,8 +87,8 @@ func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
 	return differences, nil
 }
 
-// toMap returns the settings in the JSON of the JetStream API, without those that say nothing: zero values,
-// and -1 where the server means the same by 0.
+// toMap returns the settings in the JSON of the JetStream API, without those that are not set: zero values, and -1
+// where the server means the same by 0.
 func toMap(config jetstream.StreamConfig) (map[string]json.RawMessage, error) {
 	config.Subjects = slices.Sorted(slices.Values(config.Subjects))
 	raw, err := marshal(config)

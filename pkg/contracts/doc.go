@@ -1,16 +1,16 @@
-// Package contracts holds what goes over the wire between the services, and between them and everybody else: the
-// types that travel, the subjects and keys they travel under, their envelopes, and the streams and buckets they rest in.
+// Package contracts defines what is sent between the services and their clients: the types of messages, their subjects
+// and keys, their envelopes, and the streams and buckets that store them.
 //
 // # Reading and writing
 //
-// [Decode] reads one message and [Encode] writes one; both validate. Reading is strict about what is known and
-// tolerant about the rest: exact names, no name twice, no wrong types, no trailing data, at most [MaxBody] bytes;
-// members that are not known are ignored, or carried along where the type says so. The error is always a
-// [*ValidationError], which names every failing field at once by a JSON Pointer:
+// [Decode] reads one message and [Encode] writes one; both validate. Reading is strict with known members and tolerant
+// with others: exact names, no name twice, no wrong types, no trailing data, at most [MaxBody] bytes; unknown members
+// are ignored, or kept where the type says so. The error is always a [*ValidationError], which names every failing
+// field at once by a JSON Pointer:
 //
 //	contracts: invalid ImportJob: /owner_id is required; /url must be an absolute http or https URL ...
 //
-// A [Restaurant] carries along what it does not know byte for byte: order, escapes and digits of numbers.
+// A [Restaurant] keeps unknown members byte for byte: order, escapes and digits of numbers.
 //
 // # Ids
 //
@@ -40,17 +40,18 @@
 // # Envelopes
 //
 // Messages are CloudEvents 1.0 in binary mode: attributes in headers ce-*, the message as the body. A body without any
-// header works too; [ParseCloudEvent] fills in what is missing from the subject and says so. [CloudEvent.MsgID] and
-// its like name a message for the server's deduplication.
+// header works too; [ParseCloudEvent] fills in missing attributes from the subject and names them in Assumed.
+// [CloudEvent.MsgID] and the other functions whose names end in MsgID return the ids by which the server drops
+// duplicates.
 //
 // # Streams and buckets
 //
-// [Assets] declares them once; [Check] compares a server with the declarations and [Apply] brings it there. The
+// [Assets] declares them once; [Check] compares a server with the declarations and [Apply] makes it match them. The
 // files in deploy/nats/streams, buckets and objects are generated from the same declarations, for three servers.
 //
 // # Versions
 //
-// Within a version types only grow, by optional members. Every file in testdata is read, and written with the
-// same meaning, by every later version. [Schema] has the JSON Schema of each type. What a reader does not know (a
-// provider, a recipient type, an import code) it accepts.
+// Within a version types only grow, by optional members. Every file in testdata is read, and written with the same
+// meaning, by every later version. [Schema] returns the JSON Schema of each type. A reader accepts unknown providers,
+// recipient types and import codes.
 package contracts

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// MaxResults is how many restaurants one request may carry: five pages of twenty, which is as much as a
-	// search shows, in far less than MaxBody.
+	// MaxResults is how many restaurants one request may have: five pages of twenty, as many as a search shows, in far
+	// less than MaxBody.
 	MaxResults = 100
 	// MaxProviders is how many providers one request may ask for.
 	MaxProviders = 16
@@ -18,9 +18,9 @@ const (
 
 // EnrichRequest asks for the delivery links of some restaurants.
 type EnrichRequest struct {
-	// RequestID names the request to whoever wants its patches; optional, made by the service when empty.
+	// RequestID names the request; subscribers to its patches use it. Optional: the service makes one when it is empty.
 	RequestID string `json:"requestId,omitempty" jsonschema:"maxLength=320"`
-	// CityText is the city that the search was about, as a person wrote it; optional.
+	// CityText is the city of the search, as a person wrote it; optional.
 	CityText string `json:"cityText,omitempty" jsonschema:"maxLength=1024,nullable"`
 	// Providers names the providers to ask. Defaults to all that the service has.
 	Providers []string `json:"providers,omitempty" jsonschema:"maxItems=16,nullable" wire:"max=16"`
@@ -49,7 +49,7 @@ func (r EnrichRequest) Validate() error {
 	return c.err("EnrichRequest")
 }
 
-// AppendJSON appends the request to dst and keeps what its restaurants carry along byte for byte.
+// AppendJSON appends the request to dst and keeps the unknown members of its restaurants byte for byte.
 func (r EnrichRequest) AppendJSON(dst []byte) ([]byte, error) {
 	type plain EnrichRequest
 	envelope := plain(r)
@@ -57,8 +57,8 @@ func (r EnrichRequest) AppendJSON(dst []byte) ([]byte, error) {
 	return appendWithResults(dst, envelope, r.Results)
 }
 
-// EnrichResponse is the answer to an EnrichRequest: the same restaurants in the same order, each with a state
-// for each provider. It is also the first thing that a late subscriber of the request gets.
+// EnrichResponse is the answer to an EnrichRequest: the same restaurants in the same order, each with a state for each
+// provider. It is also the first message that a late subscriber of the request gets.
 type EnrichResponse struct {
 	// RequestID names the request; patches carry the same.
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
@@ -66,13 +66,13 @@ type EnrichResponse struct {
 	Results []Restaurant `json:"results" jsonschema:"maxItems=100" wire:"present,max=100"`
 	// Pending is how many states are PENDING, and so how many patches may still come.
 	Pending int `json:"pending" jsonschema:"minimum=0" wire:"present"`
-	// Skipped says why the whole request was left alone: "flag_disabled", "no_results", or [SkippedStoreDown]. Empty
+	// Skipped is why no place of the request was looked up: "flag_disabled", "no_results", or [SkippedStoreDown]. Empty
 	// otherwise.
 	Skipped string `json:"skipped,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 }
 
-// SkippedStoreDown is EnrichResponse.Skipped when the store did not answer in time: the request is not remembered, and so
-// nobody can follow it. Ask again.
+// SkippedStoreDown is EnrichResponse.Skipped when the store did not answer in time: the request is not stored, so
+// nobody can subscribe to its patches. Ask again.
 const SkippedStoreDown = "store_down"
 
 // Validate checks the answer like a request.
@@ -87,7 +87,7 @@ func (r EnrichResponse) Validate() error {
 	return c.err("EnrichResponse")
 }
 
-// AppendJSON appends the answer to dst and keeps what its restaurants carry along byte for byte.
+// AppendJSON appends the answer to dst and keeps the unknown members of its restaurants byte for byte.
 func (r EnrichResponse) AppendJSON(dst []byte) ([]byte, error) {
 	type plain EnrichResponse
 	envelope := plain(r)
@@ -151,29 +151,29 @@ type Venue struct {
 	URL string `json:"url,omitempty" jsonschema:"format=uri,maxLength=2048"`
 }
 
-// EnrichResult is the value of a slot when its look-up has ended. Its first three fields are what readers of
-// the plain cache entry {"status","url","updatedAt"} expect; the rest says how it came about.
+// EnrichResult is the value of a slot when its look-up has ended. Its first three fields are those that readers of the
+// plain cache entry {"status","url","updatedAt"} expect; the others explain the outcome.
 type EnrichResult struct {
-	// Status is the outcome as the outside sees it.
+	// Status is the outcome as clients see it.
 	Status ProviderStatus `json:"status" jsonschema:"enum=PENDING,enum=FOUND,enum=NOT_FOUND"`
 	// URL is the place's page when Status is FOUND, nil otherwise.
 	URL *string `json:"url" jsonschema:"format=uri,maxLength=2048,nullable"`
 	// UpdatedAt is when the look-up ended.
 	UpdatedAt time.Time `json:"updatedAt"`
-	// Outcome is how the look-up ended. Defaults to Status, which is all that an older entry has.
+	// Outcome is how the look-up ended. Defaults to Status: older entries have no Outcome.
 	Outcome Outcome `json:"outcome,omitempty" jsonschema:"enum=FOUND,enum=NOT_FOUND,enum=AMBIGUOUS,enum=ERROR"`
-	// Score is how sure the matcher is of the venue, 0 to 1.
+	// Score is the matcher's confidence in the venue, 0 to 1.
 	Score float64 `json:"score,omitempty" jsonschema:"minimum=0,maximum=1"`
-	// Evidence is what the matcher compared, in a form that only the matcher defines.
+	// Evidence is the comparison that the matcher made, in a form that only the matcher defines.
 	Evidence json.RawMessage `json:"evidence,omitempty"`
-	// Venue is the venue that was chosen, or the best one that was not.
+	// Venue is the chosen venue, or the best one if none was chosen.
 	Venue *Venue `json:"venue,omitempty"`
 	// Matcher is the version of the matcher.
 	Matcher string `json:"matcher,omitempty" jsonschema:"maxLength=1024"`
 }
 
-// State is the provider state that the outside sees: without score and evidence, and with a reason when the
-// look-up ended without an answer.
+// State returns the provider state that clients see: without score and evidence, and with a reason when the look-up
+// ended without an answer.
 func (r EnrichResult) State() ProviderState {
 	state := ProviderState{Status: r.Status, URL: r.URL}
 	switch r.Outcome {

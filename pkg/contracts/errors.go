@@ -17,8 +17,8 @@ var (
 	// The error is a *ValidationError as well; nothing of the body was decoded.
 	ErrTooLarge = errors.New("contracts: body too large")
 
-	// ErrEventMismatch is returned when another event has been published under the same id. That one stands: an event
-	// that differs needs an id of its own.
+	// ErrEventMismatch is returned when another event has been published under the same id. The earlier event stands: a
+	// different event needs an id of its own.
 	ErrEventMismatch = errors.New("contracts: another event was published under this id: one that differs needs an id of its own")
 
 	// ErrEmptyToken is returned when an id that must become part of a subject or a key is empty.
@@ -35,12 +35,12 @@ var (
 // errorFields is how many fields ValidationError.Error spells out; all of them are in Fields.
 const errorFields = 20
 
-// FieldError says what is wrong with one field.
+// FieldError is a problem with one field.
 type FieldError struct {
-	// Path is a JSON Pointer (RFC 6901) to the field, "" for the whole document. Names that came from
-	// the sender are cut after 64 bytes.
+	// Path is a JSON Pointer (RFC 6901) to the field, "" for the whole document. Names from the sender are cut after 64
+	// bytes.
 	Path string `json:"path"`
-	// Problem is a plain phrase that reads well after the path, such as "is required".
+	// Problem is a phrase that follows the path in a sentence, such as "is required".
 	Problem string `json:"problem"`
 }
 
@@ -78,27 +78,27 @@ func (e *ValidationError) Error() string {
 	return b.String()
 }
 
-// Is reports true for ErrInvalid.
+// Is reports whether target is ErrInvalid.
 func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
 // Unwrap returns the sentinel behind the error, such as ErrTooLarge, or nil.
 func (e *ValidationError) Unwrap() error { return e.cause }
 
-// PublishError is returned for an event that the stream has not acknowledged.
+// PublishError is returned for an event that the stream did not acknowledge.
 type PublishError struct {
-	// Attempts is how often it was tried.
+	// Attempts is the number of attempts.
 	Attempts int
-	// Cause is why the last try failed. It matches ErrEventMismatch, or the error of the context that has ended.
+	// Cause is why the last attempt failed. It matches ErrEventMismatch, or the error of the context that has ended.
 	Cause error
-	// EventID is the event.
+	// EventID is the id of the event.
 	EventID string
-	// Subject is where it was published to.
+	// Subject is the subject that it was published to.
 	Subject string
-	// Unsure says that the stream may have it nevertheless.
+	// Unsure reports whether the stream may have the event nevertheless.
 	Unsure bool
 }
 
-// Error says which event, how often, and why; the id is cut.
+// Error names the event, with a long id cut, the number of attempts and the cause.
 func (e *PublishError) Error() string {
 	text := fmt.Sprintf("contracts: event %.80q was not acknowledged in %d tries", e.EventID, e.Attempts)
 	if e.Unsure {

@@ -26,15 +26,15 @@ const (
 
 // Event is a fact that a source system publishes.
 type Event struct {
-	// EventID identifies the fact; the same id with another payload is refused by whoever reads it.
+	// EventID identifies the fact; readers refuse the same id with another payload.
 	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
 	// EventType is what happened, such as RESERVATION_REQUESTED.
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
-	// AggregateType is the kind of thing it happened to, such as RESTAURANT.
+	// AggregateType is the kind of thing that the event happened to, such as RESTAURANT.
 	AggregateType string `json:"aggregate_type" jsonschema:"minLength=1,maxLength=320"`
-	// AggregateID is the thing it happened to; optional.
+	// AggregateID is the id of that thing; optional.
 	AggregateID string `json:"aggregate_id,omitempty" jsonschema:"maxLength=320"`
-	// RecipientType says who shall be told: BROADCAST, or a kind of recipient. Defaults to the reader's rules.
+	// RecipientType is the kind of recipient to notify, or BROADCAST. Defaults to the reader's rules.
 	RecipientType RecipientType `json:"recipientType,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// RestaurantID is the restaurant that the event concerns, a string or a whole number as the source wrote it;
 	// optional.
@@ -43,11 +43,12 @@ type Event struct {
 	UserID string `json:"user_id,omitempty" jsonschema:"maxLength=320"`
 	// OccurredAt is when it happened; optional.
 	OccurredAt time.Time `json:"occurred_at,omitzero"`
-	// NotBefore is when the recipients shall be told at the earliest. Readers bound how far ahead; optional.
+	// NotBefore is the earliest time at which recipients are notified; optional. Readers bound how far ahead it may be.
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// Payload is any JSON that the rules and templates for the type understand.
 	Payload json.RawMessage `json:"payload,omitempty"`
-	// Recipients are who shall be told, for a source that knows them; otherwise the reader finds them. At most 10,000.
+	// Recipients are the recipients to notify, for a source that knows them; otherwise the reader resolves them. At
+	// most 10,000.
 	Recipients []Recipient `json:"recipients,omitempty" jsonschema:"maxItems=10000" wire:"max=10000"`
 }
 
@@ -68,12 +69,12 @@ func (e Event) Validate() error {
 	return c.err("Event")
 }
 
-// Urgency is the priority of a notification. Readers take those that they do not know for normal ones.
+// Urgency is the priority of a notification. Readers treat an unknown urgency as normal.
 type Urgency string
 
 // The urgencies.
 const (
-	// UrgencyCritical is told in quiet hours too, and to those who opted out.
+	// UrgencyCritical is sent in quiet hours too, and to recipients that opted out.
 	UrgencyCritical Urgency = "critical"
 	// UrgencyHigh is for channels that know urgency.
 	UrgencyHigh Urgency = "high"
@@ -85,13 +86,13 @@ const (
 
 // Notification is one row of a plan: one event, one user, one channel.
 type Notification struct {
-	// EventID is the event that the user is told about.
+	// EventID is the id of the event that the user is notified of.
 	EventID string `json:"event_id" jsonschema:"minLength=1,maxLength=320"`
 	// UserID is the user.
 	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
-	// Channel is how the user is told, such as inapp, email, webhook or push.
+	// Channel is the channel that notifies the user, such as inapp, email, webhook or push.
 	Channel string `json:"channel" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
 	// EventType is what happened.
 	EventType string `json:"event_type" jsonschema:"minLength=1,maxLength=320"`
@@ -107,22 +108,22 @@ type Notification struct {
 	CreatedAt time.Time `json:"created_at"`
 	// NotBefore defers the row; optional.
 	NotBefore time.Time `json:"not_before,omitzero"`
-	// Fallback are the channels that are tried in order when this one has not told the user; optional.
+	// Fallback are the channels that are tried in order when this one has not reached the user; optional.
 	Fallback []string `json:"fallback,omitempty"`
-	// FallbackAfter is for how many seconds the row is tried before it is given up for the next channel. Defaults to
-	// 0: as often as its channel is tried.
+	// FallbackAfter is for how many seconds the row is tried before the next channel takes its place. Defaults to 0:
+	// until the attempts of its channel are used up.
 	FallbackAfter int64 `json:"fallback_after,omitempty" jsonschema:"minimum=0"`
-	// FallbackOf is the channel that has not told the user, for a row that has taken its place; optional.
+	// FallbackOf is the channel that has not reached the user, for a row that has taken its place; optional.
 	FallbackOf string `json:"fallback_of,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Payload is the event's payload; a large one is in the plan only.
 	Payload json.RawMessage `json:"payload,omitempty"`
-	// Recipient is what the plan knows of the user beside the directory; optional.
+	// Recipient is the user's data that the plan has in addition to the directory; optional.
 	Recipient *Recipient `json:"recipient,omitempty"`
-	// Digest says that the row is told together with others; optional.
+	// Digest is set for a row that is sent together with others; optional.
 	Digest *Digest `json:"digest,omitempty"`
-	// Collected says that the row is itself a digest: it tells rows that are found under its event_id.
+	// Collected reports whether the row is itself a digest, of the rows that are stored under its event_id.
 	Collected bool `json:"collected,omitempty"`
-	// Throttle bounds how often the user is told; optional.
+	// Throttle bounds how often the user is notified; optional.
 	Throttle *Throttle `json:"throttle,omitempty"`
 }
 

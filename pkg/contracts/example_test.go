@@ -151,8 +151,8 @@ func ExampleSchema() {
 	// Output: true https://schemas.expediter.io/v1/import-job.json <nil>
 }
 
-// An event is published until the stream has acknowledged it. Whoever calls again, after a crash or an answer that got
-// lost, publishes the same event once.
+// An event is published until the stream has acknowledged it. A caller that calls again, after a crash or a lost
+// answer, publishes the same event once.
 func ExamplePublisher() { //nolint:testableexamples // needs a server
 	var js jetstream.JetStream // of a connection
 	publish := func(ctx context.Context) error {

@@ -17,27 +17,27 @@ const FileScheme = "ni"
 // maxFileName bounds the name of a file in its URL, in bytes.
 const maxFileName = 200
 
-// fileAlgorithm is the only one of RFC 6920 that is used here.
+// fileAlgorithm is the only algorithm of RFC 6920 that is used here.
 const fileAlgorithm = "/sha-256;"
 
-// ErrFileURL is returned for what does not name a file.
+// ErrFileURL is returned for a URL that is not one of a file.
 var ErrFileURL = errors.New("contracts: not the URL of a file: want ni:///sha-256; and the digest in base64url")
 
-// File is what the URL of a file says.
+// File is a parsed URL of a file.
 type File struct {
 	// Digest is the SHA-256 of the content.
 	Digest [sha256.Size]byte
-	// Name is what the file was called, without folders; may be empty.
+	// Name is the name of the file, without folders; may be empty.
 	Name string
 }
 
-// NewFile names a file by its content. Of the name only its last segment is kept, without control characters, and no
-// more of it than 200 bytes.
+// NewFile names a file by its content. Only the last segment of the name is kept, without control characters, and at
+// most 200 bytes of it.
 func NewFile(name string, content []byte) File {
 	return File{Digest: sha256.Sum256(content), Name: fileName(name)}
 }
 
-// fileName is what is kept of a name. Kept once more, it stays as it is.
+// fileName returns the part of a name that is kept. It is idempotent.
 func fileName(name string) string {
 	name = path.Base(strings.ReplaceAll(strings.ToValidUTF8(name, "\uFFFD"), `\`, "/"))
 	name = strings.Map(func(r rune) rune {
@@ -46,7 +46,7 @@ func fileName(name string) string {
 		}
 		return r
 	}, name)
-	if len(name) > maxFileName { // the end tells the type
+	if len(name) > maxFileName { // the end has the type
 		name = strings.ToValidUTF8(name[len(name)-maxFileName:], "")
 	}
 	if name == "." || name == ".." || name == "/" || name == "-" {
@@ -64,7 +64,7 @@ func (f File) URL() string {
 	return text
 }
 
-// ParseFileURL reads the URL of a file. The error wraps ErrFileURL. No other spelling than that of [File.URL] passes.
+// ParseFileURL reads the URL of a file. The error wraps ErrFileURL. Only the spelling of [File.URL] is valid.
 func ParseFileURL(raw string) (File, error) {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// headerValues finds a header in any case: exactly first, because that is the rule and costs one look-up.
+// headerValues finds a header in any case. It tries the exact name first, which is the common case and costs one
+// look-up.
 func headerValues(header nats.Header, key string) []string {
 	if values, ok := header[key]; ok {
 		return values
@@ -50,8 +51,8 @@ func percentEncode(value string) string {
 	return b.String()
 }
 
-// decodeHeaderValue undoes quoting, then one round of percent-encoding. Bytes that are not UTF-8 are refused,
-// overlong forms and surrogates among them; text that needed no encoding, or was not encoded, is accepted.
+// decodeHeaderValue removes quotes, then decodes percent-encoding once. Bytes that are not UTF-8 are refused, overlong
+// forms and surrogates among them; text that needed no encoding, or was not encoded, is accepted.
 func decodeHeaderValue(raw string) (value, problem string) {
 	raw = strings.Trim(raw, " \t")
 	if strings.HasPrefix(raw, `"`) {

@@ -7,7 +7,7 @@ type ImportPriority string
 
 // The priorities.
 const (
-	// PriorityHigh is for a person who is waiting.
+	// PriorityHigh is for an import that a person waits for.
 	PriorityHigh ImportPriority = "high"
 	// PriorityNormal is the default.
 	PriorityNormal ImportPriority = "normal"
@@ -32,19 +32,19 @@ type ImportJob struct {
 	// JobID identifies the job; a second one with the same id is the same job. It may name a folder, so
 	// slashes, backslashes, ".." and control characters are refused.
 	JobID string `json:"job_id" jsonschema:"minLength=1,maxLength=320"`
-	// OwnerID is who the recipe will belong to.
+	// OwnerID is the owner of the recipe.
 	OwnerID string `json:"owner_id" jsonschema:"minLength=1,maxLength=320"`
-	// SourceType says how to read the source. Defaults to what the URL looks like.
+	// SourceType is the kind of source. Defaults to the kind that the URL looks like.
 	SourceType string `json:"source_type,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
-	// URL is the source: http or https, or the name of a file that was handed in, which is made of its content as
-	// RFC 6920 has it: ni:///sha-256;… and optionally ?name=soup.vtt.
+	// URL is the source: an http or https URL, or the URL of an uploaded file by its content (RFC 6920):
+	// ni:///sha-256;… and optionally ?name=soup.vtt.
 	URL string `json:"url" jsonschema:"format=uri,minLength=1,maxLength=2048"`
-	// Language is the language that is wanted of a source that has several, and that of one that does not say: a BCP 47 tag,
-	// such as "pt-BR". Defaults to what is spoken.
+	// Language chooses among the languages of a source, and is assumed for a source that names none: a BCP 47 tag, such
+	// as "pt-BR". Defaults to the spoken language.
 	Language string `json:"language,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Priority is high, normal or low. Defaults to normal.
 	Priority ImportPriority `json:"priority,omitempty" jsonschema:"enum=high,enum=normal,enum=low"`
-	// RequestedAt is when the job was asked for; optional.
+	// RequestedAt is when the job was requested; optional.
 	RequestedAt time.Time `json:"requested_at,omitzero"`
 }
 
@@ -67,25 +67,25 @@ func (j ImportJob) Validate() error {
 	return c.err("ImportJob")
 }
 
-// ImportState is where an import job stands.
+// ImportState is the state of an import job.
 type ImportState string
 
 // The states. READY and FAILED are final.
 const (
-	// ImportQueued says that the job was accepted.
+	// ImportQueued: the job was accepted.
 	ImportQueued ImportState = "QUEUED"
-	// ImportRunning says that a worker has started it.
+	// ImportRunning: a worker has started the job.
 	ImportRunning ImportState = "RUNNING"
-	// ImportReady says that the recipe exists.
+	// ImportReady: the recipe exists.
 	ImportReady ImportState = "READY"
-	// ImportFailed says that there will be no recipe, and why.
+	// ImportFailed: there will be no recipe; Code says why.
 	ImportFailed ImportState = "FAILED"
 )
 
 // Final reports whether the state never changes again.
 func (s ImportState) Final() bool { return s == ImportReady || s == ImportFailed }
 
-// ImportCode says in one word why an import failed. Readers accept codes they do not know.
+// ImportCode names the reason why an import failed. Readers accept unknown codes.
 type ImportCode string
 
 // The codes.
@@ -103,28 +103,28 @@ const (
 	CodeExtractionFailed ImportCode = "extraction_failed"
 	CodeInvalidRecipe    ImportCode = "invalid_recipe"
 	CodeStoreFailed      ImportCode = "store_failed"
-	// CodeCancelled says that somebody took the job back.
+	// CodeCancelled: a client cancelled the job.
 	CodeCancelled ImportCode = "cancelled"
-	// CodeCrashed says that the workers of the job ended in the middle of it, or failed in a way that has no code.
+	// CodeCrashed: the workers of the job ended in the middle of it, or failed in a way that has no code.
 	CodeCrashed ImportCode = "crashed"
 )
 
-// ImportStatus is the state of an import job: the value in bucket import-jobs and the body of a status update,
-// in which the job is named by the address instead.
+// ImportStatus is the state of an import job: the value in bucket import-jobs and the body of a status update, whose
+// address names the job instead.
 type ImportStatus struct {
-	// JobID is the job; optional where the address names it.
+	// JobID is the id of the job; optional where the address has it.
 	JobID string `json:"job_id,omitempty" jsonschema:"maxLength=320"`
 	// Status is QUEUED, RUNNING, READY or FAILED.
 	Status ImportState `json:"status" jsonschema:"enum=QUEUED,enum=RUNNING,enum=READY,enum=FAILED"`
-	// RecipeID is the recipe when Status is READY.
+	// RecipeID is the id of the recipe when Status is READY.
 	RecipeID string `json:"recipe_id,omitempty" jsonschema:"maxLength=320"`
 	// Code is the class of the error when Status is FAILED.
 	Code ImportCode `json:"code,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
 	// Error is the error in words, for a person.
 	Error string `json:"error,omitempty" jsonschema:"maxLength=1024"`
-	// Step is the step that the job is in, or failed in.
+	// Step is the current step, or the one that failed.
 	Step string `json:"step,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
-	// Progress is how much of the step is done, 0 to 1; 0 when that is not known.
+	// Progress is the finished part of the step, 0 to 1; 0 when that is not known.
 	Progress float64 `json:"progress,omitempty" jsonschema:"minimum=0,maximum=1"`
 	// Attempt counts the attempts from 1.
 	Attempt int `json:"attempt,omitempty" jsonschema:"minimum=0"`

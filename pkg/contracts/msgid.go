@@ -10,30 +10,30 @@ import (
 // maxMsgID bounds a message id. The server keeps every id of its window in memory.
 const maxMsgID = 256
 
-// EventMsgID is the Nats-Msg-Id of an event: "<source>|<id>", which CloudEvents says identify it together. A
-// '|' or '\' in the source is escaped by '\', so that two different pairs never share an id.
+// EventMsgID is the Nats-Msg-Id of an event: "<source>|<id>", which together identify an event by the CloudEvents
+// specification. A '|' or '\' in the source is escaped by '\', so that two different pairs never share an id.
 func EventMsgID(source, id string) string {
 	return bounded(strings.NewReplacer(`\`, `\\`, `|`, `\|`).Replace(source) + "|" + id)
 }
 
-// DomainEventMsgID is the Nats-Msg-Id of an Event: its id, whoever publishes it, so that a relay and a publisher that
-// tell the same event tell it once.
+// DomainEventMsgID is the Nats-Msg-Id of an Event: its id. A relay and a publisher use the same one, so that the stream
+// stores an event once that both publish.
 func DomainEventMsgID(eventID string) string { return bounded(eventID) }
 
-// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim, so that a job published again after an
-// unclear answer is the same, and one for a later claim is not.
+// EnrichJobMsgID is the Nats-Msg-Id of an enrichment job: the claim. A job that is published again after an unclear
+// answer has the same id, and a job for a later claim another.
 func EnrichJobMsgID(claim string) string { return bounded(claim) }
 
-// ImportJobMsgID is the Nats-Msg-Id of an import job: the job.
+// ImportJobMsgID is the Nats-Msg-Id of an import job: the id of the job.
 func ImportJobMsgID(jobID string) string { return bounded(jobID) }
 
-// ReplayMsgID is the Nats-Msg-Id of the n-th replay of a dead letter. It differs from the original's, which
-// the stream may still remember and would then drop the replay for.
+// ReplayMsgID is the Nats-Msg-Id of the n-th replay of a dead letter. It differs from the original's, because a stream
+// that remembers the original's id drops a message with the same one.
 func ReplayMsgID(original string, n int) string {
 	return bounded(original + ".replay." + strconv.Itoa(n))
 }
 
-// bounded keeps ids that are short and printable and hashes the others: a header cannot carry line breaks.
+// bounded keeps ids that are short and printable and hashes the others: a header cannot have line breaks.
 func bounded(id string) string {
 	plain := len(id) <= maxMsgID && id != ""
 	for i := 0; plain && i < len(id); i++ {

@@ -61,7 +61,7 @@ func (o object) append(dst []byte) []byte {
 }
 
 // appendWithResults writes a struct whose member "results", null in the envelope, must not go through encoding/json,
-// which would compact and escape what the restaurants carry along.
+// which would compact and escape the unknown members of restaurants.
 func appendWithResults(dst []byte, envelope any, results []Restaurant) ([]byte, error) {
 	raw, err := marshal(envelope)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 // TypeResultPatch is the type of a ResultPatch frame.
 const TypeResultPatch = "RESULT_PATCH"
 
-// ResultPatch is the frame that updates an answer already given, over WebSocket and as the data of an SSE event.
+// ResultPatch is the frame that updates an earlier answer, over WebSocket and as the data of an SSE event.
 type ResultPatch struct {
 	// Type is TypeResultPatch.
 	Type string `json:"type"`
-	// RequestID is the request whose answer changes.
+	// RequestID is the id of the request whose answer changes.
 	RequestID string `json:"requestId" jsonschema:"minLength=1,maxLength=320"`
-	// PlaceID is the restaurant that changes.
+	// PlaceID is the place id of the restaurant that changes.
 	PlaceID string `json:"placeId" jsonschema:"minLength=1,maxLength=320"`
 	// Patch is what to merge into the restaurant.
 	Patch Patch `json:"patch" wire:"present"`

@@ -10,16 +10,16 @@ import (
 // ProviderWolt is the name of the first provider, and the only one with a deprecated field of its own.
 const ProviderWolt = "wolt"
 
-// ProviderStatus is what a provider's link is known to be, as the outside sees it.
+// ProviderStatus is the status of a provider's link, as clients see it.
 type ProviderStatus string
 
 // The three statuses.
 const (
-	// StatusPending says that nothing is known yet.
+	// StatusPending: there is no answer yet.
 	StatusPending ProviderStatus = "PENDING"
-	// StatusFound says that the place has a page at the provider.
+	// StatusFound: the place has a page at the provider.
 	StatusFound ProviderStatus = "FOUND"
-	// StatusNotFound says that the provider answered and does not have the place.
+	// StatusNotFound: the provider answered and does not have the place.
 	StatusNotFound ProviderStatus = "NOT_FOUND"
 )
 
@@ -30,18 +30,18 @@ type Outcome string
 const (
 	// OutcomeFound is an answer: one venue is the place.
 	OutcomeFound Outcome = "FOUND"
-	// OutcomeNotFound is an answer: the provider answered well and no venue is the place.
+	// OutcomeNotFound is an answer: the provider answered without an error and no venue is the place.
 	OutcomeNotFound Outcome = "NOT_FOUND"
 	// OutcomeAmbiguous is no answer: several venues could be the place.
 	OutcomeAmbiguous Outcome = "AMBIGUOUS"
-	// OutcomeError is no answer: the provider failed, or said something that cannot be trusted.
+	// OutcomeError is no answer: the provider failed, or its answer cannot be trusted.
 	OutcomeError Outcome = "ERROR"
 )
 
-// Answer reports whether the outcome may be kept and shown as an answer.
+// Answer reports whether the outcome is an answer, which may be kept and shown.
 func (o Outcome) Answer() bool { return o == OutcomeFound || o == OutcomeNotFound }
 
-// Status is what the outside sees of the outcome: AMBIGUOUS and ERROR stay PENDING.
+// Status returns the status that clients see: AMBIGUOUS and ERROR stay PENDING.
 func (o Outcome) Status() ProviderStatus {
 	if o.Answer() {
 		return ProviderStatus(o)
@@ -64,19 +64,19 @@ type ProviderState struct {
 	Status ProviderStatus `json:"status" jsonschema:"enum=PENDING,enum=FOUND,enum=NOT_FOUND"`
 	// URL is the place's page at the provider when Status is FOUND, nil otherwise.
 	URL *string `json:"url" jsonschema:"format=uri,maxLength=2048,nullable"`
-	// Reason says why the state is still PENDING though a look-up has ended, such as ReasonAmbiguous.
+	// Reason is why the state is still PENDING though a look-up has ended, such as ReasonAmbiguous.
 	Reason string `json:"reason,omitempty" jsonschema:"pattern=^[A-Za-z0-9_-]*$,maxLength=64"`
 	// UpdatedAt is when the answer was found; zero when it is not known.
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 }
 
-// PendingState is the state of a place that nothing is known about yet.
+// PendingState returns the state of a place without an answer yet.
 func PendingState() ProviderState { return ProviderState{Status: StatusPending} }
 
-// FoundState is the state of a place with a page at the provider.
+// FoundState returns the state of a place with a page at the provider.
 func FoundState(url string) ProviderState { return ProviderState{Status: StatusFound, URL: &url} }
 
-// NotFoundState is the state of a place that the provider does not have.
+// NotFoundState returns the state of a place that the provider does not have.
 func NotFoundState() ProviderState { return ProviderState{Status: StatusNotFound} }
 
 // Validate checks the status, that exactly a FOUND state has a URL, and that only a PENDING one has a reason.
@@ -99,8 +99,8 @@ func (s ProviderState) Validate() error {
 	return c.err("ProviderState")
 }
 
-// appendOver writes the state over an earlier one: the four known members are replaced where they stand,
-// every other member of the earlier state stays as it was.
+// appendOver writes the state over an earlier one: the four known members are replaced in place, every other member of
+// the earlier state stays as it was.
 func (s ProviderState) appendOver(dst, old []byte) []byte {
 	var o object
 	o.members = strictjson.Members(old)

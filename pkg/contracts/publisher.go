@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	// publishTry bounds one try to publish, so that one lost answer leaves time for others.
+	// publishTry bounds one attempt to publish, so that a lost answer leaves time for another attempt.
 	publishTry = 2 * time.Second
 
 	firstPublishWait = 20 * time.Millisecond
 	lastPublishWait  = time.Second
 )
 
-// PublisherConfig says how events are published. The zero value is ready to use.
+// PublisherConfig configures a [Publisher]. The zero value is ready to use.
 type PublisherConfig struct {
-	// Prepare is called with each message before it is published, such as to write trace context into its headers. It
-	// must leave the body and the message id alone. Defaults to nothing.
+	// Prepare is called with each message before it is published, for example to write trace context into its headers.
+	// It must not change the body or the message id. Defaults to none.
 	Prepare func(ctx context.Context, msg *nats.Msg)
 
-	// Source says who tells the events, a URI reference. Defaults to "/events".
+	// Source is a URI reference to the system that publishes the events. Defaults to "/events".
 	Source string
 
-	// Stream keeps the events. Defaults to StreamEvents.
+	// Stream is the stream that keeps the events. Defaults to StreamEvents.
 	Stream string
 
-	// Timeout bounds the tries to publish one event, when ctx does not end before. It is less than the two minutes for
-	// which the stream remembers ids, so that no try is stored twice. Defaults to 1 minute.
+	// Timeout bounds the attempts to publish one event, when ctx does not end before. It is less than the two minutes
+	// for which the stream remembers ids, so that no event is stored twice. Defaults to 1 minute.
 	Timeout time.Duration
 }
 
-// Publisher publishes events, each once. It may be used by many goroutines.
+// Publisher publishes events, each once. It is safe for concurrent use.
 type Publisher struct {
 	cfg PublisherConfig
 	js  jetstream.JetStream
@@ -51,16 +51,17 @@ type Publisher struct {
 	stream jetstream.Stream
 }
 
-// Published is what the stream said of an event.
+// Published is the stream's acknowledgement of an event.
 type Published struct {
-	// Duplicate says that the stream had the event, from an earlier call or an earlier try of this one.
+	// Duplicate reports whether the stream already had the event, from an earlier call or an earlier attempt of this
+	// one.
 	Duplicate bool
 
-	// Sequence is where the stream has it.
+	// Sequence is the sequence of the event in the stream.
 	Sequence uint64
 }
 
-// NewPublisher returns a publisher. It asks the server nothing.
+// NewPublisher returns a publisher. No round trip.
 func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, error) {
 	cfg.Source = cmp.Or(cfg.Source, "/events")
 	cfg.Stream = cmp.Or(cfg.Stream, StreamEvents)
@@ -75,15 +76,15 @@ func NewPublisher(js jetstream.JetStream, cfg PublisherConfig) (*Publisher, erro
 	return &Publisher{cfg: cfg, js: js}, errors.Join(errs...)
 }
 
-// Publish puts an event into the stream, and returns when the stream has acknowledged it: it is kept then, by as many
-// servers as the stream is set to. One round trip, as a rule.
+// Publish publishes an event and returns when the stream has acknowledged it: it is then stored by the stream's
+// replicas. Usually one round trip.
 //
-// The id of the event is the message's, in every try and every call: while the stream remembers it, two minutes, it takes
-// the event once, however often it is published, and another event under the same id is [ErrEventMismatch]. Later ones
-// are refused by whoever reads them.
+// The message id is the event's id, in every attempt and every call. For the two minutes in which the stream remembers
+// the id it stores the event once, and Publish returns [ErrEventMismatch] for another event under the same id. After
+// that, readers refuse the other event.
 //
-// The error is a [*ValidationError] for an event that is none, and a [*PublishError] otherwise. One that is unsure says
-// that the event may be in the stream: call again with the same event.
+// The error is a [*ValidationError] for an invalid event, and a [*PublishError] otherwise. If its Unsure is true the
+// event may be in the stream: call again with the same event.
 func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	subject, msg, mark, err := p.message(e)
 	if err != nil {
@@ -111,7 +112,7 @@ func (p *Publisher) Publish(ctx context.Context, e Event) (Published, error) {
 	}
 }
 
-// message returns the event as it travels: in binary mode, under its own id.
+// message returns the event as a message in binary mode, under its own id.
 func (p *Publisher) message(e Event) (subject string, msg *nats.Msg, mark string, err error) {
 	data, err := Encode(e)
 	if err != nil {
@@ -131,7 +132,7 @@ func (p *Publisher) message(e Event) (subject string, msg *nats.Msg, mark string
 	header, err := CloudEvent{
 		ID: e.EventID, Source: p.cfg.Source, Type: CloudEventDomain, Time: e.OccurredAt, DataContentType: "application/json",
 	}.Header()
-	if err != nil { // such as an id with a control character, which the body can carry and a header cannot
+	if err != nil { // such as an id with a control character: a body can have it, a header cannot
 		header = nats.Header{}
 	}
 	header[nats.MsgIdHdr] = []string{DomainEventMsgID(e.EventID)}
@@ -158,7 +159,7 @@ func (p *Publisher) try(ctx context.Context, msg *nats.Msg, mark string) (Publis
 	return Published{Duplicate: ack.Duplicate, Sequence: ack.Sequence}, nil
 }
 
-// same reads what the stream has under the id, which may be another event.
+// same reads the stream's message under the id, and returns ErrEventMismatch when it is of another event.
 func (p *Publisher) same(ctx context.Context, sequence uint64, mark string) error {
 	stream, err := p.bind(ctx)
 	if err != nil {
@@ -192,22 +193,22 @@ func (p *Publisher) bind(ctx context.Context) (jetstream.Stream, error) {
 	return p.stream, nil
 }
 
-// final says of an error that trying again changes nothing.
+// final reports whether trying again after an error changes nothing.
 func final(err error) bool {
 	return errors.Is(err, ErrEventMismatch) || errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrInvalidMsg) ||
 		jsapi.IsTooLarge(err) || jsapi.IsOtherStream(err)
 }
 
-// unsure says of an error that the event may be in the stream nevertheless: there was no answer, or it was a refusal by a
-// leader that may have been on its way out.
+// unsure reports whether the event may be in the stream in spite of an error: there was no answer, or a refusal by a
+// leader that may have been deposed.
 func unsure(err error) bool {
 	return !errors.Is(err, nats.ErrMaxPayload) && !errors.Is(err, nats.ErrInvalidMsg) &&
 		!errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
-// Fingerprint tells an event from another under the same id: the SHA-256, in hexadecimal digits, of the event in
-// canonical form. Order, white space and the time zone of occurred_at do not count. It fails for a payload that has no
-// canonical form, such as one with a name twice.
+// Fingerprint returns a hash that distinguishes events under the same id: the SHA-256, in hexadecimal digits, of the
+// event in canonical form. Order, white space and the time zone of occurred_at do not count. It fails for a payload
+// that has no canonical form, such as one with a name twice.
 func (e Event) Fingerprint() (string, error) {
 	e.OccurredAt = e.OccurredAt.UTC()
 	mark, err := flight.Work{Process: "notifier.event", Version: "1", Inputs: e}.Key()

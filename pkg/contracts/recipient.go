@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// Anything stands, in Recipient.OptOut, for every category or every channel.
+// Anything is the wildcard of Recipient.OptOut: every category, or every channel.
 const Anything = "*"
 
-// MaxRecipients is how many recipients an event may bring along.
+// MaxRecipients is how many recipients an event may have.
 const MaxRecipients = 10_000
 
-// Recipient is somebody who is told about events, with what is known of how they want to be told. The directory keeps
-// them, resolvers return them, and events may bring them along.
+// Recipient is a person who is notified of events, with addresses and preferences. The directory keeps recipients,
+// resolvers return them, and events may have their own.
 type Recipient struct {
 	// UserID is the user, within the kind.
 	UserID string `json:"user_id" jsonschema:"minLength=1,maxLength=320"`
 	// RecipientType is the kind of recipient that the user is.
 	RecipientType RecipientType `json:"recipient_type" jsonschema:"minLength=1,maxLength=64,pattern=^[A-Za-z0-9_-]+$"`
-	// Addresses say where each channel reaches the user, such as "email": "ada@example.com"; optional.
+	// Addresses are the user's addresses by channel, such as "email": "ada@example.com"; optional.
 	Addresses map[string]string `json:"addresses,omitempty"`
 	// Locale is a BCP 47 tag; optional.
 	Locale string `json:"locale,omitempty" jsonschema:"maxLength=64,pattern=^[A-Za-z0-9_-]*$"`
-	// OptOut names, by category, the channels on which the user does not want to be told. "*" is every category, or
-	// every channel. What is critical is told all the same; optional.
+	// OptOut names, by category, the channels on which the user does not want to be notified. "*" is every category, or
+	// every channel. Critical notifications are sent all the same; optional.
 	OptOut map[string][]string `json:"opt_out,omitempty"`
-	// QuietHours are when the user is not to be disturbed; optional.
+	// QuietHours are the hours in which the user is not to be disturbed; optional.
 	QuietHours *QuietHours `json:"quiet_hours,omitempty"`
 	// TimeZone is the user's zone by its IANA name, such as Asia/Jerusalem. Defaults to UTC.
 	TimeZone string `json:"time_zone,omitempty" jsonschema:"maxLength=64"`
 }
 
-// QuietHours are a part of each day, by the clock on the user's wall. The end may be on the next day.
+// QuietHours are a part of each day in the user's time zone. The end may be on the next day.
 type QuietHours struct {
 	// From is when they begin, such as 22:00.
 	From string `json:"from" jsonschema:"pattern=^[0-2][0-9]:[0-5][0-9]$"`
-	// To is when they end, such as 07:00. The same time as From is none at all.
+	// To is when they end, such as 07:00. The same time as From means no quiet hours.
 	To string `json:"to" jsonschema:"pattern=^[0-2][0-9]:[0-5][0-9]$"`
 }
 
@@ -78,7 +78,7 @@ func (c *checks) wallClock(path, clock string) {
 	}
 }
 
-// recipients checks those that an event brings along.
+// recipients checks the recipients of an event.
 func (c *checks) recipients(path string, list []Recipient) {
 	if len(list) > MaxRecipients {
 		c.add(path, fmt.Sprintf("has %d items, at most %d", len(list), MaxRecipients))

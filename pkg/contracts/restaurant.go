@@ -31,10 +31,10 @@ func (l Location) Validate() error {
 
 // Restaurant is one search result on its way through the enricher.
 //
-// The exported fields are what matching needs. Everything else that the sender put into the object is carried
-// along: names, order and values stay byte for byte as they came, also the numbers, also a known field that
-// nobody changed, and also what other providers left in "providers". Only white space between members is lost.
-// Use Encode, or AppendJSON, to write one: encoding/json compacts and escapes what MarshalJSON returns.
+// The exported fields are those that matching needs. All other members of the sender's object are kept: names, order
+// and values stay byte for byte as they came, also numbers, also known fields that did not change, and also the states
+// of other providers in "providers". Only white space between members is lost. Use Encode, or AppendJSON, to write one:
+// encoding/json compacts and escapes what MarshalJSON returns.
 //
 // A Restaurant may be copied; a copy is independent.
 type Restaurant struct {
@@ -55,7 +55,7 @@ type Restaurant struct {
 	read   restaurantFields
 }
 
-// restaurantFields are the known fields as they were read, to tell which of them were changed since.
+// restaurantFields are the known fields as they were read, to find out which of them changed since.
 type restaurantFields struct {
 	Address  string    `json:"address"`
 	CityText string    `json:"cityText"`
@@ -79,9 +79,9 @@ func (r Restaurant) Validate() error {
 	return c.err("Restaurant")
 }
 
-// State returns what the restaurant says about a provider: providers.<name>, or, for ProviderWolt only, the
-// deprecated field wolt when providers.wolt is absent, null or unreadable. It returns false when there is
-// neither. The state is as the sender wrote it and is not validated.
+// State returns the restaurant's state for a provider: providers.<name>, or, for ProviderWolt only, the deprecated
+// field wolt when providers.wolt is absent, null or unreadable. It returns false when there is neither. The state is as
+// the sender wrote it and is not validated.
 func (r Restaurant) State(provider string) (ProviderState, bool) {
 	providers := object{members: strictjson.Members(r.fields.get("providers"))}
 	if state, ok := readState(providers.get(provider)); ok {
@@ -125,15 +125,15 @@ func (r *Restaurant) SetField(name string, value json.RawMessage) error {
 	return nil
 }
 
-// Equal reports whether both are written the same.
+// Equal reports whether both have the same JSON.
 func (r Restaurant) Equal(other Restaurant) bool {
 	a, errA := r.AppendJSON(nil)
 	b, errB := other.AppendJSON(nil)
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// AppendJSON appends the restaurant to dst. Members keep the order in which they were read; known fields
-// that were not there before come first. The error says which known field has no JSON form (a NaN latitude).
+// AppendJSON appends the restaurant to dst. Members keep the order in which they were read; known fields that were not
+// there before come first. The error names the known field that has no JSON form (a NaN latitude).
 func (r Restaurant) AppendJSON(dst []byte) ([]byte, error) {
 	fields := r.fields
 	now := r.known()

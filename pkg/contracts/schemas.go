@@ -20,9 +20,9 @@ const schemaBase = "https://schemas.expediter.io/" + SchemaVersion + "/"
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
-// Schema returns the JSON Schema (draft 2020-12) of a type, such as "enrich-request"; SchemaNames has all. It
-// describes what readers accept, so it allows unknown members. Lengths are in characters there and in bytes
-// in Validate, which also checks what a schema cannot say. The error matches fs.ErrNotExist.
+// Schema returns the JSON Schema (draft 2020-12) of a type, such as "enrich-request"; SchemaNames has all. It describes
+// what readers accept, so it allows unknown members. Lengths are in characters there and in bytes in Validate, which
+// also checks rules that a schema cannot express. The error matches fs.ErrNotExist.
 func Schema(name string) ([]byte, error) {
 	if !token.IsSafe(name) {
 		return nil, fmt.Errorf("contracts: no schema has such a name: %w", fs.ErrNotExist)

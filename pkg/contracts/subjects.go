@@ -24,8 +24,8 @@ const (
 	DeadSubjects = "dead.>"
 )
 
-// EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place and
-// provider, which is what lets the stream hold each place once.
+// EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place and provider,
+// so that the stream holds each place once.
 func EnrichJobSubject(provider, placeID string) (string, error) {
 	return join("jobs.enrich", name("provider", provider), id("placeId", placeID))
 }
@@ -45,8 +45,8 @@ func NotifyPlanSubject(eventID string) (string, error) {
 	return join("notify.plan", id("event_id", eventID))
 }
 
-// NotifyPageSubject is the subject of one page of a plan that is too large for one message. attempt tells the tries to
-// write the plan apart: only the pages that the plan record names are part of it.
+// NotifyPageSubject is the subject of one page of a plan that is too large for one message. attempt distinguishes the
+// attempts to write the plan: only the pages that the plan record names are part of it.
 func NotifyPageSubject(eventID, attempt string, page int) (string, error) {
 	return join("notify.plan", id("event_id", eventID), name("attempt", attempt), name("page", strconv.Itoa(page)))
 }
@@ -58,8 +58,8 @@ func NotifySendSubject(channel string, recipient RecipientType, userID, eventID 
 		id("user_id", userID), id("event_id", eventID))
 }
 
-// NotifyReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. All that selects rows by
-// [NotifySendSubject] leaves it out, but for filters that end in ">".
+// NotifyReplaySubject is the subject of a row that is sent again on request, for the n-th time, from 1. Filters made
+// with [NotifySendSubject] do not match it; filters that end in ">" do.
 func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventID string, n int) (string, error) {
 	if n < 1 {
 		return "", fmt.Errorf("contracts: replay %d: %w: want 1 or more", n, ErrTokenMalformed)
@@ -68,8 +68,8 @@ func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventI
 	return subject + "." + strconv.Itoa(n), err
 }
 
-// DeadSubject is the subject of a dead letter: the stream that the message came from, then the message's own
-// subject, whose tokens are kept as they are because the server already accepted them.
+// DeadSubject is the subject of a dead letter: the stream that the message came from, then the message's own subject,
+// whose tokens stay as they are because the server already accepted them.
 func DeadSubject(stream, subject string) (string, error) {
 	prefix, err := join("dead", name("stream", stream))
 	if err != nil {
@@ -108,46 +108,47 @@ func RecipeKey(recipeID string) (string, error) {
 	return join("recipe", id("recipe_id", recipeID))
 }
 
-// RecipeOwnerKey is the key, in bucket recipes, of what says that a recipe is an owner's.
+// RecipeOwnerKey is the key, in bucket recipes, of the entry that assigns a recipe to an owner.
 func RecipeOwnerKey(ownerID, recipeID string) (string, error) {
 	return join("owner", id("owner_id", ownerID), id("recipe_id", recipeID))
 }
 
-// DeliveryKey is the key, in bucket deliveries, of the ledger entry of one row of a plan.
+// DeliveryKey is the key, in bucket deliveries, of the delivery of one row of a plan.
 func DeliveryKey(eventID, channel string, recipient RecipientType, userID string) (string, error) {
 	return join("", id("event_id", eventID), name("channel", channel),
 		name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// EventRecordKey is the key, in bucket deliveries, of what is kept of an event for ever: that it was planned, and of
-// which payload.
+// EventRecordKey is the key, in bucket deliveries, of the record that is kept of an event for ever: that it was
+// planned, and the hash of its payload.
 func EventRecordKey(eventID string) (string, error) {
 	return join("", id("event_id", eventID))
 }
 
-// CancelledKeys selects the keys, in bucket deliveries, of all cancellations. They begin with what no id becomes.
+// CancelledKeys selects the keys, in bucket deliveries, of all cancellations. They begin with a slash, which no encoded
+// id contains.
 const CancelledKeys = "/cancelled.>"
 
-// CancelledKey is the key, in bucket deliveries, that says that an event is not to be told any more.
+// CancelledKey is the key, in bucket deliveries, of the cancellation of an event.
 func CancelledKey(eventID string) (string, error) {
 	key, err := join("/cancelled", id("event_id", eventID))
 	return key + ".all", err
 }
 
-// CancelledUserKey is the key, in bucket deliveries, that says that one user is not to be told about an event any more.
+// CancelledUserKey is the key, in bucket deliveries, of the cancellation of an event for one user.
 func CancelledUserKey(eventID string, recipient RecipientType, userID string) (string, error) {
 	return join("/cancelled", id("event_id", eventID), name("one", "one"), name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// DigestKey is the key, in bucket deliveries, of what a digest of one user on one channel tells. digestID is the event id of
-// the digest's row.
+// DigestKey is the key, in bucket deliveries, of the content of a digest of one user on one channel. digestID is the
+// event id of the digest's row.
 func DigestKey(digestID, channel string, recipient RecipientType, userID string) (string, error) {
 	return join("digest", id("digest", digestID), name("channel", channel),
 		name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// ThrottleKey is the key, in bucket deliveries, of how often one user was told lately, on one channel, about one group of
-// notifications: a category, as a rule.
+// ThrottleKey is the key, in bucket deliveries, of the count of a user's recent notifications on one channel, in one
+// group, which is usually a category.
 func ThrottleKey(group, channel string, recipient RecipientType, userID string) (string, error) {
 	return join("throttle", id("group", group), name("channel", channel),
 		name("recipient_type", string(recipient)), id("user_id", userID))
@@ -169,8 +170,9 @@ func DirectoryKey(recipient RecipientType, userID string) (string, error) {
 	return join("", name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// DirectoryMemberKey is the key, in bucket directory, that says that an event of an aggregate concerns a recipient. Its
-// value is empty. The type of the aggregate is a name that a program chose, such as RESTAURANT.
+// DirectoryMemberKey is the key, in bucket directory, of the entry that makes a recipient a member of an aggregate: the
+// aggregate's events concern the recipient. Its value is empty. The type of the aggregate is a name that a program
+// chose, such as RESTAURANT.
 func DirectoryMemberKey(aggregateType, aggregateID string, recipient RecipientType, userID string) (string, error) {
 	return join("member", name("aggregate_type", aggregateType), id("aggregate_id", aggregateID),
 		name("recipient_type", string(recipient)), id("user_id", userID))
@@ -195,10 +197,10 @@ type part struct {
 	isName      bool
 }
 
-// id is a part that comes from the outside and is encoded.
+// id returns a part that comes from outside and is encoded.
 func id(name, value string) part { return part{name: name, value: value} }
 
-// name is a part that a program chose. It must be a short token as it is.
+// name returns a part that a program chose. It must be a short token as it is.
 func name(name, value string) part { return part{name: name, value: value, isName: true} }
 
 // join puts the parts behind the prefix, separated by dots. An error names the part.

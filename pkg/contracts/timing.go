@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// EventTypeDigest is the type of event of a row that tells others together.
+// EventTypeDigest is the event type of a row that is a digest of others.
 const EventTypeDigest = "DIGEST"
 
 const (
-	// MaxDigestTimes is how many digests a day may be told at times of day.
+	// MaxDigestTimes is how many times of day a digest may have.
 	MaxDigestTimes = 24
 	// MaxThrottle is how many messages a throttle may let through in its period.
 	MaxThrottle = 100
@@ -18,14 +18,15 @@ const (
 	MaxThrottlePeriod = 7 * 24 * time.Hour
 )
 
-// Digest says that a row is not told by itself, but together with the others of its window. Windows end at the times of
-// day in At, or every so many minutes since midnight, by the clock on the user's wall.
+// Digest has a row sent together with the others of its window. Windows end at the times of day in At, or at each
+// multiple of Every minutes since midnight, in the user's time zone.
 type Digest struct {
-	// At are times of day, such as 09:00; there is Every instead when there are none.
+	// At are times of day, such as 09:00. Every is set instead when there are none.
 	At []string `json:"at,omitempty" jsonschema:"maxItems=24" wire:"max=24"`
-	// Every is how many minutes a window has: a part of a day. 0 means that there are times of day.
+	// Every is the length of a window in minutes, which divides a day. 0 means that At is set.
 	Every int `json:"every,omitempty" jsonschema:"minimum=0,maximum=1440"`
-	// Template names the text of the digest. Defaults to that of the category, or else of the row, with .digest behind.
+	// Template names the text of the digest. Defaults to the name of the category, or else of the row's template, with
+	// .digest appended.
 	Template string `json:"template,omitempty" jsonschema:"maxLength=1024"`
 }
 
@@ -53,17 +54,17 @@ func (d Digest) Validate() error {
 
 const minutesOfDay = 24 * 60
 
-// Throttle bounds how often a user is told, on a channel, about a category.
+// Throttle bounds how often a user is notified, on a channel, about a category.
 type Throttle struct {
-	// Limit is how many rows are told in any stretch of time as long as the period.
+	// Limit is how many rows may be sent within any period.
 	Limit int `json:"limit" jsonschema:"minimum=1,maximum=100"`
 	// Per is the period, in seconds.
 	Per int64 `json:"per" jsonschema:"minimum=1,maximum=604800"`
-	// Suppress says that rows over the limit are not told, instead of later.
+	// Suppress reports whether rows over the limit are dropped instead of sent later.
 	Suppress bool `json:"suppress,omitempty"`
 }
 
-// Period is the period.
+// Period returns Per as a duration.
 func (t Throttle) Period() time.Duration { return time.Duration(t.Per) * time.Second }
 
 // Validate checks all fields.

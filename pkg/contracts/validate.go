@@ -35,7 +35,7 @@ func (c *checks) add(path, problem string) {
 	}
 }
 
-// nest adds what another Validate found, below a path.
+// nest adds the problems that another Validate found, below a path.
 func (c *checks) nest(path string, err error) {
 	var invalid *ValidationError
 	if !errors.As(err, &invalid) {
@@ -53,8 +53,8 @@ func (c *checks) err(typeName string) error {
 	return &ValidationError{Type: typeName, Fields: c.fields}
 }
 
-// id checks an identifier of the outside world: any text, because it is encoded before it becomes part of a
-// subject or a key, but bounded, and without U+FFFD, which is what two different broken ids would both become.
+// id checks an identifier from outside. Any text is valid, because it is encoded before it becomes part of a subject or
+// a key, if it is bounded and without U+FFFD, which would make two different broken ids the same.
 func (c *checks) id(path, id string) {
 	if id == "" {
 		c.add(path, "is required")

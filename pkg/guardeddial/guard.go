@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// special are networks that are not private, loopback or link-local by name, and yet not the open internet: IANA's
-// special-purpose registries, and the prefixes of IPv6 that carry an IPv4 address inside, which may be any of the others.
+// special are networks that netip does not report as private, loopback or link-local, and that are not the open
+// internet either: those of IANA's special-purpose registries, and the IPv6 prefixes that embed an IPv4 address, which
+// may be any of the others.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -22,17 +23,17 @@ var special = []netip.Prefix{
 
 // BlockedError is returned when an address must not be dialled.
 type BlockedError struct {
-	// Address is what was to be dialled.
+	// Address is the address that was to be dialled.
 	Address string
 
-	// Reason says why not, for a person, without the address.
+	// Reason is why it is blocked, for a person, without the address.
 	Reason string
 }
 
 // Error implements error.
 func (e *BlockedError) Error() string { return fmt.Sprintf("%s is blocked: %s", e.Address, e.Reason) }
 
-// Guard says which addresses may be dialled. The zero value allows the open internet.
+// Guard allows some addresses and blocks all others. The zero value allows the open internet.
 type Guard struct {
 	// Allow are networks that may be dialled although they are not public. Defaults to none.
 	Allow []netip.Prefix
@@ -44,7 +45,7 @@ type Guard struct {
 	Timeout time.Duration
 }
 
-// Dialer returns a dialer that dials no other addresses. Its error wraps a [*BlockedError] when it refuses.
+// Dialer returns a dialer that dials only allowed addresses. For any other its error wraps a [*BlockedError].
 func (g Guard) Dialer() *net.Dialer {
 	if g.Timeout == 0 {
 		g.Timeout = 10 * time.Second
@@ -52,8 +53,8 @@ func (g Guard) Dialer() *net.Dialer {
 	return &net.Dialer{ControlContext: g.Control, Resolver: g.Resolver, Timeout: g.Timeout}
 }
 
-// Control is the hook of a [net.Dialer] which is asked for every address right before it is dialled, when names have been
-// resolved.
+// Control is the hook of a [net.Dialer], which calls it for every address right before it is dialled, after names have
+// been resolved.
 func (g Guard) Control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // MaxKeyBytes bounds a key. Longer inputs are hashed by the caller.
 const MaxKeyBytes = kv.MaxKeyBytes
 
-// BucketConfig says how the stream behind a bucket is made.
+// BucketConfig configures the stream behind a bucket.
 type BucketConfig struct {
 	// Bucket is the name of the KV bucket: letters, digits, '-' and '_'. Required.
 	Bucket string
@@ -25,14 +25,14 @@ type BucketConfig struct {
 	// Defaults to no bound but the account's.
 	MaxBytes int64
 
-	// NoRepublish leaves out the republishing of every change to "rp.<bucket>.>", by which waiters are woken.
-	// Waiters then share one KV watcher in each process. Defaults to false.
+	// NoRepublish turns off the republishing of every change to "rp.<bucket>.>", which wakes waiters. Waiters then
+	// share one KV watcher in each process. Defaults to false.
 	NoRepublish bool
 
 	// Replicas is how many servers keep the bucket, 1 to 5. Defaults to 1.
 	Replicas int
 
-	// Storage is where: jetstream.FileStorage or jetstream.MemoryStorage. Defaults to file.
+	// Storage is where they keep it: jetstream.FileStorage or jetstream.MemoryStorage. Defaults to file.
 	Storage jetstream.StorageType
 }
 
@@ -74,17 +74,17 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	return sc
 }
 
-// CreateBucket makes the bucket when there is none yet; an existing one is left as it is. Tests, demos and embedded
-// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips; while a
-// cluster is not ready it tries again, for up to jsretry.Wait.
+// CreateBucket makes the bucket if it does not exist; an existing one is left as it is. Tests, demos and embedded
+// servers call it. Elsewhere an administrator makes the bucket from the same StreamConfig. One or two round trips;
+// while a cluster is not ready it tries again, for up to jsretry.Wait.
 func CreateBucket(ctx context.Context, js jetstream.JetStream, cfg BucketConfig) error {
 	return kv.CreateStream(ctx, js, fmt.Sprintf("bucket %q", cfg.Bucket), StreamConfig(cfg))
 }
 
 // MarkRestored makes the tokens of a bucket greater than all earlier ones after its stream was restored from a backup.
-// Such a stream was created when the one in the backup was, and goes on from its sequence: without the mark it gives
-// tokens that it has given before. Call it before anybody works on the bucket again; a process that ran all the time
-// learns of it with its next write. Two round trips, and the permission to update the stream.
+// A restored stream has the creation time and the sequence of the backup: without the mark it gives tokens that it has
+// given before. Call MarkRestored before any process works on the bucket again; a process that ran all the time learns
+// of it with its next write. Two round trips, and the permission to update the stream.
 func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) error {
 	return kv.MarkRestored(ctx, js, bucket)
 }

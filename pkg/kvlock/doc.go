@@ -1,46 +1,47 @@
-// Package kvlock is locks with fencing tokens, across goroutines, processes and machines, on a NATS JetStream KV bucket.
-// Package flight, on the same kind of bucket, computes results once.
+// Package kvlock provides locks with fencing tokens, across goroutines, processes and machines, on a NATS JetStream KV
+// bucket. Package flight computes results once, on the same kind of bucket.
 //
 //	locker, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: "locks"})
 //	err = locker.Do(ctx, "oven", func(ctx context.Context, token kvlock.Token) error { ... })
 //
-// A [Locker] hands out leases. Waiters are in a queue in the lock's own record, and the holder that releases a lock writes
-// the next of the queue into it as the holder: one write, one waiter woken. The holder's context ends when the lease does,
-// and before anybody else can have it. What it writes elsewhere carries a fencing token: [Guard] refuses a smaller one
-// than it has seen, and its documentation has the same rule for a database and an HTTP service.
+// A [Locker] acquires leases. Waiters queue in the lock's own record, and a holder that releases a lock writes the
+// first of the queue into the record as the next holder: one write, one waiter woken. The holder's context ends when
+// the lease does, and before another holder can have the lock. What the holder writes elsewhere carries a fencing
+// token: [Guard] refuses a smaller one than it has seen, and its documentation has the same rule for a database and an
+// HTTP service.
 //
 // # What is guaranteed
 //
 //   - Of all callers that try to take a lock, one succeeds, until its lease ends or expires.
-//   - A holder's context ends before somebody else can hold the same lock: at a deadline on its own monotonic clock,
-//     counted from when the last acknowledged renewal was sent, even if the server cannot be reached. ([Locker.Steal] is
-//     the exception, and says so.)
+//   - A holder's context ends before another member can hold the same lock: at a deadline on its own monotonic clock,
+//     counted from when the last acknowledged renewal was sent, even if the server cannot be reached. ([Locker.Steal]
+//     is the exception, and says so.)
 //   - Locks are given in the order in which their waiters queued, across processes.
 //   - A token is greater than those of all earlier holders of the same key or lock, also when it was deleted or expired
 //     in between, when its bucket was made anew, and when that was restored from a backup and [MarkRestored] called.
 //     Tokens of different keys are not ordered: nothing here promises more than an order for each key, so that a bucket
 //     may one day be spread over several streams.
-//   - A write that was applied although the server refused it, or whose acknowledgement was lost, is found out by
+//   - A write that was applied although the server refused it, or whose acknowledgement was lost, is detected by
 //     reading the entry back and comparing its unique owner, and confirmed by another conditional write.
-//   - Waiters are woken by a push. A lost push delays them by at most two seconds, by four when nobody answers for the
-//     stream; a holder that died or is frozen, by up to its TTL.
+//   - Waiters are woken by a push. A lost push delays them by at most two seconds, by four when no server answers for
+//     the stream; a holder that died or is paused, by up to its TTL.
 //   - Every operation ends within OpTimeout, every wait with its context.
 //
 // # What is not guaranteed
 //
-//   - A process that is frozen between looking at its context and acting acts too late. Only the far side can refuse
-//     that, by the token.
+//   - A process that is paused between checking its context and acting acts too late. Only the system that it writes to
+//     can refuse that write, by the token.
 //   - What the servers do not keep is lost: by default they sync to disk every two minutes, so that a power failure of
 //     all of them undoes leases. Three replicas and sync_interval "always" close that.
 //   - TTLs are whole seconds and are counted by the server's clock. Leases are counted by monotonic clocks, which are
 //     taken to run at the same rate but for the margin of a quarter of the TTL, at most a second; a machine that is
 //     suspended stops its own. A server's clock that is set forward by more than twice a lock's TTL (a minute at least),
 //     or while a holder is cut off, can end a lease early. The token is the backstop.
-//   - A lock that was handed over to a waiter of less than a quarter of a second is in hand with the push that says so, and
-//     confirmed meanwhile. When nobody answers, the lease ends with ErrLost half a second to three quarters after it began,
+//   - A waiter of less than a quarter of a second has the lock with the push that hands it over, and confirms it in the
+//     background. When no server answers, its lease ends with ErrLost half a second to three quarters after it began,
 //     where a waiter of longer would go on waiting.
-//   - Pushes are believed: a user that may publish to "rp.<bucket>.>" can show waiters a lock that is not theirs for three
-//     quarters of a second. Permit it to nobody.
+//   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can make waiters believe for three quarters of a
+//     second that they hold a lock. Permit that to no user.
 //   - A bucket that is deleted and made anew under a running process loses its leases. Tokens go on to grow from the first
 //     write on which the process learns of it.
 package kvlock

@@ -36,7 +36,7 @@ var (
 	// A write that returns it may nevertheless have been applied, unless the error says that it was not sent.
 	ErrUnavailable = kv.ErrUnavailable
 
-	// ErrVersion is returned when a key holds what a newer version of this module wrote. It is left as it is.
+	// ErrVersion is returned when a key holds a record of a newer version of this module. It is left as it is.
 	ErrVersion = record.ErrVersion
 )
 
@@ -45,14 +45,15 @@ var (
 	// ErrFenced is returned when a holder with a greater token has written. It is always wrapped in a [FencedError].
 	ErrFenced = errors.New("kvlock: fenced off")
 
-	// ErrHeld is returned when a lock is held by somebody else. It is always wrapped in a [HeldError] that names the holder.
+	// ErrHeld is returned when another holder has the lock. It is always wrapped in a [HeldError] that names the
+	// holder.
 	ErrHeld = errors.New("kvlock: lock is held")
 
-	// ErrReleased is the cause with which the context of a [Lease] ends that its holder released.
+	// ErrReleased is the cause with which a [Lease]'s context ends when its holder releases it.
 	ErrReleased = lock.ErrReleased
 )
 
-// HeldError names the holder of a lock, and those that wait for it.
+// HeldError names the holder of a lock, and the queue of its waiters.
 type HeldError struct {
 	Lock Lock
 }
@@ -74,9 +75,9 @@ type FencedError struct {
 	Token  Token // of the write that was refused
 	Stored Token // of the one that was accepted before
 
-	// Unknown reports whether the write may have been stored all the same: before the greater token's, until which it
-	// refused smaller ones. Its acknowledgement was lost, or it was refused while the leader changed, and several others
-	// wrote before the key was read back.
+	// Unknown reports whether the write may have been stored all the same, before that of the greater token. This is so
+	// when its acknowledgement was lost, or it was refused while the leader changed, and several other holders wrote
+	// before the key was read back.
 	Unknown bool
 }
 

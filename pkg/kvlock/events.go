@@ -7,10 +7,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
 )
 
-// EventKind says what an [Event] tells: the name of a counter, of a log line, of an event in a trace.
+// EventKind names what happened: it serves as the name of a counter, of a log line, of an event in a trace.
 type EventKind string
 
-// What LockerConfig.Observe is told.
+// The events that LockerConfig.Observe receives.
 const (
 	// EventAcquired: a lock was taken.
 	EventAcquired = EventKind(lock.Acquired)
@@ -18,9 +18,9 @@ const (
 	EventHeld = EventKind(lock.Held)
 	// EventReleased: the holder released the lock after Elapsed.
 	EventReleased = EventKind(lock.Released)
-	// EventLost: the holder found that its lease is somebody else's, or that no renewal was acknowledged in time.
+	// EventLost: the holder found that another instance has the lock, or that no renewal was acknowledged in time.
 	EventLost = EventKind(lock.Lost)
-	// EventRenewalFailed: a renewal had no answer and is tried again; Err says why.
+	// EventRenewalFailed: a renewal was not acknowledged and is sent again; Err says why.
 	EventRenewalFailed = EventKind(lock.RenewalFailed)
 	// EventTakeOver: a waiter took the lock of Holder, which died; it had waited for Elapsed.
 	EventTakeOver = EventKind(lock.TakeOver)
@@ -38,7 +38,7 @@ type Event struct {
 	Name    string        // of the lock
 	Lease   string        // the id of the lease
 	Holder  string        // the instance that holds or held it
-	Elapsed time.Duration // what ended here took so long
+	Elapsed time.Duration // how long that took which ended with this event
 	Err     error
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 // Guard keeps values that are written under a lock, and refuses a write whose fencing token is smaller than that of the
-// last one: a holder that was paused, lost its lease without knowing, and wakes up, changes nothing. Make one for each
-// bucket and process with [NewGuard]; it is safe for concurrent use.
+// last one: so a holder that was paused and lost its lease meanwhile changes nothing. Make one for each bucket and
+// process with [NewGuard]; it is safe for concurrent use.
 //
 // The same rule elsewhere. A token has two parts that are compared one after the other. In SQL, of a row that has them
 // in two columns, one statement both checks and writes; no row affected means that the writer is fenced off:
@@ -45,11 +45,11 @@ type GuardConfig struct {
 	// of one: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
-	// Instance names this process in values, for people who look at them, in at most 256 bytes. Defaults to the host's
-	// name and the process id.
+	// Instance names this process in the records of values, where people read it: at most 256 bytes. Defaults to the
+	// host's name and the process id.
 	Instance string
 
-	// Logger gets what no caller is told. Defaults to slog.Default().
+	// Logger gets what no caller learns: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// OpTimeout bounds each operation beside its context. Defaults to 2 seconds.
@@ -86,16 +86,16 @@ type Guarded struct {
 	Revision uint64 // of the record; 0 when there is none
 }
 
-// Put stores value if token is not smaller than that of the last write, and otherwise returns a [FencedError] that names
-// both. Of writes with different tokens, from any number of processes, none is accepted after one with a greater token.
-// A Put that returns nil was stored, though a greater token may have written since. One that returns ErrUnavailable, or a
-// FencedError with Unknown set, may have been stored. Two round trips.
+// Put stores value if token is not smaller than that of the last write, and otherwise returns a [FencedError] that
+// names both. Of writes with different tokens, from any number of processes, none is accepted after one with a greater
+// token. A value whose Put returns nil was stored, though a holder with a greater token may have written since. A value
+// whose Put returns ErrUnavailable, or a FencedError with Unknown set, may have been stored. Two round trips.
 func (g *Guard) Put(ctx context.Context, key string, token Token, value []byte) error {
 	if err := kv.CheckKey(key); err != nil {
 		return err
 	}
 	if token == (Token{}) {
-		return fmt.Errorf("kvlock: put %q: a zero token is nobody's", key)
+		return fmt.Errorf("kvlock: put %q: a zero token belongs to no holder", key)
 	}
 	ctx, cancel := g.store.Bound(ctx)
 	defer cancel()
@@ -136,7 +136,7 @@ type guardedHead struct {
 	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
 }
 
-// Set sets a member of the first line.
+// Set sets a member of the first line, and reports whether it has one of this name and the value fits.
 func (h *guardedHead) Set(name, value string) bool {
 	if name == "replaced" {
 		return fastjson.SetString(&h.Replaced, value)
@@ -156,7 +156,7 @@ type guarded struct {
 // ref names the record in its history: its revision and its writer.
 func (v guarded) ref() string { return strconv.FormatUint(v.revision, 10) + "." + v.writer }
 
-// outcome is what became of a write.
+// outcome is the outcome of a write.
 type outcome int
 
 const (
@@ -165,8 +165,8 @@ const (
 	wasRefused
 )
 
-// tells returns what became of a write over before, of which no acknowledgement came, from what the key holds now. Each
-// guarded value names the record that it replaced, and a record is replaced once.
+// tells returns the outcome of a write over before that was not acknowledged, from what the key holds now. Each guarded
+// value names the record that it replaced, and a record is replaced once.
 func (v guarded) tells(before guarded, writer string) outcome {
 	_, replaced, _ := strings.Cut(v.replaced, ".")
 	switch {
@@ -179,7 +179,7 @@ func (v guarded) tells(before guarded, writer string) outcome {
 	}
 }
 
-// errCorrupt is of a record that cannot be read and is not removed: without its token anybody could write.
+// errCorrupt is returned for a record that cannot be read. It is not removed: without its token any holder could write.
 var errCorrupt = errors.New("record is corrupt")
 
 // decode reads an entry.
@@ -234,7 +234,7 @@ func (w *guardWriter) write(ctx context.Context, key string, token Token, now gu
 	return err
 }
 
-// Found tells the store whether the key holds what this Put wrote.
+// Found returns whether the key holds what this Put wrote.
 func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
 	var err error
 	w.found, err = w.guard.decode(e)
@@ -244,8 +244,8 @@ func (w *guardWriter) Found(_ context.Context, e kv.Entry) kv.Found {
 // Pushed returns nothing: values of a Guard are not watched.
 func (w *guardWriter) Pushed() kv.Found { return kv.Found{} }
 
-// Get returns what the last Put stored. It is read from the stream's leader, and may be old all the same: only Put
-// decides. One round trip.
+// Get returns the value that the last Put stored. It is read from the stream's leader, and may be old all the same:
+// only Put decides. One round trip.
 func (g *Guard) Get(ctx context.Context, key string) (Guarded, error) {
 	if err := kv.CheckKey(key); err != nil {
 		return Guarded{}, err

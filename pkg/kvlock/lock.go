@@ -8,15 +8,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/lock"
 )
 
-// Lock is what one read showed of a lock, for people who look. It is a hint: by the time it is looked at the lock may
-// have moved on.
+// Lock is the state of a lock at the time of one read, for display. It is a hint: the lock may have changed since.
 type Lock struct {
 	Name     string
 	Held     bool              // by an instance that, if dead, was seen alive less than twice its TTL ago
 	Granted  bool              // handed over to Holder, which may hold it already and has not confirmed it yet
 	Holder   string            // the instance that holds it
 	Lease    string            // the id of the lease
-	Metadata map[string]string // what the holder tells of itself; not written to
+	Metadata map[string]string // AcquireOptions.Metadata of the holder; not written to
 	Since    time.Time         // when it was taken, by the holder's clock
 	Stolen   string            // the instance that it was taken from by force, if it was
 	Token    Token
@@ -41,7 +40,7 @@ func (l Lock) Age() time.Duration {
 	return max(0, time.Since(l.Since))
 }
 
-// show returns a state for people who look.
+// show converts the state of a lock for display.
 func (l *Locker) show(s lock.State) Lock {
 	shown := Lock{Name: s.Name, Revision: s.Revision, Written: s.Created}
 	r := s.Record
@@ -67,13 +66,13 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Lock, error) {
 	return l.show(s), nil
 }
 
-// List yields the locks whose names begin with prefix and a dot, and all with the prefix "", that are held: each as
-// Inspect shows it, but possibly older, in the order in which they were last written.
+// List yields the held locks whose names begin with prefix and a dot, or all held locks if prefix is "". Each is as
+// Inspect returns it, but possibly older. They come in the order in which they were last written.
 //
-// It needs the permission to make a consumer, with subjects that begin with "$JS.API.CONSUMER.": 500 records are in memory
-// at a time. A lock that is there all the time is yielded, and yielded again, later, when it is written meanwhile. A record
-// that cannot be read is yielded with its name and the reason; an error with an empty lock is the last. The end of ctx
-// ends it.
+// It needs the permission to make a consumer, with subjects that begin with "$JS.API.CONSUMER.". At most 500 records
+// are in memory at a time. A lock that is held all the time is yielded at least once, and again when it is written
+// meanwhile. A record that cannot be read is yielded with its name and the reason; an error with an empty lock is the
+// last. The end of ctx ends the iteration.
 func (l *Locker) List(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		l.agents.List(ctx, prefix, func(s lock.State, err error) bool {

@@ -19,23 +19,23 @@ type LockerConfig struct {
 	// Bucket is the KV bucket that keeps the locks. It has to exist: see [CreateBucket] and [StreamConfig].
 	Bucket string
 
-	// Instance names this process in locks, for people who look at them, in at most 256 bytes. Defaults to the host's
-	// name and the process id.
+	// Instance names this process in the records of locks, where people read it: at most 256 bytes. Defaults to the
+	// host's name and the process id.
 	Instance string
 
-	// Logger gets what no caller is told: corrupt records. Defaults to slog.Default().
+	// Logger gets what no caller learns: corrupt records. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// Observe is told what happens, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's. Defaults to nothing, which costs nothing.
+	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
+	// and the work waits for it. Its context has the values of the caller's. Defaults to none, which costs nothing.
 	Observe func(context.Context, Event)
 
 	// OpTimeout is how long an unreachable server may keep a caller from an answer. It does not bound the waiting for a
 	// lock that is held. Defaults to 2 seconds.
 	OpTimeout time.Duration
 
-	// TTL is for how long a lock stays held when its holder's process dies: whole seconds. A living one renews it every
-	// third of that. Defaults to 30 seconds.
+	// TTL is for how long a lock stays held when its holder's process dies: whole seconds. A live holder renews it
+	// every third of that. Defaults to 30 seconds.
 	TTL time.Duration
 }
 
@@ -43,19 +43,20 @@ const defaultTTL = 30 * time.Second
 
 // AcquireOptions are the choices of one acquisition. The zero value is good.
 type AcquireOptions struct {
-	// Metadata is shown by Inspect and List: the holder and its purpose, in at most 4,096 bytes. Defaults to none.
+	// Metadata describes the holder and its purpose; Inspect and List return it. At most 4,096 bytes. Defaults to none.
 	Metadata map[string]string
 
 	// TTL is for how long the lock stays held when this process dies. Defaults to LockerConfig.TTL.
 	TTL time.Duration
 
-	// Wait bounds how long Acquire waits, beside its context: a [HeldError] is returned after it. Defaults to no bound.
+	// Wait bounds how long Acquire waits, in addition to its context: Acquire then returns a [HeldError]. Defaults to
+	// no bound.
 	Wait time.Duration
 }
 
-// Locker holds locks: leases that it renews, that others wait for in the order in which they came, and that end by
-// themselves when the process dies. Make one for each bucket and process with [NewLocker]; it is safe for concurrent
-// use, by as many goroutines as there are.
+// Locker acquires locks and renews their leases. Waiters get a lock in the order in which they came, and a lease ends
+// by itself when its process dies. Make one Locker for each bucket and process with [NewLocker]; it is safe for
+// concurrent use by any number of goroutines.
 //
 // A lock is not reentrant: a holder that acquires it again waits for itself.
 type Locker struct {
@@ -64,7 +65,7 @@ type Locker struct {
 }
 
 // NewLocker binds to the bucket and checks that its stream has the settings that locks are safe with. Close ends it. It
-// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
+// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within
 // OpTimeout. One round trip.
 func NewLocker(ctx context.Context, js jetstream.JetStream, cfg LockerConfig) (*Locker, error) {
 	base := kv.Config{
@@ -93,39 +94,38 @@ func prefixed(what string, err error) error {
 }
 
 // Close ends all waits with ErrClosed, ends the contexts of all leases, gives the locks back, and returns when that is
-// done, or after twice OpTimeout: what could not be given back is free when its TTL has passed. Calling it again does
-// nothing.
+// done, or after twice OpTimeout: a lock that could not be given back is free when its TTL has passed. Calling it again
+// does nothing.
 func (l *Locker) Close() { l.agents.Close() }
 
-// TryAcquire takes the lock if nobody holds it, and otherwise returns a [HeldError] that names the holder. One round trip
-// for a free lock, two for one that is held; one more for a free lock that this Locker has not used for long and others
-// have.
+// TryAcquire takes the lock if it is free, and otherwise returns a [HeldError] that names the holder. One round trip
+// for a free lock, two for a held one; two also for a free lock that this Locker has not used for long and others have.
 func (l *Locker) TryAcquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true})
 }
 
-// Acquire takes the lock when it is its turn: waiters, in whatever process, get it in the order in which they came. It
-// waits until its context ends, whose cause it then returns, or opts.Wait has passed. It returns ErrUnavailable when
-// nobody answered within LockerConfig.OpTimeout; once it waits, it waits through outages.
+// Acquire waits for the lock and takes it: waiters of all processes get it in the order in which they came. It waits
+// until its context ends, whose cause it then returns, or opts.Wait has passed. It returns ErrUnavailable when no
+// server answered within LockerConfig.OpTimeout; once it is in the queue, it waits through outages.
 //
-// One round trip for a free lock. One to queue for one that is held; when that is handed over, the waiter is woken by a
-// push. One that has waited for less than a quarter of a second has the lock with that. The Locker confirms it meanwhile,
-// tries that again after a quarter of a second, and the lease is lost if it does not come through within half a one. One
-// that has waited for longer confirms it first, with one more round trip.
+// One round trip for a free lock, and one to queue for a held lock. A push wakes the waiter when the lock is handed to
+// it. A waiter of less than a quarter of a second has the lock with that push: the Locker confirms it in the
+// background, sends the confirmation again after a quarter of a second, and the lease is lost if none is acknowledged
+// within half a second. A waiter of longer confirms first, with one more round trip.
 func (l *Locker) Acquire(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name})
 }
 
-// Steal takes the lock from its holder, whose context ends with ErrLost as soon as its process learns of it: for a moment
-// both may work. It is for people who know that the holder is gone, or has to go. The record names the instance that lost
-// it. The queue stays as it is. Two round trips.
+// Steal takes the lock from its holder, whose context ends with ErrLost as soon as its process learns of it: for a
+// moment both may work. It is for an operator who knows that the holder is gone, or has to go. The record names the
+// instance that lost the lock. The queue stays as it is. Two round trips.
 func (l *Locker) Steal(ctx context.Context, name string, opts AcquireOptions) (*Lease, error) {
 	return l.acquire(ctx, opts, lock.Request{Name: name, Now: true, Force: true})
 }
 
-// Do runs fn while it holds the lock, as Acquire takes it, and releases it: also when fn panics. The context of fn ends
-// with ctx and with the lease. Whatever fn changes should refuse a smaller token than it has seen: fn may be paused, and
-// go on when somebody else holds the lock.
+// Do acquires the lock, runs fn, and releases the lock, also when fn panics. The context of fn ends with ctx and with
+// the lease. Systems that fn changes should refuse a smaller token than they have seen: fn may be paused, and go on
+// when another holder has the lock.
 //
 // It returns the error of fn, and ErrLost with it when the lease was lost before fn returned.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, token Token) error) (err error) {

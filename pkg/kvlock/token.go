@@ -9,8 +9,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// Token orders the holders of one key: a later lease or claim has a greater token. Writers pass it to what they write to,
-// which refuses a smaller one than it has seen. Tokens of different keys are not ordered.
+// Token orders the holders of one key: a later lease or claim has a greater token. A writer passes it to the system
+// that it writes to, and that system refuses a smaller token than it has seen. Tokens of different keys are not
+// ordered.
 //
 // Epoch is the time at which the bucket was created, in nanoseconds since 1970, so that tokens still grow when a bucket
 // is deleted and made anew; Revision is the stream sequence at which the lease or claim was taken.

@@ -7,14 +7,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Carrier reads and writes trace context in the headers of a NATS message: it is a TextMapCarrier of OpenTelemetry
-// over nats.Header. Names are written in lower case, as the W3C has traceparent and tracestate, and read in any:
-// nats.Header itself is case-sensitive, so the HeaderCarrier of OpenTelemetry writes what no reader of a NATS message
-// finds.
+// Carrier reads and writes trace context in the headers of a NATS message: it is a TextMapCarrier of OpenTelemetry over
+// nats.Header. Names are written in lower case, as the W3C defines traceparent and tracestate, and read in any case.
+// nats.Header itself is case-sensitive, so readers of a NATS message do not find the names that OpenTelemetry's
+// HeaderCarrier writes.
 type Carrier nats.Header
 
-// Get returns the first value of a header, or "". Of names that differ in case alone the exact one counts, else the
-// first in alphabetical order.
+// Get returns the first value of a header, or "". Among names that differ only in case it prefers the exact one, else
+// the first in alphabetical order.
 func (c Carrier) Get(key string) string {
 	values, ok := c[key]
 	if !ok {
@@ -32,7 +32,7 @@ func (c Carrier) Get(key string) string {
 	return values[0]
 }
 
-// Set replaces a header, in whichever case it was written.
+// Set replaces a header, in any case.
 func (c Carrier) Set(key, value string) {
 	for existing := range c {
 		if strings.EqualFold(existing, key) {

@@ -1,5 +1,5 @@
-// Package natsotel tells OpenTelemetry what workers, locks and flights do: traces, metrics and trace context in the
-// headers of NATS messages. The packages worker and kvlock know nothing of it; it hangs on their hooks.
+// Package natsotel connects workers, locks and flights with OpenTelemetry: traces, metrics and trace context in the
+// headers of NATS messages. It uses the hooks of the packages worker and kvlock, which do not depend on it.
 //
 //	telemetry, err := natsotel.New(natsotel.Config{})
 //	...
@@ -10,12 +10,12 @@
 //	})
 //	menus, err := flight.New(ctx, js, flight.Config{Bucket: "menus", Observe: telemetry.Observe("menus")})
 //
-// It uses the API of OpenTelemetry only. Without providers, its own or the global ones, it does nothing and costs next
+// It uses the API of OpenTelemetry only. Without providers, configured or global ones, it does nothing and costs next
 // to nothing.
 //
 // # Metrics
 //
-// No label holds an id, a subject or a key: those are without number. A job is labelled by the pattern of its handler.
+// No label has an id, a subject or a key, whose number is unbounded. A job is labelled by the pattern of its handler.
 //
 //	worker.job.attempts      counter            stream, consumer, pattern, outcome
 //	worker.job.duration      histogram, s       stream, consumer, pattern, outcome   of one attempt
@@ -31,8 +31,8 @@
 //
 // # Traces
 //
-// Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of whoever published
-// the job, as the semantic conventions for messaging have it: a job may run long after what asked for it has ended.
-// [Config.Continue] makes that span its parent instead. What happens to locks and claims meanwhile are events of the
-// span of their callers.
+// Each attempt is a span named "process <pattern>", of the kind consumer, that links to the span of the job's
+// publisher, as the semantic conventions for messaging have it: a job may run long after its publisher has ended.
+// [Config.Continue] makes that span its parent instead. Events of locks and claims are added to the spans of their
+// callers.
 package natsotel

@@ -26,8 +26,8 @@ func newLockMetrics(m *maker) lockMetrics {
 	}
 }
 
-// Observe is for Config.Observe of a Flight on a bucket: it counts what happens, and adds it to the span of ctx as an
-// event.
+// Observe returns a function for Config.Observe of a Flight on a bucket. It counts events, and adds them to the span of
+// ctx.
 func (t *Telemetry) Observe(bucket string) func(context.Context, flight.Event) {
 	in := attribute.String("bucket", bucket)
 	return func(ctx context.Context, e flight.Event) {
@@ -44,7 +44,7 @@ func (t *Telemetry) Observe(bucket string) func(context.Context, flight.Event) {
 	}
 }
 
-// ObserveLocks is for LockerConfig.Observe of a Locker on a bucket, as Observe is for a Flight.
+// ObserveLocks is Observe for LockerConfig.Observe of a Locker on a bucket.
 func (t *Telemetry) ObserveLocks(bucket string) func(context.Context, kvlock.Event) {
 	observe := t.Observe(bucket)
 	return func(ctx context.Context, e kvlock.Event) {

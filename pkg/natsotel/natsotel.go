@@ -14,10 +14,10 @@ import (
 // scope names this package to OpenTelemetry.
 const scope = "github.com/expediter-io/expediter/pkg/natsotel"
 
-// Config says where telemetry goes. The zero value is ready to use.
+// Config configures [Telemetry]. The zero value is ready to use.
 type Config struct {
-	// Continue makes the span of whoever published a job the parent of the job's spans, so that both are one trace.
-	// Otherwise the job's spans link to it. Defaults to false.
+	// Continue makes the span of a job's publisher the parent of the job's spans, so that both are one trace. Otherwise
+	// the job's spans link to it. Defaults to false.
 	Continue bool
 
 	// MeterProvider takes the metrics. Defaults to the global one.
@@ -30,7 +30,7 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 }
 
-// Telemetry is the adapter. One serves any number of workers and flights, and may be used by any number of goroutines.
+// Telemetry is the adapter. One serves any number of workers, locks and flights; it is safe for concurrent use.
 type Telemetry struct {
 	follow     bool
 	propagator propagation.TextMapPropagator
@@ -59,7 +59,7 @@ func New(cfg Config) (*Telemetry, error) {
 }
 
 // Inject writes the trace context of ctx into the headers of a message that is about to be published, so that the spans
-// of the job lead back to it. header must not be nil.
+// of the job link to it. header must not be nil.
 func (t *Telemetry) Inject(ctx context.Context, header nats.Header) {
 	t.propagator.Inject(ctx, Carrier(header))
 }
@@ -68,7 +68,7 @@ func (t *Telemetry) Inject(ctx context.Context, header nats.Header) {
 var seconds = metric.WithExplicitBucketBoundaries(
 	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
-// maker makes instruments and collects what is wrong with them.
+// maker makes instruments and collects their errors.
 type maker struct {
 	meter metric.Meter
 	errs  []error

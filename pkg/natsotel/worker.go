@@ -40,18 +40,18 @@ func newJobMetrics(m *maker) jobMetrics {
 	}
 }
 
-// kind is what the metrics of a job are told apart by. There are few of them: as many as handlers, times the outcomes.
+// kind has the labels of a job's metrics. There are few kinds: as many as handlers, times the outcomes.
 type kind struct {
 	stream, consumer, pattern string
-	outcome                   worker.Outcome // "" where it is none
+	outcome                   worker.Outcome // "" where there is none
 }
 
-// kindOf is the kind of a job.
+// kindOf returns the kind of a job.
 func kindOf(info worker.Info) kind {
 	return kind{stream: info.Stream, consumer: info.Consumer, pattern: info.Pattern}
 }
 
-// labels are those of a kind. They are made once: to sort and to hash them costs more than to count.
+// labels returns the labels of a kind. They are made once, because sorting and hashing them costs more than counting.
 func (m *jobMetrics) labels(k kind) metric.MeasurementOption {
 	if made, ok := m.made.Load(k); ok {
 		return made.(metric.MeasurementOption) //nolint:forcetypeassert // what is stored below
@@ -67,7 +67,7 @@ func (m *jobMetrics) labels(k kind) metric.MeasurementOption {
 	return labels
 }
 
-// Hooks are for Config.Hooks of a worker: they count, and then call those of next that are set.
+// Hooks returns hooks for Config.Hooks of a worker: they count, and then call the hooks of next that are set.
 func (t *Telemetry) Hooks(next worker.Hooks) worker.Hooks {
 	ctx := context.Background() //nolint:forbidigo // hooks have none, and metrics need none
 	return worker.Hooks{
@@ -125,7 +125,8 @@ func (t *Telemetry) settled(ctx context.Context, s worker.Settlement) {
 	}
 }
 
-// Middleware is for Config.Middleware of a worker: it makes each attempt a span, and counts it as running meanwhile.
+// Middleware is a middleware for Config.Middleware of a worker: it makes a span for each attempt, and counts the
+// attempt as running meanwhile.
 func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nats.Header, next func(context.Context) error) error {
 	all := t.jobs.labels(kindOf(info))
 	t.jobs.running.Add(ctx, 1, all)
@@ -144,7 +145,7 @@ func (t *Telemetry) Middleware(ctx context.Context, info worker.Info, header nat
 	return err
 }
 
-// about is what the span of an attempt says, and the context that it is started from.
+// about returns the context in which the span of an attempt starts, and the options of the span.
 func (t *Telemetry) about(ctx context.Context, info worker.Info, header nats.Header) (context.Context, []trace.SpanStartOption) {
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer),

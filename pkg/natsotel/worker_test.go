@@ -34,7 +34,7 @@ func published(t *testing.T, b *bundle) (nats.Header, trace.SpanContext) {
 	return header, span.SpanContext()
 }
 
-// An attempt is a span of its own that links to who published the job; what the handler does is below it.
+// An attempt is a span of its own that links to the span of the job's publisher; the handler's spans are below it.
 func TestSpanLinksToPublisher(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

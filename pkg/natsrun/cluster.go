@@ -23,42 +23,38 @@ const (
 	portAttempts        = 5
 )
 
-// ClusterConfig says how a cluster runs. The zero value is three nodes in this
-// process whose stores are in a temporary directory.
+// ClusterConfig configures a [Cluster]. The zero value is three nodes in this process whose stores are in a temporary
+// directory.
 type ClusterConfig struct {
-	// ClientOptions is how the cluster's own client authenticates, which asks
-	// for streams and step-downs; needed with Users, where it must be the
-	// admin's. Defaults to none.
+	// ClientOptions are the options with which the cluster's own client connects, which requests streams and
+	// step-downs. With Users they are required, and must authenticate the admin. Defaults to none.
 	ClientOptions []nats.Option
 
-	// Dir holds a directory per node ("n1"), with its store and, with Processes,
-	// its log. It is locked against a second cluster and kept by Stop. Defaults
-	// to "", a temporary directory that Stop removes.
+	// Dir holds a directory per node ("n1"), with its store and, with Processes, its log. It is locked against a second
+	// cluster, and Stop keeps it. Defaults to "", a temporary directory that Stop removes.
 	Dir string
 
-	// Logger receives what nodes of this process log. Processes write to
-	// Dir/n1/server.log instead. Defaults to nil, which discards it.
+	// Logger receives the log of nodes in this process. Processes write to Dir/n1/server.log instead. Defaults to nil,
+	// which discards the log.
 	Logger *slog.Logger
 
-	// Memory puts the temporary directory on a RAM file system, as in Config. It
-	// excludes Dir. Defaults to false.
+	// Memory puts the temporary directory on a RAM file system, as in Config. It cannot be combined with Dir. Defaults
+	// to false.
 	Memory bool
 
-	// Nodes is how many nodes there are, 3 to 9: fewer cannot lose one, and a
-	// single server is what Start is for. Defaults to 3.
+	// Nodes is the number of nodes, 3 to 9: fewer cannot lose one, and [Start] runs a single server. Defaults to 3.
 	Nodes int
 
-	// Processes makes each node a process of its own, so that Kill is a real
-	// SIGKILL and Pause a real SIGSTOP. The processes are this executable, which
-	// must call NodeMain first thing in main or TestMain. Defaults to false,
-	// nodes inside this process, which start faster and can only Stop.
+	// Processes makes each node a process of its own, so that Kill is a real SIGKILL and Pause a real SIGSTOP. The
+	// processes run this executable, which must call NodeMain first thing in main or TestMain. Defaults to false: nodes
+	// inside this process, which start faster and only support Stop.
 	Processes bool
 
 	// ReadyTimeout bounds how long a wait for the cluster lasts when its context
 	// has no deadline. Defaults to 60 seconds.
 	ReadyTimeout time.Duration
 
-	// Users turns accounts.conf on, as in Config. Defaults to nil.
+	// Users turns on accounts.conf, as in Config. Defaults to nil.
 	Users map[string]string
 }
 
@@ -99,7 +95,7 @@ func (c ClusterConfig) validate() error {
 // Cluster is a running NATS cluster on 127.0.0.1. Its methods are safe for
 // concurrent use.
 type Cluster struct {
-	// Nodes are the nodes, n1 first, whether they run or not.
+	// Nodes are all nodes, running or not, n1 first.
 	Nodes []*Node
 
 	cfg   ClusterConfig
@@ -112,8 +108,7 @@ type Cluster struct {
 // waits until streams can be created on all of them (WaitReady); half a second
 // inside this process, about one with Processes. The caller stops it.
 //
-// Errors: ErrDirInUse, ErrDirUnusable, ErrNoNodeMain, ErrNotReady, the end of
-// ctx, and everything that is wrong with cfg at once.
+// Errors: ErrDirInUse, ErrDirUnusable, ErrNoNodeMain, ErrNotReady, the end of ctx, and all mistakes in cfg at once.
 func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -146,8 +141,8 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// URLs returns the client addresses of all nodes, comma-separated as
-// nats.Connect takes them. They stay the same over restarts.
+// URLs returns the client addresses of all nodes, comma-separated as nats.Connect takes them. Restarts do not change
+// them.
 func (c *Cluster) URLs() string {
 	urls := make([]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -157,8 +152,7 @@ func (c *Cluster) URLs() string {
 	return strings.Join(urls, ",")
 }
 
-// Connect returns a client that reconnects for ever to any node; opts come after
-// these defaults and win. The caller closes it.
+// Connect returns a client that reconnects for ever to any node; opts override these defaults. The caller closes it.
 func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.MaxReconnects(-1),
@@ -174,8 +168,7 @@ func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// startNodes starts all nodes at once, on other ports if somebody was faster to
-// take one.
+// startNodes starts all nodes at once, on other ports if another process took one in between.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	var err error
 
@@ -197,7 +190,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return err
 }
 
-// defineNodes gives each node its place, its ports and its configuration.
+// defineNodes gives each node its directory, its ports and its configuration.
 func (c *Cluster) defineNodes() error {
 	if err := c.takePorts(); err != nil {
 		return err
@@ -238,7 +231,7 @@ func (c *Cluster) defineNodes() error {
 	return nil
 }
 
-// takePorts takes other ports than those so far.
+// takePorts reserves new ports in place of the present ones.
 func (c *Cluster) takePorts() error {
 	ports, err := reservePorts(portsPerNode * c.cfg.Nodes)
 	if err != nil {

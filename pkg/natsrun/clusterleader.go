@@ -14,10 +14,9 @@ import (
 
 const stepDownAPI = "$JS.API.STREAM.LEADER.STEPDOWN."
 
-// StreamLeader returns the node that says of itself that it leads the stream
-// (of any account; a bucket's stream is "KV_<bucket>"). During an election it
-// waits for its end: until ctx ends, or for ReadyTimeout if ctx has no deadline.
-// Then, or when there is no such stream, it returns ErrNoLeader.
+// StreamLeader returns the node that reports itself as the stream's leader (in any account; a bucket's stream is
+// "KV_<bucket>"). During an election it waits for the result, until ctx ends, or for ReadyTimeout if ctx has no
+// deadline. After that, or when there is no such stream, it returns ErrNoLeader.
 func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -25,8 +24,8 @@ func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error
 	return c.otherLeader(ctx, stream, nil)
 }
 
-// StepDown makes the stream's leader hand over to another node and returns when
-// the new one leads. A stream with one replica has nobody to hand over to.
+// StepDown makes the stream's leader hand over to another node and returns when the new one leads. It fails for a
+// stream with one replica.
 func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -38,14 +37,14 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 
 	var refused error
 
-	// An election swallows requests, and who is asked to take over may not: then
-	// the old one leads again.
+	// An election swallows requests, and the node that is asked to take over may not do so: then the old one leads
+	// again.
 	err = c.pollPatiently(ctx, func(ctx context.Context) error {
 		if refused = c.requestStepDown(ctx, stream); final(refused) {
 			return nil
 		}
 
-		// What had no answer may have been done all the same.
+		// A request without an answer may have been carried out.
 		_, err := c.otherLeader(ctx, stream, before)
 
 		return errors.Join(refused, err)
@@ -57,15 +56,15 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 	return err
 }
 
-// final tells whether a refusal stays the same however often one asks.
+// final reports whether asking again gets the same refusal.
 func final(err error) bool {
 	var api *server.ApiError
 
 	return errors.As(err, &api) && api.Code != http.StatusServiceUnavailable
 }
 
-// otherLeader waits for a leader that is not this node. Each node is asked on its
-// own, so that a frozen one holds nobody up.
+// otherLeader waits for a leader that is not this node. Each node is asked on its own, so that a paused one does not
+// delay the others.
 func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*Node, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +120,7 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 	})
 }
 
-// leads tells whether the node says in its answer that it leads the stream.
+// leads reports whether the node leads the stream by its own answer.
 func leads(info *server.JSInfo, node, stream string) bool {
 	d := details(info)[stream]
 

@@ -21,15 +21,13 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// WaitReady returns when the nodes that run are connected and agree on a meta
-// leader, all of them and the replicas of every stream on them have caught up,
-// those of every consumer are there, and a stream can be created on all of them
-// (it makes one and deletes it). With nodes down it waits
-// for the others; a cluster without a quorum never becomes ready. What it found
-// holds until the next election.
+// WaitReady returns when the cluster is ready. The running nodes are then connected and agree on a meta leader; the
+// nodes and the replicas of every stream have caught up; every consumer has its replicas; and a stream can be created
+// on all nodes (WaitReady creates one and deletes it). With nodes down it waits for the others; a cluster without a
+// quorum never becomes ready. The cluster stays ready until the next election.
 //
-// It asks every 20 ms until ctx ends, or for ReadyTimeout if ctx has no deadline;
-// then it returns ErrNotReady with what it waited for.
+// It asks every 20 ms until ctx ends, or for ReadyTimeout if ctx has no deadline; then it returns ErrNotReady with the
+// missing condition.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
@@ -62,7 +60,7 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 			return nil
 		}
 
-		// What fails because ctx ended says nothing about the cluster.
+		// An error because ctx ended says nothing about the cluster.
 		if err == nil || ctx.Err() == nil {
 			err = reason
 		}
@@ -75,8 +73,8 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 	}
 }
 
-// pollPatiently is poll for what may have no answer at all: a check that runs out
-// of its time gets twice as much the next time.
+// pollPatiently is poll for checks that may get no answer at all: a check that runs out of time gets twice as much the
+// next time.
 func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context) error) error {
 	patience := firstTry
 
@@ -93,8 +91,8 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 	})
 }
 
-// view asks every node that runs and waits for all answers: a frozen one has none
-// before ctx ends. One without an answer is not in the view.
+// view asks every running node and waits for all answers, for a paused node until ctx ends. A node without an answer is
+// not in the view.
 func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) map[string]*T {
 	answers := make([]*T, len(c.Nodes))
 
@@ -120,7 +118,7 @@ func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Nod
 	return view
 }
 
-// checkCurrent returns nil when the nodes that run agree and have caught up.
+// checkCurrent returns nil when the running nodes agree and have caught up.
 func (c *Cluster) checkCurrent(ctx context.Context) error {
 	routes, err := viewAll(ctx, c, nodeRoutes)
 	if err != nil {
@@ -148,7 +146,7 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 	return checkStreams(before, after)
 }
 
-// viewAll is view with an error that names the nodes that run and do not answer.
+// viewAll is view with an error that names the running nodes that do not answer.
 func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Node) (*T, error)) (map[string]*T, error) {
 	view := view(ctx, c, ask)
 
@@ -167,9 +165,8 @@ func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *
 	return view, nil
 }
 
-// checkCreate returns nil when a stream can be placed on every node that runs:
-// a new leader knows its peers a moment before it knows what they have room for.
-// A repeated check finds the stream that an earlier one made without hearing of it.
+// checkCreate returns nil when a stream can be placed on every running node: a new leader knows its peers a moment
+// before it knows their free space. A repeated check finds the stream of an earlier one whose answer was lost.
 func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 	return c.withClient(ctx, func(nc *nats.Conn) error {
 		js, err := jetstream.New(nc)
@@ -203,8 +200,8 @@ func (c *Cluster) running() int {
 	return running
 }
 
-// withClient runs f with a client that is closed afterwards. Connecting to one
-// node lasts as long as ctx, which has a deadline.
+// withClient runs f with a client that is closed afterwards. Connecting to one node may take as long as ctx, which has
+// a deadline.
 func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) error {
 	nc, err := c.Connect(slices.Concat(c.cfg.ClientOptions, []nats.Option{nats.Timeout(timeLeft(ctx))})...)
 	if err != nil {
@@ -218,10 +215,9 @@ func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) erro
 // routesPerPeer is how many connections a node keeps to each other node: a pool, and one of the system account's own.
 const routesPerPeer = server.DEFAULT_ROUTE_POOL_SIZE + 1
 
-// checkRoutes returns nil when each node has all its connections to each other node.
-// Two nodes that connect to each other at once may each keep another connection and
-// close the one that the other keeps; a second later they connect again, and forget
-// until they next hear of it what room the other has for streams.
+// checkRoutes returns nil when each node has all its connections to each other node. Two nodes that connect to each
+// other at once may each keep another connection and close the one that the other keeps; a second later they connect
+// again, and do not know the other's free space until its next report.
 func checkRoutes(view map[string]*server.Routez) error {
 	for name, routes := range view {
 		for peer := range view {
@@ -242,7 +238,7 @@ func checkRoutes(view map[string]*server.Routez) error {
 	return nil
 }
 
-// checkMeta returns nil when all agree on a leader that knows all as current.
+// checkMeta returns nil when all nodes agree on a leader that reports all of them as current.
 func checkMeta(view map[string]*server.JSInfo) error {
 	var leader string
 
@@ -279,10 +275,9 @@ func checkMeta(view map[string]*server.JSInfo) error {
 	return nil
 }
 
-// checkStreams returns nil when every stream has a leader and its replicas hold,
-// after, at least what the leader held before. It compares the sequences that the
-// nodes report of themselves: right after a crash a leader takes the lost
-// replica for a current one still.
+// checkStreams returns nil when every stream has a leader and its replicas hold, after, at least what the leader held
+// before. It compares the sequences that the nodes report of themselves: right after a crash a leader still reports the
+// lost replica as current.
 func checkStreams(before, after map[string]*server.JSInfo) error {
 	for name, info := range before {
 		for stream, d := range details(info) {
@@ -327,8 +322,8 @@ func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo)
 	return nil
 }
 
-// checkConsumers returns nil when the consumers of a stream that the node knows have a
-// leader, and those that it leads are there on the other nodes of theirs.
+// checkConsumers returns nil when the stream's consumers on the node have a leader, and those that the node leads exist
+// on their other nodes.
 func checkConsumers(node string, stream *server.StreamDetail, after map[string]*server.JSInfo) error {
 	for _, consumer := range stream.Consumer {
 		if consumer.Cluster == nil {

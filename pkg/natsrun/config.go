@@ -16,47 +16,43 @@ const (
 	maxPort             = 65535
 )
 
-// Config says how one embedded server runs. The zero value is a server without
-// a network listener whose store is a temporary directory.
+// Config configures one embedded server. The zero value is a server without a network listener whose store is in a
+// temporary directory.
 type Config struct {
-	// ConfigFile is the path of a server configuration that is used in place of
-	// the embedded single.conf. Its listeners and its store directory are still
-	// decided by this Config. Defaults to "", the embedded single.conf.
+	// ConfigFile is the path of a server configuration that replaces the embedded single.conf. This Config still sets
+	// the listeners and the store directory. Defaults to "", the embedded single.conf.
 	ConfigFile string
 
-	// Dir is where JetStream keeps its files. It is created if need be, locked
-	// against a second server, and kept by Stop. Defaults to "", a temporary
-	// directory that Stop removes.
+	// Dir is where JetStream keeps its files. It is created if it does not exist and locked against a second server,
+	// and Stop keeps it. Defaults to "", a temporary directory that Stop removes.
 	Dir string
 
 	// Listen opens a TCP listener on 127.0.0.1. In-process connections work
 	// with and without it. Defaults to false.
 	Listen bool
 
-	// Logger receives what the server logs. Defaults to nil, which discards it;
-	// what prevents a start is part of the error in any case.
+	// Logger receives the server's log. Defaults to nil, which discards the log; the reason of a failed start is part
+	// of the error in any case.
 	Logger *slog.Logger
 
-	// Memory puts the temporary directory on a RAM file system where there is
-	// one with room (/dev/shm). File streams then work as ever, survive Restart
-	// and never wait for a disk. It excludes Dir. Defaults to false.
+	// Memory puts the temporary directory on a RAM file system where there is one with room (/dev/shm). File streams
+	// work as usual, survive Restart and never wait for a disk. It cannot be combined with Dir. Defaults to false.
 	Memory bool
 
-	// Port is the TCP port to listen on; anything but 0 implies Listen. The
-	// port stays the same over Restart. Defaults to 0, one that is free.
+	// Port is the TCP port to listen on; anything but 0 implies Listen. Restart keeps the port. Defaults to 0, a free
+	// port.
 	Port int
 
-	// ReadyTimeout bounds how long Start and Restart wait for the server; one
-	// with a large store needs longer to recover it. Defaults to 10 seconds.
+	// ReadyTimeout bounds how long Start and Restart wait for the server, which takes longer to recover a large store.
+	// Defaults to 10 seconds.
 	ReadyTimeout time.Duration
 
 	// ServerName is the name that the server shows. Defaults to "expediter".
 	ServerName string
 
-	// Users turns accounts.conf on: the public nkey ("U...") of each of its
-	// users, by name: admin, enricher, importer, notifier, publisher, sys. All
-	// must be there. Clients then authenticate, with nats.Nkey for instance, and
-	// may do what production lets them. Defaults to nil: no users, all allowed.
+	// Users turns on accounts.conf. It maps each user's name to the user's public nkey ("U..."): admin, enricher,
+	// importer, notifier, publisher, sys. All are required. Clients then authenticate, with nats.Nkey for instance, and
+	// have the permissions of production. Defaults to nil: no users, all allowed.
 	Users map[string]string
 
 	// changes are those of ChangeOptions. Each takes a *server.Options.
@@ -92,7 +88,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports everything that is wrong with the configuration at once.
+// validate reports all mistakes in the configuration at once.
 func (c Config) validate() error {
 	var errs []error
 

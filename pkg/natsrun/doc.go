@@ -1,18 +1,16 @@
-// Package natsrun runs NATS with JetStream inside a Go program: one server that
-// is ready in milliseconds, or a cluster whose nodes can be stopped, killed and
-// frozen. The settings are those of deploy/nats, which are also what is deployed.
+// Package natsrun runs NATS with JetStream inside a Go program: one server that is ready in milliseconds, or a cluster
+// whose nodes can be stopped, killed and paused. The settings are those of deploy/nats, which are also deployed.
 //
 // # A server in a program
 //
-// Start returns when the server takes connections. It listens on nothing unless
-// it is asked to (Config.Listen, Config.Port), and then on 127.0.0.1 only;
-// clients of the same program connect through memory, with Connect or
-// nats.InProcessServer(srv), and find the server again after a Restart.
+// Start returns when the server takes connections. It listens only with Config.Listen or Config.Port, and then on
+// 127.0.0.1; clients of the same program connect through memory, with Connect or nats.InProcessServer(srv), and
+// reconnect after a Restart.
 //
 // # A server in a test
 //
-// Package natstest gives each test a server of its own, which is why tests can be
-// parallel and need no cleaning up. Copy this:
+// Package natstest gives each test a server of its own, so that tests can be parallel and need no cleaning up. Copy
+// this:
 //
 //	func TestStore(t *testing.T) {
 //		t.Parallel()
@@ -30,18 +28,17 @@
 //		}
 //	}
 //
-// natstest.Bubble runs a server under fake time, where a TTL of a week passes in
-// seconds. natstest.NewUsers turns on the users and permissions of production.
+// natstest.Bubble runs a server under fake time, in which a TTL of a week passes in seconds. natstest.NewUsers turns on
+// the users and permissions of production.
 //
 // # A cluster
 //
-// StartCluster runs three nodes or more and returns when streams can be created
-// on all of them. Nodes inside this process start fast and end gracefully; with
-// ClusterConfig.Processes each is a process, the program itself once more, which
-// Kill ends as a crash would and Pause freezes:
+// StartCluster runs three nodes or more and returns when streams can be created on all of them. Nodes inside this
+// process start fast and end gracefully; with ClusterConfig.Processes each is a process that runs the same executable,
+// which Kill ends like a crash and Pause stops:
 //
 //	func TestMain(m *testing.M) {
-//		natsrun.NodeMain() // a child is a node and goes no further
+//		natsrun.NodeMain() // a child runs a node here and exits
 //		os.Exit(m.Run())
 //	}
 //
@@ -58,8 +55,7 @@
 //
 // # What a restart keeps
 //
-// File streams and buckets keep everything over Restart, over Node.Stop and over
-// Node.Kill: the death of a process loses nothing that was acknowledged. Memory
-// streams of a single server start empty. What a power cut costs is another
-// question, see sync_interval in the configuration files.
+// File streams and buckets keep everything over Restart, over Node.Stop and over Node.Kill: the death of a process
+// loses nothing that was acknowledged. Memory streams of a single server start empty. For the loss after a power
+// failure, see sync_interval in the configuration files.
 package natsrun

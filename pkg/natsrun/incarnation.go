@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// startServer runs a server with opts and waits until it takes connections and
-// JetStream is enabled. On an error nothing is left running.
+// startServer runs a server with opts and waits until it takes connections and JetStream is enabled. After an error no
+// server runs.
 func startServer(ctx context.Context, opts *server.Options, cfg Config) (*server.Server, error) {
 	ns, err := server.NewServer(opts.Clone())
 	if err != nil {
@@ -33,7 +33,7 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config) (*server
 func awaitReady(
 	ctx context.Context, ns *server.Server, opts *server.Options, log *serverLog, timeout time.Duration,
 ) error {
-	// The server says why it failed in its log only, and goes on being not ready.
+	// The server writes why it failed to its log only, and stays not ready.
 	ready := log.firstFatal() == "" && ns.ReadyForConnections(timeout)
 
 	if err := ctx.Err(); err != nil {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// serverLog hands the server's log lines to slog and remembers the first fatal
-// one. The server reports a failed start only there: Start returns nothing, and
-// a fatal line does not end a process that embeds it.
+// serverLog passes the server's log lines to slog and remembers the first fatal one. The server reports a failed start
+// only in its log: Start returns nothing, and a fatal line does not end a process that embeds the server.
 type serverLog struct {
 	log *slog.Logger
 
@@ -51,7 +50,7 @@ func (l *serverLog) Tracef(format string, v ...any) { l.write(slog.LevelDebug, f
 // Warnf implements server.Logger.
 func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
 
-// firstFatal returns the first fatal line, "" when there was none.
+// firstFatal returns the first fatal line, or "".
 func (l *serverLog) firstFatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ type Node struct {
 	// Name is its name in the cluster: "n1".
 	Name string
 
-	// URL is its client address; it stays the same over restarts.
+	// URL is its client address; restarts do not change it.
 	URL string
 
 	processes bool
@@ -30,7 +30,7 @@ type Node struct {
 
 // runningNode is a running server, in this process or in its own.
 type runningNode interface {
-	// kill ends the server without a farewell.
+	// kill ends the server without a graceful stop.
 	kill() error
 	// pause stops the server's clock, or lets it go on.
 	pause(on bool) error
@@ -54,9 +54,8 @@ func newNode(spec nodeSpec, cfg ClusterConfig) *Node {
 	}
 }
 
-// Start starts a node that is down, on its store and ports, and returns when it
-// takes connections; the cluster may still be electing (Cluster.WaitReady). It
-// does nothing to a node that runs.
+// Start starts a node that is down, on its store and ports, and returns when it takes connections; the cluster may
+// still be electing (Cluster.WaitReady). It does nothing for a running node.
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,14 +88,12 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the node gracefully: it hands over what it leads first. It waits for
-// the end, and does nothing to a node that is down. A process that had ended by
-// itself is an error, with the last line of its log.
+// Stop ends the node gracefully: the node first hands over its leaderships. Stop waits for the end, and does nothing
+// for a node that is down. If the process had ended by itself it returns an error with the last line of its log.
 func (n *Node) Stop() error { return n.end(runningNode.stop) }
 
-// Kill ends the node as a crash does (SIGKILL), without hand-over or farewell.
-// It returns when the process is gone, and ErrNoProcess for a node that is not
-// one. It does nothing to a node that is down.
+// Kill ends the node like a crash (SIGKILL), without a hand-over. It returns when the process is gone, and ErrNoProcess
+// for a node that is not a process. It does nothing for a node that is down.
 func (n *Node) Kill() error { return n.end(runningNode.kill) }
 
 // Restart is Stop and Start.
@@ -108,17 +105,14 @@ func (n *Node) Restart(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// Pause freezes the node (SIGSTOP): its connections stay open and nobody
-// answers, as in a long stop of the machine. It returns ErrNoProcess for a node
-// that is not a process, and ErrStopped for one that is down.
+// Pause pauses the node (SIGSTOP): its connections stay open without an answer, as in a long stop of the machine. It
+// returns ErrNoProcess for a node that is not a process, and ErrStopped for one that is down.
 func (n *Node) Pause() error { return n.pause(true) }
 
-// Continue lets a frozen node go on (SIGCONT), unaware that time has passed. Its
-// errors are those of Pause.
+// Continue continues a paused node (SIGCONT). Its errors are those of Pause.
 func (n *Node) Continue() error { return n.pause(false) }
 
-// Running reports whether the node has been started and not stopped or killed
-// since. A paused node runs.
+// Running reports whether the node has been started and not stopped or killed since. A paused node counts as running.
 func (n *Node) Running() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +158,7 @@ func (n *Node) pause(on bool) error {
 	return nil
 }
 
-// nodeInfo returns what a node itself knows, ErrStopped when it is down.
+// info returns the node's own report, ErrStopped when it is down.
 func nodeInfo(ctx context.Context, n *Node) (*server.JSInfo, error) {
 	run, err := n.running()
 	if err != nil {

@@ -18,7 +18,7 @@ func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (ru
 		return nil, err
 	}
 
-	// Nobody needs HTTP to ask a server of this process.
+	// A server in this process is asked without HTTP.
 	opts.HTTPHost, opts.HTTPPort = "", 0
 
 	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)})

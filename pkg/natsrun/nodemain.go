@@ -18,9 +18,8 @@ const (
 
 var nodeMainCalled atomic.Bool
 
-// NodeMain runs a cluster node and exits if this process was started to be one,
-// and returns at once if not. A program that sets ClusterConfig.Processes calls
-// it first thing:
+// NodeMain runs a cluster node and exits if this process was started as one, and otherwise returns at once. A program
+// that sets ClusterConfig.Processes calls it first thing:
 //
 //	func TestMain(m *testing.M) {
 //		natsrun.NodeMain()
@@ -41,9 +40,8 @@ func NodeMain() {
 	os.Exit(0) //nolint:revive // the node is this whole process
 }
 
-// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A
-// child that knows nothing of nodes would run the whole test once more, with
-// children of its own.
+// checkNodeMain returns ErrNoNodeMain unless the program has called NodeMain. A child that does not call NodeMain would
+// run the whole test once more, with children of its own.
 func checkNodeMain() error {
 	if nodeMainCalled.Load() {
 		return nil
@@ -73,7 +71,7 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 		return err
 	}
 
-	// A parent that has gone makes both fail; the node ends in any case.
+	// Both fail if the parent is gone; the node ends in any case.
 	_, writeErr := io.WriteString(stdout, readyLine)
 	_, readErr := io.Copy(io.Discard, stdin)
 

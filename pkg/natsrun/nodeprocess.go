@@ -24,9 +24,8 @@ const (
 	stopGrace = 20 * time.Second
 )
 
-// processNode is a node in a process of its own: this executable, in NodeMain.
-// It reads its spec from stdin and stops at the end of it, so it does not outlive
-// this process; it says on stdout that it is ready, or why not.
+// processNode is a node in a process of its own: this executable, in NodeMain. It reads its spec from stdin and stops
+// at the end of stdin, so it does not outlive this process; it writes to stdout that it is ready, or why not.
 type processNode struct {
 	*process.Process
 
@@ -70,7 +69,7 @@ func (p *processNode) launch() error {
 	return err
 }
 
-// handshake hands the node its spec and waits until it says that it is ready.
+// handshake sends the node its spec and waits until the node is ready.
 func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
 	if err := json.NewEncoder(p.In).Encode(spec); err != nil {
 		return fmt.Errorf("hand over the configuration: %w", err)
@@ -100,7 +99,7 @@ func (p *processNode) routes(ctx context.Context) (*server.Routez, error) {
 	return ask[server.Routez](ctx, p.url+"/routez")
 }
 
-// ask returns what a node's monitor answers.
+// ask returns the answer of a node's monitor.
 func ask[T any](ctx context.Context, url string) (*T, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -130,8 +129,8 @@ func (p *processNode) pause(on bool) error { return p.Pause(on) }
 
 // stop lets the node hand over and end by itself, and kills it if it does not.
 func (p *processNode) stop() error {
-	// A frozen process reads nothing. An error here means that it has gone already,
-	// and matters only if it turns out that it has not.
+	// A paused process reads nothing. An error here means that the process is gone already, and matters only if it is
+	// not.
 	err := errors.Join(p.Pause(false), p.In.Close())
 
 	select {

@@ -13,7 +13,7 @@ const portsPerNode = 3
 // confNodes is how many node files deploy/nats/cluster has.
 const confNodes = 3
 
-// nodeSpec is all that it takes to run a node, here or in another process.
+// nodeSpec is the complete configuration of a node, in this or another process.
 type nodeSpec struct {
 	ClientPort  int    `json:"client_port"`
 	Dir         string `json:"dir"`
@@ -33,7 +33,7 @@ func nodeText(i int, users map[string]string, routes []string, password string) 
 	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
 }
 
-// nodeOptions parses the configuration and puts this machine's places in it.
+// options parses the configuration and sets the directories and ports of this machine.
 func nodeOptions(s nodeSpec) (*server.Options, error) {
 	opts, err := parse(s.Text, "cluster configuration")
 	if err != nil {

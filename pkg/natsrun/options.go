@@ -12,8 +12,8 @@ const (
 	singleConf = "single.conf"
 )
 
-// serverOptions reads the configuration file and puts on top what an embedded
-// server decides for itself: where it listens, where it stores, its name.
+// serverOptions reads the configuration file and overrides the settings of an embedded server: its listener, its store
+// directory, its name.
 func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	opts, err := readConfig(cfg)
 	if err != nil {
@@ -39,8 +39,7 @@ func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	return opts, nil
 }
 
-// embed turns off what a server may only do when it owns the process, and the
-// ports that only an operator asks for.
+// embed turns off features that need a process of the server's own, and the ports for operators.
 func embed(opts *server.Options) {
 	opts.DisableJetStreamBanner = true
 	opts.HTTPHost, opts.HTTPPort, opts.HTTPSPort = "", 0, 0

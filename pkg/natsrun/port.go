@@ -11,29 +11,28 @@ import (
 	"time"
 )
 
-// portRetry is how often a taken port is looked at again.
+// portRetry is the time between two looks at a taken port.
 const portRetry = 10 * time.Millisecond
 
 // portTries is how many blocks of ports are tried.
 const portTries = 100
 
-// Cluster nodes take ports from below the range that systems lend to outgoing
-// connections, so that a node that is down finds its port free when it is back.
+// Cluster nodes take ports from below the range that systems use for outgoing connections, so that the port of a node
+// that is down stays free.
 const (
 	firstPort = 20_000
 	lastPort  = 32_000
 	blockSize = 1 + portsPerNode*maxNodes
 )
 
-// portBlock is a row of ports that no other cluster of this machine takes, also
-// while nothing listens there. Listening on the first keeps the block: the kernel
-// gives it free when this process dies.
+// portBlock is a range of ports that no other cluster of this machine takes, also while no node listens there.
+// Listening on the first port reserves the block: the kernel frees it when this process dies.
 type portBlock struct {
 	guard net.Listener
 	ports []int
 }
 
-// reservePorts returns a block with n ports that nothing listens on.
+// reservePorts returns a block with n free ports.
 func reservePorts(n int) (*portBlock, error) {
 	for range portTries {
 		first := firstPort + blockSize*rand.IntN((lastPort-firstPort)/blockSize) //nolint:gosec // spreads, protects nothing
@@ -63,7 +62,7 @@ func reservePorts(n int) (*portBlock, error) {
 	return nil, fmt.Errorf("%w: found no row of %d free ports between %d and %d", ErrPortInUse, n, firstPort, lastPort)
 }
 
-// close gives the ports back; a nil block has none.
+// close releases the ports; a nil block has none.
 func (b *portBlock) close() error {
 	if b == nil {
 		return nil
@@ -87,9 +86,8 @@ func probe(port int) error {
 	return awaitPort(ctx, loopback, port)
 }
 
-// awaitPort returns when the port can be listened on. The server itself would
-// report a taken port late and only in its log. A ctx that has already ended
-// means: look once.
+// awaitPort returns when the port can be listened on. The server itself would report a taken port late and only in its
+// log. If ctx has already ended it looks once.
 func awaitPort(ctx context.Context, host string, port int) error {
 	if port <= 0 {
 		return nil

@@ -27,8 +27,8 @@ type Server struct {
 	// begin starts an incarnation that listens on a port.
 	begin func(ctx context.Context, port int) (incarnation, error)
 
-	// current holds the running incarnation, nil between two of them. In-process
-	// connections go through it, so they find the next one by themselves.
+	// current is the running incarnation, nil between two of them. In-process connections use it, so a client that
+	// reconnects reaches the next one.
 	current atomic.Pointer[embedded]
 
 	mu      sync.Mutex // one Start, Restart or Stop at a time
@@ -53,9 +53,8 @@ type embedded struct{ incarnation }
 // on, typically after a few milliseconds; a store with data is recovered first.
 // The caller stops it.
 //
-// Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady, ErrPortInUse, each with what
-// to do; everything that is wrong with cfg at once; a configuration file that
-// the server refuses.
+// Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady, ErrPortInUse, each with the remedy; all mistakes in cfg at once;
+// the server's refusal of a configuration file.
 func Start(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -91,15 +90,14 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// URL returns the address for clients, "nats://127.0.0.1:port". It is "" when
-// the server does not listen, and stays the same over Restart.
+// URL returns the address for clients, "nats://127.0.0.1:port". It is "" when the server does not listen, and Restart
+// does not change it.
 func (s *Server) URL() string { return s.url }
 
-// InProcessConn returns the client's end of a new connection through memory.
-// With it the server is a nats.InProcessConnProvider: a client made with
-// nats.InProcessServer(s) reconnects to whatever incarnation runs, where one
-// made from a bare *server.Server stays bound to the dead one. While the server
-// restarts, and after Stop, it returns ErrStopped.
+// InProcessConn returns the client's end of a new connection through memory. With it the server is a
+// nats.InProcessConnProvider: a client made with nats.InProcessServer(s) reconnects to the running incarnation, where
+// one made from a bare *server.Server stays bound to the dead one. While the server restarts, and after Stop, it
+// returns ErrStopped.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	ns := s.current.Load()
 	if ns == nil || !ns.Running() {
@@ -114,9 +112,8 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return conn, nil
 }
 
-// Connect returns an in-process client that reconnects for ever, 10 ms after it
-// lost the server; opts come after these defaults and win. The caller closes it,
-// and does so before Stop: the client does not know that no server will follow.
+// Connect returns an in-process client that reconnects for ever, 10 ms after it lost the server; opts override these
+// defaults. The caller closes it before Stop: the client would otherwise go on trying to reconnect.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s),
@@ -134,12 +131,11 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Restart stops the server gracefully and starts the next incarnation with the
-// same options, on the same store and port. File streams keep their messages,
-// memory streams lose theirs. Clients are disconnected and reconnect; what they
-// ask before they have done so may be lost.
+// Restart stops the server gracefully and starts the next incarnation with the same options, on the same store and
+// port. File streams keep their messages, memory streams lose theirs. Clients are disconnected and reconnect; requests
+// before that may be lost.
 //
-// On an error the server is down, and Restart may be tried again.
+// After an error the server is down, and Restart may be called again.
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,9 +167,8 @@ func (s *Server) Stop() {
 	}
 }
 
-// portTimeout is how long a taken port may become free: no time at a first
-// start, where somebody else has it; a while at a restart, where it was ours and
-// the kernel may have lent it to an outgoing connection.
+// portTimeout returns how long to wait for a taken port: not at all at the first start, when another program has it;
+// for a while at a restart, when it was ours and the kernel may have used it for an outgoing connection.
 func (s *Server) portTimeout() time.Duration {
 	if s.url == "" {
 		return 0

@@ -15,13 +15,13 @@ const (
 	lockName   = "natsrun.lock"
 	tempPrefix = "natsrun-"
 
-	// abandonedAfter is how old a directory without a lock has to be to count as
-	// left behind: a new one is locked at once.
+	// abandonedAfter is how old a directory without a lock has to be to count as abandoned: a new one is locked at
+	// once.
 	abandonedAfter = time.Minute
 )
 
-// storeDir is a JetStream directory that this process holds a lock on. The
-// kernel drops the lock when the process dies, however it dies.
+// storeDir is a JetStream directory that this process holds a lock on. The kernel drops the lock when the process dies,
+// in any way.
 type storeDir struct {
 	lock *flock.Flock
 	path string
@@ -88,7 +88,7 @@ func removeAbandoned(parent string) {
 	}
 
 	for _, path := range paths {
-		info, err := os.Lstat(path) // a link is somebody else's
+		info, err := os.Lstat(path) // a link is not ours
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < abandonedAfter {
 			continue
 		}

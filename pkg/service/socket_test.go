@@ -155,7 +155,8 @@ func TestSocketDoesNotWaitForAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Who tells hears of it at once when the client leaves, or talks, which it must not, and the shop has done with the client then.
+// The sender's context ends at once when the client leaves, or sends a message, which is a violation; the connection is
+// closed then.
 func TestSocketHearsOfTheClientsEnd(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(context.Context, *websocket.Conn) error{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/internal/backoff"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker/internal/limit"
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
@@ -109,7 +110,7 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 	for {
 		_, err := w.limits.Enter(ctx, limit.Entry{Lost: func(error) {}, Rules: []limit.Rule{rule}, Seat: kept{}, Sequence: d.info.Sequence})
 		full, crowded := errors.AsType[*limit.FullError](err)
-		if !crowded || !sleep(ctx, full.Delay) {
+		if !crowded || !backoff.Sleep(ctx, full.Delay) {
 			return err
 		}
 	}

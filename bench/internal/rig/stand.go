@@ -16,7 +16,7 @@ type Starter func(ctx context.Context, dir string) (*Service, error)
 
 // Stand is what contestants run on, and what became of them.
 type Stand struct {
-	Skipped  map[string]string // who does not take part, and why
+	Skipped  map[string]string // the contestants that do not take part, and why
 	Failures []string
 
 	dir      string

@@ -20,7 +20,7 @@ type Report struct {
 	Load     string                           `json:"load,omitempty"` // of the machine, before: averages over 1, 5 and 15 minutes
 	Classes  map[string]string                `json:"classes,omitempty"`
 	Peers    map[string]map[string]float64    `json:"peers"`
-	Skipped  map[string]string                `json:"skipped,omitempty"` // who did not take part, and why
+	Skipped  map[string]string                `json:"skipped,omitempty"` // the contestants that did not take part, and why
 	Targets  []Verdict                        `json:"targets"`
 	Spreads  map[string]map[string][2]float64 `json:"spreads"` // the least and the greatest
 

@@ -1,4 +1,4 @@
-// Package backoff waits between two tries of the same.
+// Package backoff waits between two attempts.
 package backoff
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, and reports whether ctx still runs.
+// Sleep waits for d. It reports whether ctx still runs.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -22,7 +22,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Pause is Sleep for about d, ±50 %, so that processes that failed together do not try again together.
+// Pause waits for about d, ±50 %, so that callers that failed together do not try again together. It reports whether ctx
+// still runs.
 func Pause(ctx context.Context, d time.Duration) bool {
 	return Sleep(ctx, d/2+rand.N(d)) //nolint:gosec // spreads retries, guards nothing
 }

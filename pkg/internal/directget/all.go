@@ -10,24 +10,26 @@ import (
 )
 
 const (
-	// batchBytes is after how much the server ends an answer: what is under way to a client that reads slowly.
+	// batchBytes is the size at which the server ends an answer: it bounds the bytes under way to a client that reads
+	// slowly.
 	batchBytes = 4 << 20
 
-	// batchMessages only has the server send more than one.
+	// batchMessages only makes the server send more than one message.
 	batchMessages = 1 << 20
 
-	// leaderTimeout is after how long a leader that does not answer is asked again.
+	// leaderTimeout is the time after which a leader that does not answer is asked again.
 	leaderTimeout = time.Second
 )
 
-// All returns what the messages of subject in stream have in them, in their order: size bytes, and fewer or more only
-// when it is something else. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
+// All returns the data of the messages of subject in stream, in their order. size is the expected number of bytes:
+// fewer or more mean that the messages are not the expected ones. Any replica may answer, so the end may be missing.
+// One round trip for each 4 MB.
 func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	data := make([]byte, 0, size)
 	req := request{NextBy: subject, Batch: batchMessages, MaxBytes: batchBytes, Sequence: 1}
 	for {
 		c, err := g.ask(ctx, stream, req)
-		if errors.Is(err, errGone) { // there is none
+		if errors.Is(err, errGone) { // it has no messages
 			return data, nil
 		}
 		if err != nil {
@@ -43,8 +45,8 @@ func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]b
 	}
 }
 
-// AllLeader is All as the stream's leader knows it, which is asked for each message, and again until ctx ends while it does not
-// answer. A stream that is not there has no messages.
+// AllLeader is All with answers of the stream's leader. It asks for each message, and again until ctx ends while no
+// server answers. A missing stream has no messages. One round trip for each message.
 func (g *Getter) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	data := make([]byte, 0, size)
 	query := jsapi.Query{NextBySubject: subject, Sequence: 1}

@@ -14,11 +14,11 @@ import (
 type call struct {
 	messages []jsapi.Message
 	err      error
-	more     bool // the answer was cut short
+	more     bool // the server ended the answer early
 	done     chan struct{}
 }
 
-// add takes one reply and says whether it was the last.
+// add adds one reply, and reports whether it was the last.
 func (c *call) add(m *nats.Msg) (last bool) {
 	if status := m.Header.Get("Status"); status != "" {
 		c.finish(status, m.Header)
@@ -51,7 +51,7 @@ func (c *call) finish(status string, h nats.Header) {
 	}
 }
 
-// date tells the messages as of which sequence the replica answered.
+// date sets the sequence as of which the replica answered in all messages.
 func (c *call) date(sequence string) {
 	asOf, err := strconv.ParseUint(sequence, 10, 64)
 	if err != nil {
@@ -76,10 +76,10 @@ func parse(m *nats.Msg) (jsapi.Message, error) {
 	}, nil
 }
 
-// Pushed reads a message that a stream republished: the same headers as an answer of Last.
+// Pushed parses a message that a stream republished: it has the same headers as an answer to Last.
 func Pushed(m *nats.Msg) (jsapi.Message, error) { return parse(m) }
 
-// Answer reads what a replica answers to a request for the last message of one subject; ok is false when it has none.
+// Answer parses a replica's answer to a request for the last message of one subject; ok is false when it has none.
 func Answer(m *nats.Msg) (message jsapi.Message, ok bool, err error) {
 	switch status := m.Header.Get("Status"); status {
 	case "":

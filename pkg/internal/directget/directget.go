@@ -20,18 +20,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// pageBytes bounds what one answer of From holds.
+// pageBytes bounds one answer to From.
 const pageBytes = 8 << 20
 
-// MaxSubjects is how many subjects one request asks for. The server refuses more than 1,024 results.
+// MaxSubjects is how many subjects are in one request. The server refuses more than 1,024 results.
 const MaxSubjects = 512
 
 const (
-	// idleTimeout is how long an answer may make no progress before the rest of it is asked for again: a request or a
-	// reply that was lost with a connection must not cost the caller all its time.
+	// idleTimeout is how long an answer may make no progress before the rest of it is requested again: a request or a
+	// reply that was lost with a connection must not use up the caller's time.
 	idleTimeout = 500 * time.Millisecond
 
-	// Between two requests for the same, when no server answers.
+	// The waits before a request is repeated, when no server answers.
 	minWait = 5 * time.Millisecond
 	maxWait = 100 * time.Millisecond
 )
@@ -62,7 +62,7 @@ func New(nc *nats.Conn, api string) (*Getter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
 	}
-	// The server bounds what it sends for one request. A bound here would drop a part of it without a word.
+	// The server bounds what it sends for one request. A bound here would drop a part of it silently.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, errors.Join(fmt.Errorf("lift the limits of replies: %w", err), sub.Unsubscribe())
 	}
@@ -82,7 +82,7 @@ func (g *Getter) Close() error {
 // each MaxSubjects subjects. Any replica may answer, so what it returns may be older than an acknowledged write. A subject
 // that was written meanwhile may be there twice; the greater sequence is the later.
 //
-// What is lost on the way, and what no server answers, is asked for again until ctx ends.
+// Requests without an answer, and missing parts of answers, are requested again until ctx ends.
 func (g *Getter) Last(ctx context.Context, stream string, subjects []string) ([]jsapi.Message, error) {
 	var all []jsapi.Message
 	for len(subjects) > 0 {
@@ -106,9 +106,9 @@ type request struct {
 	Sequence  uint64   `json:"seq,omitempty"`
 }
 
-// From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more reports
-// whether there are others behind them. Any replica may answer. One round trip, whatever is lost on the way is asked for again
-// until ctx ends.
+// From returns the messages of stream at the sequence from or later, in their order: at most limit, and 8 MB. more
+// reports whether there are others behind them. Any replica may answer. One round trip; missing parts are requested
+// again until ctx ends.
 func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	req := request{NextBy: ">", Batch: limit, MaxBytes: pageBytes, Sequence: from}
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
@@ -132,9 +132,9 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 	}
 }
 
-// complete asks until the answer is complete. Messages come in the order of their sequences, so that whatever cut an answer
-// short, the next one goes on behind the last message of it. The server's offer to read as of the first request
-// (up_to_seq) is not taken: of a key that was written meanwhile nothing is left as of then.
+// complete asks until the answer is complete. Messages come in the order of their sequences, so that after an
+// incomplete answer the next one goes on behind its last message. The server's option to read as of the first request
+// (up_to_seq) is not used: the earlier message of a key that was written meanwhile is gone.
 func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
 	var all []jsapi.Message
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
@@ -155,12 +155,13 @@ func (g *Getter) complete(ctx context.Context, stream string, req request) ([]js
 	}
 }
 
-// isTransient says that the same request may be answered in a moment.
+// isTransient reports whether the same request may succeed a moment later.
 func isTransient(err error) bool {
 	return errors.Is(err, ErrNoReply) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, errGone) || errors.Is(err, errIdle) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// ask sends one request to any replica of stream and collects what comes of it. With errIdle it returns what came before.
+// ask sends one request to any replica of stream and collects the answer. With errIdle it returns the part that
+// arrived.
 func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, error) {
 	if err := context.Cause(ctx); err != nil { // an answer may come as soon as this is looked at again
 		return nil, fmt.Errorf("not sent: %w", err)

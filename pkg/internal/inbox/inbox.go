@@ -1,8 +1,8 @@
-// Package inbox sends requests that are answered once, over a subscription of its own.
+// Package inbox sends requests with one reply each, over a subscription of its own.
 //
-// It is nats.Conn.RequestMsgWithContext for who sends very many: the bound of a request is no context and no timer of
-// its own, nothing is looked up with the connection locked, which may be writing to its socket at that moment, and a
-// request ends when the connection does, however that came about.
+// It replaces nats.Conn.RequestMsgWithContext for callers that send very many requests: a request needs no context and
+// no timer of its own for its time-out, it takes no lock of the connection, which may be writing to its socket at that
+// moment, and it ends when the connection is lost or closed, for any reason.
 package inbox
 
 import (
@@ -16,27 +16,27 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrClosed is returned by requests that are under way when the Inbox is closed, or that come after it.
+// ErrClosed is returned by requests that are under way when the Inbox is closed, and by later ones.
 var ErrClosed = errors.New("inbox is closed")
 
 // Inbox sends requests and sorts their replies. Make one with [New]; it is safe for concurrent use. Its subjects begin
-// with the connection's own prefix of inboxes, so that it needs no permission but that one.
+// with the connection's own inbox prefix, so that it needs no other permission to subscribe.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string // of the subjects of replies, with its final dot
 	sub    *nats.Subscription
 	status chan nats.Status
-	done   chan struct{} // closed when the connection is not listened to any more
+	done   chan struct{} // closed when the goroutine that watches the connection has ended
 
 	mu     sync.Mutex
 	closed bool
 	calls  map[string]*call // by the subject of the reply
-	count  uint64           // of all there were
-	timer  *time.Timer      // ends those that are over; one for all
-	rings  time.Time        // when the timer does; zero when it is not set
+	count  uint64           // of all requests so far
+	timer  *time.Timer      // ends the calls whose time is over; one for all
+	rings  time.Time        // when the timer fires; zero when it is not set
 }
 
-// call is a request under way. Whoever takes it out of the calls answers it: once.
+// call is a request under way. The goroutine that removes it from the calls ends it, so that it ends once.
 type call struct {
 	by     time.Time
 	answer chan answer
@@ -47,7 +47,7 @@ type answer struct {
 	err error
 }
 
-// New returns an Inbox on nc. No round trip: whoever has no permission to subscribe gets no answers.
+// New returns an Inbox on nc. No round trip: without the permission to subscribe, requests get no replies.
 func New(nc *nats.Conn) (*Inbox, error) {
 	i := &Inbox{nc: nc, prefix: nc.NewInbox() + ".", done: make(chan struct{}), calls: map[string]*call{}}
 	sub, err := nc.Subscribe(i.prefix+"*", i.receive)
@@ -59,7 +59,7 @@ func New(nc *nats.Conn) (*Inbox, error) {
 	return i, nil
 }
 
-// Close ends the subscription, and what is under way with ErrClosed. It is called once.
+// Close ends the subscription, and the requests under way with ErrClosed. It is called once.
 func (i *Inbox) Close() error {
 	i.mu.Lock()
 	i.closed = true
@@ -77,10 +77,11 @@ func (i *Inbox) Close() error {
 }
 
 // Request sends m, whose Reply it sets, and returns the reply. It returns the error of ctx when that ends first,
-// context.DeadlineExceeded when there was no reply within the given time, nats.ErrNoResponders when nobody takes such
-// requests, nats.ErrDisconnected when the connection was lost meanwhile, nats.ErrConnectionClosed when it was closed, and
-// otherwise what the connection says of a message that it cannot send. Nothing is sent while there is no connection: the
-// client would keep it, and send it much later. After any other error it may have been sent, and taken. One round trip.
+// context.DeadlineExceeded when there was no reply within the given time, nats.ErrNoResponders when no server takes
+// such requests, nats.ErrDisconnected when the connection was lost meanwhile, nats.ErrConnectionClosed when it was
+// closed, and otherwise the connection's error for a message that it cannot send. Nothing is sent while there is no
+// connection: the client would keep it, and send it much later. After any other error the request may have been sent
+// and processed. One round trip.
 func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) (*nats.Msg, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	if i.nc.IsConnected() || i.nc.IsClosed() { // only now: what is lost from here on ends the call
+	if i.nc.IsConnected() || i.nc.IsClosed() { // only now: a loss of the connection from here on ends the call
 		err = i.nc.PublishMsg(m)
 	} else {
 		err = fmt.Errorf("not sent: %w", nats.ErrDisconnected)
@@ -107,7 +108,7 @@ func (i *Inbox) Request(ctx context.Context, m *nats.Msg, within time.Duration) 
 	}
 }
 
-// expect makes a call of m.
+// expect registers a call for the reply to m.
 func (i *Inbox) expect(m *nats.Msg, within time.Duration) (*call, error) {
 	c := &call{by: time.Now().Add(within), answer: make(chan answer, 1)}
 	i.mu.Lock()
@@ -124,7 +125,7 @@ func (i *Inbox) expect(m *nats.Msg, within time.Duration) (*call, error) {
 	return c, nil
 }
 
-// ringAt sets the timer. It is called with mu held.
+// ringAt sets the timer. The caller holds mu.
 func (i *Inbox) ringAt(at time.Time) {
 	i.rings = at
 	if i.timer == nil {
@@ -134,8 +135,8 @@ func (i *Inbox) ringAt(at time.Time) {
 	i.timer.Reset(time.Until(at))
 }
 
-// ring ends the calls that are over, and waits for the next that will be. Mostly it finds none: they were answered, and
-// nobody stopped the timer for that.
+// ring ends the calls whose time is over, and sets the timer for the next. Mostly it finds none: they were answered,
+// which does not stop the timer.
 func (i *Inbox) ring() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -163,7 +164,7 @@ func (i *Inbox) take(reply string) *call {
 	return c
 }
 
-// receive takes a reply. One that comes too late, or twice, is nobody's.
+// receive takes a reply. It drops a reply that comes too late, or twice.
 func (i *Inbox) receive(m *nats.Msg) {
 	c := i.take(m.Subject)
 	switch {
@@ -175,8 +176,8 @@ func (i *Inbox) receive(m *nats.Msg) {
 	}
 }
 
-// listen ends what is under way when the connection is lost: its replies go to a connection that is not there any more.
-// It ends with the Inbox, and when the connection is closed for good: what comes later cannot be sent.
+// listen ends the requests under way when the connection is lost: the server sends their replies to the lost
+// connection. It ends with the Inbox, and when the connection is closed for good: later requests cannot be sent.
 func (i *Inbox) listen() {
 	defer close(i.done)
 	for status := range i.status {

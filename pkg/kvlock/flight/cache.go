@@ -14,44 +14,45 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Scope says which calls of a [Cache] are the same.
+// Scope is the rule by which calls of a [Cache] count as the same.
 type Scope uint8
 
 // The scopes.
 const (
-	// ByInputs: those with the same inputs, whatever job they belong to.
+	// ByInputs: calls with the same inputs are the same, whatever job they belong to.
 	ByInputs Scope = iota
-	// ByJob: those of the same job with the same inputs. A job that is delivered again gets the result of its first run;
-	// another one with the same inputs is run.
+	// ByJob: calls of the same job with the same inputs are the same. A job that is delivered again gets the result of
+	// its first run; another job with the same inputs is run.
 	ByJob
 )
 
-// CacheConfig says how a [Cache] works.
+// CacheConfig configures a [Cache]. Process is required, and JobID for ByJob.
 type CacheConfig[In any] struct {
-	// Inputs is what the results depend on, as [Work.Inputs] has it: not the time, nor the caller. Defaults to all of In.
+	// Inputs returns what the results depend on, as [Work.Inputs] has it: not the time, nor the caller. Defaults to all
+	// of In.
 	Inputs func(In) any
 
-	// JobID names the job that a call belongs to. It is kept with the result, of which [Result].Job then tells the job
-	// that it was computed for. Required for ByJob. Defaults to none.
+	// JobID returns the id of the job that a call belongs to. It is kept with the result: [Result].Job is the job that
+	// the result was computed for. Required for ByJob. Defaults to none.
 	JobID func(In) string
 
 	// Marshal encodes results, and Unmarshal decodes them. Default to json.Marshal and json.Unmarshal.
 	Marshal   func(any) ([]byte, error)
 	Unmarshal func([]byte, any) error
 
-	// Options are those of each Do: Options.TTL is how long results of this process are kept. Job and Fingerprint stay
-	// empty. Default to the zero value.
+	// Options are the options of each Do: Options.TTL is how long results of this process are kept. Job and Fingerprint
+	// stay empty. Default to the zero value.
 	Options DoOptions
 
 	// Process names what is computed, such as "buffer". The keys begin with it and a dot, so that [Flight.Purge] of the
 	// process purges its results. Required.
 	Process string
 
-	// Scope says which calls are the same. Defaults to ByInputs.
+	// Scope is the rule by which calls count as the same. Defaults to ByInputs.
 	Scope Scope
 
-	// Version tells results apart that another version of the code makes of the same inputs, or encodes otherwise. Raise
-	// it when either changes. Defaults to none.
+	// Version distinguishes the results of different versions of the code. Raise it when the code makes other results
+	// of the same inputs, or encodes them otherwise. Defaults to none.
 	Version string
 }
 
@@ -88,18 +89,19 @@ func (cfg CacheConfig[In]) validate() error {
 	return errors.Join(errs...)
 }
 
-// keyBytes is what a key has beside the process: a dot and a hash.
+// keyBytes is how much of a key is not the process: a dot and a hash.
 const keyBytes = 1 + 64
 
-// Cache runs a function once for all calls that are the same, in whatever process, and returns the result of that to each: a
-// [Flight] with types, and with keys that are made from what goes in. Make one for each process and Flight; it is safe
-// for concurrent use.
+// Cache runs a function once for all calls that are the same, across processes, and returns its result to each. It is a
+// [Flight] with types, and with keys that are made from the inputs. Make one for each kind of work
+// (CacheConfig.Process) and Flight; it is safe for concurrent use.
 type Cache[In, Out any] struct {
 	cfg    CacheConfig[In]
 	flight *Flight
 }
 
-// NewCache makes a cache of the results of one process. It needs no closing; the Flight does. No round trip.
+// NewCache makes a cache of the results of one CacheConfig.Process. It needs no closing; the Flight does. No round
+// trip.
 func NewCache[In, Out any](f *Flight, cfg CacheConfig[In]) (*Cache[In, Out], error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -124,12 +126,12 @@ func (c *Cache[In, Out]) Key(in In) (string, error) {
 	return c.cfg.Process + "." + key, nil
 }
 
-// Do returns the result for in: from the bucket, or from fn, or from a call that runs it already. It is [Flight.Do] with a key
-// made from in, and has its guarantees and costs: a process that dies in the middle is replaced by one that runs fn
-// again, a result is accepted once, and failures are not kept.
+// Do returns the result for in: from the bucket, or from fn, or from a call that runs it already. It is [Flight.Do]
+// with a key made from in, and has its guarantees and costs: when a process dies in the middle another runs fn again, a
+// result is accepted once, and failures are not kept.
 //
-// The [Result] says how it came about, in Outcome, and when and by whom, also for which job: it is good even when the
-// result cannot be decoded. An error of fn is returned as it is.
+// The [Result] has how the value was obtained, in Outcome, its age, its owner and its job. It is valid even when the
+// value cannot be decoded. An error of fn is returned as it is.
 func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context, In) (Out, error)) (Out, Result, error) {
 	var out Out
 	key, err := c.Key(in)
@@ -152,9 +154,9 @@ func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context,
 	return out, r, err
 }
 
-// DoMany is Do for many inputs at once, as [Flight.DoMany] is: fn is given what is to be computed, by key, and returns results
-// under the same keys, or a [KeysError]. Results are in the order of ins; where the error is a KeysError, those of the
-// other keys are good.
+// DoMany is Do for many inputs at once, as [Flight.DoMany] is: fn is given the inputs that are to be computed, by key,
+// and returns results under the same keys, or a [KeysError]. Results are in the order of ins; where the error is a
+// KeysError, the results of the other keys are valid.
 func (c *Cache[In, Out]) DoMany(
 	ctx context.Context, ins []In, fn func(ctx context.Context, missing map[string]In) (map[string]Out, error),
 ) ([]Out, []Result, error) {
@@ -181,7 +183,7 @@ func (c *Cache[In, Out]) DoMany(
 	return c.decodeMany(keys, results, err)
 }
 
-// Get returns what is kept for in, and the slot: its State is Done when there is anything. It is
+// Get returns the result that is kept for in, and its slot, whose State is Done when there is a result. It is
 // [Flight.Get] with a key made from in: a hint, and one round trip.
 func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	var out Out
@@ -196,7 +198,8 @@ func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	return out, slot, err
 }
 
-// Invalidate drops what is kept for in, as [Flight.Invalidate] does: a computation under way is not kept either.
+// Invalidate drops the result that is kept for in, as [Flight.Invalidate] does: the result of a computation under way
+// is not kept either.
 func (c *Cache[In, Out]) Invalidate(ctx context.Context, in In) error {
 	key, err := c.Key(in)
 	if err != nil {
@@ -268,8 +271,8 @@ func (c *Cache[In, Out]) decodeMany(keys []string, results []Result, err error) 
 // keyForm is what keys begin with before they are hashed. It changes when keys of equal works do.
 const keyForm = "kvlock/1"
 
-// Work is what makes two calls the same: what is done, and to what. Its key is a hash of all of it, so that different
-// works never share a result.
+// Work identifies what is computed: the process, its version and its inputs. Its key is a hash of all fields, so that
+// different works never share a result.
 type Work struct {
 	// Inputs is what is worked on: any value that encoding/json writes, or a json.RawMessage with one. Members may be in
 	// any order, and numbers in any spelling: 1, 1.0 and 1e0 are the same, 9007199254740993 and 9007199254740992 are
@@ -277,14 +280,14 @@ type Work struct {
 	Inputs any
 
 	// JobID makes the key one of this job: another job with the same inputs has another key, and the same job delivered
-	// again the same. Defaults to none: all with the same inputs share the result.
+	// again has the same key. Defaults to none: all works with the same inputs share the result.
 	JobID string
 
 	// Process names what is done, such as "buffer". Required.
 	Process string
 
-	// Version tells results apart that another version of the process would make from the same inputs. Raise it when
-	// the code, or the form of the result, changes. Defaults to none.
+	// Version distinguishes the results of different versions of the process. Raise it when the code, or the form of
+	// the result, changes. Defaults to none.
 	Version string
 }
 

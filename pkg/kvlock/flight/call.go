@@ -27,7 +27,7 @@ type call struct {
 	holder *Slot         // the claim of that process, then
 }
 
-// leaveIt ends the call that started the computation and does not want to wait for another process, as it does now.
+// leaveIt ends the call that started the computation with NoWait, now that the computation waits for another process.
 func (c *call) leaveIt(holder Slot) {
 	select {
 	case <-c.busy:
@@ -103,7 +103,7 @@ func (f *Flight) join(
 	return c, false, nil
 }
 
-// leave ends the computation when its last caller has gone; a new caller starts another.
+// leave ends the computation when its last caller has left; a new caller starts another.
 func (f *Flight) leave(c *call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +125,7 @@ func (f *Flight) forget(c *call) {
 	}
 }
 
-// compute runs fn under the claim and ends the claim with what came of it.
+// compute runs fn under the claim and ends the claim with its result.
 func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
 	held, stop := claim.AutoRenew(ctx, opts.ClaimTTL)
 	value, err := protect(held, claim.key, fn)
@@ -154,7 +154,7 @@ func (f *Flight) compute(ctx context.Context, claim *Claim, fn func(context.Cont
 	}
 }
 
-// complete stores the value. One that cannot be stored, ever, is a failure to those that wait for it elsewhere.
+// complete stores the value. A value that can never be stored is a failure to the waiters in other processes.
 func (f *Flight) complete(ctx context.Context, claim *Claim, value []byte, opts DoOptions) (Result, error) {
 	result := Result{Claim: claim.id, Job: opts.Job, Key: claim.key, Outcome: Computed, Owner: f.store.Instance, Value: value}
 	slot, err := claim.complete(ctx, value, opts.resultTTL(value, f.cfg.ResultTTL), opts.Stale)
@@ -211,10 +211,11 @@ func protect(ctx context.Context, key string, fn func(context.Context) ([]byte, 
 	return value, err
 }
 
-// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is ended.
-// The context it returns ends when ctx does, and with the cause ErrLost when the claim is lost: because the server said
-// so, or because no renewal was acknowledged in time, even if the server cannot be reached. It then ends before the
-// server gives the key away: at the TTL, less a margin, after the last renewal that was acknowledged was sent.
+// AutoRenew renews the claim every third of ttl, 0 for Config.ClaimTTL, until stop is called, ctx ends or the claim is
+// ended. The context that it returns ends when ctx does, and with the cause ErrLost when the claim is lost: because the
+// server refused a renewal, or because no renewal was acknowledged in time, even if the server cannot be reached. It
+// then ends before another process can claim the key: at the TTL, less a margin, after the last acknowledged renewal
+// was sent.
 //
 // stop returns when the renewing has ended; it leaves the claim as it is.
 func (c *Claim) AutoRenew(ctx context.Context, ttl time.Duration) (held context.Context, stop func()) {
@@ -271,8 +272,8 @@ func (c *Claim) renew(ctx context.Context, lost context.CancelCauseFunc, ttl tim
 	}
 }
 
-// guard ends ctx when the claim is no longer ours for sure. It shares nothing with a renewal that is under way, and so
-// is on time when that hangs.
+// guard ends ctx when the claim may no longer be ours. It shares nothing with a renewal that is under way, and so is on
+// time when that hangs.
 func (c *Claim) guard(ctx context.Context, expire func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

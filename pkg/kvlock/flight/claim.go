@@ -37,7 +37,7 @@ type Claim struct {
 	ended    error // why there is nothing to write any more: errEnded, or ErrLost
 }
 
-// errEnded is the cause with which a claim ends that its holder ended.
+// errEnded is the cause with which a claim ends when its holder ends it.
 var errEnded = errors.New("it has already ended")
 
 // ID returns the id of the claim: the same before and after Resume.
@@ -49,17 +49,17 @@ func (c *Claim) Key() string { return c.key }
 // Token returns the fencing token: greater than that of every earlier holder of this key.
 func (c *Claim) Token() kvlock.Token { return c.token }
 
-// Ref returns a reference that [Flight.Resume] takes, in this or another process: letters, digits and dots. A write
-// under the claim makes it cost two more round trips, but not invalid.
+// Ref returns a reference that [Flight.Resume] takes, in this or another process: letters, digits and dots. After
+// another write under the claim the reference stays valid, and Resume costs up to two more round trips.
 func (c *Claim) Ref() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return formatRef(c.id, c.pending, c.record.Attempt)
 }
 
-// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. A holder that renews works on the key: an intended
-// hand-off is over, and only the claim's own reference resumes it. It returns ErrLost when the claim is no longer held. One round
-// trip.
+// Renew makes the claim hold for ttl from now, 0 for Config.ClaimTTL. A holder that renews works on the key: this ends
+// an intended hand-off, and from then on only the claim's own reference resumes it. It returns ErrLost when the claim
+// is no longer held. One round trip.
 func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
@@ -68,8 +68,8 @@ func (c *Claim) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// HandOff leaves the claim, for ttl, to the process that resumes it by its reference: the job that carries it will run
-// again later. 0 means Config.ClaimTTL. The claim itself ends. One round trip.
+// HandOff leaves the claim, for ttl, to the process that resumes it by its reference, which a job carries that will run
+// again later. 0 means Config.ClaimTTL. This Claim ends. One round trip.
 func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ClaimTTL
@@ -79,9 +79,9 @@ func (c *Claim) HandOff(ctx context.Context, ttl time.Duration) error {
 }
 
 // Complete makes value the result of the key, for ttl, 0 for Config.ResultTTL, and ends the claim. Waiters get the
-// value. It returns ErrLost when the claim is no longer held, and ErrTooLarge when the value can never be stored; nothing is
-// stored then. If the acknowledgement is lost and the key is invalidated before it is read back, ErrLost is returned for a
-// value that was stored for that while. One round trip.
+// value. It returns ErrLost when the claim is no longer held, and ErrTooLarge when the value can never be stored;
+// nothing is stored then. If the acknowledgement is lost and the key is invalidated before it is read back, Complete
+// returns ErrLost for a value that was stored until the invalidation. One round trip.
 func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (Slot, error) {
 	if ttl == 0 {
 		ttl = c.flight.cfg.ResultTTL
@@ -89,7 +89,7 @@ func (c *Claim) Complete(ctx context.Context, value []byte, ttl time.Duration) (
 	return c.complete(ctx, value, ttl, 0)
 }
 
-// complete is Complete, and keeps the value for stale beyond its TTL.
+// complete is Complete, and keeps the value beyond its TTL for the duration stale.
 func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Duration) (Slot, error) {
 	all := min(ttl+wholeSeconds(stale), kv.MaxTTL)
 	edit := func(r *claimRecord) {
@@ -108,9 +108,9 @@ func (c *Claim) complete(ctx context.Context, value []byte, ttl, stale time.Dura
 	})
 }
 
-// Fail ends the claim without a result. Waiters get reason, of which 1,024 bytes are kept. With a ttl of 0 the
-// key is absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and Begin refuses
-// with it. It returns ErrLost when the claim is no longer held. One round trip.
+// Fail ends the claim without a result. Waiters get reason, of which 1,024 bytes are kept. With a ttl of 0 the key is
+// absent at once, so that the next caller computes again; otherwise the failure is kept for ttl, and until then Begin
+// returns a [TakenError] with it. It returns ErrLost when the claim is no longer held. One round trip.
 func (c *Claim) Fail(ctx context.Context, reason string, ttl time.Duration) error {
 	switch {
 	case c.old.left() > 0:
@@ -133,7 +133,7 @@ func (c *Claim) Release(ctx context.Context) error {
 	return c.remove(ctx, func(r *claimRecord) { r.Released = true })
 }
 
-// restore ends the claim with the value that it carries. Nobody computes it anew before retryAfter has passed.
+// restore ends the claim with the value that it carries. No process computes it anew before retryAfter has passed.
 func (c *Claim) restore(ctx context.Context, retryAfter time.Duration, failedClaim, reason string) error {
 	left := c.old.left()
 	_, err := c.apply(ctx, change{value: c.old.data, ttl: left}, errEnded, func(r *claimRecord) {
@@ -143,7 +143,7 @@ func (c *Claim) restore(ctx context.Context, retryAfter time.Duration, failedCla
 	return err
 }
 
-// nothing makes it the result that there is nothing, for ttl, or only for waiters when it is 0.
+// nothing ends the claim with the answer that there is nothing: for ttl, or only for the waiters when it is 0.
 func (c *Claim) nothing(ctx context.Context, reason string, ttl time.Duration) error {
 	edit := func(r *claimRecord) { r.NotFound, r.Reason = true, record.Truncate(reason, maxReasonBytes) }
 	if ttl == 0 {
@@ -168,7 +168,8 @@ func (c *Claim) remove(ctx context.Context, edit func(*claimRecord)) error {
 	return err
 }
 
-// apply writes the edited record over the claim's revision. ended is what the claim is after it.
+// apply writes the edited record over the claim's revision. ended is why the claim can write nothing after it, nil if
+// it can.
 func (c *Claim) apply(ctx context.Context, ch change, ended error, edit func(*claimRecord)) (Slot, error) {
 	slot, err := c.replace(ctx, ch, ended, edit)
 	switch {
@@ -219,7 +220,7 @@ func (c *Claim) replace(ctx context.Context, ch change, ended error, edit func(*
 	return slot, nil
 }
 
-// prepare completes the change with what the claim is now.
+// prepare completes the change with the present state of the claim.
 func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,20 +240,19 @@ func (c *Claim) prepare(ch *change, edit func(*claimRecord)) (next claimRecord, 
 
 // BeginOptions are the choices of one [Flight.Begin]. The zero value is good.
 type BeginOptions struct {
-	// Fingerprint tells inputs apart that share a key, in at most 1,024 bytes: hash what is longer. Defaults to none.
+	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
 	Fingerprint string
 
-	// Handoff leaves the work to the process that resumes the claim, maybe another one, at another time. Until then any
-	// process that holds the reference of any claim of this key may resume it. Defaults to false.
+	// Handoff leaves the work to the process that resumes the claim later, this or another one. Until then a process
+	// with the reference of any claim of this key may resume it. Defaults to false.
 	Handoff bool
 
-	// Job names what the key is claimed for, for people who look, and for callers that get the result: 128 bytes of it
-	// are kept.
+	// Job names the purpose of the claim. Slots and the result carry it, for display; 128 bytes of it are kept.
 	// Defaults to none.
 	Job string
 
-	// Seen is the key as the caller saw it last: in Get, GetMany, Wait, or from a Watcher. When it was absent, and has not
-	// been written since, that saves the round trips of finding out; otherwise it says nothing. Defaults to the zero Slot:
+	// Seen is the slot that the caller last got for the key from Get, GetMany, Wait or a Watcher. If it was absent and
+	// has not been written since, Begin needs one round trip; otherwise Seen has no effect. Defaults to the zero Slot:
 	// the key has never been written.
 	Seen Slot
 
@@ -262,28 +262,28 @@ type BeginOptions struct {
 
 // ResumeOptions are the choices of one [Flight.Resume]. The zero value is good.
 type ResumeOptions struct {
-	// Attempt is written into the slot, for people who look. Defaults to one more than the slot's.
+	// Attempt is written into the slot, for display. Defaults to one more than the slot's.
 	Attempt int
 
-	// Fingerprint is what Begin was given: another one is refused with ErrMismatch where it is seen, and else
-	// replaces it. Defaults to none.
+	// Fingerprint is the one that Begin was given. Where Resume reads the slot and that has another one, it returns
+	// ErrMismatch; where it does not, this one replaces it. Defaults to none.
 	Fingerprint string
 
 	// TTL is how long the claim holds without a renewal. Defaults to Config.ClaimTTL.
 	TTL time.Duration
 
-	// Yield leaves the claim to a process that resumed it before and has not handed it off since, for as long as that one
-	// renews it and is there: a message may be delivered again although its first receiver is alive. A
-	// [TakenError] with the pending slot then says so, after at most two probes. Defaults to false: the claim is taken
-	// from its holder.
+	// Yield leaves the claim to a process that resumed it before and has not handed it off since, for as long as that
+	// process renews it and is alive: a message may be delivered again although its first receiver is alive. Resume
+	// then returns a [TakenError] with the pending slot, after at most two probes. Defaults to false: the claim is
+	// taken from its holder.
 	Yield bool
 }
 
 // pendingHead begins the record of a claim; take completes it.
 func pendingHead(claim string) record.Head { return record.Head{State: Pending.String(), Claim: claim} }
 
-// Begin claims key. When the key is pending, done or failed it returns a [TakenError] that says so; the slot in it comes
-// from the stream's leader.
+// Begin claims key. When the key is pending, done or failed it returns a [TakenError] with the slot, which comes from
+// the stream's leader.
 //
 // One round trip when the key is as opts.Seen says, at most three otherwise.
 func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Claim, error) {
@@ -296,12 +296,13 @@ func (f *Flight) Begin(ctx context.Context, key string, opts BeginOptions) (*Cla
 	})
 }
 
-// Resume takes over a claim by its reference, in whatever process: after a hand-off, or because the message that
-// carries the reference was delivered again after its first receiver died. The process that held it before loses it.
+// Resume takes over a claim by its reference, in this or another process: after a hand-off, or because the message that
+// carries the reference was delivered again after its first receiver died. The previous holder loses the claim.
 //
-// When the claim has expired meanwhile, it is taken anew. When the key was claimed again with Handoff, for
-// the same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done,
-// failed, or held by another process that works on it, a [TakenError] says so. A ref that is none is ErrInvalidRef.
+// When the claim has expired meanwhile, the key is claimed anew. When the key was claimed again with Handoff, for the
+// same fingerprint, that claim is adopted: of two hand-offs only one needs to be worked. When the key is done, failed,
+// or held by another process that works on it, Resume returns a [TakenError]. For a ref that is not the reference of a
+// claim it returns ErrInvalidRef.
 //
 // One round trip when the claim is as it was when Ref was called, at most three otherwise.
 func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions) (*Claim, error) {
@@ -325,14 +326,14 @@ func (f *Flight) Resume(ctx context.Context, key, ref string, opts ResumeOptions
 	})
 }
 
-// takeOver takes the claim in slot, of a member that is gone, with the value in it. When that one was there after all and
-// wrote, a [TakenError] says what. One round trip.
+// takeOver takes the claim in slot, of a member that is gone, with the value in it. When that member was alive after
+// all and wrote, takeOver returns a [TakenError] with what it wrote. One round trip.
 func (f *Flight) takeOver(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(slot.Claim), Attempt: slot.Attempt + 1}, opts)
 }
 
 // replace claims a key to compute its value anew, while readers still get the one in slot. When the key is not as slot
-// shows it, a [TakenError] says what it is. One round trip.
+// shows it, replace returns a [TakenError] with its present slot. One round trip.
 func (f *Flight) replace(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	return f.takeSlot(ctx, slot, claimRecord{Head: pendingHead(nuid.Next()), Attempt: 1}, opts)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Outcome is how [Flight.Do] came by its value.
+// Outcome is how [Flight.Do] obtained its value.
 type Outcome uint8
 
 // The outcomes of Do.
@@ -19,7 +19,7 @@ const (
 	Cached Outcome = iota + 1
 	// Computed: the function of this call, or of a call in this process that it joined, was run.
 	Computed
-	// Coalesced: somebody else computed it while this call waited.
+	// Coalesced: another call computed it while this one waited.
 	Coalesced
 	// Stale: the value is past its TTL, and no newer one is there yet.
 	Stale
@@ -45,33 +45,34 @@ func (o Outcome) String() string {
 type Result struct {
 	Age     time.Duration // since the value was stored; 0 when it was just computed
 	Claim   string        // the id of the claim under which it was computed, in whatever process
-	Elapsed time.Duration // what the call took
+	Elapsed time.Duration // how long the call took
 	Job     string        // the DoOptions.Job of the call that computed it
 	Key     string
 	Memory  bool // it was in the memory of this process
 	Outcome Outcome
 	Owner   string // the instance that computed it
-	Stored  bool   // others find the value; false only with FailOpen, when JetStream was unreachable
+	Stored  bool   // the bucket has the value; false only with FailOpen, when JetStream was unreachable
 	Value   []byte // shared between callers: not written to
 }
 
-// Do returns the value of key: from the bucket, or by running fn, or from a call that runs it already, in this process or
-// another. However many call at once, one runs fn. When its process dies, another takes over as soon as probes find it
-// gone: within 50 ms when both are on one server, after five seconds otherwise; see Config.ProbeInterval. One that is
-// frozen is given the claim's TTL.
+// Do returns the value of key: from the bucket, or by running fn, or from a call that runs fn already, in this process
+// or another. Of any number of concurrent calls, one runs fn. When the process of that call dies, another takes over as
+// soon as probes find it gone: within 50 ms when both are on one server, after five seconds otherwise; see
+// Config.ProbeInterval. A process that is paused is given the claim's TTL.
 //
 // fn runs on a context of its own, with the values of the first caller's: a caller that gives up leaves it running for
-// the others. It ends when the last caller of this process is gone, when the claim is lost (cause [kvlock.ErrLost]), and when
-// the Flight closes; fn has to return then, for nobody is served before it does. An error of fn is not kept, unless
-// DoOptions.FailureTTL says so: callers in this process get it as it is, those in others get a [FailedError] with its
-// text, and the next caller runs fn again. [ErrNotFound] is an answer, and not a failure. A panic becomes a [PanicError].
-// A computation that is cancelled is no failure: a waiter in another process takes over.
+// the others. That context ends when the last caller of this process has left, when the claim is lost (cause
+// [kvlock.ErrLost]), and when the Flight closes; fn has to return then, because its callers wait until it does. An
+// error of fn is not kept, unless DoOptions.FailureTTL says so: callers in this process get it as it is, callers in
+// other processes get a [FailedError] with its text, and the next caller runs fn again. [ErrNotFound] is an answer, and
+// not a failure. A panic becomes a [PanicError]. A cancelled computation is no failure: a waiter in another process
+// takes over.
 //
-// With DoOptions.Refresh and DoOptions.Stale a value that is there is returned while fn is run in the background, on a
+// With DoOptions.Refresh and DoOptions.Stale the present value is returned while fn runs in the background, on a
 // context that ends with the claim and with the Flight, and not with its callers.
 //
 // fn may call Do for other keys, with the context that it is given. Two functions that wait for each other's key wait
-// until their callers give up; one that asks for its own key gets ErrRecursive.
+// until their callers give up; a function that asks for its own key gets ErrRecursive.
 //
 // One round trip for a cached value; three when the value is computed: read, claim, complete.
 func (f *Flight) Do(ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions) (Result, error) {
@@ -96,7 +97,7 @@ func (f *Flight) Do(ctx context.Context, key string, fn func(context.Context) ([
 	return f.returned(ctx, start, result, err)
 }
 
-// remembered is the result that this process has in memory.
+// remembered returns the result that this process has in memory.
 func (f *Flight) remembered(key string, opts DoOptions) (Result, bool) {
 	slot, ok := f.memory.recall(key)
 	if !ok || slot.State != Done || slot.NotFound || slot.Fingerprint != opts.Fingerprint || slot.Stale() || f.due(slot, opts) {
@@ -108,7 +109,7 @@ func (f *Flight) remembered(key string, opts DoOptions) (Result, bool) {
 	}, true
 }
 
-// returned ends a call that began at start.
+// returned counts and reports the end of a call that began at start.
 func (f *Flight) returned(ctx context.Context, start time.Time, result Result, err error) (Result, error) {
 	elapsed := time.Since(start)
 	f.counts.returned(result, err)
@@ -122,7 +123,7 @@ func (f *Flight) returned(ctx context.Context, start time.Time, result Result, e
 	return result, nil
 }
 
-// outcome waits for what comes of a computation that was started, or joined.
+// outcome waits for the result of a computation that was started or joined.
 func (f *Flight) outcome(ctx context.Context, c *call, joined bool) (Result, error) {
 	start := time.Now()
 	busy := c.busy // nil, and so never, for a caller that waits
@@ -144,13 +145,13 @@ func (f *Flight) tellJoined(ctx context.Context, c *call) {
 	f.emit(ctx, Event{Kind: EventWaiting, Key: c.key, Owner: f.store.Instance})
 }
 
-// heldBy is the error of a caller that does not wait for another process.
+// heldBy returns the error of a caller that does not wait for another process.
 func (f *Flight) heldBy(ctx context.Context, c *call) error {
 	f.emit(ctx, c.holder.event(EventHeld))
 	return &TakenError{Slot: *c.holder}
 }
 
-// shared returns what became of a computation, for one of the callers that asked for it.
+// shared returns the result of a computation to one of its callers.
 func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Time) (Result, error) {
 	if joined {
 		f.emit(ctx, Event{
@@ -163,7 +164,7 @@ func (f *Flight) shared(ctx context.Context, c *call, joined bool, start time.Ti
 	return result, c.err
 }
 
-// gaveUp is the error of a caller whose context ended while it waited.
+// gaveUp returns the error of a caller whose context ended while it waited.
 func (f *Flight) gaveUp(ctx context.Context, c *call, start time.Time) error {
 	err := fmt.Errorf("kvlock: wait for %q: %w", c.key, context.Cause(ctx))
 	f.emit(ctx, Event{Kind: EventWaitTimeout, Key: c.key, Elapsed: time.Since(start), Err: err})
@@ -186,12 +187,12 @@ func (f *Flight) meanwhile(ctx context.Context, t task, busy error) (Result, err
 	return Result{Key: t.key}, busy
 }
 
-// task is what is to be done for a key.
+// task is the work that a call wants done for a key.
 type task struct {
 	key   string
 	fn    func(context.Context) ([]byte, error)
 	opts  DoOptions
-	waits func() // is told, if not nil, that somebody else is waited for
+	waits func() // called, if not nil, when the call begins to wait for another process
 }
 
 // decision is Do across processes, after the first read of the key: claim it or wait, until there is a value or a failure.
@@ -203,8 +204,8 @@ type decision struct {
 	wait   wait
 	slot   Slot  // what is known of the key
 	err    error // why nothing is
-	gone   bool  // the holder of the claim in slot is
-	lost   bool  // our own claim was: somebody took over, or the key was invalidated
+	gone   bool  // the holder of the claim in slot is gone
+	lost   bool  // our own claim was lost: another process took over, or the key was invalidated
 
 	result Result // with err, when all is decided
 }
@@ -235,8 +236,8 @@ func (d *decision) run(ctx context.Context) (Result, error) {
 	return d.result, d.err
 }
 
-// waits does what can be done, and reports whether the claim that slot shows has to be waited for. All is decided
-// otherwise.
+// waits takes the next step without waiting, and reports whether the claim that slot shows has to be waited for. If
+// not, the decision is made.
 func (d *decision) waits(ctx context.Context) bool {
 	f := d.flight
 	for {
@@ -266,7 +267,7 @@ func (d *decision) waits(ctx context.Context) bool {
 	}
 }
 
-// ready reports whether the key is to be claimed now, and whether there is nothing left to be done.
+// ready reports whether the key is to be claimed now, and whether the decision is made.
 func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	f := d.flight
 	if d.gone {
@@ -299,7 +300,7 @@ func (d *decision) ready(ctx context.Context) (claims, decided bool) {
 	return true, false
 }
 
-// claim takes the key as slot shows it: held by a process that is gone, done and to be computed anew, or absent.
+// claim claims the key as slot shows it: held by a process that is gone, done and to be computed anew, or absent.
 func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, error) {
 	switch slot.State {
 	case Pending:
@@ -313,7 +314,7 @@ func (f *Flight) claim(ctx context.Context, slot Slot, opts DoOptions) (*Claim, 
 	})
 }
 
-// degrade ends a Do that JetStream did not answer: by computing without it if the caller asked for that.
+// degrade ends a Do that JetStream did not answer: by computing without JetStream if the caller asked for that.
 func (f *Flight) degrade(
 	ctx context.Context, key string, fn func(context.Context) ([]byte, error), opts DoOptions, cause error,
 ) (Result, error) {
@@ -342,7 +343,7 @@ func (d *decision) awaitClaim(ctx context.Context) {
 	d.waited(now, err)
 }
 
-// tellWaiting tells that the waiting begins.
+// tellWaiting emits that the waiting begins.
 func (d *decision) tellWaiting(ctx context.Context) {
 	if d.task.waits != nil {
 		d.task.waits()
@@ -354,7 +355,7 @@ func (d *decision) tellWaiting(ctx context.Context) {
 	d.flight.emit(ctx, d.slot.event(EventWaiting))
 }
 
-// waited takes what the waiting ended with.
+// waited records how the waiting ended.
 func (d *decision) waited(now *Slot, err error) {
 	d.gone, d.err = errors.Is(err, errOwnerDead) && !d.lost, err
 	d.lost = false
@@ -368,8 +369,8 @@ func (d *decision) waited(now *Slot, err error) {
 	}
 }
 
-// tellTakeOver emits that claim replaces one that was waited for and that its holder did not end: slot shows it still, or
-// shows that it expired.
+// tellTakeOver emits that claim replaces one that this call waited for and whose holder did not end it: slot shows that
+// it is still pending, or that it expired.
 func (w *wait) tellTakeOver(ctx context.Context, claim *Claim, slot Slot) {
 	if slot.State == Pending {
 		w.holder = slot

@@ -1,6 +1,6 @@
-// Package flight is results that are computed once, and coalescing of all callers that ask for them, across goroutines,
-// processes and machines, on a NATS JetStream KV bucket. Package kvlock makes the bucket, and has the errors that results
-// and locks have in common.
+// Package flight computes each result once and coalesces all callers that ask for it, across goroutines, processes and
+// machines, on a NATS JetStream KV bucket. Package kvlock makes the bucket, and has the errors that results and locks
+// have in common.
 //
 //	menus, err := flight.New(ctx, js, flight.Config{Bucket: "menus"})
 //	result, err := menus.Do(ctx, "today", cook, flight.DoOptions{TTL: 24 * time.Hour})
@@ -18,10 +18,10 @@
 // Every arrow is one write that the server accepts only while the entry is at the revision that the writer saw. Nothing
 // is decided from a read.
 //
-// [Flight.Do] runs the machine for a function, [Flight.DoMany] for many keys at once, and [Cache] for a function of
-// typed inputs whose key is computed from them. [Flight.Begin], [Flight.Resume], [Claim.Renew], [Claim.Complete],
-// [Claim.Fail] and [Claim.Release] are its arrows, for work that starts in one process and ends in another.
-// [Flight.GetMany], [Flight.Wait] and [Flight.Watch] look on.
+// [Flight.Do] takes a key through these states for a function, [Flight.DoMany] many keys at once, and [Cache] for a
+// function of typed inputs whose key is computed from them. [Flight.Begin], [Flight.Resume], [Claim.Renew],
+// [Claim.Complete], [Claim.Fail] and [Claim.Release] are the single transitions, for work that starts in one process
+// and ends in another. [Flight.GetMany], [Flight.Wait] and [Flight.Watch] only read.
 //
 // # What is guaranteed, beside what package kvlock does
 //
@@ -30,19 +30,19 @@
 //     whose claim was resumed or taken over elsewhere, gets ErrLost and changes nothing.
 //   - A value is in the record, or in an Object Store whose objects expire a little after their records. A missing or
 //     changed object makes the key absent, and is never a wrong value.
-//   - An owner whose process has gone delays waiters by about 50 ms when both are on one server, by 5 s otherwise; one that
-//     is frozen by its TTL and the 0.35 s by which the server may be late.
+//   - An owner whose process is gone delays waiters by about 50 ms when both are on one server, by 5 s otherwise. An
+//     owner that is paused delays them by its TTL and the 0.35 s by which the server may be late.
 //
 // # What is not guaranteed
 //
-//   - A function may run twice: its process was cut off or paused until the claim expired, or did not answer a probe, and
-//     another took over. Only one of the results is accepted. What the function does elsewhere has to be idempotent, or
-//     refuse the smaller of two fencing tokens ([Claim.Token]).
+//   - A function may run twice: when its process was cut off or paused until the claim expired, or did not answer a
+//     probe, another process takes over. Only one of the results is accepted. What the function does elsewhere has to
+//     be idempotent, or refuse the smaller of two fencing tokens ([Claim.Token]).
 //   - Reads may be old. [Flight.Get] and [Flight.GetMany] are answered by any replica, or from memory when
-//     [Config].Memory is set, which is at most three seconds behind what the leader has applied: an answer of it counts
-//     from when it last heard from a majority of the stream's servers.
+//     [Config].Memory is set, which is at most three seconds behind what the leader has applied: an answer of the
+//     leader counts from when it last heard from a majority of the stream's servers.
 //   - An owner of a claim that has lost its connection for longer than 5 s counts as gone, though it works on.
-//   - Pushes are believed: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there. Permit it
-//     to nobody.
+//   - Pushes are trusted: a user that may publish to "rp.<bucket>.>" can show waiters a result that is not there.
+//     Permit that to no user.
 //   - What the servers do not keep is lost, claims and results with it, and a bucket that is made anew loses its claims.
 package flight

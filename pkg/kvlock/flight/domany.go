@@ -13,19 +13,20 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// DoMany is [Flight.Do] for many keys: it returns their values, in the order of keys, from the bucket, from one call of fn for
-// all that nobody has or computes, and from the calls that compute the others already. Each key has all the guarantees that
-// Do gives it, and callers of Do and of DoMany share what they compute.
+// DoMany is [Flight.Do] for many keys: it returns their values, in the order of keys. They come from the bucket, from
+// calls that compute them already, and from one call of fn for all other keys. Each key has all the guarantees that Do
+// gives it, and callers of Do and of DoMany share their computations.
 //
-// fn is given the keys that this call claimed, and returns a value for each. What it returns counts for each key alone:
-// an error of [KeysError] for the keys in it; any other error for the keys without a value; a key without either has
-// [ErrNoValue]; a key that was not asked for is ignored. Its context ends when nobody waits for any of these keys, or all their
-// claims are lost. It computes what it was asked for before anything else is waited for, so that two calls with the same
-// keys never wait for each other. When somebody else's claim turns out to be dead, or is given back, fn is called again
-// for that key, maybe at the same time; and so it is for a value that DoOptions.Refresh or Stale has computed anew.
+// fn is given the keys that this call claimed, and returns a value for each. Each key has its own result: a [KeysError]
+// counts for the keys in it, any other error for the keys without a value; a key without a value and an error gets
+// [ErrNoValue]; a key that fn was not given is ignored. The context of fn ends when no caller waits for any of these
+// keys any more, or all their claims are lost. fn computes its keys before DoMany waits for other processes, so that
+// two calls with the same keys never wait for each other. When the owner of another key dies, or gives its claim back,
+// fn is called again for that key, maybe at the same time; it is also called again for a value that DoOptions.Refresh
+// or Stale has computed anew.
 //
-// When some keys failed, the error is a KeysError with a reason for each, and the results of the other keys are good; the
-// result of a key that failed has nothing but Key. Any other error is of the call as a whole.
+// When some keys failed, the error is a KeysError with a reason for each, and the results of the other keys are valid;
+// the result of a failed key has only its Key set. Any other error is of the call as a whole.
 //
 // One round trip for each 512 keys that are cached, and none for those in memory. Claims, and then values, are written at
 // the same time for all keys.
@@ -69,9 +70,9 @@ func (f *Flight) doMany(
 }
 
 // batch is one call of DoMany: its keys, each with a computation as Do has it, and the one call of the function for all
-// that were claimed. A computation that gets to the function waits until all others of the batch have got there too, or
-// wait for somebody else, or have ended. None of that takes longer than an operation: no claim is held while another
-// process is waited for, so that two batches never wait for each other.
+// that were claimed. A computation that is ready for the function waits until each other one of the batch is ready too,
+// waits for another process, or has ended. None of that takes longer than an operation: a batch holds no claim while it
+// waits for another process, so that two batches never wait for each other.
 type batch struct {
 	base    context.Context //nolint:containedctx // its values are the function's
 	flight  *Flight
@@ -96,7 +97,7 @@ type member struct {
 
 	call   *call // nil when what follows is known without one
 	joined bool  // the call is another caller's
-	told   bool  // what follows is known, and the observer was told
+	told   bool  // what follows is known, and was emitted
 	result Result
 	err    error
 }
@@ -114,7 +115,7 @@ func newBatch(ctx context.Context, f *Flight, fn func(context.Context, []string)
 	}
 }
 
-// remembers reports whether the key's result is in the memory of this process.
+// remembers reports whether the key's result is in the memory of this process, and takes it from there.
 func (b *batch) remembers(key string, opts DoOptions) bool {
 	result, ok := b.flight.remembered(key, opts)
 	if ok && b.members[key] == nil {
@@ -123,8 +124,8 @@ func (b *batch) remembers(key string, opts DoOptions) bool {
 	return ok
 }
 
-// add starts or joins the computation of the key that slot is of, unless slot is a result. err says why it could not be
-// read.
+// add starts or joins the computation of the slot's key, unless slot is a result. err is the reason why the slot could
+// not be read.
 func (b *batch) add(ctx context.Context, slot Slot, err error, opts DoOptions) {
 	if b.members[slot.Key] != nil {
 		return
@@ -152,15 +153,15 @@ func (b *batch) add(ctx context.Context, slot Slot, err error, opts DoOptions) {
 	}
 }
 
-// added takes that there are no more keys.
+// added records that there are no more keys.
 func (b *batch) added() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.close()
 }
 
-// settle takes that a key has come to the function, with the context of its claim, or, without one, that it will not come
-// now. It returns false when that was settled before.
+// settle records that a key is ready for the function, with the context of its claim, or, without a context, that it
+// will not be part of this call. It reports whether that was still open.
 func (b *batch) settle(c claimed) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -175,7 +176,7 @@ func (b *batch) settle(c claimed) bool {
 	return true
 }
 
-// close takes one from open, under mu, and starts the function when none is left.
+// close counts down open, and starts the function at 0. The caller holds mu.
 func (b *batch) close() {
 	b.open--
 	if b.open == 0 && len(b.claimed) > 0 {
@@ -183,7 +184,7 @@ func (b *batch) close() {
 	}
 }
 
-// run calls the function for what was claimed. Its context ends when that of every claim has.
+// run calls the function for the claimed keys. Its context ends when those of all claims have.
 func (b *batch) run() {
 	defer close(b.done)
 	slices.SortFunc(b.claimed, func(x, y claimed) int { return x.at - y.at })
@@ -210,7 +211,8 @@ func (b *batch) run() {
 	})
 }
 
-// compute is the function for one key: a part of the one call, or a call of its own when that was made without it.
+// compute is the function for one key: a part of the one call, or a call of its own when that call was made without the
+// key.
 func (m *member) compute(ctx context.Context) ([]byte, error) {
 	if !m.batch.settle(claimed{member: m, ctx: ctx}) {
 		return m.value(m.batch.fn(ctx, []string{m.key}))
@@ -219,7 +221,7 @@ func (m *member) compute(ctx context.Context) ([]byte, error) {
 	return m.value(m.batch.values, m.batch.err)
 }
 
-// value is what the function returned for the key.
+// value returns the function's result for the key.
 func (m *member) value(values map[string][]byte, err error) ([]byte, error) {
 	value, err := pick(m.key, values, err)
 	if p, ok := errors.AsType[*PanicError](err); ok && p.Key == "" {
@@ -228,7 +230,7 @@ func (m *member) value(values map[string][]byte, err error) ([]byte, error) {
 	return value, err
 }
 
-// pick is what a function that was called for many keys returned for one of them.
+// pick returns the result for one key of a function that was called for many.
 func pick[V any](key string, values map[string]V, err error) (V, error) {
 	value, found := values[key]
 	var none V
@@ -246,7 +248,7 @@ func pick[V any](key string, values map[string]V, err error) (V, error) {
 	}
 }
 
-// outcomes waits for what comes of the keys, in a call that began at start.
+// outcomes waits for the results of the keys, in a call that began at start.
 func (b *batch) outcomes(ctx context.Context, keys []string, start time.Time) ([]Result, error) {
 	errs := KeysError{}
 	results := make([]Result, len(keys))
@@ -270,7 +272,7 @@ func (b *batch) outcomes(ctx context.Context, keys []string, start time.Time) ([
 	return results, nil
 }
 
-// leave ends the computations that nobody else waits for.
+// leave ends the computations that no other caller waits for.
 func (b *batch) leave() {
 	for _, m := range b.members {
 		if m.call != nil {
@@ -279,14 +281,15 @@ func (b *batch) leave() {
 	}
 }
 
-// errNoMemory says that there is nothing to warm.
+// errNoMemory is the error of Warm without a memory.
 var errNoMemory = errors.New("kvlock: Config.Memory is off: there is nothing to warm")
 
-// Warm loads into memory what the bucket holds under prefix, as [Flight.List] understands it, and returns how many
-// results and failures it read. What does not fit into memory is evicted as ever. To load known keys, [Flight.GetMany]
-// is enough; to compute what is missing, Do.
+// Warm loads the results and failures that the bucket holds under prefix, as [Flight.List] understands it, into memory,
+// and returns how many it read. If they do not all fit, some are evicted. To load known keys, use [Flight.GetMany]; to
+// compute missing values, use Do.
 //
-// All that is under prefix is read twice: once to find the keys, and once, 512 at a time, to know as of when it holds.
+// Each record under prefix is read twice: once to find the keys, and once, 512 at a time, to know as of which sequence
+// it holds.
 func (f *Flight) Warm(ctx context.Context, prefix string) (n int, err error) {
 	if f.memory == nil {
 		return 0, errNoMemory

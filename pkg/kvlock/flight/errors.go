@@ -11,34 +11,35 @@ import (
 // Errors that results and locks have in common are in package kvlock: ErrClosed, ErrInvalidKey, ErrLost, ErrMismatch,
 // ErrTooLarge, ErrUnavailable and ErrVersion.
 var (
-	// ErrFailed is returned to callers that wait for a computation that failed in another process.
-	// It is always wrapped in a [FailedError] that carries the reason.
+	// ErrFailed is returned to callers that wait for a computation that failed in another process. It is always wrapped
+	// in a [FailedError] that has the reason.
 	ErrFailed = errors.New("kvlock: computation failed")
 
-	// ErrInvalidInputs is returned by [Work.Key] for inputs that have no canonical form. No later try will do better.
+	// ErrInvalidInputs is returned by [Work.Key] for inputs that have no canonical form. Trying again does not help.
 	ErrInvalidInputs = errors.New("kvlock: inputs have no key")
 
-	// ErrInvalidRef is returned by [Flight.Resume] for a text that is not the reference of a claim. Nothing was sent, and
-	// no later try will do better.
+	// ErrInvalidRef is returned by [Flight.Resume] for a text that is not the reference of a claim. Nothing was sent,
+	// and trying again does not help.
 	ErrInvalidRef = errors.New("kvlock: invalid reference of a claim")
 
-	// ErrNoValue is returned for a key that the function of [Flight.DoMany] was asked for and left out.
+	// ErrNoValue is returned for a key that the function of [Flight.DoMany] was given and returned no value for.
 	ErrNoValue = errors.New("kvlock: function returned no value for the key")
 
-	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to say that there is nothing to be had.
-	// That is an answer, and no failure: it is kept for DoOptions.NegativeTTL, and all callers get it, in whatever
-	// process, in a [NotFoundError].
+	// ErrNotFound is returned by the function of [Flight.Do], wrapped or not, to report that the value does not exist.
+	// That is an answer, and no failure: it is kept for DoOptions.NegativeTTL, and the callers of all processes get it
+	// in a [NotFoundError].
 	ErrNotFound = errors.New("kvlock: there is nothing")
 
 	// ErrRecursive is returned when the function of Do asks for the key that it computes: it would wait for itself.
 	ErrRecursive = errors.New("kvlock: function asks for the key that it computes")
 
-	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed.
-	// It is always wrapped in a [TakenError] that carries the slot.
+	// ErrTaken is returned when a key cannot be claimed because it is pending, done or failed. It is always wrapped in
+	// a [TakenError] that has the slot.
 	ErrTaken = errors.New("kvlock: key is taken")
 )
 
-// KeysError has the reason for each key for which a call for many keys failed. errors.Is and errors.As look at all of them.
+// KeysError maps each key that failed, in a call for many keys, to its error. errors.Is and errors.As look at all of
+// them.
 type KeysError map[string]error
 
 // Error names how many keys failed, and the first few of them.
@@ -65,10 +66,10 @@ func (e KeysError) Unwrap() []error {
 	return all
 }
 
-// FailedError is returned when the computation for Key failed in another process. It has the reason.
+// FailedError is returned when the computation for Key failed in another process.
 type FailedError struct {
 	Key    string
-	Reason string // the text that the owner gave to Fail
+	Reason string // the text that the owner passed to Fail
 	Owner  string // the instance that ran it
 }
 
@@ -80,7 +81,7 @@ func (e *FailedError) Error() string {
 // Unwrap makes errors.Is(err, ErrFailed) true.
 func (e *FailedError) Unwrap() error { return ErrFailed }
 
-// NotFoundError is returned when the function for Key found that there is nothing.
+// NotFoundError is returned when the function for Key returned ErrNotFound: the value does not exist.
 type NotFoundError struct {
 	Key    string
 	Reason string // the text of the function's error
@@ -94,7 +95,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("kvlock: nothing for %q: %s", e.Key, e.Reason)
 }
 
-// Unwrap makes errors.Is(err, ErrNotFound) true, and leads to the function's error in the process where it ran.
+// Unwrap makes errors.Is(err, ErrNotFound) true, and returns the function's error in the process where it ran.
 func (e *NotFoundError) Unwrap() error {
 	if e.err != nil {
 		return e.err
@@ -110,12 +111,12 @@ type PanicError struct {
 	Stack []byte // the stack of the goroutine that panicked
 }
 
-// Error names the key and the panic value; the stack is left to the field.
+// Error names the key and the panic value, without the stack.
 func (e *PanicError) Error() string {
 	return fmt.Sprintf("kvlock: function for %q panicked: %v", e.Key, e.Value)
 }
 
-// TakenError says what a key holds that could not be claimed.
+// TakenError has the slot of a key that could not be claimed.
 type TakenError struct {
 	Slot Slot
 }
@@ -128,7 +129,7 @@ func (e *TakenError) Error() string {
 // Unwrap makes errors.Is(err, ErrTaken) true.
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// taken explains why a key cannot be claimed: it answers another input, or it is in use.
+// taken returns the error for a key that cannot be claimed: it answers another input, or it is in use.
 func taken(slot Slot, fingerprint string) error {
 	if err := slot.mismatch(fingerprint); err != nil {
 		return err

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// EventKind says what an [Event] tells: the name of a counter, of a log line, of an event in a trace.
+// EventKind names what happened: it serves as the name of a counter, of a log line, of an event in a trace.
 type EventKind string
 
-// What Config.Observe is told.
+// The events that Config.Observe receives.
 const (
 	// EventAcquired: a claim was taken, by Begin, Resume or Do.
 	EventAcquired EventKind = "acquired"
@@ -18,30 +18,32 @@ const (
 	// EventReleased: the holder ended its claim after Elapsed. State says how: Done, Failed with a FailedError in Err,
 	// Pending when it was handed off, and Absent when it was given back.
 	EventReleased EventKind = "released"
-	// EventLost: the holder found that its claim is somebody else's, or that nobody acknowledged its renewals in time.
+	// EventLost: the holder found that another process has its claim, or that no renewal was acknowledged in time.
 	EventLost EventKind = "lost"
-	// EventRenewalFailed: a renewal had no answer and is tried again; Err says why.
+	// EventRenewalFailed: a renewal was not acknowledged and is sent again; Err says why.
 	EventRenewalFailed EventKind = "renewal failed"
 	// EventTakeOver: a waiter took the claim of Owner, which died, as Attempt; it had waited for Elapsed.
 	EventTakeOver EventKind = "take-over"
 
 	// EventWaiting: a call begins to wait for Claim, held by Owner. Claim is empty when it is not known yet.
 	EventWaiting EventKind = "waiting"
-	// EventCoalesced: after Elapsed a wait ended with what Owner computed under Claim, or with its failure in Err.
+	// EventCoalesced: after Elapsed a wait ended with the value that Owner computed under Claim, or with its failure in
+	// Err.
 	EventCoalesced EventKind = "coalesced"
-	// EventWaitTimeout: a caller gave up after Elapsed, for the reason in Err. What it waited for goes on for others.
+	// EventWaitTimeout: a caller gave up after Elapsed, for the reason in Err. The computation goes on for other
+	// callers.
 	EventWaitTimeout EventKind = "wait timeout"
 	// EventReturned: a call of Do ended after Elapsed, with Outcome, or with Err.
 	EventReturned EventKind = "returned"
 
-	// EventRefresh: a value that is there is computed anew under Claim, in the background.
+	// EventRefresh: a present value is computed anew under Claim, in the background.
 	EventRefresh EventKind = "refresh"
 	// EventStale: a caller gets a value past its TTL, which is Elapsed old.
 	EventStale EventKind = "stale"
 
 	// EventPanic: the function of Do panicked; Err is the PanicError.
 	EventPanic EventKind = "panic"
-	// EventCorrupt: a record that nobody can read was removed; Err says what is wrong with it.
+	// EventCorrupt: a record that cannot be read was removed; Err says what is wrong with it.
 	EventCorrupt EventKind = "corrupt"
 )
 
@@ -54,14 +56,14 @@ type Event struct {
 	Key     string
 	Claim   string        // the id of the claim
 	Owner   string        // the instance that holds or held the claim
-	Outcome Outcome       // how Do came by its value
-	State   State         // what the key became
+	Outcome Outcome       // how Do obtained its value
+	State   State         // of the key, now
 	Attempt int           // of the claim, from 1
-	Elapsed time.Duration // what ended here took so long
+	Elapsed time.Duration // how long that took which ended with this event
 	Err     error
 }
 
-// emit counts what happened, and tells the observer, if there is one. It is called without a lock held.
+// emit counts an event, and passes it to the observer, if there is one. The caller holds no mutex.
 func (f *Flight) emit(ctx context.Context, e Event) {
 	f.counts.happened(e.Kind)
 	if f.cfg.Observe != nil {
@@ -69,7 +71,7 @@ func (f *Flight) emit(ctx context.Context, e Event) {
 	}
 }
 
-// event is what is told of a slot that somebody else holds or wrote.
+// event returns the event about a slot that another process holds or wrote.
 func (s Slot) event(kind EventKind) Event {
 	return Event{Kind: kind, Key: s.Key, Claim: s.Claim, Owner: s.Owner, Attempt: s.Attempt}
 }
@@ -93,7 +95,7 @@ func (c *Claim) tellLost(ctx context.Context, err error) {
 	}
 }
 
-// tellReleased emits how the holder ended the claim, which is in slot now.
+// tellReleased emits how the holder ended the claim, which slot shows.
 func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
 	if c.flight.cfg.Observe == nil {
 		return
@@ -116,51 +118,51 @@ func (c *Claim) tellReleased(ctx context.Context, slot Slot) {
 	c.flight.emit(ctx, e)
 }
 
-// Stats tells what a [Flight] did since it was made.
+// Stats counts the work of a [Flight] since it was made.
 type Stats struct {
 	// Reads of keys, by Get and GetMany, and by Do before it computes anything.
 	Memory MemoryStats // those that cost no round trip
 	Hits   uint64      // found in the bucket
 	Misses uint64      // absent or pending
 
-	// Calls of Do, but for those that were served from memory.
+	// Calls of Do, but for those that memory answered.
 	Cached    uint64
 	Coalesced uint64
 	Computed  uint64
-	Stale     uint64 // past its TTL, for want of a newer value
+	Stale     uint64 // answered with a value past its TTL
 	Errors    uint64 // that returned an error
 
 	// Claims.
 	Acquired       uint64
-	Held           uint64 // refused, because somebody else held it
+	Held           uint64 // refused, because another caller held the key
 	Lost           uint64
-	Refreshes      uint64 // to compute a value anew before anybody has to wait for it
+	Refreshes      uint64 // to compute a value anew in the background
 	RenewalsFailed uint64
 	TakeOvers      uint64 // taken from an owner that died
 
 	// Waits for a computation, in this process or another.
 	Waits        uint64
-	WaitTimeouts uint64 // that their callers gave up
+	WaitTimeouts uint64 // those that their callers gave up
 
 	// Trouble.
-	Corrupt     uint64 // records that nobody could read, and that were removed
+	Corrupt     uint64 // records that could not be read, and were removed
 	Panics      uint64
 	Unavailable uint64 // operations that JetStream did not answer
 }
 
-// MemoryStats tells what the memory of a Flight holds and did.
+// MemoryStats has the size of a Flight's memory, and counts its work.
 type MemoryStats struct {
-	Bytes   int64 // held now: keys, values, and what it takes to keep them
+	Bytes   int64 // held now: keys, values, and the overhead of keeping them
 	Entries int64 // held now, some of which may have ended
 
-	Evictions     uint64 // entries given up for others
+	Evictions     uint64 // entries dropped to make room for others
 	Flushes       uint64 // of everything, because changes of the bucket were not pushed
 	Hits          uint64 // reads that cost no round trip
 	Invalidations uint64 // entries that were dropped because their keys changed
 	Refused       uint64 // answers that were not kept, because a change might have overtaken them
 }
 
-// Stats tells what the Flight did since it was made. It counts by itself, and so costs no round trip.
+// Stats returns what the Flight counted since it was made. No round trip.
 func (f *Flight) Stats() Stats {
 	c := &f.counts
 	s := Stats{
@@ -177,7 +179,7 @@ func (f *Flight) Stats() Stats {
 	return s
 }
 
-// counters are what Stats adds up. Most are counts of events.
+// counters are the counts that Stats sums up. Most are counts of events.
 type counters struct {
 	acquired, corrupt, held, lost, panics, refreshes, renewals, takeOvers, timeouts, waits atomic.Uint64
 
@@ -221,7 +223,7 @@ func (c *counters) read(slot Slot) {
 	}
 }
 
-// returned counts what a call of Do returned. What was served from memory is counted there, by each core for itself.
+// returned counts what a call of Do returned. Answers from memory are counted by the memory, for each core separately.
 func (c *counters) returned(r Result, err error) {
 	switch {
 	case err != nil:

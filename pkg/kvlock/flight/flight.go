@@ -22,62 +22,63 @@ const (
 	defaultResultTTL     = 7 * 24 * time.Hour
 )
 
-// Config says how a [Flight] works.
+// Config configures a [Flight]. Only Bucket is required.
 type Config struct {
 	// Bucket is the KV bucket, made from [StreamConfig]. Required.
 	Bucket string
 
-	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. It is how long waiters
-	// wait for an owner that died, or for one that is cut off. Defaults to one minute.
+	// ClaimTTL is how long a claim holds without a renewal, in whole seconds, at least one. Waiters wait that long for
+	// an owner that is paused, and for an owner that died or is cut off where probes do not find that out sooner.
+	// Defaults to one minute.
 	ClaimTTL time.Duration
 
-	// CompressAbove compresses values of more than so many bytes, when that makes them smaller. Whatever it is, values
-	// are read that others compressed. Defaults to 4 KB; -1 compresses none.
+	// CompressAbove is the size in bytes above which values are compressed, when that makes them smaller. Compressed
+	// values are read at any setting. Defaults to 4 KB; -1 compresses none.
 	CompressAbove int
 
-	// Instance names this process in slots, for people who look. Defaults to host name, process id and a random part.
+	// Instance names this process in slots, where people read it. Defaults to host name, process id and a random part.
 	Instance string
 
-	// Logger gets what nobody else is told: corrupt records, and renewals that failed. Defaults to slog.Default().
+	// Logger gets what no caller learns: corrupt records, and renewals that failed. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxValue bounds a value, in bytes, to 1 GB at most: a larger one is not stored, and one that others stored is not
-	// read. ErrTooLarge says so. Defaults to 64 MB.
+	// MaxValue bounds a value, in bytes; 1 GB at most. A larger value is neither stored nor read: the error is
+	// ErrTooLarge. Defaults to 64 MB.
 	MaxValue int
 
-	// Memory says how many results are kept in this process beside the bucket. Defaults to none.
+	// Memory bounds the results that this process also keeps in memory. Defaults to none.
 	Memory MemoryConfig
 
-	// Observe is told what happens, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
-	// and the work waits for it. Its context has the values of the caller's, or of the
-	// first caller's where several share a computation. Defaults to nothing, which costs nothing.
+	// Observe receives events, for metrics, traces and logs: see [EventKind]. It is called by many goroutines at once,
+	// and the work waits for it. Its context has the values of the caller's, or of the first caller's where several
+	// share a computation. Defaults to none, which costs nothing.
 	Observe func(context.Context, Event)
 
-	// OpTimeout bounds each operation beside its context, so that an unreachable server costs a caller no more than
-	// this. It does not bound Wait, Watch or the function of Do. Defaults to 2 seconds.
+	// OpTimeout bounds each operation in addition to its context, so that an unreachable server costs a caller no more
+	// than this. It does not bound Wait, Watch or the function of Do. Defaults to 2 seconds.
 	OpTimeout time.Duration
 
-	// LargeValueBucket is the Object Store bucket, made from [LargeValueConfig], for values that do not fit into one message of the
-	// server, compressed. Whatever it is, values are read that others put there. Defaults to none: such a value is
-	// ErrTooLarge.
+	// LargeValueBucket is the Object Store bucket, made from [LargeValueConfig], for values that do not fit into one
+	// message of the server, compressed. Values in other buckets are read at any setting. Defaults to none: the error
+	// for such a value is ErrTooLarge.
 	LargeValueBucket string
 
-	// LargeValueAbove puts values of more than so many bytes, compressed, into the LargeValueBucket although they fit, so
-	// that they are not pushed to watchers. Defaults to 0: those that do not fit.
+	// LargeValueAbove is the size in bytes, compressed, above which values go to the LargeValueBucket although they fit
+	// into a message, so that they are not pushed to watchers. Defaults to 0: only values that do not fit go there.
 	LargeValueAbove int
 
-	// ProbeInterval is how often the process of an owner is probed while somebody waits for it in Do, so that another
-	// takes over at once when it died, and not after ClaimTTL. Probes go to "kvlock.alive.<bucket>.>", which every
-	// process has to be permitted to publish and to subscribe to; without the permission, claims last until their TTL.
-	// A negative one turns it off. Defaults to 25 milliseconds.
+	// ProbeInterval is how often the process of an owner is probed while a call of Do waits for it, so that another
+	// process takes over at once when it died, and not after ClaimTTL. Probes go to "kvlock.alive.<bucket>.>", which
+	// every process has to be permitted to publish and to subscribe to; without the permission, claims last until their
+	// TTL. A negative interval turns probing off. Defaults to 25 milliseconds.
 	ProbeInterval time.Duration
 
-	// ResultTTL is how long a result is kept when Complete is not told otherwise, in whole seconds, at least one.
-	// Defaults to 7 days.
+	// ResultTTL is how long a result is kept when the call names no TTL, in whole seconds, at least one. Defaults to 7
+	// days.
 	ResultTTL time.Duration
 }
 
-// Flight computes each key once at a time, across goroutines, processes and machines, and keeps the results.
+// Flight computes each key at most once at a time, across goroutines, processes and machines, and keeps the results.
 // Make one for each bucket and process with [New]; it is safe for concurrent use.
 type Flight struct {
 	store   *kv.Store
@@ -87,7 +88,7 @@ type Flight struct {
 	codec   codec
 	counts  counters
 	closing sync.Once
-	seed    maphash.Seed // of when to compute what anew
+	seed    maphash.Seed // of the times at which values are computed anew
 
 	mu        sync.Mutex
 	local     map[string]*call
@@ -114,7 +115,7 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// storeConfig is the part of the configuration that is the store's.
+// storeConfig returns the part of the configuration that the store needs.
 func (f *Flight) storeConfig() kv.Config {
 	c := f.cfg.store()
 	c.Pushed, c.Read = f.viewPushed, f.viewRead
@@ -136,8 +137,8 @@ func (cfg Config) validate() error {
 	return errors.Join(append(errs, cfg.Memory.validate(), cfg.validateValues())...)
 }
 
-// New binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it.
-// It returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when nobody answered within
+// New binds to the bucket and checks that its stream has the settings that Flight is safe with. Close ends it. It
+// returns jetstream.ErrStreamNotFound when there is no such bucket, and ErrUnavailable when no server answered within
 // OpTimeout. Two round trips.
 func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, error) {
 	cfg = cfg.withDefaults()
@@ -156,7 +157,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, erro
 	return f, nil
 }
 
-// open adds to the store what a Flight has beside it.
+// open adds the parts of a Flight to its store.
 func (f *Flight) open(ctx context.Context) (err error) {
 	if err := checkLargeValues(ctx, f.store, f.cfg.LargeValueBucket); err != nil {
 		return err
@@ -187,50 +188,51 @@ func (f *Flight) close() {
 
 // DoOptions are the choices of one [Flight.Do]. The zero value is good.
 type DoOptions struct {
-	// ClaimTTL is after how long others take over when this process dies. Defaults to Config.ClaimTTL.
+	// ClaimTTL is the time after which another process takes over when this one dies. Defaults to Config.ClaimTTL.
 	ClaimTTL time.Duration
 
 	// FailOpen computes the value although JetStream is unreachable, and returns it although it could not be stored;
-	// others may compute it too. Defaults to false: ErrUnavailable is returned, and a call that waits for another
-	// process waits until its context ends.
+	// other processes may compute it too. Defaults to false: Do returns ErrUnavailable, and a call that waits for
+	// another process waits until its context ends.
 	FailOpen bool
 
-	// FailureTTL says for how long an error of the function is kept, so that callers get it, as a [FailedError], and do
-	// not run the function again; a fraction of a second counts as one. 0 keeps it for nobody but those that wait
-	// already. Defaults to 0 for all.
+	// FailureTTL returns for how long an error of the function is kept: until then callers get a [FailedError] and do
+	// not run the function again. A fraction of a second counts as one second. At 0 only the callers that wait already
+	// get the error. Defaults to 0 for all errors.
 	FailureTTL func(error) time.Duration
 
-	// Fingerprint tells inputs apart that share a key, in at most 1,024 bytes: hash what is longer. Defaults to none.
+	// Fingerprint distinguishes inputs that share a key, in at most 1,024 bytes: hash a longer one. Defaults to none.
 	Fingerprint string
 
 	// Jitter makes each TTL of a result or a failure longer or shorter by up to this fraction of it, from 0 to 0.5, so
-	// that what was computed together does not expire together. Defaults to 0.
+	// that results that were computed together do not expire together. Defaults to 0.
 	Jitter float64
 
-	// Job names what the value is wanted for, for people who look, and for callers that get the result later: 128 bytes
-	// of it are kept. Defaults to none.
+	// Job names the purpose of the call. Slots and later results carry it, for display; 128 bytes of it are kept.
+	// Defaults to none.
 	Job string
 
-	// KeepRunning lets the function finish when every caller in this process has gone, if one of them wants it.
-	// Defaults to false: its context is cancelled and the claim given back.
+	// KeepRunning lets the function finish although every caller in this process has left; it is enough that one of
+	// them sets it. Defaults to false: the function's context is cancelled and the claim given back.
 	KeepRunning bool
 
-	// NegativeTTL is how long it is kept that there is nothing: see [ErrNotFound]. Defaults to 0: only those that wait
-	// already are told.
+	// NegativeTTL is for how long the answer "there is nothing" is kept: see [ErrNotFound]. Defaults to 0: only the
+	// callers that wait already get it.
 	NegativeTTL time.Duration
 
-	// NoWait returns a [TakenError] with the slot, instead of waiting, when somebody else computes the value, in this
-	// process or another, and there is none meanwhile. Defaults to false.
+	// NoWait makes Do return a [TakenError] with the slot, instead of waiting, when another call computes the value, in
+	// this process or another, and there is no value meanwhile. Defaults to false.
 	NoWait bool
 
-	// Refresh computes a value anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one
-	// caller of all processes does so in the background. All others get the value that is there, as Cached, and so does
-	// that one. Processes draw by chance when they try, in the first half of what is left. Defaults to 0: never.
+	// Refresh has a value computed anew before it expires: once this fraction of its TTL has passed, from 0 to 1, one
+	// caller of all processes starts the computation in the background. All callers, this one too, get the present
+	// value, as Cached. Each process draws at random when it tries, in the first half of the remaining time. Defaults
+	// to 0: never.
 	Refresh float64
 
-	// Stale is for how long a value may be returned beyond its TTL, with the outcome Stale: while somebody computes it
-	// anew in the background, and when that fails. After a failure nobody tries again for FailureTTL, or else for ten
-	// seconds or a quarter of the TTL, whichever is less. Defaults to 0: it is not.
+	// Stale is for how long a value may be returned beyond its TTL, with the outcome Stale: while it is computed anew
+	// in the background, and when that fails. After a failure no process tries again for FailureTTL; if that is 0, for
+	// ten seconds or a quarter of the TTL, whichever is less. Defaults to 0: no stale value is returned.
 	Stale time.Duration
 
 	// StaleWait is for how long a caller that may get a stale value waits for a new one first. Defaults to 0.
@@ -239,8 +241,8 @@ type DoOptions struct {
 	// TTL is how long the result is kept. Defaults to Config.ResultTTL.
 	TTL time.Duration
 
-	// ValueTTL says for how long a value is kept, instead of TTL; a fraction of a second counts as one. 0 leaves it at
-	// TTL. Defaults to 0 for all.
+	// ValueTTL returns for how long a value is kept, instead of TTL. A fraction of a second counts as one second; 0
+	// means TTL. Defaults to 0 for all values.
 	ValueTTL func(value []byte) time.Duration
 }
 
@@ -272,7 +274,7 @@ func (opts DoOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// resultTTL is for how long value is kept.
+// resultTTL returns for how long value is kept.
 func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Duration {
 	ttl := otherwise
 	if opts.TTL > 0 {
@@ -286,7 +288,7 @@ func (opts DoOptions) resultTTL(value []byte, otherwise time.Duration) time.Dura
 	return jitter(ttl, opts.Jitter)
 }
 
-// failureTTL is for how long a failure is kept; 0 means not at all.
+// failureTTL returns for how long a failure is kept; 0 means not at all.
 func (opts DoOptions) failureTTL(err error) time.Duration {
 	if opts.FailureTTL == nil {
 		return 0
@@ -294,7 +296,7 @@ func (opts DoOptions) failureTTL(err error) time.Duration {
 	return jitter(wholeSeconds(opts.FailureTTL(err)), opts.Jitter)
 }
 
-// wholeSeconds is d rounded up to a TTL; 0 when there is none.
+// wholeSeconds returns d rounded up to a TTL; 0 when there is none.
 func wholeSeconds(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
@@ -302,8 +304,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return min((min(d, kv.MaxTTL) + time.Second - 1).Truncate(time.Second), kv.MaxTTL)
 }
 
-// jitter makes ttl longer or shorter by up to a fraction of it, in whole seconds, so that what was stored together does
-// not go together.
+// jitter makes ttl longer or shorter by up to a fraction of it, in whole seconds, so that results that were stored
+// together do not expire together.
 func jitter(ttl time.Duration, fraction float64) time.Duration {
 	spread := time.Duration(fraction * float64(ttl))
 	if spread <= 0 {

@@ -16,7 +16,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// Get reads one key. What it returns is a hint: a replica may lag behind. One round trip, or none when it is in memory.
+// Get reads one key. The slot is a hint: the replica that answers may lag behind. One round trip, or none when the slot
+// is in memory.
 func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
 	if slot, ok := f.memory.recall(key); ok {
 		return slot, nil
@@ -34,9 +35,9 @@ func (f *Flight) Get(ctx context.Context, key string) (Slot, error) {
 	return slot, err
 }
 
-// GetMany reads keys, in their order; a key may be there twice. What it returns are hints: a replica may lag behind, and
-// so only [Flight.Begin] decides. One round trip for each 512 keys that are not in memory, and one more for each 64 MB of
-// values.
+// GetMany reads keys and returns their slots in the same order; a key may be given twice. The slots are hints: the
+// replica that answers may lag behind, so only [Flight.Begin] decides. One round trip for each 512 keys that are not in
+// memory, and one more for each 64 MB of values.
 //
 // A record that cannot be decoded is reported to the Logger once, removed, and absent. One of a newer version of this
 // package is left alone, and makes the whole call fail with ErrVersion.
@@ -76,7 +77,7 @@ func (f *Flight) GetMany(ctx context.Context, keys []string) ([]Slot, error) {
 	return slots, nil
 }
 
-// read is GetMany with failures that are gone at once still in it, for those that waited for them.
+// read is GetMany that also returns failures that end at once, for callers that waited for them.
 func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 	entries, err := f.store.Read(ctx, keys)
 	if err != nil {
@@ -89,13 +90,13 @@ func (f *Flight) read(ctx context.Context, keys []string) ([]Slot, error) {
 	return slots, nil
 }
 
-// List yields the slots of all keys that begin with prefix and a dot, and of all keys with the prefix "": those that are
-// pending, done or failed, in the order in which they were last written. To see the owner of one key, and since when it computes,
-// [Flight.Get] is enough.
+// List yields the slots of the keys that begin with prefix and a dot, or of all keys if prefix is "", that are pending,
+// done or failed. They come in the order in which they were last written. To see the owner of one key, and since when
+// it computes, [Flight.Get] is enough.
 //
-// A key that is there all the time is yielded, and yielded again, later, when it is written meanwhile. What a lagging
-// replica tells is old. A record that cannot be read is yielded with its key and the reason; an error with an empty slot
-// is the last. The end of ctx ends it.
+// A key that is there all the time is yielded at least once, and again when it is written meanwhile. A replica that
+// lags behind yields older slots. A record that cannot be read is yielded with its key and the reason; an error with an
+// empty slot is the last. The end of ctx ends the iteration.
 //
 // Values are read too, 500 records at a time, from a consumer that is made for the call. The process needs the
 // permission to make one, with subjects that begin with "$JS.API.CONSUMER.".
@@ -127,14 +128,14 @@ func (f *Flight) List(ctx context.Context, prefix string) iter.Seq2[Slot, error]
 	}
 }
 
-// Usage is what a bucket takes.
+// Usage is the size of a bucket.
 type Usage struct {
-	Bytes   uint64    // that its messages take where they are stored, for each replica
+	Bytes   uint64    // that its messages take in storage, for each replica
 	Created time.Time // when the bucket was made
-	Entries uint64    // keys, and markers that hide what was there; what has expired is removed by the server
+	Entries uint64    // keys, and the markers of removed keys; the server removes expired ones
 }
 
-// Usage tells what the bucket takes, as its leader knows it: whatever it holds, in one round trip.
+// Usage returns the size of the bucket, as its leader knows it. One round trip, however much it holds.
 func (f *Flight) Usage(ctx context.Context) (Usage, error) {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -146,10 +147,10 @@ func (f *Flight) Usage(ctx context.Context) (Usage, error) {
 	return Usage{Bytes: info.State.Bytes, Created: info.Created, Entries: info.State.Msgs}, nil
 }
 
-// soon is what Survey calls so.
+// soon is the time within which Survey counts an entry as expiring.
 const soon = 24 * time.Hour
 
-// Survey is what a bucket holds under a prefix.
+// Survey counts what a bucket holds under a prefix.
 type Survey struct {
 	Done, Failed, Pending int // keys
 
@@ -159,9 +160,10 @@ type Survey struct {
 	Unknown  int       // records that no Flight wrote
 }
 
-// Survey counts what the bucket holds under prefix, as [Flight.List] understands it. It is a full scan, for a person or a
-// dashboard: NATS counts keys, but does not look at them. It reads the headers of all messages, and no values: of a
-// million keys in 5 to 15 seconds, with no more than 500 in memory at a time, by a consumer as List does.
+// Survey counts what the bucket holds under prefix, as [Flight.List] understands it. It is a full scan, for a person or
+// a dashboard, because the server counts keys but knows nothing of their states. It reads the headers of all messages,
+// and no values, by a consumer as List does: a million keys take 5 to 15 seconds, and at most 500 are in memory at a
+// time.
 func (f *Flight) Survey(ctx context.Context, prefix string) (Survey, error) {
 	var s Survey
 	now := time.Now()
@@ -203,32 +205,32 @@ func (s *Survey) add(e *kv.Entry, now time.Time) {
 	}
 }
 
-// Purge makes all keys absent that begin with prefix and a dot, and all keys with the prefix "", and returns how many
+// Purge makes all keys absent that begin with prefix and a dot, or all keys if prefix is "". It returns how many
 // entries the server removed, the markers of failed and invalidated keys among them. Computations under way lose their
-// claims: what they computed from the old state of the world is not kept, and waiters compute again. Locks in the
-// same bucket are keys too.
+// claims: their results, which may rest on outdated data, are not kept, and waiters compute again. Locks in the same
+// bucket are keys too.
 //
-// What was written before the call is removed, everywhere; what is written after it is left alone, even by a call that
-// takes longer or is repeated. Other processes learn of it by a mark under the key "_kv_purge": they drop what they have
-// in memory, and their waiters look again. When Purge returns an error some of this may not have happened: it is called
-// again.
+// All that was written before the call is removed, in all processes; what is written later is left alone, even by a
+// call that takes longer or is repeated. Other processes learn of the purge by a mark under the key "_kv_purge": they
+// drop what they have in memory, and their waiters look again. When Purge returns an error some of this may not have
+// happened: call it again.
 //
-// A server that keeps the bucket alone, and is killed before it has written its index, which it does at least every two
-// and a half minutes, may find again what had been overwritten under these keys before the purge. Purge is called again
-// after that; [Flight.Invalidate] has no such gap.
+// A server that keeps the bucket alone writes its index at least every two and a half minutes. When it is killed before
+// that, it may restore older values of these keys that had been overwritten before the purge. Call Purge again then;
+// [Flight.Invalidate] has no such gap.
 //
-// Three round trips, however many keys there are. The server needs about 2 µs for each entry that it removes, and does
+// Three round trips, for any number of keys. The server needs about 2 µs for each entry that it removes, and does
 // nothing else for the bucket in that time. The process needs the permission to publish to
 // "$JS.API.STREAM.PURGE.KV_<bucket>".
 func (f *Flight) Purge(ctx context.Context, prefix string) (n int, err error) {
 	return f.store.Purge(ctx, prefix)
 }
 
-// Invalidate makes key absent, whatever it held. A computation under way loses its claim, so that what it computed from
-// the old state of the world is not kept; waiters compute again.
+// Invalidate makes key absent, whatever it held. A computation under way loses its claim: its result, which may rest on
+// outdated data, is not kept, and waiters compute again.
 //
-// It always writes, for a key that a read says to be absent may be there. The marker that it leaves is gone after two
-// minutes, or after twice the TTL of what it hides. Two round trips.
+// It always writes, because a key that a read shows as absent may exist. The marker that it leaves expires after two
+// minutes, or after twice the TTL of the record that it replaced. Two round trips.
 func (f *Flight) Invalidate(ctx context.Context, key string) error {
 	if err := kv.CheckKey(key); err != nil {
 		return err
@@ -255,7 +257,7 @@ func formatRef(id string, revision uint64, attempt int) string {
 	return id + "." + strconv.FormatUint(revision, 10) + "." + strconv.Itoa(attempt)
 }
 
-// parseRef takes apart what Ref returned. It comes from outside, in a message.
+// parseRef parses a reference that Ref returned. It comes from outside, in a message.
 func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	parts := strings.Split(ref, ".")
 	if len(ref) <= 2*record.MaxIDBytes && len(parts) == 3 && record.IsID(parts[0]) {
@@ -269,5 +271,5 @@ func parseRef(ref string) (id string, revision uint64, attempt int, err error) {
 	return "", 0, 0, fmt.Errorf("%w: %.64q: want what Ref of a claim or slot returned", ErrInvalidRef, ref)
 }
 
-// maxAttempt is no bound on attempts, but on what is believed of a reference.
+// maxAttempt bounds the attempt in a reference that is accepted; it does not bound attempts.
 const maxAttempt = 1 << 30

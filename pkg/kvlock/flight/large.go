@@ -26,8 +26,9 @@ const (
 	// into one message of the default size.
 	chunkBytes = 512 << 10
 
-	// headroom is what a message may have beside its data: our headers, and those which the server adds when it pushes
-	// the message or answers with it. A leaf node closes the connection on which more comes than it takes.
+	// headroom is what a message may have in addition to its data: our headers, and those that the server adds when it
+	// pushes the message or answers with it. A leaf node closes a connection that sends it a larger message than it
+	// takes.
 	headroom = 4 << 10
 
 	// An upload has a bound because the TTLs of its first chunks run meanwhile.
@@ -35,7 +36,7 @@ const (
 	uploadPerSec = 256 << 10 // bytes, at least
 )
 
-// object is where the data of a value is in an Object Store.
+// object locates the data of a value in an Object Store.
 type object struct {
 	Bucket string `json:"bucket"`
 	Digest string `json:"digest"` // as in the object's description there: "SHA-256=" and base64
@@ -43,7 +44,7 @@ type object struct {
 	Size   int    `json:"size"`
 }
 
-// check refuses what was not written by store. A name goes into a subject.
+// check refuses an object that store did not write: its name becomes a part of a subject.
 func (o object) check() error {
 	name := strings.Split(o.Name, "-") // claim, attempt, and what makes it new
 	switch {
@@ -65,13 +66,14 @@ func digest(data []byte) string {
 	return jetstream.GetObjectDigestValue(h)
 }
 
-// uploadTime bounds how long an object of size bytes is written.
+// uploadTime bounds how long the upload of size bytes takes.
 func uploadTime(size int) time.Duration {
 	return uploadBase + time.Duration(size)*time.Second/uploadPerSec
 }
 
-// store makes of value what the record of the claim stores, which edit writes for ttl. What does not fit into it is
-// written to the Object Store first, so that no record ever refers to what is not there; meanwhile the claim is renewed.
+// store returns the form in which the claim's record stores value, which edit writes for ttl. A value that does not fit
+// into the record is written to the Object Store first, so that no record ever refers to a missing object; meanwhile
+// the claim is renewed.
 func (c *Claim) store(ctx context.Context, value []byte, ttl time.Duration, edit func(*claimRecord)) (packed, []byte, error) {
 	f := c.flight
 	p, data, err := f.pack(c.key, value)
@@ -127,8 +129,8 @@ func (f *Flight) messageRoom() int {
 	return int(size - min(headroom, size/4))
 }
 
-// upload writes data as an object that goes by itself when the record has gone that will be written after it: its TTL is
-// the record's, and the longest that both writes take. One round trip for each 512 KB, and one for the description.
+// upload writes data as an object that expires after the record that will refer to it: its TTL is the record's, and the
+// longest that both writes take. One round trip for each 512 KB, and one for the description.
 func (f *Flight) upload(ctx context.Context, key string, p packed, data []byte, ttl time.Duration) error {
 	bound := uploadTime(len(data))
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -172,7 +174,7 @@ func (f *Flight) part(subject, id string, data []byte, ttl time.Duration) *nats.
 	return m
 }
 
-// sendPart sends m until it is acknowledged, for the time of one operation.
+// sendPart sends m until it is acknowledged, for at most the time of one operation.
 func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) error {
 	ctx, cancel := f.store.Bound(ctx)
 	defer cancel()
@@ -182,8 +184,9 @@ func (f *Flight) sendPart(ctx context.Context, key, bucket string, m *nats.Msg) 
 	})
 }
 
-// fetch reads the data of an object. One that is missing or torn is broken, if the leader of its stream says so too: a
-// replica may lag behind. One round trip for each 4 MB, and many when a replica lagged behind.
+// fetch reads the data of an object. It returns errBroken for a missing or incomplete object only when the leader of
+// its stream confirms that: a replica may lag behind. One round trip for each 4 MB, and many when a replica lagged
+// behind.
 func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, uploadTime(o.Size))
 	defer cancel()
@@ -207,13 +210,13 @@ func (f *Flight) fetch(ctx context.Context, key string, o object) ([]byte, error
 
 func (o object) matches(data []byte) bool { return len(data) == o.Size && digest(data) == o.Digest }
 
-// LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by hand rather
-// than with CreateObjectStore so that AllowMsgTTL is on: each object then goes by itself, a little later than the record
-// that refers to it, and so does one to which no record refers, because its claim was lost, or its key invalidated or
-// computed anew. Nobody collects. nats.go and `nats object` read the bucket as any other.
+// LargeValueConfig returns the stream for an Object Store bucket that Config.LargeValueBucket can name. It is made by
+// hand rather than with CreateObjectStore so that AllowMsgTTL is on: each object then expires by itself, a little later
+// than the record that refers to it. So does an object to which no record refers, because its claim was lost, or its
+// key invalidated or computed anew. No collector is needed. nats.go and `nats object` read the bucket as any other.
 //
-// MaxBytes should be set: at the bound nothing is evicted, but values that need the bucket are not stored. cfg's
-// NoRepublish has no meaning here.
+// Set MaxBytes: at the bound nothing is evicted, but values that need the bucket are not stored. cfg.NoRepublish has no
+// effect here.
 func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 	sc := kvlock.StreamConfig(cfg)
 	sc.Name = objectStream(cfg.Bucket)
@@ -222,15 +225,15 @@ func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 	return sc
 }
 
-// CreateLargeValueBucket makes the Object Store bucket when there is none yet; an existing one is left as it is. As
-// kvlock.CreateBucket it is for tests, demos and embedded servers, and tries again while a cluster is not ready. One or two
-// round trips.
+// CreateLargeValueBucket makes the Object Store bucket if it does not exist; an existing one is left as it is. Like
+// kvlock.CreateBucket it is for tests, demos and embedded servers, and tries again while a cluster is not ready. One or
+// two round trips.
 func CreateLargeValueBucket(ctx context.Context, js jetstream.JetStream, cfg kvlock.BucketConfig) error {
 	return kv.CreateStream(ctx, js, fmt.Sprintf("large value bucket %q", cfg.Bucket), LargeValueConfig(cfg))
 }
 
-// checkLargeValues reports everything that keeps a bucket from being one for large values. No bucket is in order. One
-// round trip.
+// checkLargeValues reports every setting of a bucket that is not safe for large values. The name "" is valid: no
+// bucket. One round trip.
 func checkLargeValues(ctx context.Context, store *kv.Store, bucket string) error {
 	if bucket == "" {
 		return nil

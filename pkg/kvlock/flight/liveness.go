@@ -19,19 +19,20 @@ import (
 // seconds, and others that were disconnected by the same event may be back before it.
 const reconnectTime = 5 * time.Second
 
-// liveness tells others that this process is there, and finds out which others are not. Each store subscribes to a
-// subject of its own and says nothing: a server answers for it when nobody is subscribed, as soon as the connection of a
-// process that died is closed. Such an answer comes back to the same subject, and so one subscription serves for both.
+// liveness lets other processes see that this one is alive, and finds out which others are not. Each store subscribes
+// to a subject of its own and sends no answers: the server answers a probe when there is no subscriber, as soon as the
+// connection of a process that died is closed. Such an answer comes back to the prober's own subject, so one
+// subscription serves for both.
 //
-// What it finds out is a hint, as a TTL is: a process can also have lost its connection. Another process takes over from
-// it by a conditional write, after which nothing that it writes is accepted.
+// The result is a hint, as a TTL is: a process that is not reached may also have lost its connection only. Another
+// process takes over from it by a conditional write, after which none of its writes is accepted.
 type liveness struct {
 	nc     *nats.Conn
 	every  time.Duration
 	prefix string // of the subjects of all members, with its final dot
 	self   string // this member
 	sub    *nats.Subscription
-	heard  chan struct{} // closed when messages to this member arrive: others may conclude from none arriving
+	heard  chan struct{} // closed when a message to this member has arrived: until then others must not conclude anything from silence
 	once   sync.Once
 	work   sync.WaitGroup
 
@@ -39,15 +40,15 @@ type liveness struct {
 	closed     bool
 	running    bool
 	reconnects uint64
-	trusted    time.Time // since when "nobody is there" can be believed at once
+	trusted    time.Time // since when "no subscriber" is trusted at once
 	suspects   map[string]*suspect
 }
 
-// suspect is a member whose claim somebody waits for.
+// suspect is a member with a claim that a caller waits for.
 type suspect struct {
 	sent    uint64 // probes
-	refused uint64 // the last one that reached nobody
-	inRow   int    // so many before it did not either
+	refused uint64 // the last probe that reached no subscriber
+	inRow   int    // how many in a row before it did not either
 	since   time.Time
 	probes  map[*ownerProbe]struct{}
 }
@@ -56,11 +57,11 @@ type suspect struct {
 type ownerProbe struct {
 	member string
 	server string        // to which the member was connected when it wrote the claim
-	dead   chan struct{} // closed when the member is
+	dead   chan struct{} // closed when the member is found dead
 }
 
-// newLiveness makes a member. every is how often others are probed; if it is not positive there is none, and TTLs
-// alone count.
+// newLiveness makes a member. every is how often others are probed; if it is not positive newLiveness returns nil, and
+// TTLs alone count.
 func newLiveness(s *kv.Store, every time.Duration) (*liveness, error) {
 	if every <= 0 {
 		return nil, nil //nolint:nilnil // the methods take it for what it is
@@ -85,7 +86,7 @@ func newLiveness(s *kv.Store, every time.Duration) (*liveness, error) {
 	return l, nil
 }
 
-// hearTime is for how long a member waits for what it sends to itself before it goes on without.
+// hearTime is for how long a member waits for its probe of itself before it goes on without liveness.
 const hearTime = 250 * time.Millisecond
 
 func (l *liveness) close() error {
@@ -102,7 +103,7 @@ func (l *liveness) close() error {
 	return nil
 }
 
-// sign says in a claim whose it is, if others can find out whether that member is there.
+// sign names this member in a claim, if others can find out whether it is alive.
 func (l *liveness) sign(r *claimRecord) {
 	r.Member, r.Server = "", ""
 	if l == nil || r.Handoff || r.State != Pending.String() {
@@ -115,7 +116,7 @@ func (l *liveness) sign(r *claimRecord) {
 	}
 }
 
-// receive takes a probe by another member, or the server's answer to a probe that reached nobody.
+// receive takes a probe by another member, or the server's answer to a probe that reached no subscriber.
 func (l *liveness) receive(m *nats.Msg) {
 	l.once.Do(func() { close(l.heard) })
 	if m.Header.Get("Status") != "503" {
@@ -127,7 +128,7 @@ func (l *liveness) receive(m *nats.Msg) {
 	}
 }
 
-// watch starts to probe the member whose claim slot shows. It returns nil when there is none, or when it is this one.
+// watch starts to probe the member whose claim slot shows. It returns nil when the claim names no member, or this one.
 func (l *liveness) watch(slot *Slot) *ownerProbe {
 	if l == nil || slot.State != Pending || slot.in().member == "" || slot.in().member == l.self {
 		return nil
@@ -166,7 +167,7 @@ func (l *liveness) unwatch(v *ownerProbe) {
 	}
 }
 
-// run probes for as long as somebody waits: all members each time, and between two times those that seem to be gone.
+// run probes for as long as a caller waits: all members each time, and between two times those that seem to be gone.
 func (l *liveness) run() {
 	half := time.NewTicker(max(l.every/2, time.Millisecond))
 	defer half.Stop()
@@ -175,7 +176,7 @@ func (l *liveness) run() {
 	}
 }
 
-// probeAll reports whether there is any member to probe.
+// probeAll probes the members, and reports whether there are any.
 func (l *liveness) probeAll(all bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +193,7 @@ func (l *liveness) probeAll(all bool) bool {
 	return true
 }
 
-// probe asks for a member. It gets no answer but the server's, that nobody is there.
+// probe probes a member. The only answer is the server's, that there is no subscriber.
 func (l *liveness) probe(member string, s *suspect) {
 	s.sent++
 	reply := l.prefix + l.self + "." + member + "." + strconv.FormatUint(s.sent, 10)
@@ -213,7 +214,7 @@ func (l *liveness) checkConnection(now time.Time) {
 	}
 }
 
-// refused takes note of a probe that reached nobody.
+// refused records a probe that reached no subscriber.
 func (l *liveness) refused(member string, probe uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,13 +240,14 @@ func (l *liveness) refused(member string, probe uint64) {
 	}
 }
 
-// believes reports whether a member which is not there did not just lose the server that it was connected to: this member is
-// connected to the same, and was all the time.
+// believes reports whether a probe without a subscriber shows at once that its member is dead, and did not just lose
+// its server: this member is connected to the same server, and was all the time.
 func (l *liveness) believes(v *ownerProbe, now time.Time) bool {
 	return v.server != "" && v.server == l.nc.ConnectedServerId() && !now.Before(l.trusted)
 }
 
-// isDead asks whether the member that holds the claim in slot is gone. It does not wait for what takes long to find out.
+// isDead reports whether the member that holds the claim in slot is gone. It waits for two probes at most, and returns
+// false when those do not decide.
 func (l *liveness) isDead(ctx context.Context, slot Slot) bool {
 	v := l.watch(&slot)
 	if v == nil {

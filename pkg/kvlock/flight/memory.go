@@ -14,37 +14,38 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/tier"
 )
 
-// Eviction chooses what a full memory gives up. It looks at eight results at random, and gives up the worst of them.
+// Eviction is the rule by which a full memory drops results. It looks at eight results at random, and drops the worst
+// of them.
 type Eviction uint8
 
 const (
-	// LRU gives up what was used longest ago.
+	// LRU drops the result that was used longest ago.
 	LRU Eviction = iota
-	// LFU gives up what is used least often, so that many keys that are asked for once do not replace the few that are
-	// asked for all the time. Half a minute without a use makes a result count as used one step less.
+	// LFU drops the result that is used least often, so that many keys that are used once do not replace the few that
+	// are used all the time. Each half minute without a use lowers the count of a result by one step.
 	LFU
 )
 
-// MemoryConfig says how many results a [Flight] keeps in the memory of its process, so that [Flight.Get],
-// [Flight.GetMany] and [Flight.Do] have them without a round trip. The zero value keeps none.
+// MemoryConfig bounds the results that a [Flight] keeps in the memory of its process, so that [Flight.Get],
+// [Flight.GetMany] and [Flight.Do] return them without a round trip. The zero value keeps none.
 //
-// A result is dropped when its key changes, by a push from the bucket. A result that such a push might have overtaken on
-// its way is not kept. When pushes get lost, the numbers of the next ones tell, or a question to the stream's leader that
-// is asked every second, and everything is dropped. So a result is never older than 3 seconds: what was replaced,
-// invalidated or purged longer ago is not returned, whatever got lost. What only MaxAge bounds is what nobody but an
-// administrator can do: to remove a message or purge the stream by hand.
+// A push from the bucket drops a result when its key changes. A result that such a push might have overtaken on its way
+// is not kept. A lost push shows in the sequence numbers of the next ones, or in the answer of the stream's leader,
+// which is asked every second; everything is then dropped. So memory is never more than 3 seconds behind: a result that
+// was replaced, invalidated or purged longer ago is not returned, whatever got lost. Only when an administrator removes
+// a message or purges the stream by hand does MaxAge alone bound the age.
 //
-// Results end with their TTL as the server counts it, whatever this process's clock says.
+// Results expire with their TTL as the server counts it, whatever this process's clock shows.
 //
 // The price: every change of the bucket is sent to this process, and the leader answers one small request a second.
 type MemoryConfig struct {
-	// Eviction chooses what is given up when the memory is full. Defaults to LRU.
+	// Eviction is the rule by which results are dropped when the memory is full. Defaults to LRU.
 	Eviction Eviction
 
 	// MaxAge bounds how long a result is kept before it is read from the bucket again. Defaults to 5 minutes.
 	MaxAge time.Duration
 
-	// MaxBytes bounds what is kept: keys, values and some 400 bytes beside for each. It is never exceeded. A result
+	// MaxBytes bounds the memory: keys, values and some 400 bytes of overhead for each. It is never exceeded. A result
 	// that is larger is not kept. Defaults to 0: nothing is kept.
 	MaxBytes int64
 }
@@ -52,7 +53,7 @@ type MemoryConfig struct {
 const (
 	defaultMemoryAge = 5 * time.Minute
 
-	// memoryBound is for how long the memory is believed after the leader was asked: how old a result can be.
+	// memoryBound is for how long the memory is trusted after the leader was asked: the greatest age of a result.
 	memoryBound = 3 * time.Second
 )
 
@@ -70,15 +71,16 @@ func (cfg MemoryConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// memory keeps results in this process: the mirror of the hub. All its methods but those of a mirror do nothing on nil.
+// memory keeps results in this process: it is the mirror of the hub. All methods but those of a mirror do nothing on
+// nil.
 type memory struct {
 	*tier.Tier[Slot]
 
 	clock *kv.Clock
 }
 
-// newMemory subscribes to the changes of the bucket, and asks the leader for the number of the last. It returns nil when
-// nothing is to be kept. One round trip.
+// newMemory subscribes to the changes of the bucket, and asks the leader for the sequence of the last. It returns nil
+// when the configuration keeps nothing. One round trip.
 func newMemory(ctx context.Context, store *kv.Store, cfg MemoryConfig) (*memory, error) {
 	if cfg.MaxBytes == 0 {
 		return nil, nil //nolint:nilnil // the methods take it for what it is
@@ -95,10 +97,10 @@ func (m *memory) close() {
 	}
 }
 
-// Extend serves what is kept for as long as the bound allows from then on: nothing that had changed was unknown.
+// Extend allows serving from memory for memoryBound after then, when all changes were known.
 func (m *memory) Extend(then time.Time) { m.Tier.Extend(then.Add(memoryBound)) }
 
-// recall returns what is kept of key.
+// recall returns the slot that is kept for key.
 func (m *memory) recall(key string) (Slot, bool) {
 	if m == nil {
 		return Slot{}, false
@@ -106,7 +108,7 @@ func (m *memory) recall(key string) (Slot, bool) {
 	return m.Get(key)
 }
 
-// remember keeps what an answer or a push said, if it is a result or a failure that is kept.
+// remember keeps a slot from an answer or a push, if it is a result or a failure with a TTL.
 func (m *memory) remember(slot Slot) {
 	if m == nil {
 		return
@@ -118,7 +120,7 @@ func (m *memory) remember(slot Slot) {
 	m.keep(slot, left)
 }
 
-// wrote keeps what this process stored by a request that it sent at sent.
+// wrote keeps a slot that this process stored by a request sent at the time sent.
 func (m *memory) wrote(slot Slot, sent time.Time) {
 	if m != nil {
 		m.keep(slot, slot.TTL-time.Since(sent))

@@ -12,18 +12,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// State is where a key stands.
+// State is the state of a key.
 type State uint8
 
 // The states of a key.
 const (
-	// Absent: nobody computes the key and no result is kept.
+	// Absent: the key is not being computed and no result is kept.
 	Absent State = iota
-	// Pending: somebody holds the claim and computes.
+	// Pending: a process holds the claim and computes.
 	Pending
 	// Done: the result is there.
 	Done
-	// Failed: the computation failed, and the failure is kept for a while.
+	// Failed: the computation failed, and the failure is kept until its TTL ends.
 	Failed
 )
 
@@ -43,8 +43,8 @@ func (s State) String() string {
 	}
 }
 
-// Slot is what one read or push said about a key. It is a hint: by the time it is looked at the key may have moved on.
-// Only a write that is conditional on Revision decides anything. The Value of a slot may be shared: it is not written to.
+// Slot is the state of a key at the time of one read or push. It is a hint: the key may have changed since. Only a
+// write that is conditional on Revision decides anything. The Value of a slot may be shared: do not write to it.
 type Slot struct {
 	Key      string
 	State    State
@@ -55,30 +55,30 @@ type Slot struct {
 	Attempt     int       // how often the claim was begun or resumed, from 1
 	Claim       string    // the id of the claim; it stays the same through Resume, Renew and Complete
 	Created     time.Time // when the server stored this revision, by the server's clock
-	Fingerprint string    // what Begin was given
+	Fingerprint string    // that Begin was given
 	Handoff     bool      // Pending, and waiting for a process that resumes it
-	Job         string    // what Begin was given, or Do
+	Job         string    // that Begin or Do was given
 	Owner       string    // the instance of the Flight that wrote this revision
 	TTL         time.Duration
 	NotFound    bool // Done or Failed with the answer that there is nothing
 
-	marker   bool          // stored as a purge marker: absent to readers, a failure to those that waited for its claim
+	marker   bool          // stored as a purge marker: absent to readers, a failure to waiters for its claim
 	past     bool          // a marker of a claim that the watcher has not seen
-	released bool          // a marker of a claim that was given back: absent to those that waited, too
-	sealed   bool          // the Value is to be made of its origin by open, before a caller gets the slot
+	released bool          // a marker of a claim that was given back: absent to its waiters, too
+	sealed   bool          // unseal makes the Value from its origin before a caller gets the slot
 	aged     time.Duration // how old it was when it was seen, by the server's clock
 	asOf     uint64        // the sequence of the stream at which Revision was still the last
-	earlier  time.Duration // how long before it the value in it was stored
+	earlier  time.Duration // how long before the slot its value was stored
 	inner    *inner        // nil when there is nothing in it
-	seen     time.Time     // when this process learnt of it, monotonic
+	seen     time.Time     // when this process received it, monotonic
 }
 
-// inner is the part of a slot that few look at: slots are on the stacks of all waiters. Copies of the slot share it, so
-// it is replaced, and never changed.
+// inner is the rarely used part of a slot. It is apart because slots are on the stacks of all waiters. Copies of the
+// slot share it, so it is replaced, and never changed.
 type inner struct {
 	err    error       // why it cannot be read: ErrVersion, or ErrMismatch when it is of another kind
 	stale  *staleValue // nil when there is nothing in it
-	member string      // whose process holds the claim; "" when nobody can find out whether it is there
+	member string      // that holds the claim; "" when it cannot be probed
 	origin *content    // what the Value was made of; nil when it is stored as it is
 	server string      // to which the member was connected
 	writer string      // the claim holder that wrote it
@@ -89,7 +89,7 @@ var (
 	noStale staleValue
 )
 
-// in is for reading only.
+// in returns the inner part, for reading only.
 func (s *Slot) in() *inner {
 	if s.inner == nil {
 		return &noInner
@@ -97,7 +97,7 @@ func (s *Slot) in() *inner {
 	return s.inner
 }
 
-// staleValue is for reading only.
+// staleValue returns the stale value's description, for reading only.
 func (s *Slot) staleValue() *staleValue {
 	if in := s.in(); in.stale != nil {
 		return in.stale
@@ -105,7 +105,7 @@ func (s *Slot) staleValue() *staleValue {
 	return &noStale
 }
 
-// replace changes this copy of the slot.
+// replace changes the inner part of this copy of the slot.
 func (s *Slot) replace(change func(*inner)) {
 	in := *s.in()
 	change(&in)
@@ -124,8 +124,8 @@ func (s Slot) Age() time.Duration {
 	}
 }
 
-// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does: a process that
-// reads a slot that waits to be resumed can send the work on its way again. It is empty when the key is not pending.
+// Ref returns the reference that [Flight.Resume] takes, as [Claim.Ref] of the claim's holder does: a process that reads
+// a slot that waits to be resumed can publish its job again. It is empty when the key is not pending.
 func (s Slot) Ref() string {
 	if s.State != Pending {
 		return ""
@@ -133,7 +133,7 @@ func (s Slot) Ref() string {
 	return formatRef(s.Claim, s.Revision, s.Attempt)
 }
 
-// readable returns the slot as callers of reads see it: a failure that is gone at once is absence, and nothing of it is left.
+// readable returns the slot as callers of reads see it: a failure that ended at once is an absent key.
 func (s Slot) readable() Slot {
 	if s.marker && s.State != Absent {
 		return Slot{Key: s.Key, Revision: s.Revision, Created: s.Created, seen: s.seen, marker: true}
@@ -141,7 +141,7 @@ func (s Slot) readable() Slot {
 	return s
 }
 
-// freeAt returns the revision over which the key may be claimed: 0 when s is not of an absent key, and says nothing.
+// freeAt returns the revision over which the key may be claimed, as far as s shows: 0 when s is not of an absent key.
 func (s Slot) freeAt() uint64 {
 	if s.readable().State != Absent {
 		return 0
@@ -149,7 +149,7 @@ func (s Slot) freeAt() uint64 {
 	return s.Revision
 }
 
-// awaited returns the slot as those see it that waited for claim: its failure is theirs, unless it was given back.
+// awaited returns the slot as the waiters for claim see it: they get its failure, unless the claim was given back.
 func (s Slot) awaited(claim string) Slot {
 	if s.State == Failed && s.Claim == claim && !s.released {
 		return s
@@ -162,7 +162,7 @@ func (s *Slot) follows(last *Slot) bool {
 	return kv.Later(s.Revision, s.Created, last.Revision, last.Created)
 }
 
-// view returns what the hub is told of the slot: while its claim lasts, waiters wait for its end.
+// view returns the slot's view for the hub: while its claim lasts, waiters wait for its end.
 func (s Slot) view() kv.View {
 	return kv.View{Value: &s, Expires: kv.Expiry(s.TTL, s.aged, s.seen), Polled: s.State == Pending}
 }
@@ -175,15 +175,15 @@ func (s Slot) mismatch(fingerprint string) error {
 	return fmt.Errorf("%w: key %q was begun with fingerprint %q, not %q", kvlock.ErrMismatch, s.Key, s.Fingerprint, fingerprint)
 }
 
-// What a caller puts into a record is bounded, so that a claim that could be begun can also be ended, whatever the
-// reason: each byte may take six in JSON, and all must fit into record.MaxLineBytes.
+// A caller's texts in a record are bounded, so that a claim that could be begun can also be ended, with any reason:
+// each byte may take six in JSON, and all must fit into record.MaxLineBytes.
 const (
 	maxFingerprintBytes = 1 << 10
 	maxJobBytes         = 128
 	maxReasonBytes      = 1 << 10
 )
 
-// claimRecord is the first line of a record: JSON that says where the key stands. The value follows after it.
+// claimRecord is the first line of a record: JSON with the state of the key. The value follows after it.
 type claimRecord struct {
 	record.Head // its owner is unique for each claim and attempt
 
@@ -192,16 +192,16 @@ type claimRecord struct {
 	Handoff     bool       `json:"handoff,omitempty"`
 	Job         string     `json:"job,omitempty"`
 	Reason      string     `json:"reason,omitempty"`
-	Released    bool       `json:"released,omitempty"` // failed, but nobody's fault: a waiter takes over
+	Released    bool       `json:"released,omitempty"` // given back, not failed: a waiter takes over
 	TTL         int64      `json:"ttl,omitempty"`      // seconds
 	Value       packed     `json:"value,omitzero"`     // how it is stored
-	Member      string     `json:"member,omitempty"`   // whose claim it is: what is probed
+	Member      string     `json:"member,omitempty"`   // holds the claim, and is probed
 	Server      string     `json:"server,omitempty"`   // to which the member was connected
 	NotFound    bool       `json:"notFound,omitempty"` // there is nothing: an answer, not a failure
 	Kept        staleValue `json:"kept,omitzero"`
 }
 
-// Set sets one of the members that most records have.
+// Set sets one of the members that most records have, and reports whether it is one and the value fits.
 func (r *claimRecord) Set(name, value string) bool {
 	switch name {
 	case "attempt":
@@ -217,9 +217,9 @@ func (r *claimRecord) Set(name, value string) bool {
 	}
 }
 
-// decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for what a
-// newer version wrote, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt. A packed
-// value is not opened.
+// decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a
+// record of a newer version, and ErrMismatch for a lock or a guarded value; after any other error the data is corrupt.
+// A packed value is not opened.
 func decodeRecord(data []byte) (claimRecord, []byte, error) {
 	r, value, err := record.Decode[claimRecord](data, record.Result)
 	if err == nil {
@@ -241,7 +241,7 @@ func parseState(s string) State {
 	}
 }
 
-// slot returns what callers see of a record that the server stored at revision and created.
+// slot returns the slot of a record that the server stored with revision at the time created.
 func (r claimRecord) slot(key string, value []byte, revision uint64, created time.Time) Slot {
 	s := Slot{
 		Key: key, State: parseState(r.State), Value: value, Reason: r.Reason, Revision: revision,
@@ -295,14 +295,14 @@ func (f *Flight) slot(ctx context.Context, e kv.Entry) Slot {
 	return slot
 }
 
-// removeCorrupt removes a record that cannot be read, and emits that, if this call removed it.
+// removeCorrupt removes a record that cannot be read, and emits EventCorrupt if this call removed it.
 func (f *Flight) removeCorrupt(ctx context.Context, at Slot, cause error) {
 	if f.store.RemoveCorrupt(ctx, at.Key, at.Revision, cause) {
 		f.emit(ctx, Event{Kind: EventCorrupt, Key: at.Key, Err: cause})
 	}
 }
 
-// viewPushed and viewRead are what the hub is told of entries.
+// viewPushed and viewRead return the views of entries for the hub.
 func (f *Flight) viewPushed(e kv.Entry) (kv.View, error) {
 	slot, err := decode(&e)
 	return slot.view(), err
@@ -319,10 +319,10 @@ type change struct {
 	opened []byte // the same as callers see it
 	ttl    time.Duration
 	purge  bool      // write a marker: the key is absent to readers
-	held   time.Time // until when expect, which was acknowledged to us, is there for sure; zero when it was only read
+	held   time.Time // until when expect, which was acknowledged to us, cannot have expired; zero when it was only read
 }
 
-// conflictError says that a change did not come about, and what the key holds instead.
+// conflictError is returned for a change that was not made. It has what the key holds instead.
 type conflictError struct {
 	slot Slot
 }
@@ -331,8 +331,8 @@ func (e *conflictError) Error() string {
 	return fmt.Sprintf("key %q is %s at revision %d", e.slot.Key, e.slot.State, e.slot.Revision)
 }
 
-// write makes the change, or returns a conflictError when the key moved on. It returns the new revision, and the time at
-// which the try that the server acknowledged was sent. One round trip when all is well; three when the outcome was
+// write makes the change, or returns a conflictError when the key has another revision. It returns the new revision,
+// and the time at which the acknowledged write was sent. One round trip; three when the outcome of the first was
 // unknown.
 func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent time.Time, err error) {
 	data, err := record.Encode(c.record, c.value)
@@ -350,14 +350,14 @@ func (f *Flight) write(ctx context.Context, c *change) (revision uint64, sent ti
 	return revision, sent, err
 }
 
-// changeWriter tells the store whether a key holds what a change wrote.
+// changeWriter compares a key with what a change wrote, for the store.
 type changeWriter struct {
 	flight *Flight
 	record *claimRecord
 	found  Slot // what the key was found to hold
 }
 
-// Found compares the entry with the record of the change. One that is restored is of an earlier claim.
+// Found compares the entry with the record of the change. A restored value has the id of an earlier claim.
 func (w *changeWriter) Found(ctx context.Context, e kv.Entry) kv.Found {
 	w.found = w.flight.slot(ctx, e)
 	now := &w.found

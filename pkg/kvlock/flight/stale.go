@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// staleValue is the part of a record about a value that outlives its TTL, or that a claim carries: while it is computed
-// anew, readers still get it, and it is restored when that fails.
+// staleValue is the part of a record about a value that is kept beyond its TTL, or that a claim keeps: while it is
+// computed anew, readers still get it, and it is restored when that fails.
 type staleValue struct {
 	Claim       string `json:"claim,omitempty"`    // pending: under which the value was computed
 	Instance    string `json:"instance,omitempty"` // pending: where
@@ -25,7 +25,7 @@ type staleValue struct {
 	FailedClaim string `json:"tried,omitempty"`    // done: the claim that failed to
 }
 
-// check refuses what no writer writes.
+// check refuses a description that no writer writes.
 func (v staleValue) check() error {
 	for name, n := range map[string]int64{"fresh": v.Fresh, "holds": v.Holds, "pause": v.RetryAfter} {
 		if n < 0 || n > int64(kv.MaxTTL/time.Millisecond) {
@@ -54,19 +54,19 @@ func (s Slot) fresh() time.Duration {
 	return s.TTL
 }
 
-// Stale reports whether the value is past its TTL: it is kept for callers that rather take it than wait, see
-// DoOptions.Stale.
+// Stale reports whether the value is past its TTL: it is kept for callers with DoOptions.Stale, which take it rather
+// than wait.
 func (s Slot) Stale() bool {
 	return s.hasValue() && s.staleValue().Fresh > 0 && s.valueAge() >= s.fresh()
 }
 
-// retriesLater reports whether nobody is to compute the value anew yet.
+// retriesLater reports whether it is too early to compute the value anew after a failure.
 func (s Slot) retriesLater() bool {
 	return s.aged+time.Since(s.seen) < time.Duration(s.staleValue().RetryAfter)*time.Millisecond
 }
 
-// claimEnd returns when a claim is over that the server does not end, because it keeps the value in it for longer. It is
-// zero for any other.
+// claimEnd returns when a claim ends that the server does not end, because the server keeps the value in it for longer.
+// It is zero for any other claim.
 func (s *Slot) claimEnd() time.Time {
 	holds := s.staleValue().Holds
 	if s.State != Pending || holds == 0 {
@@ -75,18 +75,17 @@ func (s *Slot) claimEnd() time.Time {
 	return s.seen.Add(time.Duration(holds)*time.Second + claimGrace - s.aged)
 }
 
-// claimGrace is what a claim is given beyond its TTL where others tell from their clocks that it is over. The holder
-// itself ends it before the TTL.
+// claimGrace is added to a claim's TTL where other processes decide by their clocks that it is over. The holder itself
+// ends it before the TTL.
 const claimGrace = time.Second
 
-// abandoned reports whether the claim is over.
+// abandoned reports whether the claim is over though its holder did not end it.
 func (s Slot) abandoned() bool {
 	end := s.claimEnd()
 	return !end.IsZero() && !time.Now().Before(end)
 }
 
-// restored returns what a claim that is over leaves that nobody ended: the value in it is the result again, as old as it
-// is.
+// restored returns the slot after an abandoned claim: the value that it kept is the result again, with its old age.
 func (s Slot) restored() Slot {
 	v := *s.staleValue()
 	s.State, s.Claim, s.Owner, s.Job, s.Handoff = Done, v.Claim, v.Instance, v.Job, false
@@ -100,7 +99,7 @@ type carriedValue struct {
 	data  []byte
 	value packed
 	stale staleValue
-	until time.Time // when it goes
+	until time.Time // when it expires
 }
 
 // carry returns the value of the slot, for a claim on it.
@@ -128,7 +127,7 @@ func (s Slot) carry() carriedValue {
 	return c
 }
 
-// left returns for how long the value is still to be kept: 0 for not at all.
+// left returns for how long the value is still to be kept; 0 means not at all.
 func (c carriedValue) left() time.Duration {
 	if c.stale.Since == 0 {
 		return 0
@@ -136,14 +135,14 @@ func (c carriedValue) left() time.Duration {
 	return wholeSeconds(time.Until(c.until))
 }
 
-// retryAfter returns for how long nobody computes the value anew after that failed, unless the caller says so.
+// retryAfter returns for how long no process computes the value anew after a failure, unless the caller sets that.
 func (c carriedValue) retryAfter() time.Duration {
 	return min(maxRetryAfter, time.Duration(c.stale.Fresh)*time.Millisecond/4)
 }
 
 const maxRetryAfter = 10 * time.Second
 
-// load puts the value into the change of a pending record, whose claim holds for as long as the change says.
+// load puts the value into the change of a pending record. The claim holds for the TTL of the change.
 func (c carriedValue) load(ch *change, r *claimRecord) {
 	left := c.left()
 	if left == 0 {
@@ -156,7 +155,7 @@ func (c carriedValue) load(ch *change, r *claimRecord) {
 	}
 }
 
-// restore makes of a pending record one of the value again, after the claim with the id failedClaim failed, or "" for
+// restore turns a pending record back into one of the value, after the claim with the id failedClaim failed; "" for
 // none.
 func (c carriedValue) restore(r *claimRecord, left, retryAfter time.Duration, failedClaim string) {
 	r.State, r.TTL, r.Value, r.Kept = Done.String(), kv.Seconds(left), c.value, c.stale
@@ -165,17 +164,17 @@ func (c carriedValue) restore(r *claimRecord, left, retryAfter time.Duration, fa
 	r.Kept.RetryAfter, r.Kept.FailedClaim = retryAfter.Milliseconds(), failedClaim
 }
 
-// refreshing is a computation in this process, in the background, of a value that is there already.
+// refreshing is a computation in this process, in the background, of a value that already exists.
 type refreshing struct {
 	done   chan struct{}
 	result Result
 	err    error
 }
 
-// errNotRefreshed says that a background computation left things to the callers that want the value.
+// errNotRefreshed is the error of a background computation that leaves the decision to its callers.
 var errNotRefreshed = errors.New("kvlock: value was not computed anew")
 
-// offer returns what the slot answers, if the caller takes that: a value that is good, or a stale one if there is no newer
+// offer returns the slot's answer if the caller accepts it: a value within its TTL, or a stale one if there is no newer
 // one in time. It has the value computed anew when that is due.
 func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Result, ok bool, err error) {
 	switch {
@@ -207,7 +206,8 @@ func (f *Flight) offer(ctx context.Context, w *wait, slot Slot, t task) (r Resul
 	return f.served(ctx, slot, *w), true, nil
 }
 
-// due reports whether the value is to be computed anew before it expires. Each process draws when, for each value.
+// due reports whether the value is to be computed anew before it expires. Each process draws the time at random, for
+// each value.
 func (f *Flight) due(slot Slot, opts DoOptions) bool {
 	fresh := slot.fresh()
 	if opts.Refresh == 0 || fresh == 0 || slot.retriesLater() || slot.State == Pending && !slot.abandoned() {
@@ -262,7 +262,7 @@ func (f *Flight) refresh(ctx context.Context, t task) *refreshing {
 	return r
 }
 
-// computeAnew computes the value of a key anew, unless somebody else does, or did, and then waits for that.
+// computeAnew computes the value of a key anew, unless another process does so or did: then it waits for that result.
 func (f *Flight) computeAnew(ctx context.Context, t task) (Result, error) {
 	for {
 		found, err := f.read(ctx, []string{t.key}) // what is in memory may be of before, and its value is not as it is stored
@@ -299,7 +299,7 @@ func (f *Flight) computeAnew(ctx context.Context, t task) (Result, error) {
 	}
 }
 
-// answer returns what a slot says that somebody else completed.
+// answer returns the answer in a slot that another process completed.
 func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
 	slot, err := f.unseal(ctx, slot)
 	switch {
@@ -312,7 +312,7 @@ func (f *Flight) answer(ctx context.Context, slot Slot) (Result, error) {
 	}
 }
 
-// served is the result that slot has.
+// served returns the result in slot.
 func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
 	if w.holder.Key != "" {
 		e := slot.event(EventCoalesced)
@@ -329,7 +329,7 @@ func (f *Flight) served(ctx context.Context, slot Slot, w wait) Result {
 	return r
 }
 
-// failure is why slot has no value.
+// failure returns why the slot has no value.
 func (s Slot) failure() error {
 	if s.NotFound {
 		return &NotFoundError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
@@ -337,7 +337,7 @@ func (s Slot) failure() error {
 	return &FailedError{Key: s.Key, Reason: s.Reason, Owner: s.Owner}
 }
 
-// refused is the failure that slot has.
+// refused returns the failure in slot.
 func (f *Flight) refused(ctx context.Context, slot Slot, w wait) error {
 	err := slot.failure()
 	if w.holder.Key != "" {

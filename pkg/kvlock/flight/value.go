@@ -17,16 +17,16 @@ const (
 	defaultCompressAbove = 4 << 10
 	defaultMaxValue      = 64 << 20
 
-	// maxValue bounds Config.MaxValue, and what is believed of a record.
+	// maxValue bounds Config.MaxValue, and the size in a record that is accepted.
 	maxValue = 1 << 30
 
-	// keptOpen is up to which size a value is kept with what it was opened from, for the next that wants it.
+	// keptOpen is the size up to which an opened value is kept with its stored form, for the next caller.
 	keptOpen = 1 << 20
 )
 
 // codecZstd is the only codec there is. It was chosen over S2, which is four times as fast, because values are stored,
-// replicated and read more often than they are computed: on JSON of 4 to 100 KB it leaves 30 % less, and costs 12 to
-// 160 µs, once for each value that somebody computed. And `zstd -d` reads it.
+// replicated and read more often than they are computed: on JSON of 4 to 100 KB its output is 30 % smaller, and costs
+// 12 to 160 µs, once for each computed value. `zstd -d` reads it.
 const codecZstd = "zstd"
 
 func (cfg Config) validateValues() error {
@@ -47,14 +47,14 @@ func (cfg Config) validateValues() error {
 	return errors.Join(errs...)
 }
 
-// packed is the part of a record that says how its value is stored.
+// packed describes in a record how its value is stored.
 type packed struct {
 	Codec  string  `json:"codec,omitempty"`
 	Object *object `json:"object,omitempty"` // where it is, when it is not in the record
 	Size   int     `json:"size,omitempty"`   // of the value, in bytes, when it is not in the record as it is
 }
 
-// check refuses what pack does not write. A codec that is not known is one of a newer version.
+// check refuses a description that pack does not write. An unknown codec is one of a newer version.
 func (p packed) check() error {
 	switch {
 	case p.Codec != "" && p.Codec != codecZstd:
@@ -69,7 +69,7 @@ func (p packed) check() error {
 	return nil
 }
 
-// pack makes of value what a record stores.
+// pack returns the form in which a record stores value.
 func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	if len(value) > f.cfg.MaxValue {
 		return packed{}, nil, fmt.Errorf("%w: key %q: %d bytes, Config.MaxValue is %d", kvlock.ErrTooLarge, key, len(value), f.cfg.MaxValue)
@@ -87,8 +87,9 @@ func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	return packed{Codec: codecZstd, Size: len(value)}, data, nil
 }
 
-// content is what the value of a slot is made of when somebody wants it. All copies of the slot share it, so that those
-// that were woken together open it once. That is never done where pushes arrive, but where its callers wait.
+// content is the stored form of a slot's value, which is opened when a caller wants it. All copies of the slot share
+// it, so that waiters that were woken together open it once. It is opened in the goroutine of a caller, never in the
+// one that receives pushes.
 type content struct {
 	packed
 
@@ -101,10 +102,10 @@ type content struct {
 	broken bool
 }
 
-// errBroken says that a value cannot be had from what its record says, ever.
+// errBroken is the error of a value that its record describes and that can never be read.
 var errBroken = errors.New("value cannot be read")
 
-// content returns what the value comes from, or nil when data is the value.
+// content returns the stored form of the value, or nil when data is the value.
 func (p packed) content(data []byte) *content {
 	if p.Codec == "" && p.Object == nil {
 		return nil
@@ -112,8 +113,8 @@ func (p packed) content(data []byte) *content {
 	return &content{packed: p, stored: data, turn: make(chan struct{}, 1)}
 }
 
-// unseal fetches the value of a slot, where its caller waits. A value that is broken is reported, its record
-// removed, and the key absent.
+// unseal fetches the value of a slot, in the caller's goroutine. A broken value is reported, its record removed, and
+// the key absent.
 func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
 	if !slot.sealed {
 		return slot, nil
@@ -142,7 +143,7 @@ func (f *Flight) unseal(ctx context.Context, slot Slot) (Slot, error) {
 	return Slot{Key: slot.Key, Revision: slot.Revision, Created: slot.Created, seen: slot.seen}, nil
 }
 
-// open returns the value. first says, with errBroken, that nobody was told yet.
+// open returns the value. With errBroken, first is true for the first caller only, which reports it.
 func (c *content) open(ctx context.Context, f *Flight, key string) (value []byte, first bool, err error) {
 	c.enter()
 	defer c.leave()
@@ -174,7 +175,7 @@ func (c *content) enter() {
 	c.users++
 }
 
-// leave drops a large value when nobody waits for it any more: slots are kept for as long as their keys are watched.
+// leave drops a large value when no caller waits for it any more: slots are kept for as long as their keys are watched.
 func (c *content) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +185,7 @@ func (c *content) leave() {
 	}
 }
 
-// unpack makes the value, from the Object Store where it is there.
+// unpack returns the value, read from the Object Store if it is stored there.
 func (f *Flight) unpack(ctx context.Context, key string, c *content) ([]byte, error) {
 	data := c.stored
 	if c.Object != nil {
@@ -199,8 +200,9 @@ func (f *Flight) unpack(ctx context.Context, key string, c *content) ([]byte, er
 	return f.codec.decompress(data, c.Size)
 }
 
-// codec compresses and decompresses whole values, and so without goroutines. Its state is pooled, for a few calls at once,
-// and made when it is first used. Each store has its own: it has channels, which a test under fake time must not share.
+// codec compresses and decompresses whole values, and so without goroutines. Its state is pooled, for a few calls at
+// once, and made when it is first used. Each Flight has its own: it has channels, which tests under fake time must not
+// share.
 type codec struct {
 	encoder func() (*zstd.Encoder, error)
 	decoder func() (*zstd.Decoder, error)
@@ -226,7 +228,7 @@ func (c codec) compress(value []byte) ([]byte, error) {
 	return encoder.EncodeAll(value, make([]byte, 0, len(value)/4)), nil
 }
 
-// decompress returns the size bytes that data stands for. If it stands for more, it takes no more memory all the same.
+// decompress returns the size bytes that data stands for. It takes no more memory even if data stands for more.
 func (c codec) decompress(data []byte, size int) ([]byte, error) {
 	decoder, err := c.decoder()
 	if err != nil {

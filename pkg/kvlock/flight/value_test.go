@@ -72,7 +72,7 @@ func TestBombTakesNoMemory(t *testing.T) { //nolint:paralleltest // measures the
 	}
 }
 
-// Those who want a value at once open it once; a large one is not kept after the last.
+// Callers that want a value at the same time open it once; a large one is not kept after the last caller.
 func TestContentIsOpenedOnce(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{keptOpen, keptOpen + 1} {
@@ -111,7 +111,7 @@ func TestContentIsOpenedOnce(t *testing.T) {
 	}
 }
 
-// Whoever finds a value broken is told so; the first is told that nobody was before.
+// Each caller that finds a value broken gets an error; only the first reports it.
 func TestBrokenContentIsToldOnce(t *testing.T) {
 	t.Parallel()
 	f := &Flight{codec: newCodec()}

@@ -12,34 +12,34 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Watcher tells how keys change, from [Flight.Watch]. It is used by one goroutine, and closed.
+// Watcher returns the changes of keys, from [Flight.Watch]. One goroutine uses it, and closes it.
 type Watcher struct {
 	flight *Flight
 	watch  kv.Watch
 
 	mu    sync.Mutex
-	queue []string            // keys with news, oldest first
+	queue []string            // keys with changes to return, oldest first
 	only  seenSlot            // of the key, where there is one: there may be very many such watchers
 	seen  map[string]seenSlot // of each, where there are more
 	ready chan struct{}       // has an element while the queue may not be empty
-	claim *Slot               // that Wait saw last; its own
+	claim *Slot               // the last pending slot that Wait saw; its own copy
 }
 
-// seenSlot is what a watcher knows of a key.
+// seenSlot is the state of a key in a watcher.
 type seenSlot struct {
-	last *Slot // nil when it knows nothing
-	news *Slot // what it has not been asked for yet; nil when there is none
+	last *Slot // nil before the first slot
+	news *Slot // that Next has not returned yet; nil when there is none
 }
 
-// Watch starts to watch keys. The first Next of each key tells its state as it is; the later ones tell changes. Changes
-// that follow each other faster than Next is called are told as one: the latest. Watch itself costs no round trip, the
+// Watch starts to watch keys. Next returns the present state of each key first, and its changes after that. Of changes
+// that follow each other faster than Next is called, it returns the latest. Watch itself costs no round trip, the
 // states of all keys one for each 512.
 //
-// All watchers of a Flight share one subscription to what the bucket republishes, and one timer: pushes can be lost, so
-// every key is also read again after one to two seconds, when a claim that it saw expires, and after a reconnect. Where
-// there are more than 16 keys the leader is asked each second instead whether a push is missing: while none is, keys are
-// read every 10 to 20 seconds. The values that it tells come from those pushes, so nobody but the server may be permitted
-// to publish them.
+// All watchers of a Flight share one subscription to the pushes of the bucket, and one timer. Pushes can be lost, so
+// every key is also read again after one to two seconds, when a claim that the watcher saw expires, and after a
+// reconnect. With more than 16 keys the leader is asked each second instead whether a push is missing: while none is,
+// keys are read every 10 to 20 seconds. Values come from those pushes, so only the server may be permitted to publish
+// them.
 func (f *Flight) Watch(keys ...string) (*Watcher, error) {
 	for _, key := range keys {
 		if err := kv.CheckKey(key); err != nil {
@@ -62,7 +62,7 @@ func newWatcher(f *Flight, keys []string) *Watcher {
 	return w
 }
 
-// of returns what the watcher knows of key, and know changes it. They are called with mu held.
+// of returns the state of key in the watcher, and know sets it. The caller holds mu.
 func (w *Watcher) of(key string) seenSlot {
 	if w.seen == nil {
 		return w.only
@@ -81,13 +81,13 @@ func (w *Watcher) know(key string, t seenSlot) {
 // Close ends the watching.
 func (w *Watcher) Close() { w.flight.store.Hub.Remove(&w.watch) }
 
-// Next waits for the next change and returns the key's slot. A failure that is gone at once is told as Failed if it ended
-// a claim that was watched, though reads find the key absent. A key that is absent because its claim expired has
+// Next waits for the next change and returns the key's slot. A failure that is not kept is returned as Failed if it
+// ended a claim that was watched, though reads find the key absent. A key that is absent because its claim expired has
 // revision 0.
 //
-// It returns the context's cause when that ends first, ErrClosed when the Flight closes, ErrUnavailable when the
-// connection is closed for good or a value cannot be had, which the next call then tells, ErrTooLarge for a value that
-// is not read, and ErrVersion for a record of a newer version.
+// It returns the context's cause when that ends first, ErrClosed when the Flight closes, ErrTooLarge for a value above
+// Config.MaxValue, and ErrVersion for a record of a newer version. It returns ErrUnavailable when the connection is
+// closed for good, or when a value cannot be fetched: the next call then tries again.
 func (w *Watcher) Next(ctx context.Context) (Slot, error) {
 	news, err := w.next(ctx, false, nil)
 	if err != nil {
@@ -107,11 +107,11 @@ func (w *Watcher) Next(ctx context.Context) (Slot, error) {
 	return opened, err
 }
 
-// errOwnerDead says that the owner's process is gone.
+// errOwnerDead is returned when the owner's process is gone.
 var errOwnerDead = errors.New("owner is gone")
 
-// next is Next, and with a bound also ends when nothing was heard of the bucket for long, and with errOwnerDead when the owner
-// of v is gone. What it returns is shared.
+// next is Next that, with bounded, also ends when nothing was received from the bucket for long, and with errOwnerDead
+// when the owner of v is gone. The slot that it returns is shared.
 func (w *Watcher) next(ctx context.Context, bounded bool, v *ownerProbe) (*Slot, error) {
 	if !bounded && v == nil {
 		return w.sleep(ctx)
@@ -144,8 +144,7 @@ func (w *Watcher) next(ctx context.Context, bounded bool, v *ownerProbe) (*Slot,
 	}
 }
 
-// sleep is next without a bound and a probe. Thousands of goroutines may be in here at once, and each keeps what is on its
-// stack.
+// sleep is next without a bound and a probe. Thousands of goroutines may wait here at once, each with its own stack.
 func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
 	for {
 		if slot, err := w.news(); slot != nil || err != nil {
@@ -159,7 +158,7 @@ func (w *Watcher) sleep(ctx context.Context) (*Slot, error) {
 	}
 }
 
-// news is what there is to say without waiting, or why nothing will come any more.
+// news returns the change that is ready, or why none will come any more.
 func (w *Watcher) news() (*Slot, error) {
 	if slot := w.take(); slot != nil {
 		return slot, slot.in().err
@@ -167,7 +166,7 @@ func (w *Watcher) news() (*Slot, error) {
 	return nil, w.flight.store.Hub.Over()
 }
 
-// take returns the oldest news, or nil.
+// take returns the oldest change, or nil.
 func (w *Watcher) take() *Slot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,7 +182,7 @@ func (w *Watcher) take() *Slot {
 	return t.news
 }
 
-// again puts back what was taken, for the next call, unless there is something later.
+// again puts a slot back for the next call, unless there is a later one.
 func (w *Watcher) again(slot *Slot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,16 +194,16 @@ func (w *Watcher) again(slot *Slot) {
 	w.queue = append(w.queue, slot.Key)
 }
 
-// receiver is a Watcher as the hub has it.
+// receiver is a Watcher as the hub sees it.
 type receiver Watcher
 
-// Deliver queues a slot when it is news.
+// Deliver queues a slot when it is a change.
 func (r *receiver) Deliver(value any, first bool) {
 	(*Watcher)(r).deliver(value.(*Slot), first) //nolint:forcetypeassert // view makes nothing else
 }
 
-// deliver queues slot when it is newer than what the watcher knows, or gone. A watcher that knows nothing yet is only told
-// what was read after it came (first): what others know may be older than what its caller has just written.
+// deliver queues slot when it is newer than the watcher's, or when the key is gone. A watcher without a slot takes only
+// one that was read after it was added (first): an older one may be of before its caller's own last write.
 func (w *Watcher) deliver(slot *Slot, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,7 +228,7 @@ func (w *Watcher) deliver(slot *Slot, first bool) {
 	(*receiver)(w).Wake()
 }
 
-// Wake has the caller look for news.
+// Wake makes the caller look for changes.
 func (r *receiver) Wake() {
 	select {
 	case r.ready <- struct{}{}:
@@ -237,7 +236,7 @@ func (r *receiver) Wake() {
 	}
 }
 
-// Knows reports whether the watcher knows anything of the key.
+// Knows reports whether the watcher has a slot of the key.
 func (r *receiver) Knows(key string) bool {
 	w := (*Watcher)(r)
 	w.mu.Lock()
@@ -245,10 +244,11 @@ func (r *receiver) Knows(key string) bool {
 	return w.of(key).last != nil
 }
 
-// Wait waits until nobody computes key any more and returns what became of it: Done with the value, Failed with the
-// reason, or Absent when the claim expired or was given back, or the key is free. When the owner that computed a value anew has
-// died, it is Done with the earlier value, which may be stale, a second after the claim's TTL. It is woken by a push, and
-// polls nothing. One round trip for the first look, which all waiters of a Flight share when they come together.
+// Wait waits while key is pending and returns its slot after that: Done with the value, Failed with the reason, or
+// Absent when the claim expired or was given back, or the key was free. When the owner that computed a value anew has
+// died, the slot is Done with the earlier value, which may be stale, a second after the claim's TTL. A push wakes the
+// waiter, which polls nothing. One round trip for the first read, which all waiters of a Flight share when they come
+// together.
 func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 	w, err := f.Watch(key)
 	if err != nil {
@@ -269,7 +269,7 @@ func (f *Flight) Wait(ctx context.Context, key string) (Slot, error) {
 	return *slot, nil
 }
 
-// waited is what remains of Wait when there is something to say.
+// waited is the rest of Wait once there is a change.
 func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
 	defer w.Close()
 	slot, err := f.follow(ctx, w, cmp.Or(w.claim, &unseen), false, false)
@@ -280,8 +280,8 @@ func (f *Flight) waited(ctx context.Context, w *Watcher) (*Slot, error) {
 	return &opened, err
 }
 
-// idle reports whether there is nothing but to wait: nothing is known, or only that the key is being computed, which it
-// takes. The watcher is of one key.
+// idle reports whether there is nothing to return yet: there is no slot, or only a pending one, which it takes. The
+// watcher is of one key.
 func (w *Watcher) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,8 +296,8 @@ func (w *Watcher) idle() bool {
 	}
 }
 
-// await is Wait for a caller that saw the key as seen. With a bound it gives up when nothing was heard for long of the
-// bucket, and so not of the key. With probing it returns errOwnerDead, and the slot, when the owner's process is gone.
+// await is Wait for a caller that has the slot seen. With bounded it gives up when nothing was received for long from
+// the bucket. With probing it returns errOwnerDead, and the slot, when the owner's process is gone.
 func (f *Flight) await(ctx context.Context, seen Slot, bounded, probing bool) (Slot, error) {
 	slot, err := f.wait(ctx, seen.Key, &seen, bounded, probing)
 	if err != nil && !errors.Is(err, errOwnerDead) {
@@ -306,11 +306,10 @@ func (f *Flight) await(ctx context.Context, seen Slot, bounded, probing bool) (S
 	return *slot, err
 }
 
-// unseen is what nobody has seen yet. It is not written to.
+// unseen stands for a slot that was not read yet. It is not written to.
 var unseen Slot
 
-// wait is await. What was seen and what is found are pointed to, and shared: thousands of goroutines may be in here at
-// once, and each keeps what is on its stack.
+// wait is await with pointers to shared slots: thousands of goroutines may wait here at once, each with its own stack.
 func (f *Flight) wait(ctx context.Context, key string, slot *Slot, bounded, probing bool) (*Slot, error) {
 	w, err := f.Watch(key)
 	if err != nil {
@@ -345,14 +344,14 @@ func (f *Flight) follow(ctx context.Context, w *Watcher, slot *Slot, bounded, pr
 	}
 }
 
-// found makes of slot what it is to those that waited for claim. A failure that was over before they came is not theirs.
+// found converts slot for the waiters for claim. They do not get a failure that was over before they came.
 func (f *Flight) found(ctx context.Context, slot *Slot, claim string) (*Slot, error) {
 	opened, err := f.unseal(ctx, slot.awaited(claim))
 	f.memory.remember(opened)
 	return &opened, err
 }
 
-// during is next, and returns errOwnerDead when the claim that was seen is over although the server still shows it.
+// during is next that also returns errOwnerDead when the claim in slot is over although the server still shows it.
 func (w *Watcher) during(ctx context.Context, slot *Slot, bounded bool, v *ownerProbe) (*Slot, error) {
 	end := slot.claimEnd()
 	if end.IsZero() {

@@ -144,8 +144,8 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 	release(t, next.Lease)
 }
 
-// The clock of the server jumps between a renewal and the coming of somebody else. Who comes does not take that for the
-// end of the holder's TTL.
+// The clock of the server jumps between a renewal and the arrival of another caller. The caller does not take that for
+// the end of the holder's TTL.
 func TestServerWhoseClockJumps(t *testing.T) {
 	for _, jump := range jumps {
 		t.Run(jump.String(), func(t *testing.T) {

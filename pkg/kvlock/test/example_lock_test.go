@@ -114,7 +114,7 @@ func ExampleGuard() {
 	// 220
 }
 
-// Who does not want to wait is told who holds the lock, what for, and how many wait.
+// A caller that does not wait gets the holder of the lock, its purpose, and the number of waiters.
 func Example_heldError() {
 	l, _, end := openLocks()
 	defer end()

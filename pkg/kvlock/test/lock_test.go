@@ -46,7 +46,7 @@ func TestTryAcquire(t *testing.T) {
 	}
 }
 
-// Those who wait get the lock in the order in which they came, whatever process they are in.
+// Waiters get the lock in the order in which they came, across processes.
 func TestFirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -179,7 +179,7 @@ func TestWritesOfALock(t *testing.T) {
 	})
 }
 
-// Who releases the lock and wants it again at once comes after those who wait.
+// A holder that releases the lock and wants it again at once comes after its waiters.
 func TestNoBarging(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

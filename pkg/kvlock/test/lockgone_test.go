@@ -31,7 +31,7 @@ func TestBucketMadeAnew(t *testing.T) {
 	})
 }
 
-// The server cannot be reached: whoever comes is told so in time, and who waits already goes on waiting.
+// The server cannot be reached: a new caller gets an error in time, and a waiter goes on waiting.
 func TestLockWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -88,7 +88,7 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 	})
 }
 
-// What is handed to who has given up goes on to the next at once.
+// A lock that is handed to a waiter that has given up goes on to the next at once.
 func TestHandedToWhoHasGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")

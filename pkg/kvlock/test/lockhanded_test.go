@@ -60,8 +60,8 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	all.Wait()
 }
 
-// Who has not waited for long holds a lock that is handed to him without a write of his own, and it is confirmed soon
-// after, with all that is said of it.
+// A short-time waiter holds a lock that is handed to it without a write of its own. The lock is confirmed soon after,
+// with its metadata.
 func TestHandedAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
@@ -92,7 +92,7 @@ func TestHandedAtOnce(t *testing.T) {
 	})
 }
 
-// Who has waited for long confirms it first.
+// A waiter that has waited for long confirms the lock first.
 func TestHandedAfterLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
@@ -110,7 +110,8 @@ func TestHandedAfterLong(t *testing.T) {
 	})
 }
 
-// Who takes a lock, or gives it up, sends that himself: and waits for an answer no longer than his context lets him.
+// The goroutine that takes a lock, or gives it up, sends the write itself, and waits for an answer no longer than its
+// context lets it.
 func TestNoAnswerToWhoSendsHimself(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -140,8 +141,8 @@ func TestNoAnswerToWhoSendsHimself(t *testing.T) {
 	})
 }
 
-// Whatever is lost of its confirmation, or of the answer to it, a lock that was handed over stays with who has it at
-// once: there is time for another try.
+// When the confirmation of a lock that was handed over is lost, or the answer to it, the lock stays with its new
+// holder: there is time for another attempt.
 func TestHandedAndConfirmationLost(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 		t.Run(string(how), func(t *testing.T) {

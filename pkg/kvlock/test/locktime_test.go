@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// Who waits takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
+// A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
 func TestDeadHolder(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
 		t.Run(ttl.String(), func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestDeadHolder(t *testing.T) {
 	}
 }
 
-// A lease is renewed for as long as its holder lives, whoever queues meanwhile.
+// A lease is renewed for as long as its holder lives, also while others queue.
 func TestLeaseHolds(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second})
@@ -81,7 +81,7 @@ func TestDeadWaiter(t *testing.T) {
 	})
 }
 
-// Who gives up leaves the queue, and what was handed to it goes to the next.
+// A waiter that gives up leaves the queue, and a lock that was handed to it goes to the next.
 func TestWaiterGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, other := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
@@ -139,8 +139,8 @@ func TestDeadHolderAndDeadHead(t *testing.T) {
 	})
 }
 
-// Whoever asks now and then for a lock whose holder died gets it when the TTL has passed, also one who has not seen the
-// holder alive.
+// A caller that asks now and then for a lock whose holder died gets it when the TTL has passed, also one that has not
+// seen the holder alive.
 func TestTryAcquireOfADeadHolder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		every, within time.Duration

@@ -1,5 +1,5 @@
-// Package export gives a program the two ends of its telemetry: a page of metrics for Prometheus, and traces sent to a
-// collector when the environment names one.
+// Package export exports the telemetry of a program: it serves metrics to Prometheus, and sends traces to a collector
+// when the environment names one.
 //
 //	exports, err := export.Start(ctx, export.Config{Service: "enricher", Version: version})
 //	...
@@ -10,16 +10,16 @@
 //	...
 //	err = exports.Stop(ctx)
 //
-// It is a module of its own, so that who only uses the adapter in natsotel does not depend on exporters.
+// It is a package of its own, so that a program that only uses the adapter in natsotel does not depend on exporters.
 //
 // # Environment
 //
 // The variables are those of the OpenTelemetry specification. Traces are sent by OTLP over HTTP:
 //
-//	OTEL_EXPORTER_OTLP_ENDPOINT          where traces go, such as http://collector:4318; without it none are made
+//	OTEL_EXPORTER_OTLP_ENDPOINT          where traces are sent, such as http://collector:4318; without it none are made
 //	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT   the same for traces alone, with its path
-//	OTEL_EXPORTER_OTLP_HEADERS           such as a token for the collector, and all else that exporter reads
+//	OTEL_EXPORTER_OTLP_HEADERS           such as a token for the collector; the exporter reads its other variables too
 //	OTEL_TRACES_SAMPLER                  which traces are kept; all by default
-//	OTEL_RESOURCE_ATTRIBUTES             what is said of this process in every trace
+//	OTEL_RESOURCE_ATTRIBUTES             attributes of this process in every trace
 //	OTEL_SDK_DISABLED                    "true" turns traces off
 package export

@@ -23,15 +23,15 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// Config says what is exported.
+// Config configures the exporters. Service is required.
 type Config struct {
-	// Registry takes the metrics. Defaults to a new one, with those of the process and of Go's runtime.
+	// Registry is the registry of the metrics. Defaults to a new one, with metrics of the process and of Go's runtime.
 	Registry *prometheus.Registry
 
 	// Service is the name of the program in traces and metrics. Required.
 	Service string
 
-	// Version is the program's. Defaults to "unknown".
+	// Version is the version of the program. Defaults to "unknown".
 	Version string
 }
 
@@ -54,7 +54,7 @@ type Exports struct {
 	stops []func(context.Context) error
 }
 
-// Start makes the exporters. A collector that cannot be reached is no error: spans are dropped then.
+// Start starts the exporters. A collector that cannot be reached is no error: spans are dropped then.
 func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	if cfg.Service == "" {
 		return nil, errors.New("export: Config.Service is empty: name the program")
@@ -95,7 +95,7 @@ func Start(ctx context.Context, cfg Config) (*Exports, error) {
 	return e, nil
 }
 
-// Stop sends the spans that are left, until ctx ends, and stops.
+// Stop sends the remaining spans, until ctx ends, and stops the exporters.
 func (e *Exports) Stop(ctx context.Context) error {
 	var errs []error
 	for _, stop := range e.stops {
@@ -106,7 +106,7 @@ func (e *Exports) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// collected says whether the environment names a collector.
+// collected reports whether the environment names a collector.
 func collected() bool {
 	return !strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") &&
 		(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")

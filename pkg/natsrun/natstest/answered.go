@@ -7,11 +7,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// UntilAnswered asks a cluster until it answers, and returns the answer: nil or
-// a refusal. While the nodes elect a leader, which a busy machine may make them
-// do at any time, requests get lost or are refused (jsretry.Transient). What ask
-// does must bear repetition: a lost answer does not mean that nothing was done.
-// The test fails after two minutes.
+// UntilAnswered calls ask until the cluster answers, and returns the answer: nil or a refusal. While the nodes elect a
+// leader, which can happen at any time on a busy machine, requests are lost or refused (jsretry.Transient). ask must be
+// safe to repeat: a request without an answer may have been carried out. The test fails after two minutes.
 func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	t.Helper()
 

@@ -17,8 +17,8 @@ import (
 // quietInterval is longer than any test's time.
 const quietInterval = 365 * 24 * time.Hour
 
-// statszInterval is how often a server reads its usage of the machine and tells the
-// system account: of a day of fake time that took more than all else.
+// statszInterval is how often a server reads its usage of the machine and reports it to the system account: in a day of
+// fake time that took longer than all other work.
 //
 //go:linkname statszInterval github.com/nats-io/nats-server/v2/server.statsHBInterval
 var statszInterval time.Duration
@@ -41,13 +41,11 @@ var statszInterval time.Duration
 // fake but scheduling is not seeded: a failure need not repeat exactly. The
 // fake clock starts at midnight UTC 2000-01-01, or where At says.
 //
-// A message is removed up to 250 ms after its TTL, and later when others with a
-// TTL are stored meanwhile: each puts the removal off by another 250 ms, until
-// the server's access clock has moved on, whose 100 ms are of real time.
+// A message is removed up to 250 ms after its TTL, and later when others with a TTL are stored meanwhile: each delays
+// the removal by another 250 ms, until the server's access clock advances, which it does every 100 ms of real time.
 //
-// The server compares the ages of messages with that access clock, which shows
-// the real year: when the MaxAge of a stream has passed since its first message,
-// all of it is removed, however new. A test has to be over before.
+// The server compares the ages of messages with that access clock, which shows the real year: when the MaxAge of a
+// stream has passed since its first message, all its messages are removed, new ones too. A test has to end before that.
 //
 // Neither the test nor one that contains it may call t.Parallel: it fails if
 // one does. Go runs such tests first, one at a time, while the parallel ones
@@ -74,14 +72,14 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
 }
 
-// At is a mutation for Bubble: the server starts when the fake clock has come to
-// t. Without a server months take no time.
+// At is a mutation for Bubble: the server starts when the fake clock has reached t. Without a server months take no
+// time.
 func At(t time.Time) func(*natsrun.Config) {
 	return func(*natsrun.Config) { time.Sleep(time.Until(t)) } //nolint:forbidigo // fake time
 }
 
-// refuseParallel fails a test that runs in parallel with others. The testing
-// package tells in one way only: by the panic of what changes the process.
+// refuseParallel fails a test that runs in parallel with others. The testing package shows that in one way only:
+// t.Setenv panics.
 func refuseParallel(t *testing.T) {
 	t.Helper()
 
@@ -91,22 +89,20 @@ func refuseParallel(t *testing.T) {
 		}
 	}()
 
-	t.Setenv("EXPEDITER_BUBBLE", "") // read by nobody
+	t.Setenv("EXPEDITER_BUBBLE", "") // never read
 }
 
-// timers is where nats.go keeps timers that are free, of Conn.Request, Flush, Drain and after
-// a reconnection.
+// timers is where nats.go keeps free timers, of Conn.Request, Flush, Drain and after a reconnection.
 //
 //go:linkname timers github.com/nats-io/nats%2ego.globalTimerPool
 var timers struct{ pool sync.Pool }
 
-// forgetTimers empties the pool. Nobody uses it meanwhile: a bubble is alone. Two collections
+// forgetTimers empties the pool. No other goroutine uses it meanwhile: a bubble runs alone. Two garbage collections
 // would empty it as well, and take longer than a short test.
 func forgetTimers() { timers.pool = sync.Pool{} }
 
-// quiet stretches the server's periodic work, which real time hides but a day
-// that passes in a second does not: syncing to disk each second would take as
-// long as it does outside.
+// quiet makes the server's periodic work rare: in a day of fake time, syncing to disk each second would take as long as
+// it does in a day of real time.
 func quiet(c *natsrun.Config) {
 	natsrun.ChangeOptions(c, func(o *server.Options) { o.PingInterval, o.SyncInterval = quietInterval, quietInterval })
 }

@@ -35,9 +35,9 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 // The test binary calls natsrun.NodeMain first thing in TestMain.
 func Processes(c *natsrun.ClusterConfig) { c.Processes = true }
 
-// Forget stops a node of c and restarts the others one by one, so that none of them
-// has heard of it. The cluster goes on, and refuses what needs that node, such as
-// a stream with as many replicas as there are nodes, until the node is started.
+// Forget stops a node of c and restarts the others one by one, so that none of them knows of it. The cluster goes on,
+// and refuses requests that need that node, such as a stream with as many replicas as there are nodes, until the node
+// is started.
 func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	t.Helper()
 

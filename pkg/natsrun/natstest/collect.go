@@ -7,12 +7,11 @@ import (
 	"testing"
 )
 
-// heapGrowth is by how much the heap grows between two collections of garbage, in percent.
+// heapGrowth is the growth of the heap between two garbage collections, in percent.
 const heapGrowth = 400
 
-// collectSeldom has garbage collected less often in this process from now on, unless GOGC says
-// how often: the heap of a test is small, and collecting it is a fifth of a server's work. A
-// benchmark measures what others will have.
+// collectSeldom makes garbage collections in this process rarer, unless GOGC is set: the heap of a test is small, and
+// collecting it is a fifth of a server's work. It does nothing in a benchmark, which measures the usual setting.
 func collectSeldom(t testing.TB) {
 	t.Helper()
 

@@ -20,15 +20,15 @@ type Frame struct {
 	subscribes bool
 }
 
-// Payload is what the message holds, with its headers before it if it has any.
+// Payload returns the payload of the message, after its headers if it has any.
 func (f Frame) Payload() []byte {
 	_, payload, _ := bytes.Cut(f.Raw, []byte("\r\n"))
 
 	return bytes.TrimSuffix(payload, []byte("\r\n"))
 }
 
-// With is a message from the server to the same subscription with other content, as
-// Proxy.Change takes it. The first bytes of the content are headers.
+// With returns a message from the server to the same subscription with other content, as Proxy.Change takes it. The
+// first headers bytes of the content are headers.
 func (f Frame) With(content []byte, headers int) []byte {
 	words := strings.Fields(string(f.Raw[:bytes.IndexByte(f.Raw, '\n')]))
 	line := fmt.Sprintf("MSG %s %s %d", words[1], words[2], len(content))
@@ -40,8 +40,8 @@ func (f Frame) With(content []byte, headers int) []byte {
 	return fmt.Appendf(nil, "%s\r\n%s\r\n", line, content)
 }
 
-// readFrame reads one line, and the payload after it if it announces one. A line that
-// is not of a message has no subject.
+// readFrame reads one line, and the payload after it if it announces one. Other lines than those of messages have no
+// subject.
 func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {

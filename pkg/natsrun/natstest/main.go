@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 )
 
-// Main runs the tests of a package as [Parallel] does, and exits. A goroutine that outlives the tests fails them, unless
-// options allow it. A copy of the test binary that was started as the node of a cluster becomes that node:
+// Main runs the tests of a package as [Parallel] does, and exits. A goroutine that outlives the tests fails them,
+// unless options allow it. A child process that was started as the node of a cluster runs that node instead:
 //
 //	func TestMain(m *testing.M) { natstest.Main(m, 4) }
 func Main(m *testing.M, perCore int, options ...goleak.Option) {
@@ -20,7 +20,7 @@ func Main(m *testing.M, perCore int, options ...goleak.Option) {
 	goleak.VerifyTestMain(Parallel(m, perCore), options...)
 }
 
-// LeakChecked is the tests of a package whose Run returns the exit code, as testscript.Main wants it. A goroutine that
+// LeakChecked runs the tests of a package; its Run returns the exit code, as testscript.Main wants it. A goroutine that
 // outlives the tests fails them.
 type LeakChecked struct{ *testing.M }
 
@@ -30,8 +30,8 @@ func (c LeakChecked) Run() (code int) {
 	return code
 }
 
-// Parallel makes n parallel tests of a package run at the same time on each core instead of one, unless -parallel says how
-// many. It is for packages whose tests wait for most of their time.
+// Parallel makes n parallel tests of a package run at the same time on each core instead of one, unless -parallel is
+// set. It is for packages whose tests wait for most of their time.
 func Parallel(m *testing.M, n int) *testing.M {
 	const name = "test.parallel"
 

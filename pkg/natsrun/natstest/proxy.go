@@ -12,10 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Proxy stands between clients and a server that is reached in-process, for tests of
-// what has to hold when messages are lost, repeated, late or not what was sent, or
-// connections break. It understands as much of the protocol as it needs to tell one
-// message from the next.
+// Proxy is a proxy between clients and an in-process server, for tests in which messages are lost, repeated, delayed or
+// changed, or connections break. It parses as much of the protocol as it needs to separate messages.
 //
 //	p := natstest.NewProxy(t, srv)
 //	_, js := natstest.Connect(t, srv, p.Through())
@@ -30,27 +28,27 @@ type Proxy struct {
 	delay  time.Duration // of each message to a client
 	down   bool          // refuses new connections
 	filter func(Frame) Verdict
-	hole   bool // takes everything, and passes nothing on
+	hole   bool // reads all messages, and passes none on
 	links  []net.Conn
 	subs   int
 	wg     sync.WaitGroup
 }
 
-// Verdict is what becomes of a message.
+// Verdict is the treatment of a message.
 type Verdict int
 
 const (
-	// Relay passes it on.
+	// Relay passes the message on.
 	Relay Verdict = iota
-	// Lose does not.
+	// Lose drops the message.
 	Lose
-	// Twice passes it on two times.
+	// Twice passes the message on two times.
 	Twice
-	// Sever loses it and, as Partition does, all that comes after it.
+	// Sever drops the message and, like Partition, all later ones.
 	Sever
 )
 
-// NewProxy returns a Proxy that passes everything on. It ends with the test.
+// NewProxy returns a Proxy that passes all messages on. It ends with the test.
 func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 	t.Helper()
 
@@ -90,8 +88,8 @@ func (p *Proxy) InProcessConn() (net.Conn, error) {
 	return client, nil
 }
 
-// Filter has every message from now on judged by judge, one at a time; nil relays
-// all. It replaces what was set before, also by Hit.
+// Filter calls judge for every message from now on, one at a time; nil relays all. It replaces an earlier Filter or
+// Hit.
 func (p *Proxy) Filter(judge func(Frame) Verdict) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +97,8 @@ func (p *Proxy) Filter(judge func(Frame) Verdict) {
 	p.filter = judge
 }
 
-// Change has every message from now on replaced by what change returns, whole as on
-// the wire (see Frame.With); nil leaves it as it is. A change of nil ends that.
+// Change replaces every message from now on by the result of change, complete as on the wire (see Frame.With); a result
+// of nil leaves the message as it is. Change(nil) ends that.
 func (p *Proxy) Change(change func(Frame) []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +106,7 @@ func (p *Proxy) Change(change func(Frame) []byte) {
 	p.change = change
 }
 
-// Slow delays each message to a client, and all behind it, by d from now on.
+// Slow delays each message to a client, and all later ones, by d from now on.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +114,7 @@ func (p *Proxy) Slow(d time.Duration) {
 	p.delay = d
 }
 
-// Partition loses everything on the connections there are, without closing them, and
-// refuses new ones.
+// Partition drops all messages on the open connections, without closing them, and refuses new ones.
 func (p *Proxy) Partition() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +122,7 @@ func (p *Proxy) Partition() {
 	p.hole, p.down = true, true
 }
 
-// Heal closes the connections there are and lets new ones in.
+// Heal closes the open connections and accepts new ones.
 func (p *Proxy) Heal() {
 	p.Cut()
 
@@ -149,7 +146,7 @@ func (p *Proxy) Cut() {
 	p.links = nil
 }
 
-// Subscriptions is how many the clients have made.
+// Subscriptions returns the number of subscriptions that the clients have made.
 func (p *Proxy) Subscriptions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,21 +154,21 @@ func (p *Proxy) Subscriptions() int {
 	return p.subs
 }
 
-// Fault is what happens to a request.
+// Fault is the fault that a request meets.
 type Fault string
 
 const (
-	// RefusedApplied has it applied, and answered by a refusal: it arrives twice, and
-	// the first answer is lost.
+	// RefusedApplied: the request is applied, and answered by a refusal, because it arrives twice and the first answer
+	// is lost.
 	RefusedApplied Fault = "applied, but refused"
-	// ReplyLost has it applied, and loses the answer.
+	// ReplyLost: the request is applied, and its answer lost.
 	ReplyLost Fault = "applied, reply lost"
-	// WriteLost loses it.
+	// WriteLost: the request is lost.
 	WriteLost Fault = "not applied, time-out"
 )
 
-// Hit makes how happen to the next n messages from clients that are what which says,
-// and relays all others. It is a Filter.
+// Hit applies the fault how to the next n messages from clients for which which returns true, and relays all others. It
+// is a Filter.
 func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	first := map[string]bool{} // replies to lose once
 
@@ -200,7 +197,7 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	})
 }
 
-// forward passes on what comes from one side, until either is closed.
+// forward passes on messages from one side, until either is closed.
 func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 	defer func() { _, _ = from.Close(), to.Close() }() //nolint:errcheck // they may be closed already
 
@@ -224,7 +221,7 @@ func (p *Proxy) forward(from, to net.Conn, fromClient bool) {
 	}
 }
 
-// pass is what becomes of a frame, and how much later.
+// pass returns the bytes to send for a frame, and the delay.
 func (p *Proxy) pass(f Frame) (raw []byte, late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

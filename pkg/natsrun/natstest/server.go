@@ -15,8 +15,8 @@ import (
 
 const reconnectWait = 10 * time.Millisecond
 
-// patience ends what hangs. It is far longer than anything takes, also with the
-// race detector on a machine with other work: no test depends on it.
+// patience bounds each wait, so that a test that hangs fails. It is far longer than any step takes, also with the race
+// detector on a busy machine: no test depends on it.
 const patience = 2 * time.Minute
 
 // Server runs a server for this test alone, without a TCP listener and with its
@@ -86,8 +86,7 @@ func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetSt
 	return nc, js
 }
 
-// logErrors writes to the log of the test what goes wrong on a connection. nats.go
-// would write it to the standard error.
+// logErrors writes the errors of a connection to the log of the test. nats.go would write them to the standard error.
 func logErrors(t testing.TB) nats.Option {
 	t.Helper()
 
@@ -95,7 +94,7 @@ func logErrors(t testing.TB) nats.Option {
 
 	log := t.Output()
 
-	t.Cleanup(func() { // a connection tells of an error some time after it was closed, too
+	t.Cleanup(func() { // a connection may report an error after it was closed
 		mu.Lock()
 		defer mu.Unlock()
 

@@ -44,8 +44,7 @@ func NewUsers(t testing.TB) *Users {
 	return u
 }
 
-// As returns the option that makes a client this user, with the user's own inbox
-// "_INBOX_<name>".
+// As returns the option that authenticates a client as the user, with the user's own inbox "_INBOX_<name>".
 func (u *Users) As(name string) nats.Option {
 	return func(o *nats.Options) error {
 		pair := u.pairs[name]

@@ -11,27 +11,26 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 )
 
-// Mishap is what befalls one message from a process to the server.
+// Mishap is a fault that hits one message from a process to the server.
 type Mishap struct {
-	// Answered says that the message arrives, and that what is lost is its answer. A message
-	// that asks for none is spared.
+	// Answered: the message arrives, and its answer is lost. A message without a reply subject is not hit.
 	Answered bool
 
-	// Dies says that the process is cut off for ever from then on, as one that has died.
+	// Dies: the process is cut off for ever from then on, like one that has died.
 	Dies bool
 
-	// Restarts says that the server dies at that moment, and is started again.
+	// Restarts: the server dies at that moment, and is started again.
 	Restarts bool
 }
 
-// Mishaps are all that there are.
+// Mishaps returns all mishaps.
 func Mishaps() []Mishap {
 	return []Mishap{
 		{}, {Answered: true}, {Restarts: true}, {Answered: true, Restarts: true}, {Dies: true}, {Answered: true, Dies: true},
 	}
 }
 
-// String names it.
+// String returns the name of the mishap.
 func (m Mishap) String() string {
 	what := "a message is lost"
 	if m.Answered {
@@ -48,10 +47,9 @@ func (m Mishap) String() string {
 	return what
 }
 
-// Wire is what is between a process and the server: one message on it meets with a mishap. It
-// is for tests that have each message of some work meet with each mishap, one after the other,
-// and measure how long it takes until the work is done all the same. In a Bubble that takes no
-// time.
+// Wire is the connection between a process and the server, on which one message is hit by a mishap. It is for tests
+// that apply each mishap to each message of some work, one after the other, and measure how long it takes until the
+// work is done all the same. In a Bubble that takes no time.
 //
 //	w := natstest.NewWire(t, srv, mishap)
 //	start := func() { work(w.Connect()) }
@@ -68,11 +66,11 @@ type Wire struct {
 
 	mu     sync.Mutex
 	dead   bool          // nothing passes
-	left   int           // how many messages until the mishap, 0 for none
+	left   int           // the number of messages until the mishap, 0 for none
 	proxy  *Proxy        // of the latest connection
 	reply  string        // of the request whose answer is lost
 	struck chan struct{} // closed when it has happened
-	what   string        // it befell
+	what   string        // the message that was hit
 }
 
 // NewWire returns a Wire.
@@ -82,8 +80,8 @@ func NewWire(t testing.TB, server *natsrun.Server, mishap Mishap) *Wire {
 	return &Wire{t: t, mishap: mishap, server: server, struck: make(chan struct{})}
 }
 
-// Connect returns the options of a connection through the wire, for a process that starts.
-// The one before is cut off from then on.
+// Connect returns the options of a connection through the wire, for a process that starts. It cuts off the connection
+// before it.
 func (w *Wire) Connect() []nats.Option {
 	w.t.Helper()
 
@@ -98,7 +96,7 @@ func (w *Wire) Connect() []nats.Option {
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
 
-// Aim has the n-th message from now on meet with the mishap.
+// Aim makes the mishap hit the n-th message from now on.
 func (w *Wire) Aim(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,10 +104,9 @@ func (w *Wire) Aim(n int) {
 	w.left, w.struck = n, make(chan struct{})
 }
 
-// Until waits until open says that nothing is open, "", and reports whether there was the
-// mishap. When there was, everything is brought up again first: next starts another process if
-// the one before has died. took is how long something was open after that. The test fails when
-// it is longer than most.
+// Until waits until open returns "", which means that no work is left, and reports in struck whether the mishap
+// happened. After a mishap it first repairs the connection and the server, and calls next to start another process if
+// the one before has died. took is how long work was left after that. The test fails when it is longer than most.
 func (w *Wire) Until(most time.Duration, open func() string, next func()) (took time.Duration, struck bool) {
 	w.t.Helper()
 
@@ -145,7 +142,7 @@ func (w *Wire) Until(most time.Duration, open func() string, next func()) (took 
 	return time.Since(up), struck
 }
 
-// happened is closed by the mishap, and nil once that is known.
+// happened returns a channel that the mishap closes, nil once known is true.
 func (w *Wire) happened(known bool) <-chan struct{} {
 	if known {
 		return nil
@@ -164,7 +161,7 @@ func (w *Wire) befell() string {
 	return w.what
 }
 
-// mend has everything be up again.
+// mend repairs the connection, the server and the process.
 func (w *Wire) mend(next func()) {
 	w.t.Helper()
 
@@ -185,7 +182,7 @@ func (w *Wire) mend(next func()) {
 	}
 }
 
-// judge says what becomes of a message on a connection.
+// judge returns the verdict for a message on a connection.
 func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	// maxAmount is the most cells of the column with the amounts; a longer amount sticks out.
 	maxAmount = 16
 
-	// unsure marks what the source does not bear out.
+	// unsure marks fields that the source does not confirm.
 	unsure = " (?)"
 )
 
@@ -43,8 +43,8 @@ type Options struct {
 	Width int
 }
 
-// Write writes a recipe: its title, what it makes and how long that takes, the ingredients, the steps with their times in
-// the video, and what a reader should know.
+// Write writes a recipe: its title, what it makes and how long that takes, the ingredients, the steps with their times
+// in the video, and remarks for the reader.
 func Write(w io.Writer, r *recipe.Recipe, opts Options) error {
 	c := card{bold: opts.Bold, recipe: r, width: min(max(cmp.Or(opts.Width, defaultWidth), minWidth), maxWidth)}
 	c.heading(r.Title + c.mark(r.Unverified, "title"))
@@ -81,7 +81,7 @@ func (c *card) heading(text string) {
 	c.out.WriteString(text + "\n")
 }
 
-// mark is what stands after a field that the source does not bear out.
+// mark is written after a field that the source does not confirm.
 func (c *card) mark(unverified []string, fields ...string) string {
 	for _, field := range fields {
 		if slices.Contains(unverified, field) {
@@ -92,7 +92,7 @@ func (c *card) mark(unverified []string, fields ...string) string {
 	return ""
 }
 
-// repeats says of a description that it holds the lists which follow, as those of videos do.
+// repeats reports whether a description has the lists that follow, as descriptions of videos do.
 func (c *card) repeats(description string) bool {
 	found := 0
 	for _, i := range c.recipe.Ingredients {
@@ -103,7 +103,7 @@ func (c *card) repeats(description string) bool {
 	return found > 1
 }
 
-// facts are what the recipe makes and how long it takes.
+// facts are the yield of the recipe and its times.
 func (c *card) facts() string {
 	var facts []string
 	switch s := c.recipe.Servings; {
@@ -178,7 +178,7 @@ func (c *card) amount(i recipe.Ingredient) string {
 	return strings.TrimSpace(string(i.Qty) + " " + unit)
 }
 
-// many says that an amount is more than one.
+// many reports whether an amount is more than one.
 func many(qty string) bool {
 	if strings.ContainsAny(qty, "-–") {
 		return true
@@ -231,7 +231,7 @@ func stamp(at *float64) string {
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }
 
-// remarks are what a reader should know.
+// remarks are remarks for the reader.
 func (c *card) remarks() {
 	var texts []string
 	for _, warning := range c.recipe.Warnings {

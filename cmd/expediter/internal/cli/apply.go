@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// errRefused is returned when a stream differs in what no update can change.
+// errRefused is returned when a stream differs in a setting that no update can change.
 var errRefused = errors.New("some streams differ in settings that cannot be changed in place: move their messages to new ones")
 
 // applyFlags are the flags of apply.
@@ -28,11 +28,11 @@ func newApply(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the streams and buckets that the services need",
-		Long: `Apply makes the streams and buckets that are missing on a server and sets those that differ as they are declared. What an
-operator has added to one (placement, metadata) stays, and so does every other stream. A setting that no update can change
-is told, and left.
+		Long: `Apply creates missing streams and buckets on a server and updates those that differ from their declarations. Placement and
+metadata that an operator has added to one stay, and so does every other stream. A setting that no update can change is
+reported, and left.
 
-It needs an administrator's permissions. The services need none of these: they only check.`,
+It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
   expediter apply --replicas 3 --server nats://nats.internal:4222 --creds admin.creds`,
 		Args: usageArgs(cobra.NoArgs),
@@ -45,8 +45,8 @@ It needs an administrator's permissions. The services need none of these: they o
 	}
 	flags := cmd.Flags()
 	f.register(flags)
-	flags.BoolVar(&f.dryRun, "dry-run", false, "only tell what would be done")
-	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "what all of them may reserve together (default as declared, 8.4 GiB)")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "only report what would be done")
+	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared, 8.4 GiB)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	outputFlag(cmd, &f.format, deadFormats...)
 	return cmd
@@ -79,7 +79,7 @@ func (f *applyFlags) apply(ctx context.Context) error {
 	return errors.Join(f.tell(changes), failed)
 }
 
-// tell writes what was done, a row for each stream and for each setting of it, and notes what is left to do.
+// tell writes the changes, a row for each stream and for each of its settings, and notes the remaining differences.
 func (f *applyFlags) tell(changes []contracts.Change) (err error) {
 	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "ACTION"},
 		table.Column{Name: "SETTING"}, table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells})

@@ -33,18 +33,18 @@ func newCaptions(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "captions FILE",
 		Short: "Make a transcript of a caption file",
-		Long: `Captions reads a WebVTT, SRT or text file, or the standard input ("-"), and writes what is said in it.
+		Long: `Captions reads a WebVTT, SRT or text file, or the standard input ("-"), and writes its text.
 
 The formats are
   segments  a JSON array of {"start", "dur", "text"}, the times in seconds
   text      a line per segment: [12.34s] text
-  json      an object with everything there is to know: the cues as they are in the file ("id", "start", "end", "text",
-            and "plain" for the text without markup), the segments, and what was cut or left out
+  json      an object with all data: the cues as they are in the file ("id", "start", "end", "text", and "plain" for the
+            text without markup), the segments, and a note of each part that was cut or left out
 
-The form of the input is told by its content; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
+The format of the input is detected by its content; a file named .vtt or .srt has to hold captions with times. WebVTT is read by
 the rules of the W3C. The lines that automatic captions show again and again are written once.
 
-A file that is cut by a limit is written as far as it goes; a message says what is missing, and the exit code is 1. Cues
+A file that is cut by a limit is written up to the limit; a message says what is missing, and the exit code is 1. Cues
 whose times cannot be read are left out, as the rules demand, and counted on the standard error.`,
 		Example: `  expediter captions video.en.vtt
   expediter captions --format segments --sentences - < video.srt`,
@@ -56,7 +56,7 @@ whose times cannot be read are left out, as the rules demand, and counted on the
 	flags.StringVar(&f.from, "from", string(caption.FormatAuto), "form of the input: "+strings.Join(caption.Formats(), ", "))
 	flags.BoolVar(&f.keepRepeats, "keep-repeats", false, "leave rolling captions as they are")
 	flags.BoolVar(&f.keepSounds, "keep-sounds", false, "leave notes such as [Music] in the text")
-	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as they can be told")
+	flags.BoolVar(&f.sentences, "sentences", false, "join segments into sentences as far as these can be recognised")
 	completeWith(cmd, "format", captionsFormats...)
 	completeWith(cmd, "from", caption.Formats()...)
 	return cmd
@@ -115,8 +115,8 @@ func (g *globals) captions(ctx context.Context, f captionsFlags, path string) er
 	return g.notice(name, track)
 }
 
-// notice says what of a track is missing: the error when a limit cut it, a line on the standard error when the file itself
-// is at fault.
+// notice reports the missing parts of a track: an error when a limit cut it, a line on the standard error when the file
+// itself is at fault.
 func (g *globals) notice(name string, track caption.Track) error {
 	if track.Skipped > 0 {
 		const line = "%s: %d cues left out: their times cannot be read\n"

@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/terminal"
 )
 
-// Config is what the command line program needs from outside. The zero value is the program as a person runs it, except
-// for OpenEnricher.
+// Config is the environment of the command line program. The zero value is the program as a person runs it, except for
+// OpenEnricher.
 type Config struct {
 	// Demo runs the demo. Defaults to demo.Run.
 	Demo func(context.Context, demo.Config) (demo.Report, error)
@@ -46,7 +46,7 @@ type EnricherOptions struct {
 	// Logger takes the enricher's log lines.
 	Logger *slog.Logger
 
-	// ServerLogger takes the log lines of an embedded NATS server; nil when nobody wants to see them.
+	// ServerLogger takes the log lines of an embedded NATS server; nil discards them.
 	ServerLogger *slog.Logger
 
 	// URL is where a running enricher is. Empty for an embedded one.

@@ -27,7 +27,7 @@ func (f *natsFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Second, "longest time to wait for one answer of the server")
 }
 
-// registerServer adds the flags that say where the server is, for a command whose --timeout means more.
+// registerServer adds the flags for the address of the server, for a command whose --timeout has a wider meaning.
 func (f *natsFlags) registerServer(flags *pflag.FlagSet) {
 	flags.StringVar(&f.creds, "creds", "", "credentials file (default $NATS_CREDS)")
 	flags.StringVar(&f.nkey, "nkey", "", "nkey seed file (default $NATS_NKEY)")

@@ -28,12 +28,12 @@ func newDead(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Look at jobs that were given up, and run them again",
-		Long: `Dead is about the dead letters: jobs that failed for good, each with its payload and its last error, and messages that
-other consumers have left stranded.
+		Long: `Dead shows, replays and discards dead letters: jobs that failed for good, each with its payload and its last error, and
+messages that other consumers have left stranded.
 
 Begin with "groups": it puts letters whose errors differ only in numbers, ids and quoted values into one group, whose
-signature selects it elsewhere. What changes something tells what it would do, and does it with --yes; only letters that are
-named one by one are replayed without.`,
+signature selects it in other commands. Commands that change something only report what they would do until --yes is
+given; letters that are named one by one are replayed without it.`,
 		Example: `  expediter dead groups --since 24h
   expediter dead list --signature 'smtp: code #'
   expediter dead show 17
@@ -82,7 +82,7 @@ func (f *filterFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.jobStream, "job-stream", "", "stream of the jobs")
 	flags.StringVar(&f.kind, "kind", "", "letter, stranded or unreadable")
 	flags.StringVar(&f.reason, "reason", "", "why jobs were given up: exhausted, cancelled, undecodable, max_deliveries or terminated")
-	flags.StringVar(&f.signature, "signature", "", "what the errors of a group have in common")
+	flags.StringVar(&f.signature, "signature", "", "signature of a group of errors, as dead groups lists it")
 	flags.StringVar(&f.since, "since", "", "given up at this time or later: 2h, 7d, or 2006-01-02T15:04:05Z")
 	flags.StringVar(&f.subject, "subject", "", "pattern of the jobs' subjects, such as 'jobs.mail.>'")
 	flags.StringVar(&f.until, "until", "", "given up before this time, as --since")

@@ -16,10 +16,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// graveyard is `graveyard`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
-// letters are 1 to 3 of one kind of error, 4 of another, 5 of somebody else, and 6 about a stranded message. IMPORT_JOBS
-// has that message and one that nobody takes.
-func graveyard(ts *testscript.TestScript, _ bool, _ []string) {
+// deadLetters is `deadletters`: it starts a NATS server with dead letters, until the script ends, and sets NATS_URL. The
+// letters are 1 to 3 of one kind of error, 4 of another, 5 was not written by a worker, and 6 is about a stranded message. IMPORT_JOBS
+// has that message and one that no consumer takes.
+func deadLetters(ts *testscript.TestScript, _ bool, _ []string) {
 	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
 	ts.Check(err)
 	ts.Defer(srv.Stop)
@@ -27,8 +27,8 @@ func graveyard(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(deadLetter(srv))
 }
 
-// bare is `bare`: a server that has nothing.
-func bare(ts *testscript.TestScript, _ bool, _ []string) {
+// emptyServer is `emptyserver`: it starts a NATS server without streams, until the script ends, and sets NATS_URL.
+func emptyServer(ts *testscript.TestScript, _ bool, _ []string) {
 	srv, err := natsrun.Start(natsrun.Config{Listen: true, Memory: true})
 	ts.Check(err)
 	ts.Defer(srv.Stop)

@@ -133,8 +133,8 @@ func newDeadList(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List dead letters, the latest first",
-		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number that show,
-replay and discard take.`,
+		Long: `List writes a line for each letter that the flags select, the latest first. The first column is the number for show, replay
+and discard.`,
 		Example: `  expediter dead list --since 1h
   expediter dead list --subject 'jobs.mail.>' --limit 0 -o jsonl`,
 		Args: usageArgs(cobra.NoArgs),
@@ -241,7 +241,7 @@ func newDeadGroups(f *deadFlags) *cobra.Command {
 		Use:   "groups",
 		Short: "Count dead letters by the kind of their errors",
 		Long: `Groups puts the letters that the flags select into groups: those whose errors differ only in numbers, ids and quoted
-values. A group is selected elsewhere by --signature, --reason and --job-stream. It reads headers only, so it is quick
+values. Other commands select a group by --signature, --reason and --job-stream. Groups reads headers only, so it is quick
 with many and large letters, too.`,
 		Example: `  expediter dead groups
   expediter dead groups --since 7d -o json`,

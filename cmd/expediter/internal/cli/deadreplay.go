@@ -18,7 +18,7 @@ import (
 // errNotAll is returned when letters stay that were meant.
 var errNotAll = errors.New("letters stay")
 
-// maxProblems is how many letters that stay are told one by one.
+// maxProblems is how many letters that stay are reported one by one.
 const maxProblems = 20
 
 // changeFlags are the flags of commands that change letters.
@@ -39,7 +39,7 @@ func (c *changeFlags) register(cmd *cobra.Command) {
 	c.filterFlags.register(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&c.all, "all", false, "all letters, when no other flag selects")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "only tell what would be done")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "only report what would be done")
 	flags.IntVar(&c.limit, "limit", 0, "most letters to take, 0 for all")
 	flags.BoolVarP(&c.yes, "yes", "y", false, "do it")
 	outputFlag(cmd, &c.format, "text", "json")
@@ -76,11 +76,11 @@ func newDeadReplay(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay [LETTER...]",
 		Short: "Run the jobs of dead letters again",
-		Long: `Replay puts jobs back into their streams, oldest first, and removes their letters. A job keeps its id; none is
-replayed twice, also when a replay is interrupted and started again. What stays is told with the reason, and makes the
-exit code 1.
+		Long: `Replay publishes jobs to their streams again, oldest first, and removes their letters. A job keeps its id; no job is
+replayed twice, also when a replay is interrupted and started again. Letters that stay are reported with the reason, and
+make the exit code 1.
 
-Letters that are selected by flags are replayed with --yes only.`,
+Letters that flags select are replayed with --yes only.`,
 		Example: `  expediter dead replay 17 18
   expediter dead replay 17 --payload job.json
   expediter dead replay --signature 'smtp: code #' --since 24h
@@ -94,7 +94,7 @@ Letters that are selected by flags are replayed with --yes only.`,
 	}
 	c.register(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&c.again, "again", false, "replay also what an interrupted replay may have published already")
+	flags.BoolVar(&c.again, "again", false, "replay also jobs that an interrupted replay may have published already")
 	flags.StringVar(&c.payload, "payload", "", `file whose content replaces the payload, "-" for the standard input`)
 	flags.Float64Var(&c.rate, "rate", 50, "most letters in a second, -1 for no limit")
 	return cmd
@@ -119,7 +119,8 @@ func (f *deadFlags) replay(ctx context.Context, c changeFlags, args []string) er
 	})
 }
 
-// read reads a file, or the standard input. It is bounded by what a server can be set to take.
+// read reads a file, or the standard input. Its size is bounded by the largest message that a server can be set to
+// take.
 func (f *deadFlags) read(path string) ([]byte, error) {
 	const most = 64 << 20
 	from := f.config.Stdin
@@ -164,7 +165,7 @@ well. It does so with --yes only.`,
 	return cmd
 }
 
-// changeReport is what a command that changes letters says in JSON.
+// changeReport is the JSON of a command that changes letters.
 type changeReport struct {
 	Action   string          `json:"action"`
 	DryRun   bool            `json:"dryRun"`
@@ -184,7 +185,7 @@ type changeProblem struct {
 	Error    string `json:"error"`
 }
 
-// change runs a command that changes letters, and tells what became of them, also when it was interrupted.
+// change runs a command that changes letters, and reports the outcomes, also when it was interrupted.
 func (f *deadFlags) change(
 	ctx context.Context, c changeFlags, args []string, dry bool, action string,
 	run func(*deadletter.Store, deadletter.Filter, func(deadletter.Outcome)) (deadletter.Result, error),

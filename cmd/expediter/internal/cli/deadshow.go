@@ -80,7 +80,7 @@ func (f *deadFlags) show(ctx context.Context, sequence uint64, format string, pa
 	return wrapWrite(err)
 }
 
-// showText writes a letter for a person. Whatever comes from a job is made harmless to a terminal.
+// showText writes a letter for a person. Text from a job is made harmless to a terminal.
 func showText(out io.Writer, e deadletter.Entry) error {
 	l := e.Letter
 	var text strings.Builder
@@ -151,10 +151,10 @@ func newDeadStranded(f *deadFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stranded JOB-STREAM",
 		Short: "Find messages of a work queue that no consumer will deliver",
-		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver, which no lag shows. Those that no
-consumer's filter matches: a worker that was removed, or a subject with a typing error. And those that a consumer has passed
-(PASSED BY): their jobs were worked and the server has lost that they were removed, or they never ran because the consumer was
-given the subject later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
+		Long: `Stranded lists the subjects of a work queue whose messages no consumer will deliver. No consumer's lag counts them. Some match
+no consumer's filter: a worker was removed, or the subject has a typing error. Others were passed by a consumer (PASSED BY):
+their jobs were done and the server has lost their removal, or they never ran because the consumer was given the subject
+later. Messages that a consumer gave up are in the list: expediter dead list --kind stranded.`,
 		Example: `  expediter dead stranded ENRICH_JOBS`,
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,12 +19,12 @@ func newDemo(g *globals) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run everything in this process on sample data, and check what is promised",
+		Short: "Run everything in this process on sample data, and check the guarantees",
 		Long: `Demo starts an embedded NATS server, two enrichers, two importers and two notifiers, has many users ask for overlapping
-places and import the same recipe videos at the same moment, tells every event twice, and checks what came of it with
-witnesses beside the services: the stream that holds the jobs, the provider that is asked, the site that the videos are
-fetched from, and the letters that came. It takes a few seconds, needs no network and leaves nothing behind. The exit code
-is 1 when a promise was broken, and the message says which.`,
+places and import the same recipe videos at the same moment, publishes every event twice, and checks the outcome with
+evidence from outside the services: the stream with the jobs, the requests at the provider and at the site of the videos,
+and the delivered letters. It takes a few seconds, needs no network and leaves no files behind. The exit code is 1 when a
+guarantee was broken, and the message says which.`,
 		Example: `  expediter demo
   expediter demo --json | tail -1`,
 		Args: usageArgs(cobra.NoArgs),

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxShown is how many mistakes of the input are told, the others are counted.
+	// maxShown is how many mistakes of the input are reported, the others are counted.
 	maxShown = 20
 
 	// maxAwaited is how many events --wait keeps in mind.
@@ -34,7 +34,7 @@ type emission struct {
 	bad     int
 	bar     *progress.Steps
 	counts  map[notify.Outcome]int
-	failed  int // events that may not have been told
+	failed  int // events that may not have been published
 	held    []error
 	paths   []string
 	size    int64 // of the files together, 0 when it is not known
@@ -45,7 +45,7 @@ func newEmission(f *emitFlags, paths []string) *emission {
 	return &emission{emitFlags: f, counts: map[notify.Outcome]int{}, paths: paths, size: input.Size(paths...)}
 }
 
-// draw begins a bar for who does not see a line for each event.
+// draw begins a progress bar when the output has no line for each event.
 func (e *emission) draw() {
 	stderr := e.config.stderr()
 	if stderr.TTY && (e.quiet || !e.config.stdout().TTY) {
@@ -53,7 +53,7 @@ func (e *emission) draw() {
 	}
 }
 
-// drawn ends the bar, and tells what had to wait for that.
+// drawn ends the bar, and reports the mistakes that had to wait for that.
 func (e *emission) drawn() {
 	e.bar.Close()
 	e.bar = nil
@@ -63,7 +63,7 @@ func (e *emission) drawn() {
 	e.held = nil
 }
 
-// complain tells one mistake in the input.
+// complain reports one mistake in the input.
 func (e *emission) complain(err error) {
 	e.bad++
 	switch {
@@ -75,7 +75,7 @@ func (e *emission) complain(err error) {
 	}
 }
 
-// complained counts the mistakes that were not told.
+// complained counts the mistakes that were not reported one by one.
 func (e *emission) complained() { e.more(e.bad - maxShown) }
 
 func (e *emission) more(n int) {
@@ -84,7 +84,7 @@ func (e *emission) more(n int) {
 	}
 }
 
-// validate reads the files that can be read twice, and tells every mistake in them.
+// validate reads the files that can be read twice, and reports every mistake in them.
 func (e *emission) validate(ctx context.Context) error {
 	if e.partial {
 		return nil
@@ -111,14 +111,15 @@ func (e *emission) validate(ctx context.Context) error {
 	e.drawn()
 	e.complained()
 	if e.bad > 0 {
-		return fmt.Errorf("%w: %d of %d; nothing was told", errBadEvents, e.bad, n)
+		return fmt.Errorf("%w: %d of %d; no event was published", errBadEvents, e.bad, n)
 	}
 	return nil
 }
 
 func share(done, all int64) float64 { return float64(done) / float64(max(all, 1)) }
 
-// messages yields the events of the files. What is none is told, and the end of all without --partial.
+// messages yields the events of the files. It reports values that are no events, and without --partial ends at the
+// first.
 func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error] {
 	return func(yield func(notify.Message, error) bool) {
 		before := int64(0)
@@ -133,7 +134,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 					e.complain(err)
 					continue
 				case err != nil:
-					yield(message, fmt.Errorf("%w: %w; what comes before is told, and nothing from there on", errBadEvents, err))
+					yield(message, fmt.Errorf("%w: %w; the events before it are published, and none from there on", errBadEvents, err))
 					return
 				case !yield(message, nil):
 					return
@@ -144,7 +145,7 @@ func (e *emission) messages(ctx context.Context) iter.Seq2[notify.Message, error
 	}
 }
 
-// send tells the events, and says what became of each.
+// send publishes the events, and reports the outcome of each.
 func (e *emission) send(ctx context.Context, target notify.Target) error {
 	e.draw()
 	err := notify.Send(ctx, target, e.messages(ctx), e.told)
@@ -153,9 +154,9 @@ func (e *emission) send(ctx context.Context, target notify.Target) error {
 	e.summary()
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("interrupted; to go on, emit the same again: what was told counts once")
+		return errors.New("interrupted; to go on, emit the same again: published events count once")
 	case e.failed > 0:
-		return fmt.Errorf("%w; emit the same again: what was told counts once", err)
+		return fmt.Errorf("%w; emit the same again: published events count once", err)
 	}
 	return err
 }
@@ -204,7 +205,7 @@ func (g *globals) writeLine(value any) error {
 	return wrapWrite(err)
 }
 
-// all is how many events were told.
+// all returns how many events were published.
 func (e *emission) all() int {
 	n := 0
 	for _, of := range e.counts {
@@ -213,7 +214,7 @@ func (e *emission) all() int {
 	return n
 }
 
-// summary counts what became of the events, for who cannot do so at a glance.
+// summary counts the outcomes of the events, when there is more than one event.
 func (e *emission) summary() {
 	if n := e.all(); !e.json && (n != 1 || e.quiet) {
 		parts := make([]string, 0, len(e.counts))
@@ -287,9 +288,9 @@ func (e *emission) await(ctx context.Context, client *notify.Client) error {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return errors.New("interrupted; what was told stands")
+		return errors.New("interrupted; the published events stand")
 	case errors.Is(err, notify.ErrNotEnded):
-		return fmt.Errorf("%w after %s; what was told stands", err, e.limit)
+		return fmt.Errorf("%w after %s; the published events stand", err, e.limit)
 	case err == nil && e.unheard > 0:
 		return fmt.Errorf("%w: %d events are more than are waited for", notify.ErrNotEnded, e.unheard)
 	case err == nil:

@@ -24,7 +24,7 @@ const (
 	maxPublish = time.Minute
 )
 
-// The ways events are told.
+// The ways to publish events.
 const (
 	viaNotifier = "notifier"
 	viaStream   = "stream"
@@ -34,8 +34,8 @@ var (
 	// errBadEvents is returned when there are values that are no events.
 	errBadEvents = errors.New("no valid event")
 
-	// errMismatch is returned when events were refused for those that were told under their ids before.
-	errMismatch = errors.New("refused: under the same id another was told before; what differs needs an id of its own")
+	// errMismatch is returned when events were refused because others were published under their ids before.
+	errMismatch = errors.New("refused: another event was published under the same id; a different event needs an id of its own")
 )
 
 // emitFlags are the flags of the emit command.
@@ -55,28 +55,27 @@ func newEmit(g *globals) *cobra.Command {
 	f := &emitFlags{natsFlags: natsFlags{globals: g, timeout: answerTimeout}}
 	cmd := &cobra.Command{
 		Use:   "emit FILE...",
-		Short: "Tell events, so that everybody whom they concern is told",
-		Long: `Emit tells the events of files, or of the standard input ("-"): JSON, an array of it, or JSON lines. Each is an event as in
-the example, or a CloudEvent in structured mode. An event is told under its id, and takes effect once however often that
-is: what was emitted in part is emitted again as a whole.
+		Short: "Publish events, so that the users whom they concern are notified",
+		Long: `Emit publishes the events of files, or of the standard input ("-"): JSON, an array of it, or JSON lines. Each is an event as
+in the example, or a CloudEvent in structured mode. An event is published under its id, and takes effect once, even if it is
+published again: after a partial failure, emit all files again.
 
-Files are checked as a whole first, and nothing is told when one event of one file is not valid. The standard input and
-pipes can be read once only: what comes before the first event that is not valid is told. With --partial the others are
-told in both cases. Files may be of any size. Events of one aggregate are stored in the order of the file.
+All files are checked first, and nothing is published when one event of one file is not valid. The standard input and pipes
+can be read once only: the events before the first one that is not valid are published. With --partial all valid events are
+published in both cases. Files may be of any size. Events of one aggregate are stored in the order of the file.
 
-What becomes of each is written in its order:
-  accepted   it is new, and kept
-  duplicate  it was told before
-  ignored    it is new, and no rule is for it: nobody is told (with --via notifier)
-  mismatch   another event was told under its id before, and that one stands
+The outcome of each event is written in the same order:
+  accepted   it is new, and stored
+  duplicate  it was published before
+  ignored    it is new, and no rule matches it: no user is notified (with --via notifier)
+  mismatch   another event was published under its id before, and that one stands
 
-By default events are written into the stream, which needs no notifier; the stream remembers ids for two minutes, and what
-is told again later is dropped by the notifier. With --via notifier, or --wait, a notifier takes them in: it knows ids for
-ever.
+By default events are written into the stream, which needs no notifier; the stream remembers ids for two minutes, and
+the notifier drops duplicates that come later. With --via notifier, or --wait, a notifier accepts the events: it remembers
+ids for ever.
 
-Exit codes: 0 all were told; 1 some are not valid, differ from those under their ids, or, with --wait, failed or could not be
-planned; 4 not
-everything had ended within --timeout; 5 the server or the notifier does not answer.`,
+Exit codes: 0 all events were published; 1 some are not valid, differ from those under their ids, or, with --wait, failed or
+could not be planned; 4 some had not ended within --timeout; 5 the server or the notifier does not answer.`,
 		Example: `  echo '{"event_id":"e1","event_type":"OUTAGE","aggregate_type":"PLATFORM","payload":{"until":"18:00"}}' | expediter emit -
   expediter emit --wait reservations.ndjson
   expediter emit --json --partial events.json | jq -r 'select(.outcome != "accepted").event_id'`,
@@ -86,11 +85,11 @@ everything had ended within --timeout; 5 the server or the notifier does not ans
 	flags := cmd.Flags()
 	f.registerServer(flags)
 	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
-	flags.BoolVar(&f.partial, "partial", false, "tell the events that are valid, whatever the others are")
+	flags.BoolVar(&f.partial, "partial", false, "publish the valid events, although others are not valid")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write no line for events that were accepted")
-	flags.StringVar(&f.source, "source", "/expediter/emit", "who tells the events: a URI reference")
+	flags.StringVar(&f.source, "source", "/expediter/emit", "source of the events: a URI reference")
 	flags.DurationVar(&f.limit, "timeout", time.Minute, "longest time to try one event, and with --wait to wait for the end of all rows")
-	flags.StringVar(&f.via, "via", viaStream, "who takes the events: stream or notifier")
+	flags.StringVar(&f.via, "via", viaStream, "where events are published: stream or notifier")
 	flags.BoolVar(&f.wait, "wait", false, "wait until all rows have ended, and count them (implies --via notifier)")
 	completeWith(cmd, "via", viaStream, viaNotifier)
 	return cmd
@@ -148,7 +147,8 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	if f.wait || f.via == viaNotifier {
 		return client, nil
 	}
-	// A server that has no such stream does not answer. Who may only publish may not ask, and finds out by publishing.
+	// A server that has no such stream does not answer. A user that may only publish may not ask, and finds out by
+	// publishing.
 	ask, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	_, err := js.Stream(ask, contracts.StreamEvents)
@@ -159,7 +159,7 @@ func (f *emitFlags) target(ctx context.Context, js jetstream.JetStream, client *
 	return notify.Stream{Publisher: publisher}, err
 }
 
-// adviseNotifier says what to do about a notifier that does not answer.
+// adviseNotifier adds a remedy to the error of a notifier that does not answer.
 func adviseNotifier(err error) error {
 	if errors.Is(err, notify.ErrUnavailable) {
 		return fmt.Errorf("%w (start one with \"expediter up\", or say where its NATS server is with --server)", err)

@@ -40,7 +40,7 @@ func newEnrich(g *globals) *cobra.Command {
 		Long: `Enrich reads places from CSV, JSON or JSON Lines files of any size, or from the standard input ("-"), and writes
 a result for each of them in the same order.
 
-CSV needs a header. The columns id (or placeId, place_id) and name are needed; addr (address), city (cityText), phone,
+CSV needs a header. The columns id (or placeId, place_id) and name are required; addr (address), city (cityText), phone,
 lat (latitude) and lng (lon, longitude) make the match better; all others are passed through. JSON is an array of places
 or a request with its places under "results".
 
@@ -50,7 +50,7 @@ Records that cannot be used are listed at the end with file, line and field, and
 		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.url == "" && !cmd.Flags().Changed("wait") {
-				f.wait = true // what an embedded pipeline has not found out at the end nobody will ever know
+				f.wait = true // an embedded pipeline ends with the command, and its pending look-ups with it
 			}
 			return g.enrich(cmd.Context(), f, args)
 		},
@@ -146,7 +146,7 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	bar := progress.New(progress.Config{Total: input.Size(paths...), Visible: stderr.TTY, Writer: stderr})
 	_, err = enrich.Run(ctx, enricher, reader.Files(ctx, paths...), out, f.run(bar))
 	bar.Close()
-	err = errors.Join(err, out.Close()) // what was written so far stays readable after an error
+	err = errors.Join(err, out.Close()) // the rows written so far stay readable after an error
 	if f.strict {
 		return err // it names the record
 	}

@@ -38,12 +38,12 @@ const (
 // ExitNotFound.
 var ErrNotFound = errors.New("not found")
 
-// errUnavailable is to be wrapped by a command to whom a server does not answer; it ends with ExitUnavailable.
+// errUnavailable is wrapped by a command that gets no answer of a server; the exit code is then ExitUnavailable.
 var errUnavailable = errors.New("unavailable")
 
 // UsageError is returned when the command line is wrong.
 type UsageError struct {
-	// Err says what is wrong with it.
+	// Err is the mistake.
 	Err error
 }
 

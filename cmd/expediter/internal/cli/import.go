@@ -27,7 +27,7 @@ const (
 	// defaultImporter is where up runs an importer.
 	defaultImporter = "http://127.0.0.1:8005"
 
-	// defaultOwner is whose recipes are where nobody else is named.
+	// defaultOwner is the owner of recipes where no other is named.
 	defaultOwner = "me"
 
 	// maxSource is how large a file may be that an importer takes in.
@@ -45,7 +45,7 @@ func (f *importerFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.url, "url", defaultImporter, "running importer to ask")
 }
 
-// check returns what is wrong with the flag.
+// check returns an error for an invalid flag.
 func (f *importerFlags) check() error {
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--url %q: want a URL such as %s", f.url, defaultImporter)
@@ -55,7 +55,7 @@ func (f *importerFlags) check() error {
 
 func (f *importerFlags) client() *imports.Client { return &imports.Client{URL: f.url} }
 
-// advise says what to do about an importer that does not answer.
+// advise adds a remedy to the error of an importer that does not answer.
 func advise(err error) error {
 	if errors.Is(err, imports.ErrNoRoute) {
 		return fmt.Errorf("%w: what answers is no importer: %w (say where one is with --url)", imports.ErrUnavailable, err)
@@ -91,15 +91,15 @@ func newImport(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import SOURCE",
 		Short: "Make a recipe of a video, a page, captions or a photo",
-		Long: `Import hands a source in at a running importer, which makes a recipe of it. The source is the URL of a video or a page,
-or a file: captions (.vtt, .srt), a text of what is said (.txt), a photo of a recipe, a saved page, or the standard input
+		Long: `Import sends a source to a running importer, which makes a recipe of it. The source is the URL of a video or a page,
+or a file: captions (.vtt, .srt), a transcript (.txt), a photo of a recipe, a saved page, or the standard input
 ("-"). The importer keeps a file of up to 8 MiB until its workers have read it.
 
 Without --follow the job's id is written as soon as the importer has it. With --follow the import is watched to its end,
 and the recipe is written in the form of --format.
 
-Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running. It goes
-on whether or not somebody watches.`,
+Exit codes with --follow and of "import status": 0 there is a recipe, 1 the import failed, 4 it is still running: the
+import goes on without the command.`,
 		Example: `  expediter import --follow https://www.youtube.com/watch?v=dQw4w9WgXcQ
   expediter import --follow --format cooklang soup.srt > soup.cook
   expediter import --owner ada --key order-17 --json --follow https://example.com/cake | jq -r .status
@@ -111,11 +111,11 @@ on whether or not somebody watches.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&f.follow, "follow", false, "watch the import to its end, and write the recipe")
 	flags.StringVar(&f.key, "key", "", "idempotency key: the same key of the same owner is the same import")
-	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default what is spoken)")
-	flags.StringVar(&f.name, "name", "", "what to call the file, which also titles a recipe that names nothing better (default its own name)")
-	flags.StringVar(&f.owner, "owner", defaultOwner, "whose recipe it is")
+	flags.StringVar(&f.language, "language", "", "language of the captions to take, or of the file: en, pt-BR (default the spoken language)")
+	flags.StringVar(&f.name, "name", "", "name of the file, which is also the title of a recipe without one (default its own name)")
+	flags.StringVar(&f.owner, "owner", defaultOwner, "owner of the recipe")
 	flags.StringVar(&f.priority, "priority", string(contracts.PriorityNormal), "how urgent it is: high, normal or low")
-	flags.StringVar(&f.kind, "type", "", "what the source is: youtube, captions, web or photo (default what it looks like)")
+	flags.StringVar(&f.kind, "type", "", "kind of source: youtube, captions, web or photo (default what it looks like)")
 	flags.BoolVar(&f.unique, "unique", false, "import the source once for this owner: a second import is the first one")
 	f.register(cmd)
 	completeWith(cmd, "priority", priorities...)
@@ -162,7 +162,7 @@ func oneOf(flag, value string, values ...string) error {
 	return fmt.Errorf("%s %q: want %s or %s", flag, value, strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
 }
 
-// isAddress says that a source is fetched by the importer rather than read here.
+// isAddress reports whether the importer fetches a source, rather than this command reading it.
 func isAddress(source string) bool {
 	lower := strings.ToLower(source)
 	return strings.HasPrefix(lower, "http://") || strings.HasPrefix(lower, "https://")

@@ -73,7 +73,7 @@ func checkRecipeFormat(format string) error {
 	return nil
 }
 
-// statusCommand is a line that somebody may type who wants to know more.
+// statusCommand is a command line that shows more of the import.
 func (f *importerFlags) statusCommand(id string) string { return f.command("status --follow", id) }
 
 func (f *importerFlags) command(name, id string) string {
@@ -136,7 +136,7 @@ func (f *followFlags) ended(ctx context.Context, job importer.Job) error {
 	return f.writeRecipe(stored, f.format)
 }
 
-// failure is why an import failed, with what may be done about it.
+// failure returns why an import failed, with a remedy.
 func (f *followFlags) failure(job importer.Job) error {
 	text := fmt.Sprintf("%s (%s)", strings.TrimRight(table.Printable(job.Error), "."), job.Code)
 	if job.Retryable {
@@ -186,8 +186,8 @@ func sourceLabel(address string) string {
 	return address
 }
 
-// display shows how far an import is: with a bar to who sits at a terminal, and in lines to a log. Who reads JSON has what
-// it says there already.
+// display shows the progress of an import: with a bar on a terminal, and in lines in a log. With JSON it shows nothing,
+// because the output already has the progress.
 type display struct {
 	bar   *progress.Steps
 	flags *followFlags
@@ -216,7 +216,7 @@ func (d *display) job(job importer.Job) {
 
 func (d *display) close() { d.bar.Close() }
 
-// doing says in words what an import is doing, and how much of it is done.
+// doing describes the present step of an import and its progress in words.
 func doing(job importer.Job) (text string, share float64) {
 	text, share = step(job)
 	if job.Status == contracts.ImportRunning && job.Attempt > 1 && job.Error == "" {

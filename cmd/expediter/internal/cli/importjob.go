@@ -16,8 +16,8 @@ func newImportStatus(shared *importerFlags) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "status JOB",
-		Short: "Tell where an import stands",
-		Long: `Status tells where an import stands, or with --follow watches it to its end and writes the recipe.
+		Short: "Show the state of an import",
+		Long: `Status shows the state of an import, or with --follow watches it to its end and writes the recipe.
 
 Exit codes: 0 there is a recipe, 1 the import failed, 4 it is still running.`,
 		Example: `  expediter import status 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10
@@ -61,7 +61,7 @@ func (f *followFlags) status(ctx context.Context, id string) error {
 	return nil
 }
 
-// describe writes what a person wants to know of a job.
+// describe writes the state of a job for a person.
 func (f *followFlags) describe(job importer.Job) error {
 	for _, line := range [][2]string{
 		{"job", job.JobID},
@@ -87,7 +87,7 @@ func newImportCancel(shared *importerFlags) *cobra.Command {
 	f := &followFlags{importerFlags: shared}
 	return &cobra.Command{
 		Use:     "cancel JOB",
-		Short:   "Take an import back that has not ended",
+		Short:   "Cancel an import that has not ended",
 		Example: `  expediter import cancel 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -108,7 +108,7 @@ func newImportRetry(shared *importerFlags) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:     "retry JOB",
-		Short:   "Start an import that failed once more",
+		Short:   "Start a failed import again",
 		Example: `  expediter import retry --follow 2f1c5d1e-2c9d-4c58-9a43-0b7f5d2a9b10`,
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

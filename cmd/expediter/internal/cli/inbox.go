@@ -43,14 +43,14 @@ func newInbox(g *globals) *cobra.Command {
 	f := &inboxFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "inbox USER",
-		Short: "Show what a user is told in the application",
-		Long: `Inbox lists what is in the inbox of a user, the newest first, and counts what is unread, read and archived. It reads the
-bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
+		Short: "Show the in-app notifications of a user",
+		Long: `Inbox lists the items in the inbox of a user, the newest first, and counts the unread, read and archived ones. It reads
+the bucket of inboxes itself, so no notifier has to run. A user may be of several kinds of recipients: --type selects one.
 
-With --follow it writes the items, the oldest first, and then each that is new or changes, until it is interrupted.
+With --follow it writes the items, the oldest first, and then each new or changed item, until it is interrupted.
 With --json it writes one line with the counts and the items, or with --follow one line for each item.
 
-A user who is called like a command of inbox stands behind "--": expediter inbox -- read.`,
+Write "--" before a user id that is also a command of inbox: expediter inbox -- read.`,
 		Example: `  expediter inbox ada
   expediter inbox --state unread --follow ada
   expediter inbox read ada evt-001
@@ -63,7 +63,7 @@ A user who is called like a command of inbox stands behind "--": expediter inbox
 	shared.BoolVar(&f.json, "json", false, "write JSON")
 	shared.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags := cmd.Flags()
-	flags.BoolVar(&f.follow, "follow", false, "go on with what is new, until it is interrupted")
+	flags.BoolVar(&f.follow, "follow", false, "go on with new and changed items, until it is interrupted")
 	flags.IntVar(&f.limit, "limit", 100, fmt.Sprintf("most items to list, up to %d; not with --follow", maxItems))
 	flags.StringSliceVar(&f.states, "state", inboxStates, "states of the items, with commas")
 	completeWith(cmd, "type", recipientKinds...)
@@ -94,7 +94,7 @@ func (f *inboxFlags) check(userID string) error {
 	return nil
 }
 
-// checkKind says what is wrong with --type.
+// checkKind returns an error for an invalid --type.
 func checkKind(kind string) error {
 	if token, err := contracts.EncodeToken(kind); kind != "" && (err != nil || token != kind || len(kind) > contracts.MaxName) {
 		return fmt.Errorf("--type %.80q: want a kind of recipient such as %s", kind, strings.Join(recipientKinds, ", "))
@@ -102,7 +102,7 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// checkID says what is wrong with an id.
+// checkID returns an error for an invalid id.
 func checkID(of, id string) error {
 	if _, err := contracts.EncodeToken(id); err != nil {
 		return fmt.Errorf("%s %.80q: want an id of 1 to %d bytes", of, id, contracts.MaxID)
@@ -233,7 +233,7 @@ func itemCells(item inapp.Item) []string {
 	}
 }
 
-// watch writes what is there and what comes, until it is interrupted.
+// watch writes the items, and then new and changed ones, until it is interrupted.
 func (f *inboxFlags) watch(ctx context.Context, inbox *inapp.Inbox, userID string) error {
 	feed, err := inbox.Follow(ctx, contracts.RecipientType(f.kind), userID, 0)
 	if err != nil {
@@ -332,7 +332,7 @@ func (f *inboxFlags) mark(ctx context.Context, userID string, events []string, s
 			return err
 		}
 	}
-	// The others of a user who is told as several kinds, or all that are unread.
+	// The items of the user's other kinds, or all unread ones.
 	if _, err := inbox.MarkAll(limit, kind, userID, events, state); err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// The exit codes of lock beside those of the command: those of flock(1), and one for what cannot happen to a file lock.
+// The exit codes of lock in addition to those of the command: those of flock(1), and one for a lost lock, which a file
+// lock cannot be.
 const (
 	exitLockUsage    = 64 // EX_USAGE
 	exitLockNotOpen  = 66 // EX_NOINPUT
@@ -102,16 +103,16 @@ func newLock(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lock NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
-		Long: `Lock waits for the lock NAME, runs COMMAND while it holds the lock, and releases the lock when COMMAND has ended. Waiters get
-the lock in the order in which they came, on whatever machine they are.
+		Long: `Lock waits for the lock NAME, runs COMMAND while it holds the lock, and releases the lock when COMMAND has ended. Waiters on
+all machines get the lock in the order in which they came.
 
 COMMAND has the standard input, output and error of expediter, and these variables:
 
   EXPEDITER_LOCK_NAME      NAME
-  EXPEDITER_FENCING_TOKEN  two numbers, as 1-42, that grow with each holder: have a store refuse a smaller one than it knows
+  EXPEDITER_FENCING_TOKEN  two numbers, as 1-42, that grow with each holder: have a store refuse a smaller one than it has seen
 
 SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on to COMMAND. When the lock is lost, because no server has answered in time or
-somebody has stolen it, COMMAND gets SIGTERM, and SIGKILL after --grace. A lock whose holder was killed is free after --ttl.
+expediter locks steal took it, COMMAND gets SIGTERM, and SIGKILL after --grace. A lock whose holder was killed is free after --ttl.
 
 The exit code is that of COMMAND, 128+N when signal N ended it, or as flock(1) has it:
 

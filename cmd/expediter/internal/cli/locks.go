@@ -23,8 +23,8 @@ func newLocks(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "locks",
 		Short: "Look at locks, and take them from their holders",
-		Long: `Locks is about the locks of a bucket: those of expediter lock, and those of programs that use kvlock.Locker. What it shows may
-have changed by the time that it is read.`,
+		Long: `Locks shows and steals the locks of a bucket: those of expediter lock, and those of programs that use kvlock.Locker. A lock may
+have changed by the time that its line is read.`,
 		Example: `  expediter locks list
   expediter locks list backup -o json
   expediter locks show backup.db1
@@ -51,7 +51,7 @@ func (f *lockerFlags) use(ctx context.Context, fn func(*kvlock.Locker) error) er
 func held(ctx context.Context, locks *kvlock.Locker, name string) (kvlock.Lock, error) {
 	lock, err := locks.Inspect(ctx, name)
 	if err == nil && !lock.Held {
-		err = fmt.Errorf("%w: nobody holds the lock %q", ErrNotFound, name)
+		err = fmt.Errorf("%w: the lock %q is free", ErrNotFound, name)
 	}
 	return lock, err
 }
@@ -92,9 +92,9 @@ func newLocksList(f *lockerFlags) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list [PREFIX]",
-		Short: "List the locks that are held",
-		Long: `List shows the locks that are held, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
-the TTL of the lock after the last write of its record, by its holder or a waiter. A holder that lives renews its lock every
+		Short: "List the held locks",
+		Long: `List shows the held locks, by their names: all of them, or those whose names begin with PREFIX and a dot. EXPIRES is
+the TTL of the lock after the last write of its record, by its holder or a waiter. A live holder renews its lock every
 third of the TTL.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -140,7 +140,7 @@ func newLocksShow(f *lockerFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show the holder of a lock, and its waiters",
-		Long:  `Show ends with 3 when nobody holds the lock.`,
+		Long:  `Show exits with 3 when the lock is free.`,
 		Args:  usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format, "text", "json"); err != nil {
@@ -195,7 +195,7 @@ func newLocksSteal(f *lockerFlags) *cobra.Command {
 if it can be reached, and expediter lock then ends its command; until then both may work. Use it for a holder that is gone
 for good, or that hangs.
 
-Without --yes it shows the holder and changes nothing. It ends with 3 when nobody holds the lock.`,
+Without --yes it shows the holder and changes nothing. It exits with 3 when the lock is free.`,
 		Example: `  expediter locks steal backup.db1 --yes`,
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

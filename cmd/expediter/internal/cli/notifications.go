@@ -39,19 +39,19 @@ func newNotifications(g *globals) *cobra.Command {
 	f := &notificationsFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "notifications",
-		Short: "Show who was told about an event, by which channel, and how that went",
-		Long: `Notifications asks a notifier for its rows: one event, one user, one channel, with the state, and why it is that.
+		Short: "Show the notifications of events: recipients, channels and outcomes",
+		Long: `Notifications asks a notifier for its rows. Each is one event, one user and one channel, with its state and the reason.
 
-  pending     it is to be sent, for the first time or again
-  deferred    it waits, such as for the end of the user's quiet hours
-  sending     the far side is being called
-  sent        the far side has taken it
+  pending     it waits to be sent, for the first time or again
+  deferred    it waits for a time, such as the end of the user's quiet hours
+  sending     it is being sent
+  sent        the channel has accepted it
   delivered   the user has it
-  bounced     there is nobody at the address
-  suppressed  the user is not told on this channel, on purpose
-  failed      it was given up
+  bounced     the address does not exist
+  suppressed  it is not sent, on purpose
+  failed      all attempts failed
 
-With --attempts each try is a line. With --json each row is a line of JSON, with all of its tries.`,
+With --attempts each attempt is a line. With --json each row is a line of JSON, with all of its attempts.`,
 		Example: `  expediter notifications --event evt-001
   expediter notifications --user ada --attempts
   expediter notifications --state failed --limit 0 --json | jq -r .event_id | sort -u
@@ -62,10 +62,10 @@ With --attempts each try is a line. With --json each row is a line of JSON, with
 	}
 	shared := cmd.PersistentFlags()
 	f.register(shared)
-	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for what was done")
+	shared.BoolVar(&f.json, "json", false, "write a line of JSON for each row, or for the result")
 	f.selecting(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.attempts, "attempts", false, "a line for each try")
+	flags.BoolVar(&f.attempts, "attempts", false, "write a line for each attempt")
 	flags.IntVar(&f.limit, "limit", 100, "most rows to list, 0 for all")
 	cmd.AddCommand(newNotificationsCancel(f), newNotificationsReplay(f))
 	return cmd
@@ -135,11 +135,11 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 }
 
 func unknownEvent(id string) error {
-	return fmt.Errorf("event %q is %w: nobody has told it, or no rule is for it (tell it with \"expediter emit --wait\", which says so)",
+	return fmt.Errorf("event %q is %w: it was not published, or no rule matches it (publish it with \"expediter emit --wait\", which reports that)",
 		id, notify.ErrNotFound)
 }
 
-// describe notes what is known of the event.
+// describe writes the facts about the event.
 func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client) error {
 	e, err := client.Event(ctx, f.event)
 	if errors.Is(err, notify.ErrNotFound) {
@@ -164,12 +164,12 @@ func (f *notificationsFlags) describe(ctx context.Context, client *notify.Client
 func (f *notificationsFlags) list(ctx context.Context, client *notify.Client) (err error) {
 	q := f.query()
 	if f.limit > 0 {
-		q.Limit = f.limit + 1 // one more tells whether there are more
+		q.Limit = f.limit + 1 // one more shows whether there are more
 	}
 	out, n := f.table(), 0
 	for row, err := range client.Rows(ctx, q) {
 		if err != nil && n > 0 && !f.json {
-			err = errors.Join(out.Close(), err) // what was found so far
+			err = errors.Join(out.Close(), err) // the rows found so far
 		}
 		if err != nil {
 			return err

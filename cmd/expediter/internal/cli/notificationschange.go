@@ -17,11 +17,11 @@ func newNotificationsCancel(shared *notificationsFlags) *cobra.Command {
 	var kind, user string
 	cmd := &cobra.Command{
 		Use:   "cancel EVENT",
-		Short: "Have an event not be told any more",
-		Long: `Cancel has an event not be told any more: to anybody, or with --type and --user to one user. Rows that wait are suppressed.
-What was sent stays so, and what is being sent at this moment is only not tried again. It may be said again.
+		Short: "Cancel an event",
+		Long: `Cancel cancels an event for all users, or with --type and --user for one user. Its waiting rows are suppressed. Rows that
+were sent stay sent, and a row that is being sent at this moment is not retried. Cancelling an event again is no error.
 
-A digest is cancelled by its own id: what is in it is not told, and what comes later goes into the next one.`,
+A digest is cancelled by its own id: its content is not sent, and later rows go into the next digest.`,
 		Example: `  expediter notifications cancel evt-001
   expediter notifications cancel evt-001 --type CUSTOMER --user carla`,
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -40,7 +40,7 @@ A digest is cancelled by its own id: what is in it is not told, and what comes l
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER")
-	flags.StringVar(&user, "user", "", "user who is not to be told")
+	flags.StringVar(&user, "user", "", "only for this user")
 	completeWith(cmd, "type", recipientKinds...)
 	return cmd
 }
@@ -75,9 +75,9 @@ func newNotificationsReplay(shared *notificationsFlags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Send rows again that have failed",
-		Long: `Replay has rows sent again that have failed, or with --state bounced those that have bounced, under their message ids: who
-has one of them already can tell. It counts them, and does it with --yes; the rows of one event are replayed without.`,
+		Short: "Send failed rows again",
+		Long: `Replay sends failed rows again, or with --state bounced those that have bounced. Each keeps its message id, by which the
+receiving side recognises a message that it has already. Without --yes it only counts the rows, but for those of one event.`,
 		Example: `  expediter notifications replay --event evt-001
   expediter notifications replay --channel email --reason exhausted --yes`,
 		Args: usageArgs(cobra.NoArgs),
@@ -120,7 +120,7 @@ func (f *notificationsFlags) replay(ctx context.Context, do bool) error {
 	return adviseNotifier(err)
 }
 
-// wouldReplay counts what would be sent again.
+// wouldReplay counts the rows that would be sent again.
 func (f *notificationsFlags) wouldReplay(ctx context.Context, client *notify.Client) error {
 	n := 0
 	for _, err := range client.Rows(ctx, f.query()) {

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// letters is a channel that reaches nobody called "gone", and does not come back from who is called "slow".
+// letters is a channel that fails for the user "gone", and never returns for the user "slow".
 type letters struct{}
 
 func (letters) Name() string { return "letters" }
@@ -43,9 +43,9 @@ events:
     CUSTOMER: {scope: user, channels: [letters]}
 `
 
-// notifying is `notifying`: it starts a NATS server and a notifier, until the script ends, and sets NATS_URL. Customers are
-// told HELLO in their inboxes, and LETTER by letters.
-func notifying(ts *testscript.TestScript, _ bool, _ []string) {
+// startNotifier is `notifier`: it starts a NATS server and a notifier, until the script ends, and sets NATS_URL. Customers are
+// notified of HELLO in their inboxes, and of LETTER by letters.
+func startNotifier(ts *testscript.TestScript, _ bool, _ []string) {
 	path := filepath.Join(ts.MkAbs("."), "served.yaml")
 	ts.Check(os.WriteFile(path, []byte(letterRules), 0o600))
 	p, err := pipeline.Start(context.Background(), pipeline.Config{

@@ -30,8 +30,8 @@ func newRecipes(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recipes",
 		Short: "List, search and show the recipes that imports made",
-		Long: `Recipes asks a running importer for the recipes that it keeps. Those that imports leave with a Recipe Service are asked
-for there.`,
+		Long: `Recipes asks a running importer for the recipes that it keeps. An importer that stores its recipes in a Recipe Service does
+not have them.`,
 		Example: `  expediter recipes list
   expediter recipes search --owner ada tomato onion
   expediter recipes get --format cooklang 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1`,
@@ -71,7 +71,7 @@ func newRecipesSearch(shared *importerFlags) *cobra.Command {
 
 func (f *recipesFlags) register(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("most recipes to list, up to %d", kvstore.MaxList))
-	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "whose recipes")
+	cmd.Flags().StringVar(&f.owner, "owner", defaultOwner, "owner of the recipes")
 	outputFlag(cmd, &f.format, listFormats...)
 }
 
@@ -108,7 +108,7 @@ func newRecipesGet(shared *importerFlags) *cobra.Command {
 		Short: "Write a recipe",
 		Long: `Get writes a recipe. The formats are
   text        for people
-  json        all there is to know
+  json        all data
   schema-org  JSON-LD, which web pages and recipe managers read
   cooklang    a .cook file`,
 		Example: `  expediter recipes get 7a2f0c2e-3f57-5b0e-9a5b-5f5a43f1f3b1

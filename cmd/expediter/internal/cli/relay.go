@@ -37,13 +37,13 @@ func newRelay(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Publish the events that applications commit in Postgres",
-		Long: `Relay publishes the rows of the table event_outbox until it is interrupted, and finishes what is under way then. Any number
-of relays may run on one table. Those of one aggregate are published in the order in which they were committed.
+		Long: `Relay publishes the rows of the table event_outbox until it is interrupted, and then finishes the rows under way. Any number
+of relays may run on one table. Rows of one aggregate are published in the order in which they were committed.
 
-A row is deleted once it was read back from the stream, later than the servers' sync_interval: say with --sync-interval
-how long that is, or that they sync always. Rows that cannot be published are set aside, with the reason; --requeue takes
-them back, and --status tells how many there are and what waits. With --listen there are metrics at /metrics, for Prometheus:
-what was published, refused and set aside, how many rows wait and since when.`,
+A row is deleted once it was read back from the stream, later than the servers' sync_interval: set --sync-interval to that
+time, or to always. Rows that cannot be published are set aside, with the reason; --requeue makes them pending again, and
+--status shows their number and the backlog. With --listen there are metrics at /metrics, for Prometheus: the rows
+published, refused and set aside, the number of waiting rows and the age of the oldest.`,
 		Example: `  expediter relay --print-schema | psql
   expediter relay --database postgres://app@db/app --server nats://nats.internal:4222 --sync-interval always
   expediter relay --requeue`,
@@ -54,13 +54,13 @@ what was published, refused and set aside, how many rows wait and since when.`,
 	f.register(flags)
 	flags.IntVar(&f.concurrency, "concurrency", 2, "batches under way at a time; each has a connection to the database")
 	flags.StringVar(&f.database, "database", "", "URL of the database (default $DATABASE_URL)")
-	flags.StringVar(&f.inbox, "inbox-prefix", "", "prefix of inboxes, where users have their own (default $NATS_INBOX_PREFIX)")
+	flags.StringVar(&f.inbox, "inbox-prefix", "", "inbox prefix, if the user has one of its own (default $NATS_INBOX_PREFIX)")
 	flags.DurationVar(&f.keep, "keep", 0, "how long rows stay once they are safe (default not at all)")
 	flags.StringVar(&f.listen, "listen", service.None, "address for /metrics, /livez and /readyz, such as :9090")
 	flags.BoolVar(&f.migrate, "migrate", false, "make the table first")
 	flags.BoolVar(&f.printSchema, "print-schema", false, "write the SQL that makes the table, and do nothing else")
-	flags.BoolVar(&f.requeue, "requeue", false, "take back the rows that were set aside, and do nothing else")
-	flags.BoolVar(&f.status, "status", false, "tell what waits, and do nothing else")
+	flags.BoolVar(&f.requeue, "requeue", false, "make the rows that were set aside pending again, and do nothing else")
+	flags.BoolVar(&f.status, "status", false, "show the backlog, and do nothing else")
 	flags.StringVar(&f.stream, "stream", "", "stream of the events (default EVENTS)")
 	flags.Var((*syncInterval)(&f.syncInterval), "sync-interval", "sync_interval of the servers, or always (default 2m0s)")
 	return cmd
@@ -71,7 +71,7 @@ type syncInterval time.Duration
 
 func (s *syncInterval) String() string { return "" }
 
-// Type is what the help says of the value.
+// Type is the name of the value in the help.
 func (s *syncInterval) Type() string { return "duration" }
 
 func (s *syncInterval) Set(text string) error {
@@ -114,7 +114,7 @@ func (f *relayFlags) run(cmd *cobra.Command) error {
 	return f.relay(ctx, pool)
 }
 
-// tellBacklog says what waits.
+// tellBacklog writes the backlog.
 func (f *relayFlags) tellBacklog(ctx context.Context, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()

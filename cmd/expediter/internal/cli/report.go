@@ -11,7 +11,7 @@ import (
 // errBadRecords is returned when records of the input could not be used.
 var errBadRecords = errors.New("records could not be used")
 
-// problems lists what was wrong with the input, and returns an error that counts it.
+// problems lists the mistakes in the input, and returns an error that counts them.
 func problems(w io.Writer, report input.Report) error {
 	for _, problem := range report.Problems {
 		fmt.Fprintln(w, problem) //nolint:errcheck // nowhere to say so

@@ -1,5 +1,5 @@
-// Package cli is the command line of expediter: flags, exit codes and messages. What the commands do is in the packages
-// beside it.
+// Package cli is the command line of expediter: flags, exit codes and messages. The work of the commands is in the
+// packages beside it.
 package cli
 
 import (
@@ -52,7 +52,7 @@ func newRoot(cfg Config) *cobra.Command {
 	g := &globals{config: cfg}
 	root := &cobra.Command{
 		Use:   "expediter",
-		Short: "Run background work once, and see what became of it",
+		Short: "Run background work once, and see its outcome",
 		Long: `Expediter runs event-driven work on NATS JetStream so that every job takes effect once.
 
 Exit codes: 0 done, 1 failure, 2 wrong command line, 3 not found, 4 timeout, 5 unavailable.
@@ -98,8 +98,8 @@ func (g *globals) setup() error {
 	return nil
 }
 
-// serverLogger takes the log of embedded NATS servers: who wants to know less than everything of the services wants to
-// know nothing of what they run on.
+// serverLogger returns the logger of embedded NATS servers. It returns nil, for no log, when the log level is above
+// info.
 func (g *globals) serverLogger() *slog.Logger {
 	if g.logger.Enabled(context.Background(), slog.LevelInfo) { //nolint:forbidigo // asks for the level alone
 		return g.logger.With("component", "nats-server")
@@ -125,7 +125,7 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
-// notef tells the person something beside the output.
+// notef writes a note for the person to the standard error.
 func (g *globals) notef(format string, args ...any) {
 	fmt.Fprintf(g.config.Stderr, format, args...) //nolint:errcheck // nowhere to say so
 }

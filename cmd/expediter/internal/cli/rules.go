@@ -32,7 +32,7 @@ type rulesFlags struct {
 func newRules(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rules",
-		Short:   "Check who is told about what",
+		Short:   "Check notification rules",
 		Example: `  expediter rules check rules.yaml --templates ./templates`,
 		Args:    usageArgs(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -45,12 +45,11 @@ func newRulesCheck(g *globals) *cobra.Command {
 	f := &rulesFlags{globals: g}
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Tell every mistake in a file of rules, and in a folder of templates",
-		Long: `Check reads rules as a notifier does that starts, or that sees them change, and tells every mistake with its file and
-line. With --templates it reads the texts, too, and a rule that tells by email, sms or webpush has to have one. It needs no
-server.
+		Short: "Report every mistake in a file of rules, and in a folder of templates",
+		Long: `Check reads rules as a notifier does when it starts, or when they change, and reports every mistake with its file and line.
+With --templates it reads the texts, too: a rule with the channel email, sms or webpush needs one. It needs no server.
 
-Exit codes: 0 there is no mistake, 1 there are some, 3 there is no such file.`,
+Exit codes: 0 no mistakes, 1 mistakes, 3 no such file.`,
 		Example: `  expediter rules check rules.yaml
   expediter rules check rules.yaml --templates ./templates --channels inapp,email,letters`,
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -88,7 +87,7 @@ func (f *rulesFlags) run(path string) error {
 // ways are the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
 // them. The others have no such setting.
 func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
-	const something = "-" // what sets a channel up is not looked at
+	const something = "-" // settings of channels are not checked
 	ways.Templates = f.templates
 	for _, name := range f.channels {
 		switch {
@@ -106,7 +105,7 @@ func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
 	return ways, others
 }
 
-// tell tells the mistakes, and counts them.
+// tell writes the mistakes, and returns an error that counts them.
 func (f *rulesFlags) tell(path string, err error) (n int) {
 	at := func(file string, line int, text string) {
 		n++

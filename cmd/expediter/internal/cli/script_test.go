@@ -71,12 +71,12 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"bare":      bare,
-			"follows":   follows,
-			"graveyard": graveyard,
-			"importing": importing,
-			"notifying": notifying,
-			"saved":     saved,
+			"emptyserver": emptyServer,
+			"follows":     follows,
+			"deadletters": deadLetters,
+			"importing":   importing,
+			"notifier":    startNotifier,
+			"saved":       saved,
 			// exits CODE COMMAND ARG... checks the exit code exactly.
 			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
 				want, err := strconv.Atoi(args[0])

@@ -37,18 +37,18 @@ func newUp(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything in this process until it is interrupted",
-		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, says where they are and what to try, and
-stays up until it is interrupted. Requests and jobs that are under way then are finished first.
+		Long: `Up starts an embedded NATS server, two enrichers, an importer and a notifier, prints their addresses and commands to try,
+and runs until it is interrupted. It then finishes the requests and jobs under way.
 
-The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. The environment sets
-it up further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS for private
-networks that pages may be in.
+The importer fetches videos of YouTube when yt-dlp is installed and reads photos when tesseract is. Environment
+variables configure it further, such as IMPORTER_OPENAI_URL for the model that makes the recipes, or IMPORTER_ALLOW_NETWORKS
+for private networks that pages may be in.
 
-The notifier tells people by the rules of --rules. Without, it has the sample's, and the directory has a few people of each
-kind, so that an event reaches somebody at once. The environment sets up channels beside the inbox, such as
-NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
+The notifier notifies recipients by the rules of --rules. Without the flag it has the sample's rules, and the directory has a
+few recipients of each kind, so that an event reaches a recipient at once. Environment variables configure channels other
+than the inbox, such as NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
 
-Without --catalog the venues are those of the sample. Without --dir nothing is kept. The log of the NATS server is shown
+Without --catalog the venues are those of the sample. Without --dir no data is kept. The log of the NATS server is shown
 from --log-level info on.`,
 		Example: `  expediter up --http-port 0 --nats-port 0
   expediter up --catalog venues.csv --dir ./data
@@ -65,12 +65,12 @@ from --log-level info on.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.catalog, "catalog", "", "venue file to match against (default the sample's)")
 	flags.IntVar(&f.cluster, "cluster", 1, "NATS servers: 1, or 3 to 9 for a cluster")
-	flags.StringVar(&f.dir, "dir", "", "directory that keeps what is known over a restart (default none)")
+	flags.StringVar(&f.dir, "dir", "", "directory that keeps the data over a restart (default none)")
 	flags.IntVar(&f.httpPort, "http-port", 8080, "port of the first enricher, 0 for a free one; the second takes a free one")
 	flags.IntVar(&f.importerPort, "importer-port", 8005, "port of the importer, 0 for a free one")
 	flags.IntVar(&f.natsPort, "nats-port", 4222, "port of the NATS server, 0 for a free one; those of a cluster take free ones")
 	flags.IntVar(&f.notifierPort, "notifier-port", 8006, "port of the notifier, 0 for a free one")
-	flags.StringVar(&f.rules, "rules", "", "file that says who is told about what (default $NOTIFIER_RULES, or the sample's)")
+	flags.StringVar(&f.rules, "rules", "", "file of the notification rules (default $NOTIFIER_RULES, or the sample's)")
 	flags.StringVar(&f.templates, "templates", "", "folder of the texts of email, SMS and Web Push (default $NOTIFIER_TEMPLATES)")
 	return cmd
 }
@@ -149,7 +149,7 @@ func (g *globals) up(ctx context.Context, f upFlags) (err error) {
 	return p.Stop()
 }
 
-// explain says what to do about what most often keeps it from starting, in the words of the flags.
+// explain adds a remedy to the most common errors of a start, in terms of the flags.
 func (f upFlags) explain(err error) error {
 	switch {
 	case errors.Is(err, natsrun.ErrPortInUse):
@@ -188,7 +188,7 @@ func openCatalog(path string) (*catalog.Catalog, error) {
 	return catalog.Open(path, catalog.Config{Name: contracts.ProviderWolt})
 }
 
-// greet tells where everything is, and lines to paste.
+// greet writes the addresses of all services, and command lines to paste.
 func (f upFlags) greet(out io.Writer, p *pipeline.Pipeline, importing *importerSettings) error {
 	http, nats := p.Enrichers[0].URL(), p.NATSURL()
 	server, _, _ := strings.Cut(nats, ",")

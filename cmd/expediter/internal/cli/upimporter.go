@@ -13,19 +13,19 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
-// importerSettings are what the importer of `up` is set up from.
+// importerSettings are the settings of the importer of `up`.
 type importerSettings struct {
 	importer.Config
 
-	// missing says in words what is not installed, and what does not work for that.
+	// missing names in words the programs that are not installed, and the sources that do not work without them.
 	missing []string
 
-	// optional says that nobody asked for YouTube: it is on because yt-dlp is there.
+	// optional reports whether YouTube is on only because yt-dlp is installed.
 	optional bool
 }
 
-// importerSettings reads the environment, and looks what is installed: whatever needs a program that is not is left out,
-// unless it was asked for.
+// importerSettings reads the environment, and looks which programs are installed. Sources that need a missing program
+// are left out, unless the environment asks for them.
 func (g *globals) importerSettings() (importerSettings, error) {
 	cfg, err := importer.FromEnvironment()
 	if err != nil {
@@ -45,7 +45,8 @@ func (g *globals) importerSettings() (importerSettings, error) {
 	return s, nil
 }
 
-// startPipeline starts everything. A yt-dlp that is there and does not work leaves out what nobody asked for.
+// startPipeline starts everything. If yt-dlp is installed and does not work, YouTube is left out, unless the
+// environment asks for it.
 func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings) (*pipeline.Pipeline, error) {
 	cfg.Importer = s.Config
 	p, err := pipeline.Start(ctx, cfg)
@@ -58,7 +59,7 @@ func startPipeline(ctx context.Context, cfg pipeline.Config, s *importerSettings
 	return pipeline.Start(ctx, cfg)
 }
 
-// notInstalled is a line about what is missing, "" when nothing is.
+// notInstalled returns a line about missing programs, "" if none is missing.
 func (s *importerSettings) notInstalled() string {
 	if len(s.missing) == 0 {
 		return ""

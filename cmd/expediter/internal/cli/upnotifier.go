@@ -29,7 +29,7 @@ func (f upFlags) notifierSettings() (notifier.Config, error) {
 	return cfg, nil
 }
 
-// tryEmit are lines to paste that tell an event. The sample's is for the rules of the sample.
+// tryEmit are command lines to paste that publish an event. The sample's event is for the rules of the sample.
 func (f upFlags) tryEmit(server string) string {
 	flag := ""
 	if server != nats.DefaultURL {

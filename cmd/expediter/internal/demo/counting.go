@@ -12,8 +12,8 @@ import (
 // distance is how long a call to the catalogue is made to take, as one to a provider far away would.
 const distance = 40 * time.Millisecond
 
-// counting is a provider that counts how often it is asked for each place: the demo's own witness, beside what the
-// service says of itself.
+// counting is a provider that counts how often it is asked for each place: the demo's own evidence, independent of the
+// service's counters.
 type counting struct {
 	provider.Provider
 

@@ -24,20 +24,20 @@ const (
 	// usersPerSearch is how many users type each search of the sample, all at the same time.
 	usersPerSearch = 4
 
-	// durability is how the embedded server keeps what it acknowledges.
+	// durability describes how the embedded server stores acknowledged messages.
 	durability = "one replica, default sync"
 
 	// hitRounds is how often all searches are asked again, one after the other, to time answers from the slots.
 	hitRounds = 40
 
-	// timeout bounds the whole run: far above what it takes, so that a hang ends as a failure.
+	// timeout bounds the whole run: far above its usual time, so that a hang ends as a failure.
 	timeout = time.Minute
 )
 
 // Config says how the demo runs.
 type Config struct {
-	// Asked is called when everybody has been told, before anything is counted. Defaults to nothing. It is for proving
-	// that the demo can fail.
+	// Asked is called when all users have their answers, before anything is counted. Defaults to none. It is for
+	// proving that the demo can fail.
 	Asked func(context.Context, *pipeline.Pipeline) error
 
 	// Interpose puts something between the enrichers and the witness who counts the calls to the provider. Defaults to
@@ -213,14 +213,14 @@ func (d *demo) count(ctx context.Context) error {
 	return nil
 }
 
-// account says what was counted.
+// account writes the counts.
 func (d *demo) account() {
 	r, hits := d.report.Enricher, 0
 	for _, u := range d.users {
 		hits += u.hits
 	}
 	late := r.Places - hits - r.PendingLeft
-	d.sayf("           %d places in all, %d different ones; %d were known when asked for, %d were told later:",
+	d.sayf("           %d places in all, %d different ones; %d were known when asked for, %d were answered later:",
 		r.Places, r.Distinct, hits, late)
 	d.sayf("           %d in the snapshot that a listener gets first, %d each by a patch when it was found out", late-r.Patches, r.Patches)
 	d.sayf("worked     %d jobs, %d more than places; the provider was asked %d times, %d of them about a place once more",

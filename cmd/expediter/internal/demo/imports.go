@@ -18,7 +18,7 @@ import (
 // owners are how many people import each source of the sample, all at the same time.
 const owners = 3
 
-// sources are the files of the sample's site, and what an import of each is made to end in: the code of a failure, or ""
+// sources are the files of the sample's site, and the expected end of an import of each: the code of a failure, or ""
 // for a recipe.
 var sources = []struct {
 	path, kind string
@@ -49,7 +49,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.files.ServeHTTP(w, r)
 }
 
-// count is how often sources were fetched. What a client asks for beside them, such as robots.txt, is none.
+// count is how often sources were fetched. Other requests of a client, such as robots.txt, do not count.
 func (s *site) count() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *site) count() (n int) {
 	return n
 }
 
-// importAll has several people import each source at the same moment, each job handed in at both instances, and looks at
-// what came of it.
+// importAll has several people import each source at the same moment, each job submitted to both instances, and checks
+// the outcome.
 func (d *demo) importAll(ctx context.Context) error {
 	witness := &site{files: http.FileServerFS(sample.Videos()), asked: map[string]int{}}
 	var lc net.ListenConfig
@@ -97,7 +97,7 @@ func ignore(err error) error {
 	return err
 }
 
-// handIn hands in every job at both instances, and follows it at the second.
+// handIn submits every job to both instances, and follows it at the second.
 func (d *demo) handIn(ctx context.Context, base string) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -18,7 +18,7 @@ import (
 // shown is how many places of each kind the account shows.
 const shown = 4
 
-// tell counts what the look-ups came to and shows some of them.
+// tell counts the outcomes of the look-ups and shows some of them.
 func (d *demo) tell(ctx context.Context) error {
 	ids := make([]string, len(d.sample.Places))
 	names := map[string]string{}
@@ -45,7 +45,7 @@ func (d *demo) tell(ctx context.Context) error {
 	return d.table(names, results, byOutcome)
 }
 
-// agrees says that a look-up came to what a careful person would decide.
+// agrees reports whether a look-up had the result that a careful person would choose.
 func agrees(want sample.Truth, got contracts.EnrichResult) bool {
 	return want.Outcome == got.Outcome && (want.VenueID == "" || got.Venue != nil && want.VenueID == got.Venue.ID)
 }
@@ -77,7 +77,7 @@ func (d *demo) table(names map[string]string, results map[string]contracts.Enric
 	return nil
 }
 
-// likeness says how much the name that was asked for looks like the venue's, for choosing what is worth showing.
+// likeness returns how similar the requested name and the venue's are, for choosing the places to show.
 func likeness(name string, result contracts.EnrichResult) float64 {
 	if result.Venue == nil {
 		return 1
@@ -108,7 +108,7 @@ func strongest(raw json.RawMessage) string {
 
 func abs(x float64) float64 { return max(x, -x) }
 
-// judge checks what is promised, with what the witnesses counted.
+// judge checks the guarantees by the demo's own counts.
 func (d *demo) judge() {
 	r := d.report.Enricher
 	check := func(holds bool, format string, args ...any) {
@@ -124,9 +124,9 @@ func (d *demo) judge() {
 	check(r.Jobs == r.Distinct, "each place is one job: %d jobs for %d places", r.Jobs, r.Distinct)
 	check(r.ProviderCalls == r.Distinct && r.RepeatedCalls == 0,
 		"the provider is asked once for each place: %d calls for %d places, %d of them repeated", r.ProviderCalls, r.Distinct, r.RepeatedCalls)
-	check(r.PendingLeft == 0, "everybody is told everything: %d of %d answers left open", r.PendingLeft, r.Places)
-	check(differ == 0, "everybody is told the same: %d places of which two users were told different things", differ)
-	check(r.PendingAgain == 0, "what is known stays known: %d places pending when asked for again", r.PendingAgain)
+	check(r.PendingLeft == 0, "every place is answered: %d of %d answers left open", r.PendingLeft, r.Places)
+	check(differ == 0, "all users get the same answers: %d places with different answers for two users", differ)
+	check(r.PendingAgain == 0, "an answer stays known: %d places pending when asked for again", r.PendingAgain)
 	decided := r.Found + r.NotFound + r.Ambiguous
 	check(decided == r.Distinct, "every look-up comes to a decision: %d of %d", decided, r.Distinct)
 	check(r.DeadLetters == 0, "nothing ends in the dead letters: %d", r.DeadLetters)
@@ -141,15 +141,15 @@ func (d *demo) judge() {
 
 func (d *demo) judgeNotifier(check func(holds bool, format string, args ...any)) {
 	n := d.report.Notifier
-	check(n.DuplicatesDropped == n.Events, "an event that is told twice is one event: %d told, %d events", n.Told, n.Events)
+	check(n.DuplicatesDropped == n.Events, "an event that is published twice is one event: %d published, %d events", n.Told, n.Events)
 	check(n.Refused == 1, "another event under the same id is refused: %d refused", n.Refused)
 	check(n.Lost == 0 && n.Rows == n.Sent+n.Suppressed+n.Failed,
-		"everybody is told on every channel: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
-	check(n.DuplicateSends == 0, "nobody is told twice: %d of %d letters came once more", n.DuplicateSends, n.Letters)
+		"every row reaches its user: %d of %d rows sent or suppressed, %d lost", n.Sent+n.Suppressed, n.Rows, n.Lost)
+	check(n.DuplicateSends == 0, "no notification is sent twice: %d of %d letters came once more", n.DuplicateSends, n.Letters)
 	check(n.Failed == 0 && n.DeadLetters == 0, "nothing is given up: %d rows failed, %d dead letters", n.Failed, n.DeadLetters)
 }
 
-// disagreements counts the places that two users were told different things about.
+// disagreements counts the places for which two users got different answers.
 func (d *demo) disagreements() int {
 	type said struct{ status, url string }
 	first, differ := map[string]said{}, map[string]bool{}

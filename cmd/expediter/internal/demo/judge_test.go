@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// well is a demo of two users and three places in which nothing went wrong.
-func well() *demo {
+// flawless returns a demo of two users and three places in which nothing went wrong.
+func flawless() *demo {
 	found := contracts.FoundState("https://example.org/a")
 	d := &demo{
 		users: []*user{
@@ -48,22 +48,22 @@ func TestJudge(t *testing.T) {
 			"one place twice and another never", func(d *demo) { d.report.Enricher.RepeatedCalls = 1 },
 			"the provider is asked once for each place: 3 calls for 3 places, 1 of them repeated",
 		},
-		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "everybody is told everything: 1 of 4 answers left open"},
+		{"an open answer", func(d *demo) { d.report.Enricher.PendingLeft = 1 }, "every place is answered: 1 of 4 answers left open"},
 		{
 			"two answers", func(d *demo) { d.users[1].states["a"] = contracts.FoundState("https://example.org/other") },
-			"everybody is told the same: 1 places of which two users were told different things",
+			"all users get the same answers: 1 places with different answers for two users",
 		},
 		{
 			"another status", func(d *demo) { d.users[1].states["a"] = contracts.NotFoundState() },
-			"everybody is told the same: 1 places of which two users were told different things",
+			"all users get the same answers: 1 places with different answers for two users",
 		},
-		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "what is known stays known: 2 places pending when asked for again"},
+		{"a forgotten answer", func(d *demo) { d.report.Enricher.PendingAgain = 2 }, "an answer stays known: 2 places pending when asked for again"},
 		{"an error", func(d *demo) { d.report.Enricher.Ambiguous = 0 }, "every look-up comes to a decision: 2 of 3"},
 		{"a dead letter", func(d *demo) { d.report.Enricher.DeadLetters = 1 }, "nothing ends in the dead letters: 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			d := well()
+			d := flawless()
 			tc.damage(d)
 			d.judge()
 			var want []string

@@ -25,7 +25,7 @@ const (
 	// people is how many recipients there are of each kind.
 	people = 25
 
-	// news is how many events of each type are told, each twice at the same moment.
+	// news is how many events of each type are published, each twice at the same moment.
 	news = 5
 )
 
@@ -46,7 +46,7 @@ events:
     ADMIN: {scope: all, channels: [letters]}
 `
 
-// restaurant is what all events are about.
+// restaurant is the restaurant of all events.
 var restaurant = recipient.Member{Type: "RESTAURANT", ID: "5"}
 
 // told are the types of events, and how many rows each is to have.
@@ -61,7 +61,7 @@ var told = []struct {
 	{"CLOSING_DAY", 3 * people},
 }
 
-// letters is a channel that counts what it is given, by the id of the message.
+// letters is a channel that counts its messages by id.
 type letters struct {
 	mu   sync.Mutex
 	sent map[string]int
@@ -102,7 +102,8 @@ func (d *demo) notifiers() (cfg notifier.Config, remove func() error, err error)
 	return notifier.Config{Channels: []notifier.Channel{{Channel: d.letters}}, Rules: path}, func() error { return os.RemoveAll(dir) }, nil
 }
 
-// notifyAll tells every event twice at the same moment, at both instances, and looks at who was told.
+// notifyAll publishes every event twice at the same moment, at both instances, and checks which recipients were
+// notified.
 func (d *demo) notifyAll(ctx context.Context) error {
 	started := time.Now()
 	if err := d.enlist(ctx); err != nil {
@@ -149,13 +150,13 @@ func (d *demo) notifyAll(ctx context.Context) error {
 	if err := d.countRows(ctx, want, events); err != nil {
 		return err
 	}
-	d.sayf("notified   %d events of all four kinds of recipients, each told twice at the same moment: %d rows, %d sent, %d suppressed,",
+	d.sayf("notified   %d events of all four kinds of recipients, each published twice at the same moment: %d rows, %d sent, %d suppressed,",
 		r.Events, r.Rows, r.Sent, r.Suppressed)
-	d.sayf("           %d told twice and dropped, in %s\n", r.DuplicatesDropped, round(time.Since(started)))
+	d.sayf("           %d duplicates dropped, in %s\n", r.DuplicatesDropped, round(time.Since(started)))
 	return nil
 }
 
-// enlist fills the directory: each kind has one who wants no letters about what is not critical.
+// enlist fills the directory: each kind has one recipient that wants no letters but critical ones.
 func (d *demo) enlist(ctx context.Context) error {
 	directory := d.pipeline.Notifiers[0].Directory
 	for _, kind := range []contracts.RecipientType{
@@ -186,7 +187,7 @@ func happened(kind string, n int) contracts.Event {
 	return e
 }
 
-// emit tells an event over HTTP, and returns the status of the answer.
+// emit publishes an event over HTTP, and returns the status of the answer.
 func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, error) {
 	body, err := contracts.Encode(e)
 	if err != nil {
@@ -194,23 +195,23 @@ func (d *demo) emit(ctx context.Context, url string, e contracts.Event) (int, er
 	}
 	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/events", bytes.NewReader(body))
 	if err != nil {
-		return 0, fmt.Errorf("tell %s: %w", e.EventID, err)
+		return 0, fmt.Errorf("publish %s: %w", e.EventID, err)
 	}
 	post.Header.Set("Content-Type", "application/json")
 	answer, err := d.client.Do(post)
 	if err != nil {
-		return 0, fmt.Errorf("tell %s: %w", e.EventID, err)
+		return 0, fmt.Errorf("publish %s: %w", e.EventID, err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err == nil && answer.StatusCode >= http.StatusMultipleChoices {
-		err = fmt.Errorf("tell %s: answered %d: %s", e.EventID, answer.StatusCode, text)
+		err = fmt.Errorf("publish %s: answered %d: %s", e.EventID, answer.StatusCode, text)
 	}
 	return answer.StatusCode, err
 }
 
-// countRows waits until as many rows have ended as there are to be, and counts them in the stream, in the records of what
-// became of them, and where the letters came.
+// countRows waits until the expected number of rows has ended, and counts them in the stream, in their deliveries, and
+// in the letters that arrived.
 func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event) error {
 	r := &d.report.Notifier
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -240,7 +241,7 @@ func (d *demo) countRows(ctx context.Context, want int, events []contracts.Event
 	return d.countDead(ctx)
 }
 
-// countEvent adds what became of the rows of one event.
+// countEvent adds the outcomes of the rows of one event.
 func (d *demo) countEvent(ctx context.Context, id string) error {
 	r := &d.report.Notifier
 	q := notifier.Query{EventID: id, Limit: 1000}

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Report is what a run came to. Its JSON is the last line of the demo's output.
+// Report is the result of a run. Its JSON is the last line of the demo's output.
 type Report struct {
 	OK       bool           `json:"ok"`
 	Enricher EnricherReport `json:"enricher"`
 	Importer ImporterReport `json:"importer"`
 	Notifier NotifierReport `json:"notifier"`
 	Broken   []string       `json:"broken,omitempty"` // the invariants that did not hold
-	Error    string         `json:"error,omitempty"`  // what kept the demo from running to its end
+	Error    string         `json:"error,omitempty"`  // why the demo did not run to its end
 	Seconds  float64        `json:"seconds"`
 }
 
-// EnricherReport counts what the enricher did. Jobs and provider calls are counted by witnesses beside the service: the
-// stream that holds the jobs, and the provider that is asked.
+// EnricherReport counts what the enricher did. Jobs and provider calls are counted outside the service: in the stream
+// with the jobs, and by the provider.
 type EnricherReport struct {
 	Requests      int     `json:"requests"`
 	Places        int     `json:"places"`   // asked for, by all requests together
@@ -43,7 +43,7 @@ type EnricherReport struct {
 // ImporterReport counts what the importer did. Fetches are counted by the site that is fetched from, and recipes in the
 // store.
 type ImporterReport struct {
-	Submitted         int            `json:"submitted"` // jobs, each handed in twice
+	Submitted         int            `json:"submitted"` // jobs, each submitted twice
 	Ready             int            `json:"ready"`
 	Failed            int            `json:"failed"`
 	AsExpected        int            `json:"as_expected"` // ended as they were made to
@@ -54,12 +54,12 @@ type ImporterReport struct {
 	TranscriptFetches int            `json:"transcript_fetches"`
 }
 
-// NotifierReport counts what the notifiers did. Rows are counted in the stream, with what their records say; letters where
-// they came.
+// NotifierReport counts what the notifiers did. Rows are counted in the stream, with the states of their deliveries;
+// letters where they arrived.
 type NotifierReport struct {
-	Told              int `json:"told"`               // events, each as often as it was told
+	Told              int `json:"told"`               // events, each as often as it was published
 	Events            int `json:"events"`             // those that were new
-	DuplicatesDropped int `json:"duplicates_dropped"` // those that had been told
+	DuplicatesDropped int `json:"duplicates_dropped"` // those that had been published before
 	Refused           int `json:"refused"`            // those that were others under the same id
 	Rows              int `json:"rows"`
 	Sent              int `json:"sent"` // the delivered ones among them

@@ -15,21 +15,21 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// user asks one question over HTTP and listens until every place has been told.
+// user sends one request over HTTP and listens until every place has an answer.
 type user struct {
 	client *http.Client
 	url    string // of the instance that the question goes to
 	events string // of the instance whose events are listened to, which may be another
 	req    contracts.EnrichRequest
 
-	states  map[string]contracts.ProviderState // by place id, as last told
-	hits    int                                // told in the answer itself
+	states  map[string]contracts.ProviderState // by place id, the latest
+	hits    int                                // answered in the response itself
 	patches int
 	pending int           // not known yet when last answered
-	answer  time.Duration // what the answer took
+	answer  time.Duration // how long the answer took
 }
 
-// Bounds of how often a user asks whom the service could not serve in time, as it does on a machine that is overloaded.
+// Bounds of how often a user asks again when the service could not serve it in time, as on an overloaded machine.
 const (
 	maxAsks  = 30
 	askPause = time.Second
@@ -58,7 +58,7 @@ func (u *user) follow(ctx context.Context) error {
 	return fmt.Errorf("ask %s %d times: %w", u.url, maxAsks, errBusy)
 }
 
-// ask sends the question and takes over what is known already. Its error is errBusy if nobody can listen.
+// ask sends the request and stores the answers in the response. Its error is errBusy if the patches cannot be followed.
 func (u *user) ask(ctx context.Context) error {
 	body, err := contracts.Encode(u.req)
 	if err != nil {
@@ -120,7 +120,7 @@ func refusal(resp *http.Response) error {
 	return errors.New(resp.Status) //nolint:err113 // shown only
 }
 
-var errCutOff = errors.New("the events ended before everything was told")
+var errCutOff = errors.New("the events ended before every place was answered")
 
 // listen follows the events of the question until they are complete.
 func (u *user) listen(ctx context.Context) error {

@@ -85,7 +85,7 @@ func round(ctx context.Context, e Enricher, places []input.Place, open []int, ro
 	return pending, nil
 }
 
-// fill puts what is known of a place into its row.
+// fill sets the row of a place from its state.
 func fill(row *output.Row, restaurant contracts.Restaurant, answer Answer, full bool) error {
 	state, ok := restaurant.State(answer.Provider)
 	if !ok {

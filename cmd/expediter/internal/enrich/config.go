@@ -19,7 +19,7 @@ type Config struct {
 	// Full adds the enriched place with all of its fields to each row. Defaults to false.
 	Full bool
 
-	// Progress is told how far the run is. Defaults to nobody.
+	// Progress receives the progress of the run. Defaults to none.
 	Progress Progress
 
 	// Providers names the providers to ask. Defaults to all that the enricher has.

@@ -12,11 +12,11 @@ type Enricher interface {
 	// order. When req.WaitMS is set it may take that long; what is PENDING then and has no reason is asked again.
 	//
 	// It is called from several goroutines at once, and asking again for a place must be cheap and safe. An error ends
-	// the run; it wraps ErrUnavailable when nobody answers, and retries are up to the Enricher.
+	// the run; it wraps ErrUnavailable when no service answers. The Enricher itself retries.
 	Enrich(ctx context.Context, req contracts.EnrichRequest) (Answer, error)
 }
 
-// Answer is what an Enricher knows.
+// Answer is the answer of an Enricher.
 type Answer struct {
 	// Details holds the whole result by place id where it is known: score, venue. Defaults to none, and then only
 	// status, URL and reason are shown.
@@ -29,7 +29,7 @@ type Answer struct {
 	Response contracts.EnrichResponse
 }
 
-// Progress is told how far a run is. Its methods are called from several goroutines.
+// Progress receives the progress of a run. Its methods are called from several goroutines.
 type Progress interface {
 	// Answered is called for each place in the order of the input, with its status and its offset in the input.
 	Answered(status string, offset int64)

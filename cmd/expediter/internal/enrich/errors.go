@@ -10,7 +10,7 @@ var (
 	// those of the pending ones with the reason "timeout".
 	ErrTimeout = errors.New("enrich: timeout")
 
-	// ErrUnavailable is to be wrapped by an Enricher that cannot be reached or refuses to work, so that callers can
-	// tell it from a failure of their own.
+	// ErrUnavailable is wrapped by an Enricher that cannot be reached or refuses to work, so that callers can
+	// distinguish that from a failure of their own.
 	ErrUnavailable = errors.New("enrich: unavailable")
 )

@@ -16,7 +16,7 @@ import (
 // maxBatchBytes keeps a request of places with many foreign fields well below contracts.MaxBody.
 const maxBatchBytes = contracts.MaxBody / 2
 
-// Summary counts what a run has written.
+// Summary counts the rows that a run has written.
 type Summary struct {
 	// Found, NotFound and Pending count the rows by status.
 	Found, NotFound, Pending int
@@ -63,8 +63,8 @@ func Run(ctx context.Context, e Enricher, places iter.Seq2[input.Place, error], 
 	return summary, err
 }
 
-// read cuts the places into batches. An error of the input comes back by itself: what was read before it is still worth
-// its answers, while an error of next is the end.
+// read cuts the places into batches. It returns an error of the input separately: the places before it are still looked
+// up, while an error of next ends the run.
 func read(ctx context.Context, places iter.Seq2[input.Place, error], size int, next func(*batch) error) (unread, err error) {
 	var b *batch
 	bytes := 0

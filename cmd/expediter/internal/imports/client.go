@@ -47,7 +47,7 @@ type Client struct {
 	URL string
 }
 
-// Submission is a source that is handed in.
+// Submission is a source to import.
 type Submission struct {
 	contracts.ImportJob
 
@@ -57,14 +57,14 @@ type Submission struct {
 	// Key is an idempotency key: the same key of the same owner is the same job. Defaults to none.
 	Key string
 
-	// Name is what the file is called.
+	// Name is the name of the file.
 	Name string
 
 	// Unique imports the source once for this owner.
 	Unique bool
 }
 
-// Submit hands in a source, and reports whether that made a new job.
+// Submit submits a source, and reports whether that made a new job.
 func (c *Client) Submit(ctx context.Context, sub Submission) (job importer.Job, created bool, err error) {
 	var body []byte
 	kind := "application/json"
@@ -203,7 +203,7 @@ func (c *Client) silent(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: no importer answers at %s: %w", ErrUnavailable, c.URL, err)
 }
 
-// refused is what an importer answered instead of what it was asked for.
+// refused returns the error for an answer of the importer that is not the requested one.
 func (c *Client) refused(status int, body []byte) error {
 	var p service.Problem
 	if json.Unmarshal(body, &p) != nil || p.Status == 0 {

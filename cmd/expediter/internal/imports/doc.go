@@ -1,3 +1,2 @@
-// Package imports talks to a running importer over HTTP: it hands in sources, follows what becomes of them, and reads
-// recipes.
+// Package imports talks to a running importer over HTTP: it submits sources, follows their imports, and reads recipes.
 package imports

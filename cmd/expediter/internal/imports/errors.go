@@ -12,17 +12,17 @@ var (
 	// ErrNotFound is returned when the importer knows no such job or recipe.
 	ErrNotFound = errors.New("not found")
 
-	// ErrNoRoute is returned when who answers does not know what it was asked for: it is no importer, or one that leaves
-	// its recipes with another service.
+	// ErrNoRoute is returned when the server that answers does not have the route: it is no importer, or one that
+	// stores its recipes in another service.
 	ErrNoRoute = errors.New("this is not known")
 
-	// ErrUnavailable is returned when nobody answers, or who answers cannot work.
+	// ErrUnavailable is returned when no importer answers, or the one that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 
 // RefusedError is returned for a request that the importer did not take.
 type RefusedError struct {
-	// Problem is what it answered.
+	// Problem is the importer's answer.
 	Problem service.Problem
 
 	// URL is the importer's.

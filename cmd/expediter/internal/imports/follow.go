@@ -31,9 +31,9 @@ var (
 	errSilent = errors.New("nothing was heard for a minute")
 )
 
-// Follow calls told with the job as it is, and again whenever that has changed, until the job has ended or told returns an
-// error, which is returned. When the connection is lost it goes on where it was, and gives up when nobody answers for as
-// long as Patience says. The error wraps ErrNotFound when there is no such job.
+// Follow calls told with the present state of the job, and again after each change, until the job has ended or told
+// returns an error, which it returns. When the connection is lost it continues from the last event, and gives up when
+// no importer answers for Patience. The error wraps ErrNotFound when there is no such job.
 func (c *Client) Follow(ctx context.Context, id string, told func(importer.Job) error) error {
 	f := follower{Client: c, id: id, told: told, heard: time.Now()}
 	pause, patience := cmp.Or(c.Pause, defaultPause), cmp.Or(c.Patience, defaultPatience)
@@ -70,7 +70,7 @@ type follower struct {
 	failed error // of told
 	heard  time.Time
 	id     string
-	last   string // the id of the event that was told last
+	last   string // the id of the last event
 	over   bool
 	told   func(importer.Job) error
 }
@@ -91,7 +91,7 @@ func (f *follower) stream(ctx context.Context) error {
 	}
 	defer answer.Body.Close()
 	switch {
-	case answer.StatusCode == http.StatusNoContent: // it ended as it was told last
+	case answer.StatusCode == http.StatusNoContent: // the job had ended with the last event
 		f.over = true
 		return nil
 	case answer.StatusCode != http.StatusOK:
@@ -125,7 +125,7 @@ func (f *follower) stream(ctx context.Context) error {
 func (f *follower) event(data []byte) error {
 	var job importer.Job
 	if err := json.Unmarshal(data, &job); err != nil {
-		return fmt.Errorf("what the importer at %s tells of a job cannot be read: %w", f.URL, err)
+		return fmt.Errorf("the answer of the importer at %s about a job cannot be read: %w", f.URL, err)
 	}
 	f.failed, f.over = f.told(job), job.Status.Final()
 	return f.failed

@@ -154,7 +154,7 @@ func TestSeenGenerations(t *testing.T) {
 	}
 }
 
-// A place stays as it is while later ones are read: whoever asks about it holds several at a time.
+// A place stays as it is while later ones are read: the pipeline holds several at a time.
 func TestReaderPlacesAreKept(t *testing.T) {
 	t.Parallel()
 	for format, text := range map[Format]string{

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// headBytes is how much of a file is looked at to find out what it is.
+// headBytes is how much of a file is read to detect its format.
 const headBytes = 4096
 
 // readCSV hands each record below the header to out. It ends at the first error that makes later records doubtful.

@@ -21,11 +21,11 @@ var (
 	// means a quote that is never closed.
 	ErrRecordTooLarge = errors.New("input: record too large")
 
-	// ErrSyntax is returned when a file is not what its format says and no later record of it can be trusted.
+	// ErrSyntax is returned when a file breaks the rules of its format and no later record of it can be trusted.
 	ErrSyntax = errors.New("input: syntax error")
 )
 
-// FieldError says what is wrong with one field of a record.
+// FieldError is a problem with one field of a record.
 type FieldError struct {
 	// Field is the wire name of the field, such as "placeId" or "location.lat"; empty when the record as a whole is at
 	// fault.
@@ -42,8 +42,8 @@ func (e FieldError) String() string {
 	return e.Field + ": " + e.Problem
 }
 
-// RowError is returned for a record that cannot be used, with everything that is wrong with it. Later records of the
-// same file are not affected.
+// RowError is returned for a record that cannot be used, with all its problems. Later records of the same file are not
+// affected.
 type RowError struct {
 	// Fields holds one entry for each finding, in the order of the fields.
 	Fields []FieldError

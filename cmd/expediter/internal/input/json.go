@@ -48,7 +48,7 @@ func (r *jsonReader) token() (json.Token, error) {
 	return r.dec.Token() //nolint:wrapcheck // wrapped by failure
 }
 
-// value reads one value and tells where it starts.
+// value reads one value and returns where it starts.
 func (r *jsonReader) value() (json.RawMessage, Position, error) {
 	r.src.allow(r.dec.InputOffset(), r.maxRecord)
 	var raw json.RawMessage
@@ -79,7 +79,7 @@ func (r *jsonReader) array(city string) error {
 	return nil
 }
 
-// object reads a request object, whose places are handed on while it is read, or a place.
+// object reads a request object, whose places it yields while it reads, or a place.
 func (r *jsonReader) object() error {
 	start := r.dec.InputOffset() - 1
 	at := r.src.position(start)

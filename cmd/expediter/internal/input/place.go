@@ -14,8 +14,8 @@ type Place struct {
 	// as strings under the column's name.
 	Body json.RawMessage
 
-	// Offset is how many bytes of the whole input had been consumed when this place had been read, over all files. It
-	// tells a progress bar how far the work is when this place is done.
+	// Offset is how many bytes of the whole input had been consumed when this place had been read, over all files. A
+	// progress bar uses it as the progress when this place is done.
 	Offset int64
 
 	// Position is where the place starts in its file.

@@ -30,7 +30,7 @@ type Reader struct {
 	seen   *seen
 }
 
-// Report says what was met in the files read so far.
+// Report counts the records of the files read so far.
 type Report struct {
 	// Bad is how many records could not be used.
 	Bad int
@@ -57,12 +57,12 @@ func NewReader(cfg Config) (*Reader, error) {
 	return &Reader{config: cfg, seen: newSeen(cfg.MaxIDs)}, nil
 }
 
-// Report returns what was met so far. Call it after the loop over Files has ended.
+// Report returns the counts so far. Call it after the loop over Files has ended.
 func (r *Reader) Report() Report { return r.report }
 
 // Files yields the places of the files in their order. The path "-" is the standard input.
 //
-// An error is the last thing that it yields: the file cannot be opened or read, is not what its format says
+// An error is the last thing that it yields: the file cannot be opened or read, breaks the rules of its format
 // (ErrSyntax, ErrHeader, ErrRecordTooLarge), ctx has ended, or, in strict mode, the first *RowError. Records that are
 // bad by themselves are left out and counted in the Report.
 func (r *Reader) Files(ctx context.Context, paths ...string) iter.Seq2[Place, error] {

@@ -22,13 +22,13 @@ type record struct {
 	raw      json.RawMessage // the object as it was written; nil from CSV
 }
 
-// parsed is what the known fields of a record say.
+// parsed has the values of the known fields of a record.
 type parsed struct {
 	address, city, id, name, phone string
 	location                       *contracts.Location
 }
 
-// place checks the record and builds the place, or says everything that is wrong with it.
+// place checks the record and builds the place, or returns all its problems.
 func (rec record) place() (Place, *RowError) {
 	known := columns(func(i int) string { return rec.fields[i].name }, len(rec.fields))
 	if _, given := known[fieldLocation]; given { // then a pair of columns is something else, and passed through
@@ -183,7 +183,7 @@ func roleText(values parsed, role string) string {
 	return ""
 }
 
-// checker collects what is wrong with a record.
+// checker collects the problems of a record.
 type checker struct {
 	known    map[string]int
 	problems []FieldError

@@ -10,7 +10,7 @@ import (
 // errStopped ends the reading because the caller wants no more places.
 var errStopped = errors.New("input: stopped by the caller")
 
-// sink takes what the decoders find, keeps the report, and yields the good places.
+// sink takes the records from the decoders, keeps the report, and yields the valid places.
 type sink struct {
 	config Config
 	report *Report

@@ -65,7 +65,7 @@ func isNumber(raw json.RawMessage) bool {
 	return len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
-// plainPoint tells whether a location already has the wire's form: both members under their names, as numbers.
+// plainPoint reports whether a location already has the wire's form: both members under their names, as numbers.
 func plainPoint(raw json.RawMessage) bool {
 	members, err := parseObject(raw)
 	if err != nil {

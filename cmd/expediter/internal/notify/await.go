@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier"
 )
 
-// How often it is asked again what has not ended.
+// The waits between two requests for rows that have not ended.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second

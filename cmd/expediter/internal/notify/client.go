@@ -38,7 +38,7 @@ type Client struct {
 	Timeout time.Duration
 }
 
-// Event returns what is known of an event. The error wraps ErrNotFound when that is nothing.
+// Event returns the state of an event. The error wraps ErrNotFound when the notifier does not know the event.
 func (c *Client) Event(ctx context.Context, id string) (e notifier.Event, err error) {
 	err = c.ask(ctx, subjectGet, map[string]string{"event_id": id}, &e)
 	return e, err
@@ -92,8 +92,8 @@ func (c *Client) Rows(ctx context.Context, q notifier.Query) iter.Seq2[notifier.
 	}
 }
 
-// Cancel has an event not be told any more, to anybody or to one user, and returns what became of its rows, over all calls
-// that this takes. The error wraps ErrNotFound when there is no such event.
+// Cancel cancels an event, for all users or for one, and returns the outcomes of its rows, over all requests that this
+// takes. The error wraps ErrNotFound when there is no such event.
 func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all notifier.Cancelled, err error) {
 	for first := true; ; first = false {
 		var done notifier.Cancelled
@@ -118,8 +118,8 @@ func (c *Client) Cancel(ctx context.Context, what notifier.Cancellation) (all no
 	}
 }
 
-// Replay has the rows that a query selects be sent again, and returns how many that are, over all calls that this takes. What
-// was counted before an error is sent again.
+// Replay has the rows that a query selects sent again, and returns their number, over all requests that this takes.
+// Rows that were counted before an error are sent again.
 func (c *Client) Replay(ctx context.Context, q notifier.Query) (all notifier.Replayed, err error) {
 	for {
 		q.Limit = pageLimit
@@ -185,7 +185,7 @@ func refused(code string, answer *nats.Msg) error {
 	return &RefusedError{Code: code, Text: text}
 }
 
-// Fields says what is wrong with the fields of a message.
+// Fields are the problems of a message's fields.
 func Fields(errs []contracts.FieldError) string {
 	const most = 10
 	texts := make([]string, 0, most+1)

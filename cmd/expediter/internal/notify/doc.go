@@ -1,2 +1,2 @@
-// Package notify tells a notifier events, and asks it what became of them, over NATS.
+// Package notify publishes events, and asks a notifier for their outcomes, over NATS.
 package notify

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	// ErrMismatch is returned for an event under whose id another one was told.
-	ErrMismatch = errors.New("another event was told under this id: one that differs needs an id of its own")
+	// ErrMismatch is returned for an event under whose id another one was published.
+	ErrMismatch = errors.New("another event was published under this id: a different event needs an id of its own")
 
 	// ErrNotEnded is returned when it is not known of all rows how they end.
 	ErrNotEnded = errors.New("not all of it has ended")
@@ -15,7 +15,7 @@ var (
 	// ErrNotFound is returned when the notifier knows no such event.
 	ErrNotFound = errors.New("not found")
 
-	// ErrUnavailable is returned when no notifier answers, or who answers cannot work.
+	// ErrUnavailable is returned when no notifier answers, or the one that answers cannot work.
 	ErrUnavailable = errors.New("unavailable")
 )
 
@@ -44,5 +44,5 @@ type UnplannedError struct {
 
 // Error implements error.
 func (e *UnplannedError) Error() string {
-	return fmt.Sprintf("nobody is told about event %.80q: %s", e.EventID, e.Reason)
+	return fmt.Sprintf("no user is notified of event %.80q: %s", e.EventID, e.Reason)
 }

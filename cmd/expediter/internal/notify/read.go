@@ -14,7 +14,7 @@ import (
 
 // BadError is returned for a value of a file that is no event. Others may follow.
 type BadError struct {
-	// Err says what is wrong with it.
+	// Err is the problem.
 	Err error
 
 	// Where is its place in the file.
@@ -48,7 +48,7 @@ func Messages(ctx context.Context, path string, stdin io.Reader) iter.Seq2[Messa
 				return
 			default:
 				if message.Event, err = notifier.ReadEvent(doc.Body); err == nil {
-					_, err = message.Event.Fingerprint() // fails for what nobody could take
+					_, err = message.Event.Fingerprint() // fails for an event that no reader could accept
 				}
 				if err != nil {
 					err = &BadError{Where: doc.Where(), Err: err}

@@ -12,18 +12,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Outcome is what became of an event that was told.
+// Outcome is the outcome of publishing an event.
 type Outcome string
 
 // The outcomes.
 const (
 	// Accepted means: it is new, and kept.
 	Accepted Outcome = "accepted"
-	// Duplicate means: it had been told before.
+	// Duplicate means: the event had been published before.
 	Duplicate Outcome = "duplicate"
 	// Ignored means: it is new, and no rule is for it. Only a notifier knows that.
 	Ignored Outcome = "ignored"
-	// Mismatch means: another event had been told under its id. That one stands.
+	// Mismatch means: another event had been published under its id. That one stands.
 	Mismatch Outcome = "mismatch"
 )
 
@@ -97,7 +97,7 @@ type Message struct {
 	Event    contracts.Event
 }
 
-// Result is what became of one.
+// Result is the result for one event.
 type Result struct {
 	Message
 
@@ -109,11 +109,12 @@ type Result struct {
 // they are stored in the order in which they came.
 const lanes = 32
 
-// ahead is how many events may wait for those before them to be told of.
+// ahead is how many events may wait for the reports of earlier ones.
 const ahead = 256
 
-// Send tells events, and calls told for each, in their order. It ends when one could not be told, or when there is a mistake
-// in what is read, after it has told of all that it tried; told is called for those that failed as well. Memory is bounded.
+// Send publishes events, and calls told for each, in their order. It ends when an event could not be published, or when
+// there is a mistake in the input, after it has called told for all events that it tried, failed ones too. Memory is
+// bounded.
 func Send(ctx context.Context, target Target, messages iter.Seq2[Message, error], told func(Result) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -165,7 +166,7 @@ func (s *sending) read(ctx context.Context, messages iter.Seq2[Message, error]) 
 	}
 }
 
-// laneOf goes by what the event is about.
+// laneOf returns the lane of the event's aggregate.
 func laneOf(e contracts.Event) int {
 	h := fnv.New32a()
 	for _, part := range []string{e.AggregateType, e.AggregateID, string(e.RestaurantID)} {
@@ -183,10 +184,10 @@ func (s *sending) lane(ctx context.Context, way <-chan *pending) {
 	}
 }
 
-// errGivenUp is why events are not told behind one that could not be.
-var errGivenUp = errors.New("one before could not be told")
+// errGivenUp is why events behind one that could not be published are not published.
+var errGivenUp = errors.New("an earlier event could not be published")
 
-// tell tells what became of each, and ends everything when one failed.
+// tell reports the outcome of each event, and ends everything when one failed.
 func (s *sending) tell(told func(Result) error, cancel context.CancelCauseFunc) error {
 	var failed error
 	for p := range s.queue {

@@ -16,15 +16,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// box is a target that keeps what it is told, and lets others go first now and then.
-type box struct {
+// recorder is a target that keeps the events that it gets, and lets other goroutines go first now and then.
+type recorder struct {
 	mu     sync.Mutex
 	events []contracts.Event
 	fail   map[string]error
 	rand   *rand.Rand
 }
 
-func (b *box) Tell(_ context.Context, e contracts.Event) (Outcome, error) {
+func (b *recorder) Tell(_ context.Context, e contracts.Event) (Outcome, error) {
 	b.mu.Lock()
 	n := b.rand.IntN(4)
 	b.mu.Unlock()
@@ -58,18 +58,18 @@ func numbered(n int, last error) iter.Seq2[Message, error] {
 	}
 }
 
-func newBox(t *testing.T) *box {
+func newRecorder(t *testing.T) *recorder {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	return &box{rand: rand.New(rand.NewPCG(seed, 0)), fail: map[string]error{}}
+	return &recorder{rand: rand.New(rand.NewPCG(seed, 0)), fail: map[string]error{}}
 }
 
 // Every event is told once and reported in its order; those of one aggregate are told in their order.
 func TestSendKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	b := newBox(t)
+	b := newRecorder(t)
 	next := 0
 	err := Send(t.Context(), b, numbered(n, nil), func(r Result) error {
 		if r.Event.EventID != strconv.Itoa(next) || r.Outcome != Accepted || r.Err != nil {
@@ -79,7 +79,7 @@ func TestSendKeepsTheOrder(t *testing.T) {
 		return nil
 	})
 	if err != nil || next != n || len(b.events) != n {
-		t.Fatalf("%v; %d reported, %d told", err, next, len(b.events))
+		t.Fatalf("%v; %d reported, %d published", err, next, len(b.events))
 	}
 	last := map[string]int{}
 	for _, e := range b.events {
@@ -95,7 +95,7 @@ func TestSendKeepsTheOrder(t *testing.T) {
 func TestSendEndsWithTheFirstFailure(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
-	b := newBox(t)
+	b := newRecorder(t)
 	b.fail["100"] = gone
 	told, failed := map[string]bool{}, 0
 	err := Send(t.Context(), b, numbered(1_000_000, nil), func(r Result) error {
@@ -110,11 +110,11 @@ func TestSendEndsWithTheFirstFailure(t *testing.T) {
 		t.Errorf("%v, %d failed", err, failed)
 	}
 	if len(b.events) > 10_000 {
-		t.Errorf("%d were told behind the one that failed", len(b.events))
+		t.Errorf("%d were published behind the one that failed", len(b.events))
 	}
 	for _, e := range b.events {
 		if !told[e.EventID] {
-			t.Errorf("%s was told, and nobody hears of it", e.EventID)
+			t.Errorf("%s was published, and is not reported", e.EventID)
 		}
 	}
 }
@@ -123,24 +123,24 @@ func TestSendEndsWithTheFirstFailure(t *testing.T) {
 func TestSendEndsWithTheInput(t *testing.T) {
 	t.Parallel()
 	wrong := errors.New("wrong")
-	b := newBox(t)
+	b := newRecorder(t)
 	reported := 0
 	err := Send(t.Context(), b, numbered(50, wrong), func(Result) error { reported++; return nil })
 	if !errors.Is(err, wrong) || reported != 50 || len(b.events) != 50 {
-		t.Errorf("%v, %d reported, %d told", err, reported, len(b.events))
+		t.Errorf("%v, %d reported, %d published", err, reported, len(b.events))
 	}
 }
 
-// Who cannot be reported to is told no more.
+// Sending ends when the reader of its reports has gone.
 func TestSendEndsWithItsReader(t *testing.T) {
 	t.Parallel()
 	closed := errors.New("closed pipe")
-	b := newBox(t)
+	b := newRecorder(t)
 	if err := Send(t.Context(), b, numbered(1_000_000, nil), func(Result) error { return closed }); !errors.Is(err, closed) {
 		t.Error(err)
 	}
 	if len(b.events) > 10_000 {
-		t.Errorf("%d were told", len(b.events))
+		t.Errorf("%d were published", len(b.events))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -18,7 +18,8 @@ type Writer interface {
 	// Close writes what is still held and the end of the format.
 	Close() error
 
-	// Flush hands on what was written so far. A table holds its first rows back until their widths are known.
+	// Flush writes the rows so far to the underlying writer. A table holds its first rows back until their widths are
+	// known.
 	Flush() error
 
 	// Write adds a row.

@@ -34,7 +34,7 @@ func (p Embedded) Enrich(ctx context.Context, req contracts.EnrichRequest) (enri
 	return enrich.Answer{Details: details, Response: resp}, nil
 }
 
-// remoteTimeout bounds one request to a service, beyond what it was asked to wait.
+// remoteTimeout bounds one request to a service, in addition to the wait that the request asks for.
 const remoteTimeout = 10 * time.Second
 
 // defaultClient has no time limit: every request brings its own.
@@ -93,7 +93,7 @@ func (r Remote) silent(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: ask %s: %w", enrich.ErrUnavailable, r.URL, err)
 }
 
-// refusal is what a service answered instead of results.
+// refusal is a service's answer instead of results.
 func refusal(url string, status int, body []byte) error {
 	var problem struct {
 		Detail string `json:"detail"`

@@ -77,7 +77,7 @@ func TestRemoteRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Who gives up is told so, and not that the service is down.
+// The error of a caller that gives up is its context's, and not that the service is down.
 func TestRemoteEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -13,7 +13,7 @@ import (
 // redraw is the least time between two drawings.
 const redraw = 100 * time.Millisecond
 
-// Config says what is shown where.
+// Config configures a progress bar.
 type Config struct {
 	// Total is the number of bytes of the whole input. Defaults to 0: unknown, and then only the counts are shown.
 	Total int64
@@ -81,8 +81,8 @@ func (b *Bar) Asked(n int) {
 	b.describe()
 }
 
-// Answered tells the status of a place that was asked for, and how many bytes of the input are done with it. A place
-// whose status is neither FOUND nor NOT_FOUND stays pending.
+// Answered adds the status of a requested place, and sets how many bytes of the input are done with it. A place whose
+// status is neither FOUND nor NOT_FOUND stays pending.
 func (b *Bar) Answered(status string, offset int64) {
 	if b == nil {
 		return

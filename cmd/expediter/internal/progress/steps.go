@@ -30,7 +30,7 @@ func NewSteps(cfg Config) *Steps {
 	s := &Steps{done: make(chan struct{}), bar: progressbar.NewOptions64(whole,
 		progressbar.OptionClearOnFinish(),
 		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSetPredictTime(false), // how long a far side takes nobody knows
+		progressbar.OptionSetPredictTime(false), // the time of the other side is unknown
 		progressbar.OptionSetSpinnerChangeInterval(0),
 		progressbar.OptionSetVisibility(cfg.Visible),
 		progressbar.OptionSetWidth(20),
@@ -58,7 +58,7 @@ func (s *Steps) run() {
 	}
 }
 
-// Set tells what is being done, and the share of the whole that is, from 0 to 1.
+// Set sets the name of the present step, and the finished share of the whole, from 0 to 1.
 func (s *Steps) Set(text string, share float64) {
 	if s == nil {
 		return

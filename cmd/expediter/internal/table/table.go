@@ -16,7 +16,7 @@ const (
 	// are wider.
 	sampleRows = 200
 
-	// gap is what stands between two columns.
+	// gap is the space between two columns.
 	gap = "  "
 
 	// blank stands in an empty cell.
@@ -68,7 +68,7 @@ func (w *Writer) Write(cells ...string) error {
 	return w.release()
 }
 
-// Flush hands on what was written so far. The first rows stay here until their widths are known.
+// Flush writes the rows so far to the underlying writer. The first rows stay here until their widths are known.
 func (w *Writer) Flush() error {
 	if err := w.buf.Flush(); err != nil {
 		return fmt.Errorf("table: %w", err)

@@ -1,4 +1,4 @@
-// Package terminal tells what a stream can show.
+// Package terminal detects the abilities of a terminal behind a stream.
 package terminal
 
 import (

@@ -23,17 +23,17 @@ var (
 	timeType        = reflect.TypeFor[time.Time]()
 )
 
-// Hook decodes a value of a type that the decoder shall not look into.
+// Hook decodes a value of a type that the decoder does not decode itself.
 type Hook func(d *Decoder, path string, raw []byte, dst reflect.Value)
 
-// Decoder fills Go values from JSON that Check accepted and collects what does not fit.
+// Decoder fills Go values from JSON that Check accepted and collects the problems.
 //
 // It knows two struct tags beside json: `wire:"present"` asks for the member even when its zero value would
 // do, and `wire:"max=100"` bounds an array before its elements are looked at.
 type Decoder struct {
 	// Hooks are asked first, by the type of the destination.
 	Hooks map[reflect.Type]Hook
-	// Problems is what did not fit, in document order.
+	// Problems are the problems, in document order.
 	Problems []Problem
 }
 

@@ -1,5 +1,5 @@
-// Package strictjson reads JSON the way a contract needs it: names are matched exactly, a name that occurs
-// twice is refused, every wrong type is reported with its path, and the bytes of a value stay available.
+// Package strictjson reads JSON strictly: names are matched exactly, a name that occurs twice is refused, every wrong
+// type is reported with its path, and the bytes of a value stay available.
 package strictjson
 
 import (
@@ -17,7 +17,7 @@ const MaxDepth = 64
 // maxSegment is how many bytes of a sender's name appear in a path.
 const maxSegment = 64
 
-// Problem says what is wrong at one JSON Pointer.
+// Problem is a problem at one JSON Pointer.
 type Problem struct{ Path, Text string }
 
 // Member is one name and value of an object.
@@ -30,9 +30,9 @@ type Member struct {
 	Value []byte
 }
 
-// Check reports the first thing that makes data unusable as one JSON document: bytes that are not UTF-8, a
-// syntax error, trailing data, deeper nesting than MaxDepth, or a name that occurs twice in one object.
-// It returns nil when there is none.
+// Check returns the first problem that makes data unusable as one JSON document: bytes that are not UTF-8, a syntax
+// error, trailing data, deeper nesting than MaxDepth, or a name that occurs twice in one object. It returns nil when
+// there is none.
 func Check(data []byte) *Problem {
 	if !utf8.Valid(data) {
 		return &Problem{Text: "is not UTF-8"}
@@ -117,8 +117,8 @@ func Pointer(path, segment string) string {
 	return path + "/" + segment
 }
 
-// walk checks names and depth of the value that starts at i and returns where it ends. The path of a problem
-// is put together on the way back, so that a good document pays nothing for it.
+// walk checks names and depth of the value that starts at i and returns where it ends. The path of a problem is put
+// together on the way back, so that it costs nothing for a valid document.
 func walk(data []byte, i, depth int) (int, *Problem) {
 	switch data[i] {
 	case '{', '[':

@@ -2,9 +2,10 @@
 // takes: a process that waits for a lock reads each record that others write about it.
 package fastjson
 
-// Members calls member for each member of a JSON object, with its name, and its value with the quotes of a string. It
-// returns false for an object with a space, with a member within a member, or with a string that is not written as it
-// reads, and when member does; encoding/json reads it then. Members may have been told before that.
+// Members calls member for each member of a JSON object, with its name and its value, a string with its quotes. It
+// reports whether it read the whole object. It stops at a space, at a nested value, at a string with an escape or a
+// character that is not ASCII, and when member returns false: the caller then reads the object with encoding/json,
+// although member was called for a part of it.
 func Members(text string, member func(name, value string) bool) bool {
 	n := len(text)
 	if n < 2 || text[0] != '{' || text[n-1] != '}' {
@@ -32,8 +33,8 @@ func Members(text string, member func(name, value string) bool) bool {
 	return false
 }
 
-// plainString returns the length of the string that text begins with, with its quotes; -1 when there is none that is
-// plain.
+// plainString returns the length, with quotes, of the string that text begins with; -1 when text begins with no string
+// of plain ASCII.
 func plainString(text string) int {
 	if text == "" || text[0] != '"' {
 		return -1
@@ -62,7 +63,7 @@ func plainValue(text string) int {
 	return -1
 }
 
-// SetString sets a field to a value that is a string.
+// SetString sets a field to a value, and reports whether that is a string.
 func SetString(field *string, value string) bool {
 	if value[0] != '"' {
 		return false
@@ -71,13 +72,14 @@ func SetString(field *string, value string) bool {
 	return true
 }
 
-// SetBool sets a field to a value that is true or false.
+// SetBool sets a field to a value, and reports whether that is true or false.
 func SetBool(field *bool, value string) bool {
 	*field = value == "true"
 	return *field || value == "false"
 }
 
-// SetNumber sets a field to a value that is a whole number, not negative, of up to 19 digits, and fits into the field.
+// SetNumber sets a field to a value, and reports whether that is a whole number, not negative, of up to 19 digits, that
+// fits into the field.
 func SetNumber[N int | int64 | uint64](field *N, value string) bool {
 	if len(value) > 19 || value[0] == '0' && len(value) > 1 {
 		return false

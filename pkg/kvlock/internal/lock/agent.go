@@ -9,35 +9,35 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// agent is one lock as one member sees it: what is known of its record, the waiters of this process, and the lease in
-// hand. All that a process writes about a lock goes through its agent, one write at a time: a lease that is taken, renewed,
-// handed on or confirmed, places in the queue that are taken or left, whatever is due is put together into one record.
+// agent is one lock as one member sees it: the last known record, the waiters of this process, and the lease in hand. A
+// process writes about a lock only through its agent, one write at a time: taking, renewing, handing on or confirming a
+// lease, and taking or leaving places in the queue are put together into one record.
 //
-// What is written is computed anew each time, from the record as it is known (decide, compose). So nothing has to be
-// remembered of a write whose outcome was not learnt: the record shows it. What keeps two from holding a lock:
+// Each write is computed anew from the last known record (decide, compose). So nothing has to be remembered of a write
+// whose outcome is unknown: the record shows it. These rules keep two members from holding a lock:
 //
 //  1. A record replaces only the one that it was computed from. Every write is conditional on that one's revision, and
 //     only an acknowledgement makes a lease of it: never a read, never a push, never a refusal. But for rule 4.
-//  2. A lease begins, and begins anew, when a write that says so was sent first, and ends its ttl less a margin later on
-//     the holder's monotonic clock (kv.Deadline). That it was sent again, because nobody knew what came of it, counts for
-//     nothing: others may have seen the first. Whatever the holder waits for, a timer of its own ends the context.
-//  3. Other members leave a lease alone until its whole ttl has passed since they first saw it (observedLease): the holder
-//     sent it before that. Only a renewal by the holder makes that longer; a write about the queue does not. It holds for a
-//     record that is gone, too: releasing leaves a marker, and the server's TTL is twice the lease's.
+//  2. A lease begins, and begins anew, when a write that says so was sent first, and ends its ttl less a margin later
+//     on the holder's monotonic clock (kv.Deadline). Sending it again, because its outcome was unknown, does not extend
+//     the lease: others may have seen the first. A timer ends the context even while the holder waits for a server.
+//  3. Other members leave a lease alone until its whole ttl has passed since they first saw it (observedLease): the
+//     holder sent it before that. Only a renewal by the holder extends that time; a write about the queue does not. The
+//     rule holds also when the record is missing: releasing leaves a marker, and the server's TTL is twice the lease's.
 //  4. A lock that was handed over belongs to its new member for grantTTL: others leave it alone for that long from when
-//     they first saw it (rule 3), so at least from when it was stored. When that was, the member cannot know: the push that
-//     tells of it may have been under way for long. But of a write of its own that was acknowledged, and that showed the
-//     lock as not yet handed to it, it knows when it was sent; and what has a greater revision was stored after that. So
-//     a lease that begins with that write, for grantTTL, ends in time (accept). Where too little is left of it, as after
-//     a long wait, the member has the lock when it has confirmed it by a write of its own. Where it has the lock at once
-//     it confirms it soon after, and loses it when that does not come through.
+//     they first saw it (rule 3), so at least from when it was stored. The member cannot know when that was: the push
+//     with the grant may have been under way for long. But the member knows when it sent its last acknowledged write, in
+//     which the lock was not yet handed to it; and a record with a greater revision was stored after that. So a lease
+//     that begins with that write, for grantTTL, ends in time (accept). Where too little of it is left, as after a long
+//     wait, the member has the lock when it has confirmed it by a write of its own. Where it has the lock at once it
+//     confirms it soon after, and loses it when no confirmation is acknowledged.
 //  5. A lease's context ends before the write is sent that gives the lock away.
-//  6. A lock that the record shows as held by this member, and that is in no hand, is taken for a waiter, or given back.
+//  6. A lock that the record shows as held by this member, without a lease in hand, is taken for a waiter, or given
+//     back.
 //
-// And what keeps a caller from waiting in vain: each agent with something to wait for has a timer for the next thing it
-// may have to do; the hub reads its key every second or two, or knows that no push is missing; and a place in the
-// queue is not something that is remembered but something that the record shows, so that one that is not there is taken
-// again.
+// And these keep a caller from waiting in vain: each agent that waits has a timer for its next action; the hub reads
+// its key every second or two, or knows that no push is missing; and places in the queue are read from the record and
+// not remembered, so that a missing one is taken again.
 type agent struct {
 	agents *Agents
 	name   string
@@ -48,17 +48,17 @@ type agent struct {
 	idle     *list.Element // guarded by Agents.mu
 
 	mu       sync.Mutex // taken after Agents.mu and the hub's; nothing is sent or asked with it held
-	at       uint64     // the revision of what is known; before anything was learnt, what it may be
-	created  time.Time  // when the server stored it; zero when that was not told
+	at       uint64     // the revision of the last known record; before the first one, the last revision of an earlier agent
+	created  time.Time  // when the server stored it; zero when that is unknown
 	rec      *Record
 	observed observedLease
-	held     time.Time // until when revision at, which was acknowledged to us, is there for sure
+	held     time.Time // until when revision at, which was acknowledged to us, cannot have expired
 	pushed   State     // the last that the hub delivered
-	looked   time.Time // when the last look at the record, or write over it, began that was answered
-	stale    bool      // the record may be another one, older than what is known
-	failure  error     // why the last write did not come about, if it was not for another one's
+	looked   time.Time // when the last answered read or write of the record began
+	stale    bool      // the record may be another one, older than the last known
+	failure  error     // why the last write failed, if not because another member wrote
 
-	taker         *waiter   // for whom the lock was to be taken last
+	taker         *waiter   // the waiter for which the lock was last to be taken
 	pendingLease  string    // with which lease
 	lastWrite     lastWrite // the last write that was acknowledged and did not show the lock as handed to this member
 	acceptedGrant string    // the last lease that was accepted without a write: a second one would have its token
@@ -69,8 +69,8 @@ type agent struct {
 	rest    time.Time     // when the next write may be sent that is not about a lease in hand
 	tries   int           // how often in a row a write was refused
 	working bool          // a worker runs
-	inLine  bool          // it waits for its turn, and nobody knows how long
-	closing error         // why nobody gets the lock any more
+	inLine  bool          // it waits for its turn, for an unknown time
+	closing error         // why no waiter gets the lock any more
 	closeBy time.Time     // when the worker gives up
 	dead    bool          // nothing may be started any more
 	ended   chan struct{} // closed when it is dead
@@ -85,7 +85,7 @@ type note struct {
 	event Event
 }
 
-// lastWrite is when a write was sent first, and at which revision it was stored.
+// lastWrite has the time at which a write was first sent, and the revision at which it was stored.
 type lastWrite struct {
 	sent time.Time
 	at   uint64
@@ -93,7 +93,7 @@ type lastWrite struct {
 
 // observedLease is for how long other members leave alone the lease that a record shows.
 type observedLease struct {
-	probedAt  time.Time // when this process first saw that the holder was asked whether it lives
+	probedAt  time.Time // when this process first saw that the holder was asked for a renewal
 	firstSeen time.Time // when this process first saw the lease
 	expiresAt time.Time
 }
@@ -103,22 +103,23 @@ const (
 	// grantTTL is for how long a lock is kept for the member that it was handed to.
 	grantTTL = time.Second
 
-	// takeOverStep is by how much later each in the queue takes a lock that nobody holds any more, so that one does.
+	// takeOverStep is the delay by which each member of the queue takes a lock of a dead holder later than the one
+	// before it, so that only one does.
 	takeOverStep = 100 * time.Millisecond
 
-	// answerTime is for how long a holder that was asked whether it lives is waited for, whatever clocks say: they may
-	// have been set.
+	// answerTime is the time that a holder gets to renew after it was asked to. No clock shortens it: clocks may have
+	// been set.
 	answerTime = time.Second
 
-	// acceptFor is for how long a lease has to hold at least that is not confirmed yet: a confirmation that takes longer
-	// loses it.
+	// acceptFor is the least time for which a lease that is accepted without a confirmation has to hold: a confirmation
+	// that takes longer loses it.
 	acceptFor = grantTTL / 2
 
-	// confirmAfter is when a lease is confirmed that was accepted: those that end sooner are spared the write.
+	// confirmAfter is how long after it was accepted a lease is confirmed: a lease that ends sooner needs no write.
 	confirmAfter = 10 * time.Millisecond
 
-	// lingering is for how long the record of a lock that is not used any more is still followed, so that the next use
-	// knows its revision.
+	// lingering is for how long the record of an unused lock is still followed, so that the next use knows its
+	// revision.
 	lingering = 5 * time.Second
 
 	// Between two tries of a write that was refused because another member wrote.
@@ -126,14 +127,14 @@ const (
 	maxContention = 4 * time.Millisecond
 )
 
-// start makes sure that a worker runs. It is called with mu held.
+// start makes sure that a worker runs. The caller holds mu.
 func (a *agent) start() {
 	if a.begin() {
 		a.spawn(a.run)
 	}
 }
 
-// begin reports whether the caller is to be the worker: nobody else is. It is called with mu held.
+// begin reports whether the caller becomes the worker, because there is none. The caller holds mu.
 func (a *agent) begin() bool {
 	if a.working || a.dead {
 		return false
@@ -176,13 +177,13 @@ func (a *agent) Deliver(value any, _ bool) {
 	}
 }
 
-// Knows reports whether the agent has no need of a read: it looks for itself.
+// Knows reports whether the hub need not read the record: always, because the agent reads it itself.
 func (a *agent) Knows(string) bool { return true }
 
 // Wake does nothing: Agents.Close ends the agent.
 func (a *agent) Wake() {}
 
-// run does what is to be done, until there is nothing.
+// run takes one step after the other, until there is nothing to do.
 func (a *agent) run() {
 	if !a.follow() {
 		return
@@ -193,7 +194,7 @@ func (a *agent) run() {
 	a.agents.rest(a)
 }
 
-// follow has the agent told how its lock changes.
+// follow subscribes the agent to its lock, and reports whether that succeeded; if not, it ended the agent.
 func (a *agent) follow() bool {
 	if a.watching {
 		return true
@@ -207,7 +208,7 @@ func (a *agent) follow() bool {
 	return true
 }
 
-// rests ends the work if nothing is to be done.
+// rests ends the work if there is nothing to do, and reports whether it did.
 func (a *agent) rests() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -227,13 +228,13 @@ func (a *agent) rests() bool {
 	return true
 }
 
-// step does what is to be done next.
+// step emits the events and takes the next action.
 func (a *agent) step() {
 	a.emitNotes()
 	a.act()
 }
 
-// act asks the server for something, when it is this agent's turn: what is to be done is only decided then.
+// act waits for this agent's turn to use the server, and only then decides what to do, and does it.
 func (a *agent) act() {
 	turns := a.turn()
 	defer func() { <-turns }()
@@ -254,7 +255,7 @@ func (a *agent) act() {
 	}
 }
 
-// emitNotes emits what was noted.
+// emitNotes emits the noted events.
 func (a *agent) emitNotes() {
 	a.mu.Lock()
 	notes := a.notes
@@ -265,7 +266,7 @@ func (a *agent) emitNotes() {
 	}
 }
 
-// wakeAt sets the timer: to when something is due, and when nothing is, to when the agent may go.
+// wakeAt sets the timer: to the time of the next action, or else to when the agent may be retired.
 func (a *agent) wakeAt(now, when time.Time) {
 	if when.IsZero() {
 		when = a.leaves()
@@ -277,8 +278,8 @@ func (a *agent) wakeAt(now, when time.Time) {
 	a.timer.Reset(when.Sub(now))
 }
 
-// leaves returns when an agent may go that nobody uses. It stays while it knows for how long another member's lease is to
-// be left alone: a caller that asks now and then could not take over otherwise.
+// leaves returns when an unused agent may be retired. It stays while it knows for how long another member's lease is to
+// be left alone: otherwise a caller that asks now and then could never take over.
 func (a *agent) leaves() time.Time {
 	leaves := a.used.Add(lingering)
 	if after := a.observed.expiresAt.Add(lingering); after.After(leaves) {
@@ -287,8 +288,8 @@ func (a *agent) leaves() time.Time {
 	return leaves
 }
 
-// turn waits until the server may be asked, and returns what to take an element from after that. With a lease in hand
-// there is no time to wait behind all that want one.
+// turn waits until the agent may use the server, and returns the channel to take an element from after that. An agent
+// with a lease in hand does not wait behind those that want one.
 func (a *agent) turn() chan struct{} {
 	a.mu.Lock()
 	turns := a.agents.turns
@@ -320,15 +321,15 @@ func (a *agent) send(t *transaction) error {
 	return nil
 }
 
-// settle is the rest of send, after a try that ended with the error last. Its time counts from since.
+// settle is the rest of send, after a first write that ended with the error last. Its time counts from since.
 func (a *agent) settle(t *transaction, last error, since time.Time) (err error) {
 	t.revision, _, err = a.agents.store.Settle(context.Background(), t.change, t.began, since, last) //nolint:forbidigo // bound by the store
 	return err
 }
 
-// serve is run by a caller that has begun to work: for what it wants itself, there is no goroutine to be woken, nor to
-// be woken by. It sends one write at most, and waits for that no longer than ctx and bound let it. All else is left to a
-// goroutine that is spawned for it.
+// serve runs the agent in the goroutine of a caller that became the worker, which saves waking another goroutine and
+// being woken by it. It sends one write at most, and waits for that no longer than ctx and bound allow. The rest is
+// left to a goroutine that it spawns.
 func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	a.agents.work.Add(1)
 	defer a.agents.work.Done()
@@ -362,7 +363,7 @@ func (a *agent) serve(ctx context.Context, bound time.Duration) {
 	}
 }
 
-// first returns the write that is to be sent now, if one is and may be: it is this agent's turn then.
+// first returns the write that is to be sent now, nil if there is none or it is not this agent's turn.
 func (a *agent) first() *transaction {
 	select {
 	case a.agents.turns <- struct{}{}:
@@ -381,7 +382,7 @@ func (a *agent) first() *transaction {
 	return nil
 }
 
-// lookAt reads the record, of which revision at is known, from the stream's leader.
+// lookAt reads the record, last known at revision at, from the stream's leader.
 func (a *agent) lookAt(at uint64) {
 	began := time.Now()
 	s, err := a.agents.ask(context.Background(), a.name) //nolint:forbidigo // bound by the store

@@ -1,6 +1,6 @@
-// Package lock holds locks whose records are entries of a KV bucket: leases that are renewed, handed over in the order of
-// the queue in the record, and taken over when their holder died. An agent for each lock decides what to write (decide.go),
-// and takes what came of it (apply.go); [Agents] has those of one process.
+// Package lock holds locks whose records are entries of a KV bucket: leases that are renewed, handed over in the order
+// of the queue in the record, and taken over when their holder died. An agent for each lock decides what to write
+// (decide.go), and applies the outcome (apply.go); [Agents] has the agents of one process.
 package lock
 
 import (
@@ -20,30 +20,30 @@ import (
 )
 
 const (
-	// maxIdle bounds the locks that are followed though nobody uses them.
+	// maxIdle bounds the unused locks that are followed.
 	maxIdle = 256
 
-	// maxTurns bounds what the server is asked at once: by holders of locks, and by all others. With more it would answer
-	// so late that all is asked again.
+	// maxTurns bounds the requests under way at once: those of holders of locks, and separately all others. With more
+	// the server would answer so late that requests time out and are repeated.
 	maxTurns = 64
 
-	// maxKnown bounds the revisions that are remembered of locks that are not even followed.
+	// maxKnown bounds the remembered revisions of locks that are not followed.
 	maxKnown = 4096
 )
 
-// Config says how [Agents] work. All fields but Observe are required, and valid.
+// Config configures [Agents]. All fields but Observe are required, and valid.
 type Config struct {
 	kv.Config
 
 	Observe func(context.Context, Event)
 	TTL     time.Duration     // of most leases
-	Held    func(State) error // makes the error of a caller that is refused a lock in that state
+	Held    func(State) error // returns the error of a caller that is refused a lock in that state
 }
 
-// EventKind is what an [Event] tells.
+// EventKind names what happened.
 type EventKind string
 
-// What Config.Observe is told. Package kvlock publishes and explains these.
+// The events that Config.Observe receives. Package kvlock publishes and explains these.
 const (
 	Acquired      EventKind = "acquired"
 	Held          EventKind = "held"
@@ -66,21 +66,21 @@ type Event struct {
 	Err     error
 }
 
-// Agents are the lock agents of one process on one bucket: the member that its records name.
+// Agents are the lock agents of one process on one bucket. Records name them together as one member.
 type Agents struct {
 	store  *kv.Store
 	cfg    Config
-	member string // what these Agents are called in records
+	member string // the name of these Agents in records
 
 	closing     sync.Once
 	work        sync.WaitGroup // workers of agents
 	turns       chan struct{}  // has an element for each write or read under way that is not of a holder
-	holderTurns chan struct{}  // the same of those that are
+	holderTurns chan struct{}  // the same for holders
 
 	mu     sync.Mutex
 	closed error
 	agents map[string]*agent
-	idle   list.List         // of agents that nobody uses, the one that was used last at the end
+	idle   list.List         // of unused agents, the one that was used last at the end
 	known  map[string]uint64 // the last revisions of locks that have no agent
 }
 
@@ -121,7 +121,7 @@ func (a *Agents) close() {
 	a.store.Close()
 }
 
-// Generation returns the generation of the bucket, of which tokens are.
+// Generation returns the generation of the bucket, which is a part of its tokens.
 func (a *Agents) Generation() uint64 { return a.store.Generation() }
 
 func (a *Agents) emit(ctx context.Context, e Event) {
@@ -147,8 +147,8 @@ func (a *Agents) ask(ctx context.Context, name string) (State, error) {
 	return s, s.Err
 }
 
-// List calls yield for each lock whose name begins with prefix and a dot, and for all with the prefix "", held or free. A
-// record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
+// List calls yield for each lock whose name begins with prefix and a dot, or for all locks if prefix is "", held or
+// free. A record that cannot be decoded comes with its name and the reason; an error with an empty state is the last.
 func (a *Agents) List(ctx context.Context, prefix string, yield func(State, error) bool) {
 	for e, err := range a.store.Scan(ctx, prefix, false) {
 		if err != nil {
@@ -162,13 +162,13 @@ func (a *Agents) List(ctx context.Context, prefix string, yield func(State, erro
 	}
 }
 
-// Request is what a caller wants of a lock.
+// Request is a caller's request for a lock.
 type Request struct {
 	Name     string
 	Now      bool // or not at all
 	Force    bool // and Now
 	TTL      time.Duration
-	Wait     time.Duration // bounds the waiting, beside the context; 0 for no bound
+	Wait     time.Duration // bounds the waiting, in addition to the context; 0 for no bound
 	Metadata map[string]string
 }
 
@@ -176,7 +176,7 @@ type Request struct {
 type waiter struct {
 	Request
 
-	touched bool            // it has had a record written to learn the server's time
+	touched bool            // the record was written for it to learn the server's time
 	noted   bool            // that it waits
 	values  context.Context //nolint:containedctx // of the lease's context
 	came    time.Time
@@ -187,12 +187,12 @@ type waiter struct {
 	list    *list.List // where it is, and as what; nil when it has ended
 	element *list.Element
 	lease   *Lease
-	refused bool    // the lock, which is as follows
+	refused bool    // the lock is held by holder
 	holder  *Record // nil when that is not known
 	err     error
 }
 
-// gone reports whether nobody waits any more.
+// gone reports whether the wait has ended.
 func (w *waiter) gone() bool { return w.list == nil }
 
 // Acquire takes a lock, which is handed to its callers in the order in which they came. The request is valid.
@@ -215,7 +215,7 @@ func (a *Agents) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	return lease, err
 }
 
-// event tells how a wait ended.
+// event returns the event for the end of a wait.
 func (w *waiter) event(instance string, lease *Lease, err error) Event {
 	e := Event{Kind: WaitTimeout, Name: w.Name, Holder: instance, Elapsed: time.Since(w.came), Err: err}
 	switch {
@@ -232,7 +232,7 @@ func (w *waiter) event(instance string, lease *Lease, err error) Event {
 	return e
 }
 
-// patience returns for how long a caller that waits no longer than bound, if that is not 0, may be kept busy.
+// patience returns for how long a caller may work for the agent: no longer than bound, if that is not 0.
 func (a *Agents) patience(bound time.Duration) time.Duration {
 	if bound > 0 {
 		return min(bound, a.cfg.OpTimeout)
@@ -277,7 +277,7 @@ func (a *Agents) await(ctx context.Context, one *agent, w *waiter) (*Lease, erro
 	}
 }
 
-// enter adds the waiter to the agent of its lock. With serves its caller is to work for the agent.
+// enter adds the waiter to the agent of its lock. If serves is true its caller works for the agent.
 func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -305,7 +305,7 @@ func (a *Agents) enter(w *waiter) (one *agent, serves bool, err error) {
 	return one, serves, nil
 }
 
-// rest puts an agent aside that nobody uses, and ends those that were not used for long.
+// rest puts an unused agent aside, and ends those that were not used for long.
 func (a *Agents) rest(one *agent) {
 	a.mu.Lock()
 	var end []*agent
@@ -332,7 +332,8 @@ func (a *Agents) rest(one *agent) {
 	}
 }
 
-// retire ends an agent, if nobody uses it, and remembers its revision. mu is held.
+// retire ends an unused agent and remembers its revision. It reports whether it did: an agent in use stays. The caller
+// holds mu.
 func (a *Agents) retire(one *agent) bool {
 	one.mu.Lock()
 	defer one.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// apply takes what came of a write.
+// apply applies the outcome of a write.
 func (a *agent) apply(t *transaction, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,7 +55,8 @@ func (a *agent) noteWaiting() {
 	}
 }
 
-// failed takes note of an error that says nothing of the record. When no other try will do better it ends all waits.
+// failed records an error from which the state of the record cannot be concluded. When trying again cannot help it ends
+// all waits.
 func (a *agent) failed(err error) {
 	a.failure = err
 	a.rest = time.Now().Add(kv.RetryWait)
@@ -67,7 +68,7 @@ func (a *agent) failed(err error) {
 	}
 }
 
-// acknowledged takes note of an acknowledged write.
+// acknowledged applies an acknowledged write.
 func (a *agent) acknowledged(t *transaction) {
 	if t.revision > a.at || t.change.Expect == a.at {
 		if !t.next.sameLease(a.rec) {
@@ -92,13 +93,13 @@ func (a *agent) acknowledged(t *transaction) {
 	a.deliver(t)
 }
 
-// found takes what the leader said of the record, at a write or a look that began when revision at was known. It is
-// believed even if it is older than that. But a push may have overtaken it, by which this member holds the lock already:
-// then it proves nothing of that.
+// found applies the leader's answer about the record, to a write or a read that began when revision at was known. The
+// answer counts even if it is older than that revision, unless a push arrived meanwhile: then a newer revision may
+// already show this member as the holder.
 func (a *agent) found(s State, at uint64) { a.learn(s, a.at == at) }
 
-// learn takes what a read, a push or a refused write showed of the record. What is older than what is known is only
-// believed with force.
+// learn applies a state of the record from a read, a push or a refused write. A state older than the last known one
+// counts only with force.
 func (a *agent) learn(s State, force bool) {
 	if s.Err != nil {
 		a.endAll(s.Err)
@@ -133,9 +134,8 @@ func (a *agent) learn(s State, force bool) {
 	a.accept(s.seen)
 }
 
-// accept gives a lock that was handed to this member to the first waiter, without a word to the server, if the lease holds
-// for a while, and can be confirmed in that. It begins with a write of ours that is older than the handing over: see
-// rule 4.
+// accept gives a lock that was handed to this member to the first waiter without a write, if the lease holds for long
+// enough to be confirmed. The lease begins with a write of ours that is older than the hand-over: see rule 4.
 func (a *agent) accept(now time.Time) {
 	if a.inLine || a.lease != nil || a.closing != nil || !a.isMine() || !a.rec.Granted || a.waiters.Len() == 0 ||
 		a.acceptedGrant == a.rec.Lease {
@@ -152,9 +152,9 @@ func (a *agent) accept(now time.Time) {
 	})
 }
 
-// older reports whether s is not later than what is known. What looks like a bucket that was made anew, or like a record
-// that is gone though it should be there, is not believed either, but asked about: with a lease in hand by renewing it,
-// which proves more than reading.
+// older reports whether s is not later than the last known state. A state that looks like a new bucket, or like a
+// record that is missing too early, does not count either, but makes the agent ask: with a lease in hand by renewing
+// it, which proves more than reading.
 func (a *agent) older(s State) bool {
 	switch {
 	case s.Revision > a.at:
@@ -189,9 +189,9 @@ func newObservedLease(rec *Record, seen time.Time) observedLease {
 	return observedLease{firstSeen: seen, expiresAt: seen.Add(rec.TTL)}
 }
 
-// shorten takes what the server's own times prove: s was stored so much later than the last renewal that its record
-// tells of. The margin is for clocks of servers that differ. A clock may also have been set, by hours; so this counts
-// only where the holder was asked whether it lives, and has had the time to answer by a renewal.
+// shorten ends a lease earlier by the server's own times: s was stored that much later than the last renewal in its
+// record. The margin is for clocks of servers that differ. A clock may also have been set, by hours; so this counts
+// only where the holder was asked for a renewal, and has had the time to renew.
 func (o *observedLease) shorten(rec *Record, s State) {
 	if rec == nil || rec.Renewed == 0 || !rec.Asked {
 		return
@@ -212,7 +212,7 @@ func (o *observedLease) shorten(rec *Record, s State) {
 // skew returns by how much the clocks of servers may differ.
 func skew(ttl time.Duration) time.Duration { return time.Second + ttl/4 }
 
-// deliver gives the lease that was taken to its waiter.
+// deliver gives the new lease to its waiter.
 func (a *agent) deliver(t *transaction) {
 	until := kv.Deadline(t.began, t.next.TTL)
 	if !time.Now().Before(until) {
@@ -223,7 +223,7 @@ func (a *agent) deliver(t *transaction) {
 	})
 }
 
-// hand puts a lease into the hand of a waiter.
+// hand gives a lease to a waiter.
 func (a *agent) hand(w *waiter, l *Lease) {
 	l.agent, l.metadata, l.taken, l.done = a, w.Metadata, time.Now(), make(chan struct{})
 	l.generation = a.agents.store.Generation()
@@ -250,14 +250,14 @@ func (a *agent) endAll(err error) {
 	}
 }
 
-// lose ends a lease that is not ours any more.
+// lose ends a lease that this member lost.
 func (a *agent) lose(l *Lease, cause error) {
 	l.cancel(cause)
 	a.notes = append(a.notes, note{l.ctx, l.event(Lost, cause)})
 	a.end(l, cause)
 }
 
-// end takes the lease out of the hand. err is what Release returns.
+// end ends the lease in hand. Release returns err.
 func (a *agent) end(l *Lease, err error) {
 	l.timer.Stop()
 	l.err = err
@@ -265,7 +265,7 @@ func (a *agent) end(l *Lease, err error) {
 	a.lease, a.used = nil, time.Now()
 }
 
-// abandon ends the agent: its lock could not even be followed.
+// abandon ends an agent whose lock could not be followed.
 func (a *agent) abandon(err error) {
 	a.mu.Lock()
 	a.endAll(err)
@@ -286,12 +286,12 @@ func (a *agent) shut(cause error, by time.Time) {
 	a.start()
 }
 
-// isIdle reports whether nobody uses the agent.
+// isIdle reports whether the agent is unused.
 func (a *agent) isIdle() bool {
 	return !a.working && a.lease == nil && a.waiters.Len() == 0 && a.others.Len() == 0
 }
 
-// giveUp ends a wait that its caller does not go on with. It returns false when the wait has ended already.
+// giveUp ends a wait whose caller leaves, and reports whether it did: the wait may have ended already.
 func (a *agent) giveUp(w *waiter) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -304,7 +304,7 @@ func (a *agent) giveUp(w *waiter) bool {
 	return true
 }
 
-// unanswered returns why nobody answered since the waiter came; nil if somebody did.
+// unanswered returns why no server answered since the waiter came; nil if one did.
 func (a *agent) unanswered(w *waiter) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

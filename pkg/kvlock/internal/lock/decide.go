@@ -11,20 +11,21 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// action is what an agent does next.
+// action is the next step of an agent.
 type action uint8
 
 const (
 	nothing action = iota
-	look           // at the record, for a caller that wants to know now
+	look           // at the record, for a caller that does not wait
 	take           // the lock, for a waiter
 	renew          // the lease in hand
-	pass           // the lock on: to the next in the queue, or to nobody
+	pass           // the lock on: to the next in the queue, or release it
 	queueUp        // or leave the queue
 	touch          // the record, to learn the server's time
 )
 
-// decide returns what is to be done now, for whom, or when to decide again; zero is when something is learnt.
+// decide returns the action that is due now and its waiter, or the time at which to decide again; a zero time means
+// with the next push or answer.
 func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 	if a.closing != nil && !now.Before(a.closeBy) {
 		if a.lease != nil {
@@ -33,7 +34,7 @@ func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 		return nothing, nil, time.Time{}
 	}
 	if a.isMine() && a.lease == nil && !a.held.IsZero() && now.After(a.held) {
-		a.at, a.rec, a.observed, a.held = 0, nil, observedLease{}, time.Time{} // what was ours is gone, or another member's
+		a.at, a.rec, a.observed, a.held = 0, nil, observedLease{}, time.Time{} // the lease that was ours is gone, or another member's
 	}
 	switch force := a.forced(); {
 	case force != nil:
@@ -60,8 +61,8 @@ func (a *agent) decide(now time.Time) (do action, w *waiter, when time.Time) {
 // isMine reports whether the record shows the lock as this member's.
 func (a *agent) isMine() bool { return a.rec != nil && a.rec.Member == a.agents.member }
 
-// decideMine is decide when the lock is this member's and in no hand: it was handed over, or nobody learnt what came of a
-// write, or it came too late. Only the waiter that the lock is for takes it; otherwise it goes on.
+// decideMine is decide when the lock is this member's without a lease in hand: it was handed over, or the outcome of a
+// write is unknown, or came too late. Only the waiter that the lock is for takes it; otherwise it is passed on.
 func (a *agent) decideMine(now time.Time) (action, *waiter, time.Time) {
 	switch {
 	case a.rec.Granted && a.waiters.Len() > 0:
@@ -121,8 +122,8 @@ func (a *agent) decideWaiting(now time.Time) (action, *waiter, time.Time) {
 	return a.unlessResting(now, queueUp, nil)
 }
 
-// doubter returns a caller that wants to know and to which it seems, by this process's clock, that nobody has renewed the
-// lock for longer than its TTL: a write, whose time is the server's, can prove it. Each tries once.
+// doubter returns a caller that does not wait, if by this process's clock the lock was not renewed for longer than its
+// TTL: a write, whose time is the server's, can prove that. Each such caller causes one write.
 func (a *agent) doubter(now time.Time) *waiter {
 	if now.Sub(a.renewed()) <= a.rec.TTL+skew(a.rec.TTL) {
 		return nil
@@ -143,7 +144,7 @@ func (a *agent) renewed() time.Time {
 	return a.created
 }
 
-// unlessResting returns the action, or when it may be tried.
+// unlessResting returns the action, or the time from which it may be taken.
 func (a *agent) unlessResting(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
 	if now.Before(a.rest) {
 		return nothing, nil, a.rest
@@ -151,7 +152,7 @@ func (a *agent) unlessResting(now time.Time, do action, w *waiter) (action, *wai
 	return do, w, time.Time{}
 }
 
-// unlessFailing is unlessResting for what does not wait for others to have written.
+// unlessFailing is unlessResting for actions that do not wait because other members wrote.
 func (a *agent) unlessFailing(now time.Time, do action, w *waiter) (action, *waiter, time.Time) {
 	if a.failure != nil {
 		return a.unlessResting(now, do, w)
@@ -186,8 +187,8 @@ func (a *agent) forced() *waiter {
 	return nil
 }
 
-// lookDue reports whether a caller wants to know, and came after the last look; or the time is not known of a write that
-// was sent to learn it.
+// lookDue reports whether a caller that does not wait came after the last read, or the server's time is unknown for a
+// write that was sent to learn it.
 func (a *agent) lookDue() bool {
 	if a.created.IsZero() {
 		return true
@@ -200,7 +201,7 @@ func (a *agent) lookDue() bool {
 	return false
 }
 
-// refuse tells those that wanted the lock now that it is held.
+// refuse ends the waits of the callers that do not wait: the lock is held.
 func (a *agent) refuse() {
 	for a.others.Len() > 0 {
 		w := a.others.Front().Value.(*waiter) //nolint:forcetypeassert // only waiters are in it
@@ -209,7 +210,7 @@ func (a *agent) refuse() {
 	}
 }
 
-// transaction is a write that is computed and not yet settled.
+// transaction is a write whose outcome is not known yet.
 type transaction struct {
 	agent  *agent
 	do     action
@@ -218,17 +219,17 @@ type transaction struct {
 	taker  *waiter // gets the lease if it is ours
 	over   string  // the instance that it is taken over from
 	lease  *Lease  // the one in hand when it was computed
-	mine   bool    // what it replaces was this member's
+	mine   bool    // the record that it replaces was this member's
 	owner  string  // unique for this write
-	pushes bool    // a push may tell what became of it
-	found  State   // what the lock was found to be when the write was not acknowledged
+	pushes bool    // a push may show its outcome
+	found  State   // of the lock, read when the write was not acknowledged
 	began  time.Time
 	err    error // it cannot be sent
 
 	revision uint64
 }
 
-// Found tells the store whether the lock is as this transaction wrote it.
+// Found compares the lock with what this transaction wrote, for the store.
 func (t *transaction) Found(ctx context.Context, e kv.Entry) kv.Found {
 	t.found = t.agent.agents.state(ctx, e)
 	return t.outcome()
@@ -254,8 +255,8 @@ func (t *transaction) outcome() kv.Found {
 	return kv.Found{Revision: t.found.Revision, Ours: r != nil && r.writer != "" && r.writer == t.owner, Err: t.found.Err}
 }
 
-// compose computes the write for an action. Whatever it is for, it also gives this member the places in the queue that
-// its waiters need.
+// compose computes the write for an action. Each write also gives this member the places in the queue that its waiters
+// need.
 func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	m := a.agents
 	t := &transaction{agent: a, do: do, lease: a.lease, mine: a.isMine()}
@@ -285,7 +286,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	case nothing, look:
 	}
 	t.change = kv.Change{Key: a.name, Expect: a.at, Held: a.held, Within: a.sendTimeout(t.next), Writer: t}
-	t.pushes = a.others.Len() == 0 // a caller is refused the lock for what it is now, not for what was pushed
+	t.pushes = a.others.Len() == 0 // a caller is refused the lock for its present state, not for a pushed one
 	if t.next == nil {
 		t.change.Purge, t.change.TTL = true, kv.MarkerTTL(storedFor(m.cfg.TTL))
 		return t
@@ -303,7 +304,7 @@ func (a *agent) compose(do action, w *waiter, now time.Time) *transaction {
 	return t
 }
 
-// sendTimeout bounds a try to confirm the lease in hand, so that there is time for another.
+// sendTimeout bounds each try to confirm the lease in hand, so that there is time for another.
 func (a *agent) sendTimeout(next *Record) time.Duration {
 	if next != nil && a.isMine() && a.rec.Granted && next.Lease == a.rec.Lease {
 		return acceptFor / 2
@@ -311,7 +312,7 @@ func (a *agent) sendTimeout(next *Record) time.Duration {
 	return 0
 }
 
-// handOver gives the lock to the first in the queue: when it is of this process, as a lease at once.
+// handOver gives the lock to the first in the queue: to a waiter of this process as a lease at once.
 func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	head := q[0]
 	if head.member == a.agents.member {
@@ -325,7 +326,7 @@ func (a *agent) handOver(t *transaction, q queue, now time.Time) queue {
 	return q.leave(head.member)
 }
 
-// sameHolder returns the record with the same holder, which renews it if it is in our hand.
+// sameHolder returns the record with the same holder, which is a renewal if this member has the lease in hand.
 func (a *agent) sameHolder() *Record {
 	next := *a.rec
 	next.Token = next.TakenAt(a.at)
@@ -341,7 +342,7 @@ func (a *agent) sameHolder() *Record {
 	if next.Renewed == 0 && !a.created.IsZero() {
 		next.Renewed = a.created.UnixNano()
 	}
-	// One that lives renews more often than that, unless a clock is wrong.
+	// A live holder renews more often than that, unless a clock is wrong.
 	next.Asked = next.Asked || next.Renewed != 0 && time.Since(time.Unix(0, next.Renewed)) > next.TTL/2
 	return &next
 }
@@ -358,6 +359,6 @@ func (a *agent) newRecord(w *waiter, now time.Time) *Record {
 	return next
 }
 
-// storedFor returns how long the server keeps the record of a lock whose lease lives for ttl. It is not what ends the
-// lease: those that wait see that, and are done long before.
+// storedFor returns how long the server keeps the record of a lock whose lease lives for ttl. The lease ends long
+// before: waiters compute its end themselves.
 func storedFor(ttl time.Duration) time.Duration { return min(max(2*ttl, time.Minute), kv.MaxTTL) }

@@ -15,7 +15,8 @@ var (
 	ErrReleased = errors.New("kvlock: lock released")
 )
 
-// Lease is a lock that is held. It ends by Release, or is lost. Its agent renews it every third of its TTL.
+// Lease is a lock that this process holds, until Release or until it is lost. Its agent renews it every third of its
+// TTL.
 type Lease struct {
 	agent      *agent
 	id         string
@@ -30,7 +31,7 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 
 	// What follows is guarded by agent.mu.
-	deadline  time.Time // until when the lease is ours for sure, on the monotonic clock
+	deadline  time.Time // until when no other member can have the lock, on the monotonic clock
 	renewAt   time.Time
 	timer     *time.Timer   // ends the lease at its deadline
 	releasing bool          // Release was called, or the Agents close
@@ -57,7 +58,7 @@ func (l *Lease) endInTime() {
 	}
 }
 
-// Remaining returns for how long the lease holds if no renewal comes through any more; 0 when it has ended.
+// Remaining returns for how long the lease holds if no further renewal is acknowledged; 0 when it has ended.
 func (l *Lease) Remaining() time.Duration {
 	l.agent.mu.Lock()
 	defer l.agent.mu.Unlock()
@@ -111,21 +112,21 @@ func (l *Lease) ended(ctx context.Context, by time.Time) error {
 	}
 }
 
-// release ends the context; the worker then gives the lock up. It is called with the agent's mu held.
+// release ends the context; the worker then gives the lock up. The caller holds the agent's mu.
 func (l *Lease) release(cause error) {
 	l.cancel(cause)
 	l.releasing = true
 	if enough := kv.Deadline(time.Now(), l.ttl); l.deadline.Before(enough) {
-		l.deadline = enough // nobody works under it any more: this is only for how long giving it up is tried
+		l.deadline = enough // the holder has stopped: this only bounds how long giving it up is tried
 	}
 }
 
-// extend makes the lease hold on from a write that was sent at sent and acknowledged.
+// extend renews the lease by an acknowledged write that was sent at sent.
 func (l *Lease) extend(sent time.Time) {
 	l.deadline, l.renewAt = kv.Deadline(sent, l.ttl), sent.Add(l.ttl/3)
 }
 
-// expire ends the lease when it is not ours any more for sure. It shares nothing with a write that is under way, and so
+// expire ends the lease when another member may have the lock. It shares nothing with a write that is under way, and so
 // is on time when that hangs.
 func (l *Lease) expire() {
 	a := l.agent

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// maxRuns bounds the queue in a lock's record. A waiter that finds no place waits in its own process until there is one.
+	// maxRuns bounds the queue in a lock's record. A waiter without a place waits in its own process until there is
+	// one.
 	maxRuns = 1000
 
 	// maxRun bounds the places of one run, so that no sum of them overflows.
@@ -21,9 +22,9 @@ const (
 	maxWaiterBytes = 64
 )
 
-// run is a number of places in the queue of a lock that follow each other and belong to one member. Which of its
-// callers a place is for, the member decides: they are served in the order in which they came, and a caller that gives up
-// leaves the last place of the member free, and not a hole.
+// run is a number of places in the queue of a lock that follow each other and belong to one member. The member decides
+// which of its callers gets a place: they are served in the order in which they came, and when a caller gives up the
+// last place of the member becomes free.
 type run struct {
 	member   string
 	instance string
@@ -72,8 +73,8 @@ func (q queue) room(member string) bool {
 	return len(q) < maxRuns
 }
 
-// fit gives member so many places: missing ones at the end of the queue, if there is room; surplus ones are taken from
-// its last.
+// fit gives member that many places: it adds missing ones at the end of the queue, if there is room, and removes
+// surplus ones from the member's last.
 func (q queue) fit(member, instance string, places int) queue {
 	n := q.count(member)
 	switch {

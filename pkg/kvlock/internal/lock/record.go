@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// MaxMetadataBytes bounds what a holder tells of itself: names and values together.
+	// MaxMetadataBytes bounds the metadata of a holder: names and values together.
 	MaxMetadataBytes = 4 << 10
 
 	// maxLockBytes bounds the second line of a lock's record: each byte of the metadata may take six in JSON.
@@ -24,11 +24,11 @@ const (
 	stateHeld = "held"
 )
 
-// Record is what a lock's record says: the holder and the queue. It is never changed in place.
+// Record is a lock's record: the holder and the queue. It is never changed in place.
 //
 // Its first line is that of every record: the claim is the id of the lease, the ttl is how long others leave the lease
-// alone, the owner is unique for each write. The second line is what JSON names here, and after it comes one line for each
-// run of the queue.
+// alone, the owner is unique for each write. The second line has the fields with a JSON name here, and after it comes
+// one line for each run of the queue.
 type Record struct {
 	Lease    string        `json:"-"`
 	Instance string        `json:"-"`
@@ -36,10 +36,10 @@ type Record struct {
 	queue    queue
 	writer   string // the owner in the first line; empty in a record that this process composed
 
-	Asked    bool              `json:"asked,omitempty"`    // a waiter doubts that the holder lives: it renews at once
+	Asked    bool              `json:"asked,omitempty"`    // a waiter asks for a renewal: the holder renews at once
 	Member   string            `json:"member"`             // the Agents that hold it
 	Granted  bool              `json:"granted,omitempty"`  // handed to Member, which has not confirmed it yet
-	Metadata map[string]string `json:"metadata,omitempty"` // what the holder tells of itself
+	Metadata map[string]string `json:"metadata,omitempty"` // of the holder
 	Renewal  uint64            `json:"renewal,omitempty"`  // counts the writes by which the holder renewed it
 	Renewed  int64             `json:"renewed,omitempty"`  // when the server stored the last of them, if others wrote since
 	Since    int64             `json:"since"`              // when it was taken, by the holder's clock, in Unix ms
@@ -54,7 +54,7 @@ type head struct {
 	TTL int64 `json:"ttl,omitempty"` // seconds
 }
 
-// Set sets a member of the first line.
+// Set sets a member of the first line, and reports whether it has one of this name and the value fits.
 func (h *head) Set(name, value string) bool {
 	if name == "ttl" {
 		return fastjson.SetNumber(&h.TTL, value)
@@ -111,7 +111,8 @@ func (r *Record) read(line []byte) error {
 	return json.Unmarshal(line, r) //nolint:wrapcheck // by decode
 }
 
-// set sets one of the members but the metadata.
+// set sets a member of the second line other than the metadata, and reports whether there is one of this name and the
+// value fits.
 func (r *Record) set(name, value string) bool {
 	switch name {
 	case "asked":
@@ -135,7 +136,8 @@ func (r *Record) set(name, value string) bool {
 	}
 }
 
-// sameLease reports whether nobody took, confirmed or renewed the lock between two records of it: only the queue differs.
+// sameLease reports whether the lock was not taken, confirmed or renewed between two records of it: only the queue
+// differs.
 func (r *Record) sameLease(other *Record) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -172,7 +174,7 @@ func CheckMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// State is what one read or push showed of a lock. It is a hint: the lock may have moved on.
+// State is the state of a lock at the time of one read or push. It is a hint: the lock may have changed since.
 type State struct {
 	Name     string
 	Revision uint64    // of the record; 0 when the server has none
@@ -180,7 +182,7 @@ type State struct {
 	Record   *Record   // nil when the lock is free
 	Err      error     // the record cannot be read: it is of a newer version, or of no lock
 
-	seen time.Time // when this process learnt of it, on the monotonic clock
+	seen time.Time // when this process received it, on the monotonic clock
 }
 
 // follows reports whether s is later than last.
@@ -216,7 +218,7 @@ func (a *Agents) state(ctx context.Context, e kv.Entry) State {
 	return s
 }
 
-// view is what the hub is told of an entry.
+// view returns the view of an entry for the hub.
 func view(e *kv.Entry, s State) kv.View {
 	v := kv.View{Value: &s}
 	if s.Record != nil {

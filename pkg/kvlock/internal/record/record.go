@@ -1,5 +1,4 @@
-// Package record has what the entries of a bucket have in common, whatever they are of: the first line, and the ids and
-// texts in it.
+// Package record has what all entries of a bucket have in common: the first line, and the ids and texts in it.
 package record
 
 import (
@@ -13,14 +12,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
-// Version is written into every record. A reader refuses a greater one: it cannot know what it leaves out.
+// Version is written into every record. A reader refuses a greater one: it does not know the fields of that.
 const Version = 1
 
 const (
-	// MaxIDBytes bounds an id that comes from elsewhere. Those of this process have 22.
+	// MaxIDBytes bounds an id that comes from elsewhere. The ids of this process have 22 bytes.
 	MaxIDBytes = 64
 
-	// MaxLineBytes bounds the first line of a record, so that a corrupt one costs a bounded search.
+	// MaxLineBytes bounds the first line of a record, so that the search for its end in a corrupt record is bounded.
 	MaxLineBytes = 16 << 10
 )
 
@@ -30,7 +29,7 @@ var (
 	ErrVersion  = errors.New("kvlock: record of a newer version")
 )
 
-// Kind is what an entry is.
+// Kind is the kind of an entry.
 type Kind uint8
 
 // The kinds.
@@ -55,20 +54,21 @@ func KindOf(state string) Kind {
 	}
 }
 
-// Head is what all records begin with. The first line of an entry is JSON that begins with it. The data itself follows
-// after the line feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
+// Head is the beginning of every record. The first line of an entry is JSON that begins with it. The data itself
+// follows after the line feed, byte for byte, so that `nats kv get` shows both and nothing is encoded twice.
 type Head struct {
 	Version  int    `json:"v"`
 	State    string `json:"state"`
 	Claim    string `json:"claim"`
-	Owner    string `json:"owner"` // unique for each writer: what settles an unknown write
+	Owner    string `json:"owner"` // unique for each writer: it settles a write of unknown outcome
 	Instance string `json:"instance,omitempty"`
 }
 
 // Common returns the head of a record that embeds it.
 func (h *Head) Common() Head { return *h }
 
-// Set sets a member of the head, as fastjson.Members tells it, and returns false for any other.
+// Set sets a member of the head, with the name and value of fastjson.Members, and reports whether the head has one of
+// this name and the value fits.
 func (h *Head) Set(name, value string) bool {
 	switch name {
 	case "v":
@@ -90,7 +90,7 @@ func (h *Head) Set(name, value string) bool {
 type line[T any] interface {
 	*T
 	Common() Head
-	Set(name, value string) bool // sets a member, or returns false: encoding/json reads the line then
+	Set(name, value string) bool // sets a member and reports whether it could; if not, encoding/json reads the line
 }
 
 // Encode returns first, the first line, and after it the value.
@@ -108,8 +108,8 @@ func Encode(first any, value []byte) ([]byte, error) {
 	return append(out, value...), nil
 }
 
-// Decode splits data into its first line and the value, which aliases data. It returns ErrVersion for what a newer
-// version wrote, and ErrMismatch for a record of another kind; after any other error the data is corrupt.
+// Decode splits data into its first line and the value, which aliases data. It returns ErrVersion for a record of a
+// newer version, and ErrMismatch for a record of another kind; after any other error the data is corrupt.
 func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err error) {
 	end := bytes.IndexByte(data[:min(len(data), MaxLineBytes+1)], '\n')
 	if end < 0 {
@@ -137,8 +137,8 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 	return r, data[end+1:], nil
 }
 
-// IsForeign reports whether a record is not the reader's: a newer version wrote it, or it is of another kind. It is left
-// as it is.
+// IsForeign reports whether err is of a record that is not the reader's: a newer version wrote it, or it is of another
+// kind. Such a record is left as it is.
 func IsForeign(err error) bool { return errors.Is(err, ErrVersion) || errors.Is(err, ErrMismatch) }
 
 // CheckTTL refuses a number of seconds that no writer writes.
@@ -149,7 +149,7 @@ func CheckTTL(seconds int64) error {
 	return nil
 }
 
-// IsID reports whether s can be the id of a claim, of a lease or of a process: what nuid makes, or something like it.
+// IsID reports whether s can be the id of a claim, of a lease or of a process: one from nuid, or one like it.
 func IsID(s string) bool {
 	if s == "" || len(s) > MaxIDBytes {
 		return false

@@ -1,10 +1,10 @@
-// Package tier keeps values of a bucket in the memory of a process, none of them older than what the bucket is known to
-// hold.
+// Package tier keeps values of a bucket in the memory of a process, none of them older than the last known change of
+// its key.
 //
-// A stream numbers its changes without gaps, pushes them in this order, and says with each answer as of which number it
-// holds. That decides whether an answer may be kept: every change since then has to be known, and to be of other keys. An
-// answer of a replica that lags behind, one that was under way while its key was changed, and one that came while pushes
-// got lost are refused alike, without a look at any clock.
+// A stream numbers its changes without gaps, pushes them in this order, and each answer has the number as of which it
+// holds. That decides whether an answer may be kept: every change since then has to be known, and to be of other keys.
+// An answer of a replica that lags behind, one that was under way while its key was changed, and one that came while
+// pushes were lost are refused by the same rule, without any clock.
 package tier
 
 import (
@@ -19,11 +19,11 @@ import (
 	"unsafe"
 )
 
-// Config says what a Tier keeps.
+// Config configures a Tier.
 type Config struct {
-	Frequency bool          // evict what is used least often, rather than longest ago
+	Frequency bool          // evict the value used least often, rather than longest ago
 	MaxAge    time.Duration // how long a value is kept at most
-	MaxBytes  int64         // of keys, values, and what it takes to keep them
+	MaxBytes  int64         // of keys, values, and the overhead of keeping them
 }
 
 // Tier is a map of bounded size, safe for concurrent use. It serves nothing until Extend is called.
@@ -35,7 +35,7 @@ type Tier[V any] struct {
 	shards []shard[V]
 	mask   uint64
 
-	mu      sync.Mutex // taken by all that changes what is kept; before the mutex of a shard
+	mu      sync.Mutex // held to change what is kept; taken before the mutex of a shard
 	all     []*entry[V]
 	bytes   int64
 	closed  bool
@@ -69,7 +69,7 @@ type Stats struct {
 	Flushes       uint64 // of everything
 	Hits          uint64
 	Invalidations uint64
-	Refused       uint64 // what may have been outdated already
+	Refused       uint64 // values that may have been outdated already
 }
 
 // New returns a Tier in which nothing is kept.
@@ -91,7 +91,7 @@ func (t *Tier[V]) shard(hash uint64) *shard[V] { return &t.shards[hash>>1&t.mask
 
 func (t *Tier[V]) now() int64 { return int64(time.Since(t.start)) }
 
-// Get returns what is kept of key.
+// Get returns the value that is kept for key.
 func (t *Tier[V]) Get(key string) (value V, ok bool) {
 	now := t.now()
 	s := t.shard(t.hash(key))
@@ -106,7 +106,7 @@ func (t *Tier[V]) Get(key string) (value V, ok bool) {
 	return e.value, true
 }
 
-// Between two notes of a use, so that an entry that everybody uses is not written to by everybody.
+// The least time between two notes of a use, so that not each reader of a popular entry writes to it.
 const noteEvery = int64(time.Millisecond)
 
 func (e *entry[V]) use(now int64, count bool) {
@@ -130,7 +130,7 @@ func (e *entry[V]) worth(now int64, count bool) int64 {
 	return (int64(e.uses.Load())-min((now-used)/forgotten, 1<<10))<<48 + used>>16
 }
 
-// Item is a value as the bucket had it.
+// Item is a value from the bucket.
 type Item[V any] struct {
 	AsOf     uint64 // the sequence of the bucket at which Revision was the last of the key
 	Key      string
@@ -174,14 +174,14 @@ func (t *Tier[V]) Put(item Item[V]) {
 	s.mu.Unlock()
 }
 
-// overhead is what an entry takes beside its key and value: itself, its place in the map, which is between seven
+// overhead is the memory of an entry without its key and value: itself, its place in the map, which is between seven
 // sixteenths and seven eighths full, and its place in the list, which is at least three quarters full.
 func overhead[V any](e *entry[V]) int {
 	const inMap, inList = (16 + 8 + 1) * 2, 8 * 2
 	return int(unsafe.Sizeof(*e)) + inMap + inList
 }
 
-// sample is of how many entries the worst is evicted.
+// sample is the number of entries of which the worst is evicted.
 const sample = 8
 
 func (t *Tier[V]) evict(now int64) {
@@ -207,19 +207,19 @@ func (t *Tier[V]) remove(s *shard[V], e *entry[V]) {
 	s.mu.Unlock()
 }
 
-// Pushed takes a change that the bucket pushed, in the order in which it did. When others before it got lost nothing is
-// kept.
+// Pushed applies a change that the bucket pushed; the caller calls it in the order of the pushes. When others before it
+// were lost, everything is dropped.
 func (t *Tier[V]) Pushed(key string, sequence uint64) {
 	hash := t.hash(key)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.history.heard(sequence, hash) {
+	if t.history.onPush(sequence, hash) {
 		t.flush()
 	}
 	t.outdate(key, hash, sequence)
 }
 
-// Changed takes a change that is known from elsewhere, maybe before it is pushed.
+// Changed applies a change that is known from an answer, maybe before it is pushed.
 func (t *Tier[V]) Changed(key string, sequence uint64) {
 	hash := t.hash(key)
 	t.mu.Lock()
@@ -236,8 +236,8 @@ func (t *Tier[V]) outdate(key string, hash, sequence uint64) {
 	}
 }
 
-// Purged takes the change, at sequence, which says that all keys that begin with prefix and have a revision less than
-// before are gone. What the bucket had before it is not kept any more, whatever its key.
+// Purged applies the change at sequence that removed all keys that begin with prefix and have a revision less than
+// before. Answers from before it are not kept any more, for any key.
 func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -250,14 +250,14 @@ func (t *Tier[V]) Purged(prefix string, before, sequence uint64) {
 	}
 }
 
-// Applied is the last change of which, and of all before it, the Tier knows.
+// Applied returns the last change up to which the Tier knows all changes.
 func (t *Tier[V]) Applied() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.history.applied
 }
 
-// Extend serves what is kept until the given time: at an earlier one nothing that the bucket had changed was unknown.
+// Extend allows serving until the given time: the caller's bound after a time at which all changes were applied.
 func (t *Tier[V]) Extend(until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -266,7 +266,7 @@ func (t *Tier[V]) Extend(until time.Time) {
 	}
 }
 
-// Suspend serves nothing until Extend is called again.
+// Suspend stops serving until Extend is called again.
 func (t *Tier[V]) Suspend() { t.valid.Store(0) }
 
 // Skip drops everything and begins anew behind sequence, or behind the last change that was pushed, if that is later.
@@ -277,8 +277,8 @@ func (t *Tier[V]) Skip(sequence uint64) {
 	t.flush()
 }
 
-// Reset drops everything and begins anew behind sequence, whatever was pushed: the stream is another one, or has been
-// restored.
+// Reset drops everything and begins anew behind sequence, ignoring earlier pushes: the stream is another one, or has
+// been restored.
 func (t *Tier[V]) Reset(sequence uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -286,7 +286,7 @@ func (t *Tier[V]) Reset(sequence uint64) {
 	t.flush()
 }
 
-// Close drops everything and keeps nothing any more.
+// Close drops everything; nothing is kept after it.
 func (t *Tier[V]) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -308,7 +308,7 @@ func (t *Tier[V]) flush() {
 	t.all, t.bytes = nil, 0
 }
 
-// Stats tells what the Tier holds and did.
+// Stats returns what the Tier holds and counted.
 func (t *Tier[V]) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

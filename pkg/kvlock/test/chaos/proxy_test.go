@@ -64,7 +64,7 @@ func (p *proxy) accept(l net.Listener, server string) {
 	}
 }
 
-// link takes note of a connection, unless nothing is let through.
+// link registers a connection, and reports whether it did. A closed proxy closes the connection instead.
 func (p *proxy) link(client, up net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *proxy) link(client, up net.Conn) bool {
 	return true
 }
 
-// forward passes on what is not lost. What is lost is read all the same: nobody notices.
+// forward passes on the data that is not to be lost. It reads lost data too, so that the sender does not notice.
 func (p *proxy) forward(from, to net.Conn, direction int) {
 	defer p.unlink(from)
 	defer p.unlink(to)

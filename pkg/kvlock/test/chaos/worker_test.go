@@ -39,7 +39,7 @@ type workerTask struct {
 }
 
 // lockNames are the locks of a run, each with a value that it guards. The last is held for long, so that a fault hits a
-// holder that renews, and those who wait.
+// holder that renews, and its waiters.
 var lockNames = []string{"gate", "till", "vault"}
 
 // worker is such a process.
@@ -158,7 +158,7 @@ func (w *worker) say(e event) {
 	err := w.out.Encode(e)
 	w.mu.Unlock()
 	if err != nil {
-		os.Exit(1) // whoever listens has gone
+		os.Exit(1) // the reader of the output has gone
 	}
 }
 

@@ -93,7 +93,7 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 	})
 }
 
-// Whoever cannot be found out about keeps its claim until the TTL, and so does who is slow but there.
+// An owner that cannot be probed keeps its claim until the TTL, and so does a slow owner that is alive.
 func TestWhoIsNotTakenOver(t *testing.T) {
 	const ttl = 20 * time.Second
 	for name, tt := range map[string]struct {

@@ -168,7 +168,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 }
 
-// contend is one worker's turn with a key. It returns false when the key is of no more use.
+// contend is one worker's turn with a key. It reports whether the key is still of use.
 func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int64, f *flight.Flight, key string) bool {
 	run := func(o op, do func(*op) error) string {
 		answer := r.do(*client, &o, func() error { return do(&o) })

@@ -119,7 +119,7 @@ func (a *auditor) highest() uint64 {
 	return a.last
 }
 
-// enough says that something was tested.
+// enough reports whether enough reads were checked for the test to mean something.
 func (a *auditor) enough() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +202,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 }
 
 // A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the
-// others may write to it. Who asks it gets nothing from memory after the bound.
+// others may write to it. A process that is connected to it gets nothing from memory after the bound.
 func TestMemoryWithoutAMajority(t *testing.T) {
 	t.Parallel()
 	c := setupThree(t)
@@ -299,7 +299,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 	c.back(t, leader)
 	_, err := held.Complete(within(t), []byte("of the old world"), 0)
 	wantErr(t, err, kvlock.ErrLost)
-	<-time.After(time.Until(purged.Add(memoryBound))) // who was cut off with the leader has not heard of it
+	<-time.After(time.Until(purged.Add(memoryBound))) // a process that was cut off with the leader has not received it
 	for i, f := range flights {
 		until(t, "what was written after the purge", func() bool {
 			s, err := f.Get(t.Context(), "a.new")

@@ -157,8 +157,8 @@ func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 	})
 }
 
-// A caller that leaves does not end what others wait for, here; the last one does, and the claim is given back: who
-// waits elsewhere takes over, and gets no failure.
+// A caller that leaves does not end a computation that others in its process wait for; the last one does, and the claim
+// is given back: a waiter in another process takes over, and gets no failure.
 func TestDoWhenCallersGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

@@ -15,7 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// What nobody holds is computed at once, whoever holds the rest. When that one dies its key is computed too.
+// Free keys are computed at once, although another process holds the others. When that process dies its key is computed
+// too.
 func TestDoManyTakesOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
@@ -37,8 +38,8 @@ func TestDoManyTakesOver(t *testing.T) {
 	})
 }
 
-// Claims are kept for as long as the function runs. One that is lost all the same is computed again, or by whoever has
-// it, and the others are not harmed. When all are lost the function is told.
+// Claims are kept for as long as the function runs. The key of a lost claim is computed again, or by its new owner, and
+// the other keys are not affected. When all claims are lost the function's context ends.
 func TestDoManyLosesClaims(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{Instance: "f", ClaimTTL: 3 * time.Second}), b.Flight(t, flight.Config{})
@@ -98,7 +99,8 @@ func TestDoManyLosesClaims(t *testing.T) {
 	})
 }
 
-// Who leaves ends what nobody else waits for, and no more; claims are given back, and who waits elsewhere takes over.
+// A caller that leaves ends only the computations that no other caller waits for; their claims are given back, and a
+// waiter in another process takes over.
 func TestDoManyWhenCallersGo(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

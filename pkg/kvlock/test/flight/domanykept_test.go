@@ -39,7 +39,7 @@ func TestDoManyOfKeptValues(t *testing.T) {
 	})
 }
 
-// Who does not want to wait gets what is there, and computes what nobody does.
+// A caller that does not wait gets the cached values, and computes the keys that no process computes.
 func TestDoManyThatDoesNotWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

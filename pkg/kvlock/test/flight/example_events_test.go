@@ -15,8 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 )
 
-// logEvents is an observer that writes a line for each event that somebody looks for. Others count, or add to a span:
-// the claim of who waits is that of who computes.
+// logEvents is an observer that writes a line for each event of interest. Other observers count, or add to a span: a
+// waiter's event has the same claim as the owner's.
 func logEvents(logger *slog.Logger) func(context.Context, flight.Event) {
 	lines := map[flight.EventKind]string{
 		flight.EventAcquired:      "Lock acquired",
@@ -134,7 +134,8 @@ func Example_event() {
 	// msg="[RequestCoalescer] Invalid record cleaned up" key=user-4
 }
 
-// Who has waited long enough computes without the others' result: what they compute goes on, and is kept.
+// A caller whose wait has timed out computes without the others' result: their computation goes on, and its result is
+// kept.
 func Example_waitTimeout() {
 	f, g, _, end := pair(nil)
 	defer end()
@@ -156,7 +157,7 @@ func Example_waitTimeout() {
 	}
 	fmt.Println(string(r.Value))
 
-	// Who does not want to wait at all is told at once who computes.
+	// A caller that does not wait gets the owner at once.
 	_, err = g.Do(ctx, "user-1", analyse, flight.DoOptions{NoWait: true})
 	if taken, ok := errors.AsType[*flight.TakenError](err); ok {
 		fmt.Println("in progress on", taken.Slot.Owner)

@@ -28,7 +28,7 @@ func openWith(cfg flight.Config) (f *flight.Flight, end func()) {
 	}
 }
 
-// A Flight runs a function once for all who ask, and keeps what it returns.
+// A Flight runs a function once for all callers, and keeps the result.
 func Example_flight() {
 	f, end := open()
 	defer end()
@@ -167,7 +167,7 @@ func Example_token() {
 	// true
 }
 
-// A function that fails or panics is an error to all who wait, and is run again by the next who asks.
+// A function that fails or panics is an error to all waiters, and the next caller runs it again.
 func Example_panicError() {
 	f, end := open()
 	defer end()

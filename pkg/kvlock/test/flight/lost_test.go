@@ -104,7 +104,8 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// A result whose acknowledgement never came stands. It is not turned into a failure by who did not learn of it.
+// A result whose acknowledgement never came stands. The owner that does not know of it does not replace it by a
+// failure.
 func TestAnUnknownResultIsNotOverwritten(t *testing.T) {
 	inBubble(t, testUnknownResult)
 }
@@ -237,7 +238,8 @@ func TestCancelledOperation(t *testing.T) {
 	}
 }
 
-// The write is unknown, and who is asked about it was deposed long ago. What it says is not taken for a loss.
+// The outcome of a write is unknown, and the leader that is asked about it was deposed long ago. Its answer is not
+// taken for a loss.
 func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 	for name, before := range map[string]func(t *testing.T, f, g *flight.Flight) flight.Slot{
 		"it knows somebody else's claim": func(t *testing.T, f, g *flight.Flight) flight.Slot {

@@ -130,7 +130,7 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 }
 
 // The push of an invalidation overtakes the answer to a read that began before it. The old value is returned once, to
-// who asked before the change, and not kept.
+// the caller that asked before the change, and not kept.
 func TestStaleRefillIsImpossible(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

@@ -18,7 +18,7 @@ import (
 type model struct {
 	state   flight.State
 	value   string
-	holder  *flight.Claim // who may write, nil when nobody in sight may
+	holder  *flight.Claim // of the present claim, nil when no known one may write
 	claim   string
 	handoff bool
 	expiry  time.Time
@@ -69,7 +69,7 @@ func (m *machine) ttl(t *rapid.T) time.Duration {
 	return time.Duration(rapid.IntRange(1, 40).Draw(t, "ttl")) * time.Second
 }
 
-// expect compares the error with what the model says.
+// expect compares the error with the model's, and reports whether the operation succeeded.
 func (m *machine) expect(t *rapid.T, op string, err, want error) bool {
 	if !errors.Is(err, want) {
 		t.Fatalf("%s: got %v, want %v, with the key %s", op, err, want, m.now.state)

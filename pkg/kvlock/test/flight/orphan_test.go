@@ -171,7 +171,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 	})
 }
 
-// A zombie that wakes up in mid-upload changes nothing, and its objects are not those of who took over.
+// A zombie that wakes up in mid-upload changes nothing, and its objects are not those of its successor.
 func TestZombieWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		b.withAttic(t)

@@ -162,7 +162,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Who does not want to wait learns at once who computes, here or elsewhere. Who does is not told so in its place.
+// A caller with NoWait gets the owner at once, in this or another process. A caller that waits does not get that error
+// in its place.
 func TestNoWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -182,7 +183,7 @@ func TestNoWait(t *testing.T) {
 			_, err = x.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true, Fingerprint: "other"})
 			wantErr(t, err, kvlock.ErrMismatch)
 		}
-		p.Slow(100 * time.Millisecond) // who starts the call in g does not wait, and others join it
+		p.Slow(100 * time.Millisecond) // the caller that starts the call in g does not wait, and others join it
 		all.Go(func() {
 			_, err := g.Do(t.Context(), "k", fn, flight.DoOptions{NoWait: true})
 			wantErr(t, err, flight.ErrTaken)

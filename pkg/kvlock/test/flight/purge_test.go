@@ -63,7 +63,7 @@ func TestPurge(t *testing.T) {
 	wantErr(t, err, kvlock.ErrInvalidKey)
 }
 
-// Who computes loses its claim, and who waits takes over at once; what another process has in memory goes.
+// An owner loses its claim, and a waiter takes over at once; the memory of another process drops its values.
 func TestPurgeReachesEverybody(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
@@ -125,7 +125,8 @@ func TestPurgeLeavesWhatIsWrittenAfterIt(t *testing.T) {
 	})
 }
 
-// Whoever reads between the mark and the purge gets the old value, and does not keep it beyond the end of the purge.
+// A process that reads between the mark and the purge gets the old value, and does not keep it beyond the end of the
+// purge.
 func TestReadDuringAPurgeIsNotKept(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

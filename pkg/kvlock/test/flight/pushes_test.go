@@ -68,8 +68,8 @@ func isCheck(f natstest.Frame) bool {
 	return f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.STREAM.INFO.")
 }
 
-// Keys are not read as long as all pushes arrive, but for the few times that make sure of it. Those who give up when
-// nothing is heard of the bucket know that all is well.
+// Keys are not read as long as all pushes arrive, but for a few reads that confirm it. Waiters that give up when the
+// bucket is silent know that no push is missing.
 func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := newCrowd(t, b, flight.Config{})
@@ -161,8 +161,8 @@ func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 	})
 }
 
-// Who answers for the stream is not its leader for sure, or nobody does: keys are read as if nobody were asked, and a lost
-// push is noticed.
+// No server answers for the stream, or one that may not be its leader: keys are read as often as without the leader's
+// answers, and a lost push is noticed.
 func TestWithoutALeaderKeysAreRead(t *testing.T) {
 	for name, answer := range map[string]string{
 		"nobody": "", "another": `{"leader":"a","replicas":[{"name":"a","active":1},{"name":"b","active":1}]}`,

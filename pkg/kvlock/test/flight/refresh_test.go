@@ -203,7 +203,7 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		strict.Stale = 0
 		pass(2 * time.Minute)
 		fails.Store(true)
-		_, err := g.Do(t.Context(), "k", fn, strict) // who takes no stale value gets the failure, and leaves the value
+		_, err := g.Do(t.Context(), "k", fn, strict) // a caller that takes no stale value gets the failure, and leaves the value
 		wantErr(t, err, errOven)
 		wantDo(t, f, fn, opts, "3", flight.Stale)
 		pass(time.Hour)
@@ -248,7 +248,7 @@ func TestStaleWhileItIsComputedAnew(t *testing.T) {
 	})
 }
 
-// Who takes no stale value waits for the one that is computed, and learns of its failure, as if there were none.
+// A caller that takes no stale value waits for the new one, and gets its failure, as if there were no value.
 func TestWhoTakesNoStaleValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

@@ -66,8 +66,8 @@ func TestValueSurvivesItsRefresher(t *testing.T) {
 	})
 }
 
-// Who waits for a value that is computed anew gets the earlier one when the process that computes it has died, whether he
-// came before or long after that.
+// A waiter for a value that is computed anew gets the earlier one when the process that computes it has died, whether
+// the waiter came before or long after that.
 func TestWaitForARefresherThatDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const claim = 10 * time.Second

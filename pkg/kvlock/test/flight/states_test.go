@@ -286,8 +286,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestReferenceInASlot: whoever reads a pending slot has the reference that the claim's holder has, so that the work can
-// be sent on its way by somebody else. Any other slot has none.
+// A pending slot has the same reference as its claim, so that any reader can publish the work again. Other slots have
+// none.
 func TestReferenceInASlot(t *testing.T) {
 	t.Parallel()
 	for name, reach := range reached {

@@ -123,7 +123,7 @@ func TestKeepOfAShortClaim(t *testing.T) {
 	})
 }
 
-// Who ends the claim while it is kept has not lost it.
+// A holder that ends the claim while it is renewed has not lost it.
 func TestKeepOfAClaimThatIsEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 4 * time.Second})
@@ -200,7 +200,7 @@ func TestHoursOfContention(t *testing.T) {
 	})
 }
 
-// referee knows who really holds what.
+// referee knows the true holder of each key.
 type referee struct {
 	t                                   *testing.T
 	mu                                  sync.Mutex

@@ -104,7 +104,7 @@ func everyWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	}
 }
 
-// Whatever the size and however it is stored, what is read is what was completed, also by who compresses nothing.
+// A value of any size, stored in any form, is read as it was completed, also by a process that compresses nothing.
 func TestValuesOfEverySize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -253,7 +253,7 @@ func TestCompressedValueThatIsCorrupt(t *testing.T) {
 	}
 }
 
-// Those who wait for a key get a push with a corrupt value together. It is reported once.
+// Waiters for a key get a push with a corrupt value together. It is reported once.
 func TestManyWaitForACorruptValue(t *testing.T) {
 	t.Parallel()
 	b, log := setup(t), &logged{}
@@ -302,7 +302,7 @@ func TestUnknownCodecIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A value above the limit is neither stored nor read, and the record of one is left to those who have a greater limit.
+// A value above the limit is neither stored nor read, and its record is left to processes that have a greater limit.
 func TestValueAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

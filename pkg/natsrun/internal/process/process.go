@@ -1,9 +1,10 @@
-// Package process starts processes that do not outlive this one, and freezes them.
+// Package process starts processes that do not outlive this one, and can pause them.
 //
-// A process that may be frozen is in a process group of its own. In the group of this process it would be thawed when the
-// shell ends that started this one: when the end of a process leaves a group without a member whose parent is in another group
-// of the session, and one of the group is stopped, the kernel sends SIGHUP and SIGCONT to all of it. The parent of a group of
-// its own is this process, which is in another group, so only the end of this process does that to it.
+// A process that may be paused is in a process group of its own. In the group of this process it would be continued
+// when the shell that started this one ends: when the end of a process leaves a group without a member whose parent is
+// in another group of the session, and one of the group is stopped, the kernel sends SIGHUP and SIGCONT to the whole
+// group. The parent of a group of its own is this process, which is in another group, so only the end of this process
+// has that effect.
 package process
 
 import (
@@ -20,7 +21,7 @@ type Process struct {
 	Gone chan struct{} // closed when the process has ended
 	Err  error         // of its end, as exec.Cmd.Wait returns it; read it after Gone
 	In   io.WriteCloser
-	Out  *os.File // stays open when the process ends, so that the rest can be read
+	Out  *os.File // stays open after the process has ended, so that its output can be read to the end
 
 	cmd *exec.Cmd
 }
@@ -82,8 +83,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Pause stops the clock of the process (SIGSTOP), or lets it go on (SIGCONT). It returns ErrUnsupported where there are no
-// such signals.
+// Pause pauses the process (SIGSTOP), or continues it (SIGCONT). It returns ErrUnsupported on systems without these
+// signals.
 func (p *Process) Pause(on bool) error { return pause(p.cmd.Process, on) }
 
 // Interrupt asks the process to end, as Ctrl-C does.
@@ -95,5 +96,5 @@ func (p *Process) Interrupt() error {
 	return nil
 }
 
-// PID is the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

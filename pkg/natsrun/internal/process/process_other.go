@@ -9,7 +9,7 @@ import (
 	"os/exec"
 )
 
-// OwnGroup does nothing: what is said of it holds on Linux.
+// OwnGroup does nothing: process groups are used on Linux only.
 func OwnGroup(*exec.Cmd) {}
 
 func bind(*exec.Cmd) {}
@@ -18,5 +18,6 @@ func pause(*os.Process, bool) error {
 	return fmt.Errorf("pause a process: %w", errors.ErrUnsupported)
 }
 
-// Killed reports whether the process failed: only that is the same everywhere. It has ended.
+// Killed reports whether the process failed, which is all that every system reports. The caller knows that it has
+// ended.
 func (p *Process) Killed() bool { return p.Err != nil }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// env holds, in a child, what it is to do.
+	// env has the role of a child.
 	env = "NATSTEST_CHILD"
 
 	// stopGrace is how long a child may take to end by itself.
@@ -31,7 +31,7 @@ const (
 	keptOutput = 4 << 10
 )
 
-// Process is a child. It does not outlive its parent. What it writes to its standard output is kept.
+// Process is a child. It does not outlive its parent. Its standard output is kept.
 type Process struct {
 	// Gone is closed when the process has ended and its output has been read.
 	Gone chan struct{}
@@ -45,11 +45,11 @@ type Process struct {
 	text []byte
 }
 
-// Role is what this process is to do: "" for one that is nobody's child.
+// Role returns the role of this process, "" if it is not a child.
 func Role() string { return os.Getenv(env) }
 
-// Start runs this executable with args in a role, and hands it task as JSON. What the child writes to its standard error is
-// written to log, which is t.Output of a test.
+// Start runs this executable with args in a role, and passes it task as JSON. The child's standard error is written to
+// log, which is t.Output of a test.
 func Start(log io.Writer, role string, task any, args ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -84,7 +84,7 @@ func Command(log io.Writer, cmd *exec.Cmd) (*Process, error) {
 	go func() {
 		defer close(p.Gone)
 
-		_, _ = io.Copy((*output)(p), p.run.Out) //nolint:errcheck // a process that was killed may leave half a line
+		_, _ = io.Copy((*output)(p), p.run.Out) //nolint:errcheck // a killed process may leave half a line
 		_ = p.run.Out.Close()                   //nolint:errcheck // it was read
 		<-p.run.Gone
 
@@ -113,8 +113,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Line waits for the next line that the child prints. It returns an error when there is none and the child has ended; half a
-// line of a child that was killed is none.
+// Line waits for the next line that the child prints. It returns an error when the child has ended without one; half a
+// line of a killed child does not count.
 func (p *Process) Line(ctx context.Context) (string, error) {
 	for {
 		p.mu.Lock()
@@ -141,7 +141,7 @@ func (p *Process) Line(ctx context.Context) (string, error) {
 	}
 }
 
-// Output returns what it has printed so far, lines that were waited for included.
+// Output returns all that the child has printed so far, including lines that Line returned.
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,10 +149,10 @@ func (p *Process) Output() string {
 	return string(p.text)
 }
 
-// Said returns the end of what it wrote to its standard error.
+// Said returns the end of the child's standard error.
 func (p *Process) Said() string { return p.said.String() }
 
-// Kill ends it as a crash does (SIGKILL), and returns when it is gone.
+// Kill ends the child like a crash (SIGKILL), and returns when it is gone.
 func (p *Process) Kill() error {
 	err := p.run.Kill()
 	if err == nil {
@@ -162,7 +162,7 @@ func (p *Process) Kill() error {
 	return err
 }
 
-// Stop asks it to end, by the end of its standard input, and kills it if it does not.
+// Stop asks the child to end, by the end of its standard input, and kills it if it does not.
 func (p *Process) Stop() error {
 	_ = p.run.In.Close() //nolint:errcheck // it is gone already
 
@@ -172,10 +172,11 @@ func (p *Process) Stop() error {
 	return p.Wait(ctx)
 }
 
-// Interrupt sends it an interrupt, as Ctrl-C does.
+// Interrupt sends the child an interrupt, as Ctrl-C does.
 func (p *Process) Interrupt() error { return p.run.Interrupt() }
 
-// Wait waits for its end, and returns an error that says what it wrote unless it ended without one. It is killed when ctx ends.
+// Wait waits for the end of the child. If the child failed it returns an error with the child's standard error. The
+// child is killed when ctx ends.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.Gone:
@@ -190,11 +191,11 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// PID is the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.run.PID() }
 
-// Killed waits for its end, and returns an error that says what it wrote unless it was
-// killed, by itself or by another. It is killed when ctx ends.
+// Killed waits for the end of the child. Unless the child was killed, by itself or by another process, it returns an
+// error with the child's standard error. The child is killed when ctx ends.
 func (p *Process) Killed(ctx context.Context) error {
 	err := p.Wait(ctx)
 
@@ -210,20 +211,19 @@ func (p *Process) Killed(ctx context.Context) error {
 	}
 }
 
-// Pause stops its clock (SIGSTOP), or lets it go on (SIGCONT). Nobody else lets it go on.
+// Pause pauses the child (SIGSTOP), or continues it (SIGCONT). Nothing else continues it.
 func (p *Process) Pause(on bool) error { return p.run.Pause(on) }
 
-// Die ends this process as a crash does. It does not return.
+// Die ends this process like a crash. It does not return.
 func Die() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = self.Kill() //nolint:errcheck // it cannot fail for oneself
+		_ = self.Kill() //nolint:errcheck // a process may always kill itself
 	}
 
 	select {}
 }
 
-// DieAt returns a function that ends this process as a crash does when it is called with a
-// point for the n-th time.
+// DieAt returns a function that ends this process like a crash when it is called with point for the n-th time.
 func DieAt(point string, n int) func(string) {
 	var passed atomic.Int64
 
@@ -234,8 +234,8 @@ func DieAt(point string, n int) func(string) {
 	}
 }
 
-// Task reads, in a child, what Start handed over, and returns a context that ends when the
-// parent asks it to stop, or is gone.
+// Task reads, in a child, the task that was passed to Start, and returns a context that ends when the parent asks the
+// child to stop, or is gone.
 func Task(task any) (context.Context, error) {
 	in := bufio.NewReader(os.Stdin)
 
@@ -259,8 +259,7 @@ func Task(task any) (context.Context, error) {
 	return ctx, nil
 }
 
-// Main runs, in a child with this role, what it is there for, and exits. In any other
-// process it returns at once.
+// Main runs do in a child with this role, and exits. In any other process it returns at once.
 func Main[T any](role string, do func(ctx context.Context, task T) error) {
 	if Role() != role {
 		return
@@ -281,7 +280,7 @@ func Main[T any](role string, do func(ctx context.Context, task T) error) {
 	os.Exit(0) //nolint:revive // the child is this whole process
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last bytes that are written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -298,7 +297,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// String returns what was kept.
+// String returns the kept bytes.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package crash runs parts of a test as processes that the test kills, freezes and starts again.
+// Package crash runs parts of a test as processes that the test kills, pauses and starts again.
 //
-// A role is what such a process does. The test binary runs itself in the role, with a task:
+// A role is the work of such a process. The test binary runs itself in the role, with a task:
 //
 //	var worker = crash.Role[task]{Name: "worker", Run: work}
 //
@@ -16,8 +16,8 @@
 //		...
 //	}
 //
-// What a process writes to its standard error is in the log of its test, and when the test fails, so is the end of what it
-// printed. A process does not outlive its test. None of the methods sleeps, and each of them that waits gives up after
+// The standard error of a process is in the log of its test, and when the test fails, so is the end of its standard
+// output. A process does not outlive its test. None of the methods sleeps, and each of them that waits gives up after
 // [Patience].
 //
 // [StartServer] and [StartServers] run NATS servers that can be killed in the same way. [Random] makes the choices of a run

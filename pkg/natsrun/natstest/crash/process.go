@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// shown is how many bytes of what a process printed are in the log of a test that fails.
+// shown is how many bytes of a process's output are in the log of a test that fails.
 const shown = 4 << 10
 
 // Process is a process of a test.
@@ -18,10 +18,11 @@ type Process struct {
 	*child.Process
 
 	t    testing.TB
-	what string // it is
+	what string // for messages
 }
 
-// Start starts cmd, which may be any program, and kills it when the test ends. Its standard input, output and error are taken.
+// Start starts cmd, which may be any program, and kills it when the test ends. It sets cmd's standard input, output and
+// error.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 
@@ -30,7 +31,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return started(t, strings.Join(cmd.Args, " "), p, err)
 }
 
-// started takes charge of a process, or of the error of its start.
+// started kills a process when the test ends, or fails the test with the error of its start.
 func started(t testing.TB, what string, p *child.Process, err error) *Process {
 	t.Helper()
 
@@ -97,13 +98,13 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Kill ends the process as a crash does (SIGKILL), also when it is frozen, and returns when it is gone.
+// Kill ends the process like a crash (SIGKILL), also when it is paused, and returns when it is gone.
 func (p *Process) Kill() {
 	p.t.Helper()
 	p.check("kill", p.Process.Kill())
 }
 
-// Died waits until the process is gone, and fails the test unless it was killed, by itself or by another.
+// Died waits until the process is gone, and fails the test unless it was killed, by itself or by another process.
 func (p *Process) Died() {
 	p.t.Helper()
 	p.end("death of", p.Killed)
@@ -137,13 +138,13 @@ func (p *Process) Interrupt() {
 	p.Wait()
 }
 
-// Pause stops the clock of the process (SIGSTOP).
+// Pause pauses the process (SIGSTOP).
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.check("pause", p.Process.Pause(true))
 }
 
-// Continue lets the process go on.
+// Continue continues a paused process.
 func (p *Process) Continue() {
 	p.t.Helper()
 	p.check("continue", p.Process.Pause(false))

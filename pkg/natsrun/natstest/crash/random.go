@@ -15,8 +15,8 @@ var (
 // Long reports whether the long form of a test is asked for, with -long.
 func Long() bool { return *long }
 
-// Seed returns the seed of the choices of a test: that of -seed, or a new one. It is printed with what makes the same choices
-// again.
+// Seed returns the seed of a test's random choices: that of -seed, or a new one. It prints the command that makes the
+// same choices again.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 
@@ -30,7 +30,7 @@ func Seed(t testing.TB) uint64 {
 	return s
 }
 
-// Random returns the choices of a test by number, each with a sequence of its own: see Seed.
+// Random returns the generators of a test's random choices by number, each with a sequence of its own: see Seed.
 func Random(t testing.TB) (of func(sequence uint64) *rand.Rand) {
 	t.Helper()
 	s := Seed(t)

@@ -15,7 +15,7 @@ import (
 
 var server = Role[place]{Name: "NATS server", Run: serve}
 
-// place is where a server runs.
+// place is the port and the store of a server.
 type place struct {
 	Dir  string
 	Port int // 0 is any
@@ -62,7 +62,7 @@ func StartServer(t testing.TB) *Server {
 	return s
 }
 
-// Restart kills the server and starts it again at the same address, with what it had stored.
+// Restart kills the server and starts it again at the same address and on the same store.
 func (s *Server) Restart(ctx context.Context) error {
 	err := s.Process.Process.Kill()
 	if err != nil {
@@ -82,23 +82,23 @@ func (s *Server) Restart(ctx context.Context) error {
 	return err
 }
 
-// Servers are what the processes of a test work on.
+// Servers are the NATS servers of a test's processes.
 type Servers struct {
-	// Disturb kills the server, or of three servers the leader of a stream, starts it again, and returns when it is ready. It
-	// is nil for servers that are left in peace.
+	// Disturb kills the server, or of three servers the leader of a stream, starts it again, and returns when it is
+	// ready. It is nil for servers that are not disturbed.
 	Disturb  func(ctx context.Context, stream string) error
 	Replicas int
 	URL      string
 }
 
-// OneServer is a server that is left in peace.
+// OneServer returns a server that is not disturbed.
 func OneServer(t testing.TB) *Servers {
 	t.Helper()
 
 	return &Servers{Replicas: 1, URL: StartServer(t).URL}
 }
 
-// MortalServer is a server that is killed.
+// MortalServer returns a server that Disturb kills and starts again.
 func MortalServer(t testing.TB) *Servers {
 	t.Helper()
 	s := StartServer(t)
@@ -106,7 +106,7 @@ func MortalServer(t testing.TB) *Servers {
 	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
 }
 
-// ThreeServers are three nodes of a cluster, each in a process of its own.
+// ThreeServers returns three nodes of a cluster, each in a process of its own.
 func ThreeServers(t testing.TB) *Servers {
 	t.Helper()
 	c := natstest.Cluster(t, 3, natstest.Processes)

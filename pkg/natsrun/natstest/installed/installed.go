@@ -1,5 +1,5 @@
-// Package installed finds the programs that tests need beside Go. A test is skipped where its program is missing, and fails
-// there if EXPEDITER_REQUIRE_PROGRAMS is set.
+// Package installed finds programs other than Go that tests need. A test is skipped where its program is missing, and
+// fails there if EXPEDITER_REQUIRE_PROGRAMS is set.
 package installed
 
 import (
@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// require is the variable that makes a test fail where it would be skipped.
+// require is the environment variable that makes a test fail instead of skipping it.
 const require = "EXPEDITER_REQUIRE_PROGRAMS"
 
-// Program is what is installed together.
+// Program is a set of commands that are installed together.
 type Program struct {
 	commands []string
-	folders  string // where commands are that are not in the PATH
+	folders  string // with the commands, if these are not in the PATH
 	name     string
 }
 
-// The programs that tests of the workspace need. Whoever adds one adds it to .ci/run.
+// The programs that tests of the workspace need. Add each to .ci/run too.
 var (
 	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
 	Tesseract = Program{name: "tesseract", commands: []string{"tesseract"}}

@@ -1,0 +1,170 @@
+package docs
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// notYet are the folders whose comments are not checked yet.
+var notYet = []string{
+	"pkg/kvlock/internal/kv/",
+	"pkg/kvrecord/",
+	"pkg/worker/",
+	"services/",
+}
+
+// unclear are patterns that hide the subject of a sentence, and words that better ones have replaced. Each match is a
+// mistake: name the holder, the caller, the waiter, the worker, or use the word of ARCHITECTURE.md.
+var unclear = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)\bwho(?:m|so)?ever\b`),
+	regexp.MustCompile(`(?:^|[.:;!?)] )Who\b`),
+	regexp.MustCompile(`(?i)\b(?:by|for|from|of|to|with) who\b`),
+	regexp.MustCompile(`(?i)\b(?:bur(?:y|ies|ied)|excus(?:e|es|ed)|forgiven?|hir(?:e|es|ed)|insist(?:s|ed)?|nudg(?:e|es|ed)|vigils?)\b`),
+}
+
+var (
+	fenced = regexp.MustCompile("(?s)```.*?```")
+	inline = regexp.MustCompile("`[^`\n]*`")
+	hashed = regexp.MustCompile(`(?m)(?:^\s*#.*\n)+`) // a comment of a configuration
+)
+
+// mistakes returns the matches of unclear patterns in a text, each with the words around it.
+func mistakes(text string) []string {
+	const around = 30 // bytes
+	text = strings.Join(strings.Fields(text), " ")
+	var found []string
+	for _, pattern := range unclear {
+		for _, at := range pattern.FindAllStringIndex(text, -1) {
+			found = append(found, fmt.Sprintf("%q", text[max(0, at[0]-around):min(len(text), at[1]+around)]))
+		}
+	}
+	return found
+}
+
+// isChecked reports whether the text of a file is checked.
+func isChecked(path string) bool {
+	for _, folder := range notYet {
+		if strings.HasPrefix(filepath.ToSlash(path), folder) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestSentencesNameTheirSubjects(t *testing.T) {
+	t.Parallel()
+	comments, helps, documents, settings := 0, 0, 0, 0
+	for path, text := range files(t, ".md") {
+		if !isChecked(path) {
+			continue
+		}
+		documents++
+		for _, paragraph := range strings.Split(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
+			for _, mistake := range mistakes(paragraph) {
+				t.Errorf("%s: %s", path, mistake)
+			}
+		}
+	}
+	for path, text := range files(t, ".conf") {
+		for _, comment := range hashed.FindAllString(text, -1) {
+			settings++
+			for _, mistake := range mistakes(strings.ReplaceAll(comment, "#", "")) {
+				t.Errorf("%s: %s", path, mistake)
+			}
+		}
+	}
+	for path, text := range files(t, ".go") {
+		if !isChecked(path) {
+			continue
+		}
+		set, file := parse(t, path, text)
+		for _, group := range file.Comments {
+			comments++
+			for _, mistake := range mistakes(group.Text()) {
+				t.Errorf("%s: %s", set.Position(group.Pos()), mistake)
+			}
+		}
+		for _, help := range helpTexts(t, file) {
+			helps++
+			for _, mistake := range mistakes(help) {
+				t.Errorf("%s: in a help text: %s", path, mistake)
+			}
+		}
+	}
+	if comments < 5000 || helps < 50 || documents < 10 || settings < 30 {
+		t.Errorf("%d comments, %d help texts, %d documents and %d comments of settings are too few to be all",
+			comments, helps, documents, settings)
+	}
+}
+
+func TestBooleanFunctionsReportWhether(t *testing.T) {
+	t.Parallel()
+	functions := 0
+	for path, text := range files(t, ".go") {
+		if !isChecked(path) {
+			continue
+		}
+		set, file := parse(t, path, text)
+		for _, declaration := range file.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok || function.Doc == nil || function.Type.Results.NumFields() != 1 {
+				continue
+			}
+			if result, ok := function.Type.Results.List[0].Type.(*ast.Ident); !ok || result.Name != "bool" {
+				continue
+			}
+			functions++
+			if doc := strings.Join(strings.Fields(function.Doc.Text()), " "); !strings.Contains(doc, "reports whether") {
+				t.Errorf("%s: the comment of %s does not say what the function reports: %q", set.Position(function.Pos()),
+					function.Name.Name, doc)
+			}
+		}
+	}
+	if functions < 100 {
+		t.Errorf("%d functions are too few to be all", functions)
+	}
+}
+
+func parse(t *testing.T, path, text string) (*token.FileSet, *ast.File) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set, file
+}
+
+// helpTexts returns the fields Short and Long of the commands in a file.
+func helpTexts(t *testing.T, file *ast.File) []string {
+	t.Helper()
+	var texts []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		field, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return true
+		}
+		if name, ok := field.Key.(*ast.Ident); !ok || name.Name != "Short" && name.Name != "Long" {
+			return true
+		}
+		ast.Inspect(field.Value, func(n ast.Node) bool {
+			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				text, err := strconv.Unquote(literal.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				texts = append(texts, text)
+			}
+			return true
+		})
+		return false
+	})
+	return texts
+}
