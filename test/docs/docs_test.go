@@ -17,17 +17,19 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	testName = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
-	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(t \*testing\.T\)`)
-	link     = regexp.MustCompile(`\]\(([^):#\s]*)(#[^)\s]*)?\)`) // to a file, or to a heading
-	heading  = regexp.MustCompile("(?m)^#+ (.*)$")
-	named    = regexp.MustCompile("`((?:\\.ci|bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[A-Za-z0-9_./-]*)`((?:: (?:`[A-Za-z]+`(?:, )?)+)?)")
-	symbol   = regexp.MustCompile("`([A-Za-z]+)`")
-	variable = regexp.MustCompile("`?\\b((?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL|SERVICE)_[A-Z_]+)(\\*?)")
-	route    = regexp.MustCompile("`((?:(?:GET|POST|PUT|PATCH|DELETE) )?)(/(?:v1|livez|readyz|metrics|version|health)[^`? ]*)")
-	handled  = regexp.MustCompile(`"(GET|POST|PUT|PATCH|DELETE) (/[^"]*)"`)
-	constant = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
-	braces   = regexp.MustCompile(`\{[^}]*\}`)
+	testName  = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
+	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(t \*testing\.T\)`)
+	link      = regexp.MustCompile(`\]\(([^):#\s]*)(#[^)\s]*)?\)`) // to a file, or to a heading
+	heading   = regexp.MustCompile("(?m)^#+ (.*)$")
+	named     = regexp.MustCompile("`((?:\\.ci|bench|cmd|deploy|docs|examples|pkg|services|test|tools)/[A-Za-z0-9_./-]*)`((?:: (?:`[A-Za-z]+`(?:, )?)+)?)")
+	symbol    = regexp.MustCompile("`([A-Za-z]+)`")
+	variable  = regexp.MustCompile("`?\\b((?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL|SERVICE)_[A-Z_]+)(\\*?)")
+	route     = regexp.MustCompile("`((?:(?:GET|POST|PUT|PATCH|DELETE) )?)(/(?:v1|livez|readyz|metrics|version|health)[^`? ]*)")
+	handled   = regexp.MustCompile(`"(GET|POST|PUT|PATCH|DELETE) (/[^"]*)"`)
+	constant  = regexp.MustCompile(`= "(/v1/[^"{]*)"`)
+	braces    = regexp.MustCompile(`\{[^}]*\}`)
+	quotation = regexp.MustCompile("(?s)<!-- (\\S+\\.go) -->\n+```go\n(.*?\n)```\n")
+	imports   = regexp.MustCompile(`(?s)\nimport \(.*?\n\)\n`)
 )
 
 // files returns the files of the repository with a suffix, by their paths.
@@ -237,5 +239,50 @@ func TestFirstPagesAreShort(t *testing.T) {
 	}
 	if rows := strings.Count(words, "\n|") - head; rows > 25 || rows < 15 {
 		t.Errorf("%d words are defined in ARCHITECTURE.md: at most 25", rows)
+	}
+}
+
+// Documents quote programs, after a comment with the file. CI runs these outside of the repository.
+func TestQuotedProgramsAreThoseOfTheFiles(t *testing.T) {
+	t.Parallel()
+	quoted := map[string]bool{}
+	for path, text := range files(t, ".md") {
+		for _, found := range quotation.FindAllStringSubmatch(text, -1) {
+			quoted[found[1]] = true
+			program, err := os.ReadFile(filepath.Join("..", "..", found[1]))
+			if err != nil {
+				t.Errorf("%s quotes %s: %v", path, found[1], err)
+			} else if !strings.Contains("\n"+string(program), "\n"+found[2]) {
+				t.Errorf("%s quotes %s, which does not have these lines:\n%s", path, found[1], found[2])
+			}
+		}
+	}
+	if len(quoted) < 5 {
+		t.Errorf("documents quote %d programs: want the five first programs", len(quoted))
+	}
+}
+
+// A first program is read in one go: it has at most 25 lines, beside what it imports, comments and blank lines.
+func TestFirstProgramsAreShort(t *testing.T) {
+	t.Parallel()
+	programs := 0
+	for path, text := range files(t, ".go") {
+		if !strings.HasPrefix(path, "test/proxy/testdata/") {
+			continue
+		}
+		programs++
+		lines := 0
+		for line := range strings.Lines(imports.ReplaceAllString(text, "\n")) {
+			line = strings.TrimSpace(line)
+			if line != "" && !strings.HasPrefix(line, "//") {
+				lines++
+			}
+		}
+		if lines > 25 {
+			t.Errorf("%s has %d lines: at most 25", path, lines)
+		}
+	}
+	if programs < 5 {
+		t.Errorf("%d programs: want five", programs)
 	}
 }

@@ -26,7 +26,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // the process ends with its signals
 	}
 }
 
@@ -42,9 +42,10 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	say := &modules.Printer{W: out}
+	defer func() { err = errors.Join(err, say.Err, remove()) }()
 	if args[0] == "alone" {
-		return alone(ctx, tree, proxy, out)
+		return alone(ctx, tree, proxy, say)
 	}
 	if err := tree.Tidy(ctx, proxy); err != nil {
 		return err
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
-		fmt.Fprintln(out, name)
+		say.Printf("%s\n", name)
 		if args[0] == "tidy" {
 			if err := os.WriteFile(filepath.Join(work, name), []byte(changes[name]), 0o644); err != nil { //nolint:gosec // as Git makes it
 				return err //nolint:wrapcheck // names the file
@@ -63,7 +64,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		}
 		// It reports that they differ as an error, and shows how.
 		diff, _ := modules.Output(ctx, work, "git", "diff", "--no-index", name, filepath.Join(tree.Root, name)) //nolint:errcheck // see above
-		fmt.Fprint(out, diff)
+		say.Printf("%s", diff)
 	}
 	if len(changes) > 0 && args[0] == "diff" {
 		return errors.New("go.mod, go.sum or go.work files are not as they should be: tools/tidy")
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 }
 
 // alone vets each module. Vet type-checks every package with its tests; a build would link each program as well, every time.
-func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, out io.Writer) error {
+func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, say *modules.Printer) error {
 	if err := tree.Stage(ctx, proxy); err != nil {
 		return err
 	}
@@ -81,9 +82,9 @@ func alone(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, out io
 		if m.Dir == "tools" { // has no packages
 			continue
 		}
-		fmt.Fprintln(out, "--", m.Dir)
+		say.Printf("-- %s\n", m.Dir)
 		if _, err := proxy.Go(ctx, filepath.Join(tree.Root, m.Dir), "vet", "./..."); err != nil {
-			fmt.Fprintln(out, err)
+			say.Printf("%v\n", err)
 			failed = append(failed, m.Dir)
 		}
 	}

@@ -32,7 +32,7 @@ func main() {
 	flag.Parse()
 	if err := run(ctx, *tags, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // the process ends with its signals
 	}
 }
 
@@ -60,13 +60,13 @@ func run(ctx context.Context, tags string, out io.Writer) (err error) {
 		return err
 	}
 	proxy.Setenv("GOSUMDB=off") // the machine's module cache has checked the sums of others
-	s := &stranger{out: out, proxy: proxy, temp: temp, tree: tree}
-	return errors.Join(s.modules(ctx), s.command(ctx), s.programs(ctx))
+	s := &stranger{say: &modules.Printer{W: out}, proxy: proxy, temp: temp, tree: tree}
+	return errors.Join(s.modules(ctx), s.command(ctx), s.programs(ctx), s.say.Err)
 }
 
 // stranger is outside of the repository.
 type stranger struct {
-	out   io.Writer
+	say   *modules.Printer
 	proxy *modules.Proxy
 	temp  string
 	tree  *modules.Tree
@@ -90,7 +90,7 @@ func (s *stranger) modules(ctx context.Context) error {
 		if _, err := s.proxy.Go(ctx, dir, args...); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "go %s of %d modules at %s: %s\n", args[0], len(get)-1, s.tree.Version, time.Since(began).Round(time.Millisecond))
+		s.say.Printf("go %s of %d modules at %s: %s\n", args[0], len(get)-1, s.tree.Version, time.Since(began).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *stranger) command(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(s.out, "installed: ", said)
+	s.say.Printf("installed: %s", said)
 	if !strings.HasPrefix(said, "expediter "+s.tree.Version+" ") {
 		return fmt.Errorf("the command says that it is %q: want %s", said, s.tree.Version)
 	}
@@ -132,11 +132,11 @@ func (s *stranger) programs(ctx context.Context) error {
 	for _, file := range files {
 		err = errors.Join(err, s.program(ctx, file))
 	}
-	return err //nolint:wrapcheck // names the program
+	return err
 }
 
 func (s *stranger) program(ctx context.Context, file string) error {
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(file) //nolint:gosec // of the repository
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}
@@ -146,7 +146,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600); err != nil { //nolint:gosec // of a temporary folder
 		return err //nolint:wrapcheck // names the file
 	}
 	if _, err := s.proxy.Go(ctx, dir, "mod", "tidy"); err != nil { // it finds the modules by what is imported
@@ -161,7 +161,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 		return err
 	}
 	took := time.Since(began).Round(time.Millisecond)
-	fmt.Fprintf(s.out, "%s: %s\n", name, took)
+	s.say.Printf("%s: %s\n", name, took)
 	if !strings.HasPrefix(said, want) {
 		return fmt.Errorf("%s writes %q: want %q", name, said, want)
 	}

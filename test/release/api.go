@@ -13,20 +13,20 @@ import (
 	"github.com/expediter-io/expediter/test/internal/modules"
 )
 
-const noRelease = "API: there is no release to compare with"
+const noRelease = "API: there is no release to compare with\n"
 
 // api prints what breaks the exported API since the last release.
 func (r *release) api(ctx context.Context) (err error) {
 	tags, err := readTags(ctx, r.work)
 	if err != nil || tags.last == "" {
-		fmt.Fprintln(r.out, noRelease)
+		r.say.Printf(noRelease)
 		return err
 	}
 	tree, proxy, remove, err := modules.Scratch(ctx, r.work)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, r.say.Err, remove()) }()
 	if err := tree.SetVersion("v0.99999.0"); err != nil { // any that is not released: its content is another
 		return err
 	}
@@ -40,17 +40,17 @@ func (r *release) api(ctx context.Context) (err error) {
 // must not break it: before v1 one that is no patch may.
 func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *modules.Proxy, last string) error {
 	if last == "" {
-		fmt.Fprintln(r.out, noRelease)
+		r.say.Printf(noRelease)
 		return nil
 	}
 	old, err := modules.PutTags(ctx, r.work, last, proxy)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "API: what breaks it since %s:\n", last)
+	r.say.Printf("API: what breaks it since %s:\n", last)
 	broken := 0
 	for _, m := range old.Modules {
-		if !m.Released {
+		if !m.Released || strings.HasPrefix(m.Dir, "cmd/") { // programs have no API
 			continue
 		}
 		lines, err := r.incompatible(ctx, tree, m, proxy, last)
@@ -59,11 +59,11 @@ func (r *release) compare(ctx context.Context, tree *modules.Tree, proxy *module
 		}
 		for _, line := range lines {
 			broken++
-			fmt.Fprintf(r.out, "\t%s\n", line)
+			r.say.Printf("\t%s\n", line)
 		}
 	}
 	if broken == 0 {
-		fmt.Fprintln(r.out, "\tnothing")
+		r.say.Printf("\tnothing\n")
 	}
 	if broken > 0 && r.version != "" && (semver.Major(r.version) != "v0" || !strings.HasSuffix(r.version, ".0")) {
 		return fmt.Errorf("%s must not break the API, and breaks it in %d places", r.version, broken)

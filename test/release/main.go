@@ -27,7 +27,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // the process ends with its signals
 	}
 }
 
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := release{now: time.Now(), out: out, tool: strings.TrimSpace(tool), work: work}
+	r := release{now: time.Now(), say: &modules.Printer{W: out}, tool: strings.TrimSpace(tool), work: work}
 	api := slices.Contains(args, "--api") || slices.Contains(args, "-api")
 	yes := len(args) > 1 && (args[len(args)-1] == "--yes" || args[len(args)-1] == "-yes")
 	switch {
@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // release is one that is made.
 type release struct {
 	now     time.Time
-	out     io.Writer
+	say     *modules.Printer
 	tool    string // gorelease
 	version string
 	work    string
@@ -75,7 +75,7 @@ func (r *release) make(ctx context.Context, yes bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, r.say.Err, remove()) }()
 	if err := tree.SetVersion(r.version); err != nil {
 		return err
 	}

@@ -52,16 +52,16 @@ func repository(t *testing.T, version string) (*release, *strings.Builder) {
 	}
 	out := &strings.Builder{}
 	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
-	return &release{now: now, out: out, tool: strings.TrimSpace(tool), version: version, work: work}, out
+	return &release{now: now, say: &modules.Printer{W: out}, tool: strings.TrimSpace(tool), version: version, work: work}, out
 }
 
 func put(t *testing.T, work, name, text string) {
 	t.Helper()
 	name = filepath.Join(work, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // as Git makes it
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // as Git makes it
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -158,7 +158,7 @@ func fetch(t *testing.T, work, version string) map[string]bool {
 			t.Fatal(err)
 		}
 		var module struct{ GoModSum, Path, Sum, Version string }
-		if err := json.Unmarshal([]byte(text), &module); err != nil {
+		if err := json.Unmarshal([]byte(text), &module); err != nil { //nolint:musttag // the names are the go command's
 			t.Fatal(err)
 		}
 		lines[module.Path+" "+module.Version+" "+module.Sum] = true

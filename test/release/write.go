@@ -35,18 +35,16 @@ func (r *release) changelog() (string, error) {
 // write prints the release, and makes it when it is told to: the files, the commit, a tag for each module.
 func (r *release) write(ctx context.Context, tree *modules.Tree, changes map[string]string, yes bool) error {
 	names := slices.Sorted(maps.Keys(changes))
-	push := "git push --atomic origin HEAD"
-	fmt.Fprintf(r.out, "files of the commit:\n\t%s\ntags:\n", strings.Join(names, "\n\t"))
+	r.say.Printf("files of the commit:\n\t%s\ntags:\n", strings.Join(names, "\n\t"))
 	var tags []string
 	for _, m := range tree.Modules {
 		if m.Released {
 			tags = append(tags, m.Tag(r.version))
-			fmt.Fprintf(r.out, "\t%s\n", m.Tag(r.version))
-			push += " " + m.Tag(r.version)
+			r.say.Printf("\t%s\n", m.Tag(r.version))
 		}
 	}
 	if !yes {
-		fmt.Fprintln(r.out, "Nothing was done. --yes does it.")
+		r.say.Printf("Nothing was done. --yes does it.\n")
 		return nil
 	}
 	for _, name := range names {
@@ -63,6 +61,6 @@ func (r *release) write(ctx context.Context, tree *modules.Tree, changes map[str
 			return fmt.Errorf("the release is half made; git tag -d the tags that there are, and git reset --hard to the commit before: %w", err)
 		}
 	}
-	fmt.Fprintf(r.out, "Committed and tagged. To publish it:\n\t%s\n", push)
+	r.say.Printf("Committed and tagged. To publish it:\n\tgit push --atomic origin HEAD %s\n", strings.Join(tags, " "))
 	return nil
 }

@@ -2,7 +2,6 @@ package modules
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -35,10 +34,12 @@ func NewProxy(ctx context.Context, dir, cache string, shared bool) (*Proxy, erro
 	settings := strings.Split(out, "\n")
 	machine, upstream, unsummed, flags := settings[0], settings[1], settings[2], settings[3]
 	proxies := []string{"file://" + filepath.ToSlash(dir)}
+	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // as the go command makes it
+		return nil, err //nolint:wrapcheck // names the folder
+	}
 	if shared {
 		err = share(machine, cache)
 	} else {
-		err = os.MkdirAll(cache, 0o755) //nolint:gosec // as the go command makes it
 		proxies = append(proxies, "file://"+filepath.ToSlash(filepath.Join(machine, "cache", "download")))
 	}
 	return &Proxy{Dir: dir, env: []string{
@@ -69,11 +70,11 @@ func (t *Tree) Expect(ctx context.Context) error {
 	}
 	machine = strings.TrimSpace(machine)
 	for _, m := range t.Modules {
-		data, err := os.ReadFile(filepath.Join(t.Root, m.Dir, "go.sum"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err //nolint:wrapcheck // names the file
+		text, err := read(filepath.Join(t.Root, m.Dir, "go.sum"))
+		if err != nil {
+			return err
 		}
-		_, others := splitSums(string(data))
+		_, others := splitSums(text)
 		for line := range strings.Lines(others) {
 			name, _, _ := strings.Cut(line, " ")
 			if name, err = module.EscapePath(name); err != nil {
@@ -125,7 +126,7 @@ func Remove(dir string) error {
 		if err == nil && entry.IsDir() {
 			err = os.Chmod(name, 0o700) //nolint:gosec // it is removed
 		}
-		return err
+		return err //nolint:wrapcheck // names the folder
 	})
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", dir, err)

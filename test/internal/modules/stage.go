@@ -66,11 +66,11 @@ func (t *Tree) dirs() []string {
 // setWorkspace has a go.work file say that the version of each released module is in its folder: the go command asks for the
 // go.mod file of that version otherwise, which nobody has before it is released.
 func (t *Tree) setWorkspace(name string) error {
-	data, err := os.ReadFile(filepath.Join(t.Root, name))
+	data, err := read(filepath.Join(t.Root, name))
 	if err != nil {
-		return err //nolint:wrapcheck // names the file
+		return err
 	}
-	work, err := modfile.ParseWork(name, data, nil)
+	work, err := modfile.ParseWork(name, []byte(data), nil)
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}
@@ -82,14 +82,16 @@ func (t *Tree) setWorkspace(name string) error {
 		}
 	}
 	work.Cleanup()
-	text := string(modfile.Format(work.Syntax)) + workspaceNote
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s%s", modfile.Format(work.Syntax), workspaceNote)
 	for _, use := range work.Use {
 		dir := filepath.ToSlash(filepath.Join(filepath.Dir(name), use.Path))
 		if slices.ContainsFunc(t.Modules, func(m Module) bool { return m.Released && m.Dir == dir }) {
-			text += fmt.Sprintf("\t%s%s %s => %s\n", Prefix, dir, t.Version, use.Path)
+			fmt.Fprintf(&text, "\t%s%s %s => %s\n", Prefix, dir, t.Version, use.Path)
 		}
 	}
-	return t.write(name, []byte(text+")\n"))
+	text.WriteString(")\n")
+	return t.write(name, []byte(text.String()))
 }
 
 // workspaceNote precedes the versions that a workspace has in its folders.
@@ -126,27 +128,25 @@ func (t *Tree) Stage(ctx context.Context, p *Proxy) error {
 // dropSums removes the sums of the repository's own modules, which are those of another content.
 func (t *Tree) dropSums(m Module) error {
 	name := filepath.Join(m.Dir, "go.sum")
-	data, err := os.ReadFile(filepath.Join(t.Root, name))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	text, err := read(filepath.Join(t.Root, name))
+	if err != nil || text == "" {
+		return err
 	}
-	if err != nil {
-		return err //nolint:wrapcheck // names the file
-	}
-	_, others := splitSums(string(data))
+	_, others := splitSums(text)
 	return t.write(name, []byte(others))
 }
 
 // splitSums parts the lines of a go.sum file into those of the repository's own modules and the others.
 func splitSums(text string) (own, others string) {
+	var parts [2]strings.Builder
 	for line := range strings.Lines(text) {
+		part := &parts[1]
 		if strings.HasPrefix(line, Prefix) {
-			own += line
-		} else {
-			others += line
+			part = &parts[0]
 		}
+		part.WriteString(line)
 	}
-	return own, others
+	return parts[0].String(), parts[1].String()
 }
 
 // Put puts a module of the tree into the proxy, at the tree's version.
@@ -174,7 +174,7 @@ func (t *Tree) Put(p *Proxy, m Module) (err error) {
 			return err //nolint:wrapcheck // names the file
 		}
 	}
-	w, err := os.Create(filepath.Join(at, t.Version+".zip"))
+	w, err := os.Create(filepath.Join(at, t.Version+".zip")) //nolint:gosec // of a temporary folder
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}

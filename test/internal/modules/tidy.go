@@ -3,7 +3,6 @@ package modules
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +50,7 @@ func (t *Tree) Tidy(ctx context.Context, p *Proxy) error {
 // copy. With released they have the sums of the repository's own modules as they are there, and otherwise as they are in the
 // work tree, which are of what was released last.
 func (t *Tree) Changes(work string, released bool) (map[string]string, error) {
-	var names []string
+	names := make([]string, 0, 2*len(t.Modules))
 	for _, m := range t.Modules {
 		names = append(names, filepath.Join(m.Dir, "go.mod"), filepath.Join(m.Dir, "go.sum"))
 	}
@@ -94,9 +93,9 @@ func withOwnSums(text, from string) string {
 
 // read returns "" for a file that is not there.
 func read(name string) (string, error) {
-	data, err := os.ReadFile(name)
+	data, err := os.ReadFile(name) //nolint:gosec // of the repository
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("compare: %w", err)
+		return "", err //nolint:wrapcheck // names the file
 	}
 	return string(data), nil
 }

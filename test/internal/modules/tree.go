@@ -60,7 +60,7 @@ func Copy(ctx context.Context, from, to string) error {
 }
 
 func copyFile(from, to string) error {
-	src, err := os.Open(from)
+	src, err := os.Open(from) //nolint:gosec // of the repository
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}
@@ -72,7 +72,7 @@ func copyFile(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // as Git makes it
 		return err //nolint:wrapcheck // names the file
 	}
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm())
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm()) //nolint:gosec // of a temporary folder
 	if err != nil {
 		return err //nolint:wrapcheck // names the file
 	}
@@ -97,7 +97,8 @@ func Load(root string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the modules: %w", err)
 	}
-	return t, t.order()
+	err = t.order()
+	return t, err
 }
 
 // add reads one go.mod file.
@@ -133,7 +134,7 @@ func released(dir string) bool {
 
 func (t *Tree) parse(dir string) (*modfile.File, error) {
 	name := filepath.Join(t.Root, dir, "go.mod")
-	data, err := os.ReadFile(name)
+	data, err := os.ReadFile(name) //nolint:gosec // of the repository
 	if err != nil {
 		return nil, err //nolint:wrapcheck // names the file
 	}
@@ -171,7 +172,7 @@ func Output(ctx context.Context, dir, name string, args ...string) (string, erro
 }
 
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // git, go, tar, or what they made
 	cmd.Dir = dir
 	cmd.Env = append(cmd.Environ(), env...)
 	var stderr strings.Builder

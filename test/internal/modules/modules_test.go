@@ -1,0 +1,173 @@
+package modules
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ofRelease = Prefix + "pkg v0.1.0 h1:released=\n" + Prefix + "pkg v0.1.0/go.mod h1:released=\n"
+
+// repository makes one of two modules, of which pkg/natsrun requires pkg, with sums of a release.
+func repository(t *testing.T) string {
+	t.Helper()
+	work := t.TempDir()
+	put(t, work, "LICENSE", "free\n")
+	put(t, work, "go.work", "go 1.26.0\n\nuse (\n\t./pkg\n\t./pkg/natsrun\n)\n")
+	put(t, work, "pkg/go.mod", "module "+Prefix+"pkg\n\ngo 1.26.0\n")
+	put(t, work, "pkg/kvlock/kvlock.go", "package kvlock\n\nconst Name = 1\n")
+	put(t, work, "pkg/natsrun/go.mod", "module "+Prefix+"pkg/natsrun\n\ngo 1.26.0\n\nrequire "+Prefix+"pkg v0.1.0\n")
+	put(t, work, "pkg/natsrun/go.sum", ofRelease)
+	put(t, work, "pkg/natsrun/run.go", "package natsrun\n\nimport \""+Prefix+"pkg/kvlock\"\n\nconst Name = kvlock.Name\n")
+	if _, err := Output(t.Context(), work, "git", "init", "--quiet"); err != nil {
+		t.Fatal(err)
+	}
+	return work
+}
+
+func put(t *testing.T, work, name, text string) {
+	t.Helper()
+	name = filepath.Join(work, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func scratch(t *testing.T, work string) (*Tree, *Proxy) {
+	t.Helper()
+	tree, proxy, remove, err := Scratch(t.Context(), work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tree, proxy
+}
+
+// What is tidied stays as it was released, though the work tree has other content by then.
+func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
+	t.Parallel()
+	work := repository(t)
+	tree, proxy := scratch(t, work)
+	if err := tree.Tidy(t.Context(), proxy); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := tree.Changes(work, false)
+	want := "\t" + Prefix + "pkg v0.1.0 => ./pkg\n\t" + Prefix + "pkg/natsrun v0.1.0 => ./pkg/natsrun\n)\n"
+	if err != nil || len(changes) != 1 || !strings.HasSuffix(changes["go.work"], want) {
+		t.Errorf("changes %q, %v: want only go.work to, with\n%s", changes, err, want)
+	}
+	changes, err = tree.Changes(work, true)
+	if sums := changes["pkg/natsrun/go.sum"]; err != nil || strings.Contains(sums, "released") || strings.Count(sums, "\n") != 2 {
+		t.Errorf("sums of the copy, %v:\n%s", err, sums)
+	}
+	if text, err := read(filepath.Join(work, "pkg", "natsrun", "go.sum")); err != nil || text != ofRelease {
+		t.Errorf("the work tree was changed: %v\n%s", err, text)
+	}
+}
+
+// A version stands for the content of the moment: what it stood for a moment ago is in no cache that is asked.
+func TestVersionIsThePresentContent(t *testing.T) {
+	t.Parallel()
+	work := repository(t)
+	for _, name := range []string{"Name", "NewName", "NewerName"} {
+		put(t, work, "pkg/kvlock/kvlock.go", "package kvlock\n\nconst "+name+" = 1\n")
+		put(t, work, "pkg/natsrun/run.go", "package natsrun\n\nimport \""+Prefix+"pkg/kvlock\"\n\nconst Name = kvlock."+name+"\n")
+		tree, proxy := scratch(t, work)
+		if err := tree.Stage(t.Context(), proxy); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := proxy.Go(t.Context(), filepath.Join(tree.Root, "pkg", "natsrun"), "build", "./..."); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSharedCacheHasAllButOurModules(t *testing.T) {
+	t.Parallel()
+	machine, cache := t.TempDir(), t.TempDir()
+	for _, name := range []string{"golang.org/x/mod", "github.com/nats-io/nats.go", "github.com/expediter-io/expediter/pkg"} {
+		put(t, machine, name+"@v1/go.mod", name)
+		put(t, machine, "cache/download/"+name+"/@v/v1.mod", name)
+	}
+	if err := share(machine, cache); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"golang.org/x/mod@v1/go.mod": true, "github.com/nats-io/nats.go@v1/go.mod": true, "github.com/expediter-io": false,
+		"cache/download/github.com/nats-io/nats.go/@v/v1.mod": true, "cache/download/github.com/expediter-io": false,
+	} {
+		if _, err := os.Stat(filepath.Join(cache, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Remove(cache); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(machine, "golang.org", "x", "mod@v1", "go.mod")); err != nil {
+		t.Errorf("what is shared was removed: %v", err)
+	}
+}
+
+func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
+	t.Parallel()
+	tree, err := Load("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before []string
+	for _, m := range tree.Modules {
+		for _, dir := range m.needs {
+			if !slices.Contains(before, dir) {
+				t.Errorf("%s is before %s, which it requires", m.Dir, dir)
+			}
+		}
+		before = append(before, m.Dir)
+	}
+	work := repository(t)
+	put(t, work, "pkg/go.mod", "module "+Prefix+"pkg\n\ngo 1.26.0\n\nrequire "+Prefix+"pkg/natsrun v0.1.0\n")
+	if _, err := Load(work); err == nil || !strings.Contains(err.Error(), "that require it") {
+		t.Errorf("error %v: want one of modules that require each other", err)
+	}
+}
+
+// The folders of bench are those of a workspace of its own, which has to have all that they require of this repository.
+func TestEveryWorkspaceIsWhole(t *testing.T) {
+	t.Parallel()
+	tree, err := Load("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := tree.Workspaces()
+	if !slices.Equal(names, []string{"go.work", "bench/go.work"}) {
+		t.Errorf("workspaces %q", names)
+	}
+	for _, name := range names {
+		text, err := read(filepath.Join(tree.Root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range tree.Modules {
+			if name == "bench/go.work" && m.Dir != "bench" || !strings.Contains(text, "\t./"+m.Dir+"\n") && m.Dir != "bench" {
+				continue
+			}
+			for _, dir := range m.needs {
+				if !strings.Contains(text, Prefix+dir+" "+tree.Version+" => ") {
+					t.Errorf("%s lacks %s, which %s requires", name, dir, m.Dir)
+				}
+			}
+		}
+	}
+}
