@@ -40,7 +40,7 @@ func BenchmarkQuestions(b *testing.B) {
 		}
 	}
 	srv := natstest.Server(b, func(c *natsrun.Config) {
-		c.Mutate = func(o *server.Options) { o.JetStreamMaxStore = 16 << 30 }
+		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamMaxStore = 16 << 30 })
 	})
 	nc, _ := natstest.Connect(b, srv)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096))
