@@ -176,7 +176,8 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.ledger, n.reader, n.throttle = digest.New(n.records), ledger.New(n.records), plan.NewReader(n.records), throttle.New(n.records)
+	n.digests, n.ledger = digest.New(n.records), ledger.New(n.records)
+	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
 }
 

@@ -251,7 +251,7 @@ func (d *Desk) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
 			for keys, err := range subjectsOf(ctx, d.deliveries, d.deliveries.Key(filter)) {
-				var subjects []string
+				subjects := make([]string, 0, len(keys))
 				for _, key := range keys {
 					tokens := strings.Split(key, ".")
 					tokens = tokens[len(tokens)-keyTokens:]

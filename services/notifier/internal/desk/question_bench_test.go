@@ -1,7 +1,6 @@
 package desk_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -68,7 +67,7 @@ func BenchmarkQuestions(b *testing.B) {
 		})
 	}
 	list := func(q desk.Query) (int, error) {
-		page, err := d.Notifications(context.Background(), q)
+		page, err := d.Notifications(b.Context(), q)
 		return len(page.Notifications), err
 	}
 	ask("failed", 1, func(int) (int, error) { return list(desk.Query{State: ledger.Failed, Limit: 50}) })
@@ -78,7 +77,7 @@ func BenchmarkQuestions(b *testing.B) {
 	})
 	ask("user", 10, func(i int) (int, error) { return list(desk.Query{UserID: userOf(rows, i)}) })
 	ask("cancel", audience, func(i int) (int, error) {
-		done, err := d.Cancel(context.Background(), desk.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
+		done, err := d.Cancel(b.Context(), desk.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
 		return done.Sent + done.Ended, err
 	})
 }
@@ -131,7 +130,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 		b.Fatal("the rows are not stored")
 	}
 	stream, err := js.Stream(b.Context(), contracts.StreamNotifications)
-	if err != nil || stream.CachedInfo().State.Msgs != uint64(rows+rows/audience) { //nolint:gosec // small
+	if err != nil || stream.CachedInfo().State.Msgs != uint64(rows+rows/audience) {
 		b.Fatal(fmt.Errorf("%d messages: %w", stream.CachedInfo().State.Msgs, err))
 	}
 }
