@@ -25,9 +25,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -48,7 +48,7 @@ type Notifier struct {
 	expander  *fanout.Expander
 	health    *health.Book
 	ledger    *ledger.Ledger
-	links     *optout.Links // nil without links to unsubscribe
+	links     *unsubscribe.Links // nil without links to unsubscribe
 	payloads  payloads
 	planner   *plan.Planner
 	reader    *plan.Reader
@@ -150,9 +150,9 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 func (n *Notifier) routes(r *service.Router) {
 	httpapi.Add(httpapi.Config{Desk: n.desk, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
 	if n.links != nil {
-		page := &optout.Page{Directory: n.Directory, Links: n.links}
-		r.Handle("GET "+optout.Path, page.Ask)
-		r.Handle("POST "+optout.Path, page.Do)
+		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
+		r.Handle("GET "+unsubscribe.Path, page.Ask)
+		r.Handle("POST "+unsubscribe.Path, page.Do)
 	}
 }
 
