@@ -10,7 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/quiet"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
 // profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of in
@@ -86,7 +86,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 	if s.cfg.Silent {
 		return time.Time{}
 	}
-	until, err := quiet.Until(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
+	until, err := schedule.QuietUntil(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
 	if err != nil { // a zone that this machine does not know: telling is better than not telling
 		s.log(ctx, slog.LevelWarn, r, "quiet hours are not kept", "error", err)
 	}
