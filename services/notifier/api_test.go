@@ -20,8 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -286,7 +286,7 @@ func TestOverNATS(t *testing.T) {
 	}
 	reply, _ := ask("list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`, nil)
 	var page desk.Page
-	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != ledger.Sent {
+	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != deliveries.Sent {
 		t.Errorf("%s: %v", reply.Data, err)
 	}
 	for _, c := range [][3]string{
@@ -382,7 +382,7 @@ func TestWhenAnEventIsToBeTold(t *testing.T) {
 	}
 	p.until("the row waits", func() bool {
 		for _, d := range p.deliveries() {
-			return d.State == ledger.Deferred && d.Reason == ledger.ReasonNotBefore
+			return d.State == deliveries.Deferred && d.Reason == deliveries.ReasonNotBefore
 		}
 		return false
 	})

@@ -18,12 +18,12 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
@@ -39,24 +39,24 @@ type Notifier struct {
 	// Inbox holds the items that users see in the application.
 	Inbox *inapp.Inbox
 
-	book      *book
-	cancelled *cancel.Set
-	closers   []closer // those of Ways
-	cfg       Config
-	counters  counters
-	digests   *digest.Book
-	expander  *fanout.Expander
-	health    *health.Book
-	ledger    *ledger.Ledger
-	links     *unsubscribe.Links // nil without links to unsubscribe
-	payloads  payloads
-	planner   *plan.Planner
-	reader    *plan.Reader
-	records   *kvrecord.Client
-	roots     *x509.CertPool
-	source    *recipient.HTTP // nil without a ResolverURL
-	senders   []*deliver.Sender
-	throttle  *throttle.Book
+	book       *book
+	cancelled  *cancel.Set
+	closers    []closer // those of Ways
+	cfg        Config
+	counters   counters
+	digests    *digest.Book
+	expander   *fanout.Expander
+	health     *health.Book
+	deliveries *deliveries.Store
+	links      *unsubscribe.Links // nil without links to unsubscribe
+	payloads   payloads
+	planner    *plan.Planner
+	reader     *plan.Reader
+	records    *kvrecord.Client
+	roots      *x509.CertPool
+	source     *recipient.HTTP // nil without a ResolverURL
+	senders    []*deliver.Sender
+	throttle   *throttle.Book
 
 	desk      *desk.Desk
 	running   *service.Service
@@ -99,7 +99,7 @@ func prepare(cfg Config) (*Notifier, error) {
 func (n *Notifier) spec() service.Spec {
 	return service.Spec{
 		Checks: func(ctx context.Context) map[string]error {
-			return map[string]error{"rules": n.book.ready(), "store": n.ledger.Ping(ctx)}
+			return map[string]error{"rules": n.book.ready(), "store": n.deliveries.Ping(ctx)}
 		},
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
@@ -140,7 +140,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		s.Go(run)
 	}
 	n.desk = desk.New(n.records, desk.Config{
-		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher,
+		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher,
 		Reader: n.reader,
 	})
 	return nil
@@ -176,7 +176,7 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.ledger = digest.New(n.records), ledger.New(n.records)
+	n.digests, n.deliveries = digest.New(n.records), deliveries.New(n.records)
 	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
 }
@@ -250,7 +250,7 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	}
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
-		Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
+		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
 		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Throttles: n.throttle, Timeout: c.Timeout,
 		Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})

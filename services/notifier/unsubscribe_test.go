@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
@@ -116,7 +116,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{T: t, book: ledger.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
+	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
 	p.until("the consumer", func() bool {
 		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-email")
 		return err == nil

@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -223,10 +223,10 @@ func (n *Notifier) Stats() Stats {
 }
 
 // State is where a row stands, see [Delivery].
-type State = ledger.State
+type State = deliveries.State
 
 // Delivery is what became of one row: its state, why it has it, and every attempt to send it.
-type Delivery = ledger.Delivery
+type Delivery = deliveries.Delivery
 
 // Accepted is what became of an event that was told.
 type Accepted = desk.Accepted

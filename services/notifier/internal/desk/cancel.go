@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -122,7 +122,7 @@ func (s stored) collects() bool { return s.Collected }
 // suppress ends the rows that have not been sent, some at a time, and counts what became of all.
 func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
-	ends := make([]*ledger.Delivery, len(rows))
+	ends := make([]*deliveries.Delivery, len(rows))
 	var ending sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	for i, row := range rows {
@@ -138,11 +138,11 @@ func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) e
 	}
 	for _, end := range ends {
 		switch {
-		case end.State == ledger.Sent, end.State == ledger.Delivered:
+		case end.State == deliveries.Sent, end.State == deliveries.Delivered:
 			answer.Sent++
-		case end.State == ledger.Suppressed && end.Reason == ledger.ReasonCancelled:
+		case end.State == deliveries.Suppressed && end.Reason == deliveries.ReasonCancelled:
 			answer.Suppressed++
-		case end.State == ledger.Sending:
+		case end.State == deliveries.Sending:
 			answer.Sending++
 		default:
 			answer.Ended++
@@ -154,15 +154,15 @@ func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) e
 // suppressOne ends a row over exactly the record that says that it has not been sent, so that its sender, who writes over
 // the same record before it sends, cannot have missed it. What is being sent is left to whoever sends it. A digest is sealed
 // first, so that nothing goes into one that is not told.
-func (d *Desk) suppressOne(ctx context.Context, row stored) (*ledger.Delivery, error) {
-	there, err := d.cfg.Ledger.Get(ctx, row.key)
+func (d *Desk) suppressOne(ctx context.Context, row stored) (*deliveries.Delivery, error) {
+	there, err := d.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && row.Collected && !there.State.Ended() {
 		_, err = d.cfg.Digests.Seal(ctx, &row.Notification, nil)
 	}
-	for err == nil && !there.State.Ended() && there.State != ledger.Sending {
-		there.State, there.Reason, there.Until = ledger.Suppressed, ledger.ReasonCancelled, time.Time{}
-		err = d.cfg.Ledger.Put(ctx, row.key, there)
-		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+	for err == nil && !there.State.Ended() && there.State != deliveries.Sending {
+		there.State, there.Reason, there.Until = deliveries.Suppressed, deliveries.ReasonCancelled, time.Time{}
+		err = d.cfg.Deliveries.Put(ctx, row.key, there)
+		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			there, err = taken.There, nil
 		}
 	}

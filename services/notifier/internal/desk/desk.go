@@ -12,9 +12,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -24,13 +24,13 @@ var ErrUnknownEvent = errors.New("there is no such event")
 
 // Config says what the desk works on. All of it is required.
 type Config struct {
-	Cancelled *cancel.Set
-	Digests   *digest.Book
-	Health    *health.Book
-	Ledger    *ledger.Ledger
-	Planner   *plan.Planner
-	Publisher *contracts.Publisher
-	Reader    *plan.Reader
+	Cancelled  *cancel.Set
+	Digests    *digest.Book
+	Health     *health.Book
+	Deliveries *deliveries.Store
+	Planner    *plan.Planner
+	Publisher  *contracts.Publisher
+	Reader     *plan.Reader
 }
 
 // Desk takes events in and answers what became of them. It may be used by many at once.

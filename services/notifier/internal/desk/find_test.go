@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type storedRow struct {
 	contracts.Notification
 
-	state ledger.State // "" without a record
+	state deliveries.State // "" without a record
 }
 
 // place is a stream of rows, and what is known of them.
@@ -71,10 +71,10 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	p.put(subject, err, n)
 	stored := storedRow{Notification: n}
 	if recorded || p.random.IntN(4) > 0 {
-		states := []ledger.State{ledger.Delivered, ledger.Failed, ledger.Deferred}
+		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred}
 		stored.state = states[p.random.IntN(len(states))]
 		key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
-		p.putKey(key, err, ledger.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
+		p.putKey(key, err, deliveries.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
 	}
 	p.rows = append(p.rows, stored)
 }
@@ -178,7 +178,7 @@ func (p *place) query() desk.Query {
 		q.RecipientType = []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAgencyUser}[p.random.IntN(2)]
 	}
 	if some(3) {
-		q.State = []ledger.State{ledger.Failed, ledger.Pending}[p.random.IntN(2)]
+		q.State = []deliveries.State{deliveries.Failed, deliveries.Pending}[p.random.IntN(2)]
 	}
 	return q
 }
@@ -187,7 +187,7 @@ func (p *place) query() desk.Query {
 func (p *place) want(q desk.Query) []string {
 	names := []string{}
 	for _, r := range p.rows {
-		state := cmp.Or(r.state, ledger.Pending)
+		state := cmp.Or(r.state, deliveries.Pending)
 		byRecord := q.EventID == "" && q.UserID == "" && q.State != ""
 		switch {
 		case q.EventID != "" && q.EventID != r.EventID, q.UserID != "" && q.UserID != r.UserID,

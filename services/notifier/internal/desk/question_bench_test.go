@@ -16,9 +16,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -70,8 +70,8 @@ func BenchmarkQuestions(b *testing.B) {
 		page, err := d.Notifications(b.Context(), q)
 		return len(page.Notifications), err
 	}
-	ask("failed", 1, func(int) (int, error) { return list(desk.Query{State: ledger.Failed, Limit: 50}) })
-	ask("delivered", 50, func(int) (int, error) { return list(desk.Query{State: ledger.Delivered, Limit: 50}) })
+	ask("failed", 1, func(int) (int, error) { return list(desk.Query{State: deliveries.Failed, Limit: 50}) })
+	ask("delivered", 50, func(int) (int, error) { return list(desk.Query{State: deliveries.Delivered, Limit: 50}) })
 	ask("event", audience, func(i int) (int, error) {
 		return list(desk.Query{EventID: "event-" + strconv.Itoa(rows/audience/2+i)})
 	})
@@ -116,9 +116,9 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 			n := p.Row(entry, "inapp")
 			subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 			put(subject, err, n)
-			d := ledger.Delivery{Attempts: []ledger.Attempt{{At: at, Outcome: "sent", Worker: "w"}}, State: ledger.Delivered, UpdatedAt: at}
+			d := deliveries.Delivery{Attempts: []deliveries.Attempt{{At: at, Outcome: "sent", Worker: "w"}}, State: deliveries.Delivered, UpdatedAt: at}
 			if (e*audience+u)%1000 == 999 {
-				d.State, d.Reason = ledger.Failed, ledger.ReasonExhausted
+				d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
 			}
 			record, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 			put(key(record), err, d)
@@ -138,7 +138,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 func openDesk(b testing.TB, js jetstream.JetStream) *desk.Desk {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	cfg := desk.Config{Digests: digest.New(records), Ledger: ledger.New(records), Reader: plan.NewReader(records)}
+	cfg := desk.Config{Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
 	var err error
 	if cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records); err != nil {
 		b.Fatal(err)

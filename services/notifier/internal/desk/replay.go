@@ -11,7 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -34,8 +34,8 @@ type Replayed struct {
 // A row is written down as pending before there is the message that has it sent. A call that dies in between has lost
 // nothing: another one that selects the row, by whatever state, finishes that. Four round trips for each row.
 func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
-	q.State = cmp.Or(q.State, ledger.Failed)
-	if q.State != ledger.Failed && q.State != ledger.Bounced {
+	q.State = cmp.Or(q.State, deliveries.Failed)
+	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
 		return Replayed{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
 			{Path: "?state", Problem: "must be failed or bounced: nothing else is sent again"},
 		}}
@@ -49,7 +49,7 @@ func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
 	if err != nil {
 		return Replayed{}, err
 	}
-	wanted := func(k *ledger.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
+	wanted := func(k *deliveries.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
 	page, err := d.page(ctx, q, from, wanted)
 	if err != nil {
 		return Replayed{}, err
@@ -64,7 +64,7 @@ func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
 
 // replayable reports whether a query selects a row: by its state and its reason, or because somebody began to have it sent
 // again.
-func replayable(k *ledger.Delivery, q Query) bool {
+func replayable(k *deliveries.Delivery, q Query) bool {
 	return k.State == q.State && (q.Reason == "" || q.Reason == k.Reason) || k.Replaying()
 }
 
@@ -139,8 +139,8 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 	kept, mine := n.kept, false
 	for replayable(kept, q) && !kept.Replaying() {
 		kept.Replay()
-		err := d.cfg.Ledger.Put(ctx, key, kept)
-		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+		err := d.cfg.Deliveries.Put(ctx, key, kept)
+		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			kept = taken.There
 			continue
 		}

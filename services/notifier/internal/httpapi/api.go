@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
 // Config describes the API.
@@ -140,7 +140,7 @@ func query(r *http.Request) (desk.Query, error) {
 	v := r.URL.Query()
 	q := desk.Query{
 		Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), RecipientType: contracts.RecipientType(v.Get("type")),
-		Reason: v.Get("reason"), State: ledger.State(v.Get("state")), UserID: v.Get("user"),
+		Reason: v.Get("reason"), State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
 	var err error
 	q.Limit, err = limit(r, desk.MaxLimit)

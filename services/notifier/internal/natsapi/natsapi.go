@@ -11,8 +11,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
 // The endpoints' subjects. Services of one name share the requests.
@@ -102,7 +102,7 @@ func query(r service.Request) (desk.Query, error) {
 		Limit         int                     `json:"limit"`
 		Reason        string                  `json:"reason"`
 		RecipientType contracts.RecipientType `json:"recipient_type"`
-		State         ledger.State            `json:"state"`
+		State         deliveries.State        `json:"state"`
 		UserID        string                  `json:"user_id"`
 	}
 	if err := json.Unmarshal(r.Data, &request); err != nil {
