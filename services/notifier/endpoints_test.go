@@ -12,15 +12,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
 // listed are the endpoints that a query selects, by user, in order.
-func (w *web) listed(query string) (users string, page desk.EndpointPage) {
+func (w *web) listed(query string) (users string, page api.EndpointPage) {
 	w.Helper()
-	page = get[desk.EndpointPage](w, "/v1/endpoints"+query)
+	page = get[api.EndpointPage](w, "/v1/endpoints"+query)
 	for _, e := range page.Endpoints {
 		users += fmt.Sprintf("%s %s, ", e.UserID, e.State)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
@@ -58,7 +58,7 @@ type Notifier struct {
 	senders    []*deliver.Sender
 	throttle   *throttle.Book
 
-	desk      *desk.Desk
+	api       *api.API
 	running   *service.Service
 	unobserve func() error // ends the metrics of the rules, nil without exports
 }
@@ -104,8 +104,8 @@ func (n *Notifier) spec() service.Spec {
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.desk) },
-		Errors:      desk.Problem,
+		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.api) },
+		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
 		Routes:      n.routes,
@@ -116,7 +116,7 @@ func (n *Notifier) spec() service.Spec {
 	}
 }
 
-// open makes the stores, the workers and the desk.
+// open makes the stores, the workers and the API.
 func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if n.unobserve, err = n.exportRules(s.Config.Exports); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	for _, run := range []func(context.Context) error{n.cancelled.Run, n.book.run, n.health.Run} {
 		s.Go(run)
 	}
-	n.desk = desk.New(n.records, desk.Config{
+	n.api = api.New(n.records, api.Config{
 		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher,
 		Reader: n.reader,
 	})
@@ -148,7 +148,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 
 // routes adds the API, and the page for unsubscribing.
 func (n *Notifier) routes(r *service.Router) {
-	httpapi.Add(httpapi.Config{Desk: n.desk, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
+	httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
 	if n.links != nil {
 		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
 		r.Handle("GET "+unsubscribe.Path, page.Ask)

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// replay has the row sent again, as the desk does.
+// replay has the row sent again, as the API does.
 func (n *nest) replay() {
 	n.Helper()
 	d := n.record()

@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"cmp"
@@ -150,13 +150,13 @@ func (q Query) matches(key string) bool {
 // been tried, or put off, at least once: a row that no worker has begun has a record in no state. A question looks at 2,000
 // rows at most and goes on with the cursor; memory is bounded by the page. What it costs does not depend on how many rows
 // there are: it grows with those of the user, when one is named.
-func (d *Desk) Notifications(ctx context.Context, q Query) (Page, error) {
+func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	from, err := q.begin()
 	if err != nil {
 		return Page{}, err
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
-	return d.page(ctx, q, from, func(k *deliveries.Delivery) bool {
+	return a.page(ctx, q, from, func(k *deliveries.Delivery) bool {
 		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason)
 	})
 }
@@ -170,11 +170,11 @@ func (q Query) begin() (position, error) {
 }
 
 // page returns the rows that a query selects, by their records when it names neither event nor user, and says a state or a reason.
-func (d *Desk) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
+func (a *API) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
-		return d.byState(ctx, q, from.revision, wanted)
+		return a.byState(ctx, q, from.revision, wanted)
 	}
-	return d.byRow(ctx, q, from, wanted)
+	return a.byRow(ctx, q, from, wanted)
 }
 
 // toRead returns how many rows are read next: as many as the page may have when most are wanted, and more when few were.
@@ -183,16 +183,16 @@ func toRead(q Query, reads, looked int) int {
 }
 
 // byRow looks through the rows.
-func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
+func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		found, err := d.find(ctx, q, next, toRead(q, reads, looked))
+		found, err := a.find(ctx, q, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
 		looked, next = looked+found.looked, found.next
 		found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
-		rows, err := d.became(ctx, found.rows)
+		rows, err := a.became(ctx, found.rows)
 		if err != nil {
 			return Page{}, err
 		}
@@ -212,12 +212,12 @@ func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*d
 }
 
 // became returns rows with what became of them, in their order. One round trip for each 512.
-func (d *Desk) became(ctx context.Context, rows []stored) ([]Notification, error) {
+func (a *API) became(ctx context.Context, rows []stored) ([]Notification, error) {
 	keys := make([]string, len(rows))
 	for i, row := range rows {
 		keys[i] = row.key
 	}
-	known, err := d.cfg.Deliveries.GetMany(ctx, keys)
+	known, err := a.cfg.Deliveries.GetMany(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -245,11 +245,11 @@ func recorded(key string, d *deliveries.Delivery) Notification {
 }
 
 // byState looks through the records, from a revision on.
-func (d *Desk) byState(ctx context.Context, q Query, from uint64, wanted func(*deliveries.Delivery) bool) (Page, error) {
+func (a *API) byState(ctx context.Context, q Query, from uint64, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	next := from
 	for looked, reads := 0, 0; reads == 0 || next > 0 && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		entries, read, after, err := d.cfg.Deliveries.Scan(ctx, next, toRead(q, reads, looked))
+		entries, read, after, err := a.cfg.Deliveries.Scan(ctx, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}

@@ -1,4 +1,4 @@
-package desk_test
+package api_test
 
 import (
 	"encoding/json"
@@ -15,9 +15,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -29,7 +29,7 @@ const audience = 100
 
 // BenchmarkQuestions measures what questions cost beside many rows of others: 1,000,000, or as many as ROWS says.
 //
-//	go test -run=- -bench=Questions -benchtime=20x ./internal/desk
+//	go test -run=- -bench=Questions -benchtime=20x ./internal/api
 func BenchmarkQuestions(b *testing.B) {
 	rows := 1_000_000
 	if text := os.Getenv("ROWS"); text != "" {
@@ -53,7 +53,7 @@ func BenchmarkQuestions(b *testing.B) {
 	begun := time.Now()
 	load(b, js, rows)
 	b.Logf("%d rows were loaded in %s", rows, time.Since(begun).Round(time.Millisecond))
-	d := openDesk(b, js)
+	d := openAPI(b, js)
 	ask := func(name string, least int, f func(i int) (int, error)) {
 		b.Run(name, func(b *testing.B) {
 			i := 0
@@ -66,18 +66,18 @@ func BenchmarkQuestions(b *testing.B) {
 			}
 		})
 	}
-	list := func(q desk.Query) (int, error) {
+	list := func(q api.Query) (int, error) {
 		page, err := d.Notifications(b.Context(), q)
 		return len(page.Notifications), err
 	}
-	ask("failed", 1, func(int) (int, error) { return list(desk.Query{State: deliveries.Failed, Limit: 50}) })
-	ask("delivered", 50, func(int) (int, error) { return list(desk.Query{State: deliveries.Delivered, Limit: 50}) })
+	ask("failed", 1, func(int) (int, error) { return list(api.Query{State: deliveries.Failed, Limit: 50}) })
+	ask("delivered", 50, func(int) (int, error) { return list(api.Query{State: deliveries.Delivered, Limit: 50}) })
 	ask("event", audience, func(i int) (int, error) {
-		return list(desk.Query{EventID: "event-" + strconv.Itoa(rows/audience/2+i)})
+		return list(api.Query{EventID: "event-" + strconv.Itoa(rows/audience/2+i)})
 	})
-	ask("user", 10, func(i int) (int, error) { return list(desk.Query{UserID: userOf(rows, i)}) })
+	ask("user", 10, func(i int) (int, error) { return list(api.Query{UserID: userOf(rows, i)}) })
 	ask("cancel", audience, func(i int) (int, error) {
-		done, err := d.Cancel(b.Context(), desk.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
+		done, err := d.Cancel(b.Context(), api.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
 		return done.Sent + done.Ended, err
 	})
 }
@@ -135,13 +135,13 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 	}
 }
 
-func openDesk(b testing.TB, js jetstream.JetStream) *desk.Desk {
+func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	cfg := desk.Config{Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
+	cfg := api.Config{Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
 	var err error
 	if cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records); err != nil {
 		b.Fatal(err)
 	}
-	return desk.New(records, cfg)
+	return api.New(records, cfg)
 }
