@@ -20,8 +20,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -105,15 +105,15 @@ func TestEventsOverHTTP(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	type answer struct {
-		desk.Event
-		desk.Page
+		api.Event
+		api.Page
 	}
 	known := get[answer](w, "/v1/events/evt-001?limit=4")
 	if known.State != "expanded" || known.Rows != 6 || known.Recipients != 3 || known.EventType != "RESERVATION_REQUESTED" ||
 		len(known.Notifications) != 4 || known.Next == "" {
 		t.Errorf("%+v", known)
 	}
-	rest := get[desk.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
+	rest := get[api.Page](w, "/v1/notifications?event=evt-001&limit=4&cursor="+known.Next)
 	if len(rest.Notifications) != 2 || rest.Next != "" {
 		t.Errorf("%+v", rest)
 	}
@@ -221,7 +221,7 @@ func TestNotificationsByUserAndState(t *testing.T) {
 			query.Set("limit", fmt.Sprint(limit*3+1))
 			query.Del("cursor")
 			for {
-				page := get[desk.Page](w, "/v1/notifications?"+query.Encode())
+				page := get[api.Page](w, "/v1/notifications?"+query.Encode())
 				for _, n := range page.Notifications {
 					all = append(all, n.EventID+" "+n.Channel+" "+n.UserID+" "+string(n.State)+" "+n.Reason)
 				}
@@ -285,8 +285,8 @@ func TestOverNATS(t *testing.T) {
 		t.Errorf("%s", reply.Data)
 	}
 	reply, _ := ask("list", `{"event_id":"evt-001","channel":"pigeon","state":"sent"}`, nil)
-	var page desk.Page
-	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != ledger.Sent {
+	var page api.Page
+	if err := json.Unmarshal(reply.Data, &page); err != nil || len(page.Notifications) != 2 || page.Notifications[0].State != deliveries.Sent {
 		t.Errorf("%s: %v", reply.Data, err)
 	}
 	for _, c := range [][3]string{
@@ -382,7 +382,7 @@ func TestWhenAnEventIsToBeTold(t *testing.T) {
 	}
 	p.until("the row waits", func() bool {
 		for _, d := range p.deliveries() {
-			return d.State == ledger.Deferred && d.Reason == ledger.ReasonNotBefore
+			return d.State == deliveries.Deferred && d.Reason == deliveries.ReasonNotBefore
 		}
 		return false
 	})

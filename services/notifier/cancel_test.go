@@ -10,9 +10,9 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -65,7 +65,7 @@ func TestAnEventIsCancelled(t *testing.T) {
 		}
 	}
 	for key, d := range p.deliveries() {
-		if key[:7] == "evt-001" && (d.State != ledger.Suppressed || d.Reason != ledger.ReasonCancelled) {
+		if key[:7] == "evt-001" && (d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonCancelled) {
 			t.Errorf("%s: %+v", key, d)
 		}
 	}
@@ -94,7 +94,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := desk.New(records, desk.Config{Cancelled: cancelled, Ledger: p.book, Reader: plan.NewReader(records)})
+	stopped := api.New(records, api.Config{Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records)})
 	if _, _, err := planner.Accept(t.Context(), seen); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/gateway"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
-	"github.com/expediter-io/expediter/services/notifier/internal/optout"
+	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
@@ -121,11 +121,11 @@ func (w Ways) texts() (*template.Set, error) {
 }
 
 // links makes the links by which users switch channels off, or returns nil when there are to be none.
-func (w Ways) links() (*optout.Links, error) {
+func (w Ways) links() (*unsubscribe.Links, error) {
 	if w.PublicURL == "" && len(w.LinkSecrets) == 0 {
 		return nil, nil //nolint:nilnil // there are none, and need not be
 	}
-	links, err := optout.New(w.PublicURL, w.LinkSecrets)
+	links, err := unsubscribe.New(w.PublicURL, w.LinkSecrets)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
@@ -161,7 +161,7 @@ func (w Ways) roots() (*x509.CertPool, error) {
 
 // tools are what channels are set up with.
 type tools struct {
-	links *optout.Links // nil when there are to be none
+	links *unsubscribe.Links // nil when there are to be none
 	roots *x509.CertPool
 	texts *template.Set // nil when there are none
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -37,7 +37,7 @@ var (
 
 // TestKilledNotifiers kills notifier processes at each point of their work and anywhere else, freezes them, has everything
 // delivered again, publishes events again and again, and kills the server, or one of three, while mail servers, users'
-// servers and a push service have a bad day. What they got is compared, row by row, with the ledger. Nobody is forgotten. A
+// servers and a push service have a bad day. What they got is compared, row by row, with the deliveries. Nobody is forgotten. A
 // message comes twice only where a process died, or a provider fell silent, between the call and its record, and has the same
 // id then; in a channel that is set to at-most-once none does, and what may have been lost is failed, with unknown_outcome.
 //
@@ -90,7 +90,7 @@ type cell struct {
 	seed   uint64
 	users  int // of each kind
 
-	book      *ledger.Ledger
+	book      *deliveries.Store
 	directory *recipient.Directory
 	duty      duty
 	far       *far
@@ -160,7 +160,7 @@ func (c *cell) prepare() {
 		Templates: writeTexts(c.T, "news", "{{.EventID}}", "for {{.UserID}}", "<p>for {{.UserID}}</p>"), Traces: c.TempDir(), URL: c.on.URL,
 	}
 	c.records = recordtest.Client(c.T, c.js)
-	c.book, c.reader = ledger.New(c.records), plan.NewReader(c.records)
+	c.book, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
 	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
 		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records)
 		return err
@@ -184,7 +184,7 @@ func (c *cell) spawn(point string, n int) *crash.Process {
 	return notifiers.Start(c, d)
 }
 
-// nameOf is how a process is called in the ledger.
+// nameOf is how a process is called in the records.
 func nameOf(p *crash.Process) string { return selfName(p.PID()) }
 
 func selfName(pid int) string {

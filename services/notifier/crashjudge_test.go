@@ -15,15 +15,15 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
-// view is what the ledger says, as far as it has been read.
+// view is what the deliveries say, as far as it has been read.
 type view struct {
 	next  uint64
 	open  map[string]bool // rows that are there and go on
-	rows  map[string]*ledger.Delivery
+	rows  map[string]*deliveries.Delivery
 	moved time.Time // when it was last found changed
 }
 
@@ -39,11 +39,11 @@ func (c *cell) ask(question func(ctx context.Context) error) {
 func (c *cell) look() bool {
 	c.Helper()
 	if c.view.rows == nil {
-		c.view = view{next: 1, open: map[string]bool{}, rows: map[string]*ledger.Delivery{}, moved: time.Now()}
+		c.view = view{next: 1, open: map[string]bool{}, rows: map[string]*deliveries.Delivery{}, moved: time.Now()}
 	}
 	const some = 1000
 	for {
-		var entries []ledger.Entry
+		var entries []deliveries.Entry
 		var next uint64
 		c.ask(func(ctx context.Context) (err error) {
 			entries, _, next, err = c.book.Scan(ctx, c.view.next, some)
@@ -53,7 +53,7 @@ func (c *cell) look() bool {
 			c.view.rows[entry.Key] = entry.Delivery
 			c.view.next = entry.Revision + 1
 			c.view.moved = time.Now()
-			if stays := entry.State.Ended() || entry.State == ledger.Deferred; stays {
+			if stays := entry.State.Ended() || entry.State == deliveries.Deferred; stays {
 				delete(c.view.open, entry.Key)
 			} else {
 				c.view.open[entry.Key] = true
@@ -110,7 +110,7 @@ type tally struct {
 	refused, unique                                int
 }
 
-// judge compares what the providers got, what the ledger says, and what is in the stream.
+// judge compares what the providers got, what the deliveries say, and what is in the stream.
 func (c *cell) judge(took time.Duration) {
 	c.Helper()
 	c.look()
@@ -159,7 +159,7 @@ func (c *cell) judge(took time.Duration) {
 func (c *cell) wrong(key string, w want, count *tally) string {
 	d, calls := c.view.rows[key], c.far.calls[key]
 	if d == nil {
-		return "lost: the ledger has no such row"
+		return "lost: the store of deliveries has no such row"
 	}
 	ending := w.ending()
 	count.endings[ending]++
@@ -171,7 +171,7 @@ func (c *cell) wrong(key string, w want, count *tally) string {
 		return wrong
 	}
 	state := string(d.State) + ": " + d.Reason
-	given := d.State == ledger.Failed && d.Reason == ledger.ReasonUnknownOutcome && c.once
+	given := d.State == deliveries.Failed && d.Reason == deliveries.ReasonUnknownOutcome && c.once
 	if given {
 		count.unknown++
 	}
@@ -195,7 +195,7 @@ func (c *cell) wrong(key string, w want, count *tally) string {
 }
 
 // wrongTold is wrong for a row of which nothing kept the provider but itself.
-func (c *cell) wrongTold(d *ledger.Delivery, w want, calls []call, count *tally, given bool) string {
+func (c *cell) wrongTold(d *deliveries.Delivery, w want, calls []call, count *tally, given bool) string {
 	taken, refused := 0, false
 	for _, call := range calls {
 		if call.how.took() {
@@ -208,9 +208,9 @@ func (c *cell) wrongTold(d *ledger.Delivery, w want, calls []call, count *tally,
 		taken = 1 // judgeInbox looks
 	}
 	count.duplicates += max(0, taken-1)
-	end := ledger.Sent
+	end := deliveries.Sent
 	if w.channel == webhook.Name || w.channel == inapp.Name {
-		end = ledger.Delivered
+		end = deliveries.Delivered
 	}
 	switch {
 	case given:
@@ -219,7 +219,7 @@ func (c *cell) wrongTold(d *ledger.Delivery, w want, calls []call, count *tally,
 		}
 	case refused:
 		count.refused++
-		if d.State != ledger.Failed || d.Reason != string(channel.KindRejected) || taken > 0 {
+		if d.State != deliveries.Failed || d.Reason != string(channel.KindRejected) || taken > 0 {
 			return fmt.Sprintf("it was refused for good, and is %s: %s", d.State, d.Reason)
 		}
 	case d.State != end || d.Reason != "":
@@ -234,7 +234,7 @@ func (c *cell) wrongTold(d *ledger.Delivery, w want, calls []call, count *tally,
 
 // unexplained says which attempt was followed by another although its outcome was clear, or has no outcome, or an unknown one
 // for no reason.
-func (c *cell) unexplained(d *ledger.Delivery, w want, calls []call, count *tally) string {
+func (c *cell) unexplained(d *deliveries.Delivery, w want, calls []call, count *tally) string {
 	dark := 0
 	for _, call := range calls {
 		if call.how.dark(w.channel) {
@@ -248,7 +248,7 @@ func (c *cell) unexplained(d *ledger.Delivery, w want, calls []call, count *tall
 		switch kind := channel.Kind(a.Outcome); {
 		case a.Outcome == "":
 			return fmt.Sprintf("attempt %d has no outcome", i+1)
-		case a.Outcome == ledger.OutcomeUnknown && a.Detail == "": // nobody was there to write down what the provider said
+		case a.Outcome == deliveries.OutcomeUnknown && a.Detail == "": // nobody was there to write down what the provider said
 			count.deaths++
 			if c.accidents.workers[a.Worker] == "" && !c.away(a.At) {
 				return fmt.Sprintf("attempt %d: nothing happened to %s", i+1, a.Worker)
@@ -259,7 +259,7 @@ func (c *cell) unexplained(d *ledger.Delivery, w want, calls []call, count *tall
 			if dark < 0 {
 				return fmt.Sprintf("attempt %d: the provider gave it a clear answer", i+1)
 			}
-		case a.Outcome == ledger.OutcomeSent && !last:
+		case a.Outcome == deliveries.OutcomeSent && !last:
 			if !overtaken {
 				return fmt.Sprintf("attempt %d was sent, and another followed", i+1)
 			}
@@ -337,7 +337,7 @@ func (c *cell) history(key string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "  %s (%+v):\n", key, c.wants[key])
 	d, _ := json.Marshal(c.view.rows[key]) //nolint:errcheck,errchkjson // it is shown as far as it can be
-	fmt.Fprintf(&b, "    ledger: %s\n", d)
+	fmt.Fprintf(&b, "    delivery: %s\n", d)
 	for _, call := range c.far.calls[key] {
 		fmt.Fprintf(&b, "    called at %s as %s: %s\n", call.at.Format(time.RFC3339Nano), call.id, call.how)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // An event that is to be told in an hour is in nobody's inbox before, although it is critical.
@@ -18,25 +18,25 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		birds := &pigeon{}
 		n := p.start(birds)
 		p.publish(event("evt-001", "URGENT", func(e *contracts.Event) { e.NotBefore = time.Now().Add(time.Hour) }))
-		states := func(want ledger.State, reason string) {
+		states := func(want deliveries.State, reason string) {
 			t.Helper()
 			page, err := n.Notifications(t.Context(), Query{EventID: "evt-001"})
 			if err != nil || len(page.Notifications) != 2 {
 				t.Fatalf("%+v: %v", page, err)
 			}
 			for _, row := range page.Notifications {
-				if row.State != want && (want != ledger.Sent || row.State != ledger.Delivered) || row.Reason != reason {
+				if row.State != want && (want != deliveries.Sent || row.State != deliveries.Delivered) || row.Reason != reason {
 					t.Errorf("%s is %s (%s), want %s (%s)", row.Channel, row.State, row.Reason, want, reason)
 				}
 			}
 		}
 		elapse(59 * time.Minute)
-		states(ledger.Deferred, ledger.ReasonNotBefore)
+		states(deliveries.Deferred, deliveries.ReasonNotBefore)
 		if messages, _ := birds.counts(); messages != 0 {
 			t.Errorf("%d messages", messages)
 		}
 		elapse(2 * time.Minute)
-		states(ledger.Sent, "")
+		states(deliveries.Sent, "")
 		if messages, calls := birds.counts(); messages != 1 || calls != 1 {
 			t.Errorf("%d messages in %d calls", messages, calls)
 		}

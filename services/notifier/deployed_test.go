@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -38,7 +38,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{T: t, book: ledger.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: srv}
+	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: srv}
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -50,7 +50,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		told("bob-3", "bob")
 		told("eve-1", "eve")
 		elapse(time.Minute)
-		if _, err := n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"}); !errors.Is(err, desk.ErrUnknownEvent) {
+		if _, err := n.Cancel(t.Context(), Cancellation{EventID: "digest:c:2000-01-01T00:15:00Z"}); !errors.Is(err, api.ErrUnknownEvent) {
 			t.Errorf("a digest that there is not: %v", err)
 		}
 

@@ -12,15 +12,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
 // listed are the endpoints that a query selects, by user, in order.
-func (w *web) listed(query string) (users string, page desk.EndpointPage) {
+func (w *web) listed(query string) (users string, page api.EndpointPage) {
 	w.Helper()
-	page = get[desk.EndpointPage](w, "/v1/endpoints"+query)
+	page = get[api.EndpointPage](w, "/v1/endpoints"+query)
 	for _, e := range page.Endpoints {
 		users += fmt.Sprintf("%s %s, ", e.UserID, e.State)
 	}
@@ -44,7 +44,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		c.Rules = writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [pigeon]}}}")
 	}))
 	told := 0
-	tell := func(user string) *ledger.Delivery {
+	tell := func(user string) *deliveries.Delivery {
 		t.Helper()
 		told++
 		id := fmt.Sprint("evt-", told)
@@ -89,7 +89,7 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		t.Errorf("an address is told: %s", body)
 	}
 
-	if d := tell("bob"); d.State != ledger.Suppressed || d.Reason != ledger.ReasonEndpointDisabled || len(d.Attempts) != 0 {
+	if d := tell("bob"); d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonEndpointDisabled || len(d.Attempts) != 0 {
 		t.Errorf("a disabled endpoint: %+v", d)
 	}
 	mood.Store(channel.Kind(""))
@@ -102,10 +102,10 @@ func TestEndpointsOverHTTP(t *testing.T) {
 		}
 	}
 	list("ada failing, ", "")
-	if d := tell("bob"); d.State != ledger.Sent {
+	if d := tell("bob"); d.State != deliveries.Sent {
 		t.Errorf("an endpoint that was enabled: %+v", d)
 	}
-	if d := tell("ada"); d.State != ledger.Sent {
+	if d := tell("ada"); d.State != deliveries.Sent {
 		t.Errorf("a failing endpoint: %+v", d)
 	}
 	list("", "")

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // A user whom one channel does not reach is told by the next one, once, and by no other.
@@ -34,7 +34,7 @@ func TestTheNextChannelTells(t *testing.T) {
 	})
 	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	all := p.settled(4)
-	for key, want := range map[string]ledger.State{"evt-001.pigeon.RESTAURANT_USER.u0": ledger.Failed, "evt-001.inapp.RESTAURANT_USER.u0": ledger.Delivered} {
+	for key, want := range map[string]deliveries.State{"evt-001.pigeon.RESTAURANT_USER.u0": deliveries.Failed, "evt-001.inapp.RESTAURANT_USER.u0": deliveries.Delivered} {
 		if all[key] == nil || all[key].State != want {
 			t.Errorf("%s: %+v, want %s", key, all[key], want)
 		}
@@ -127,14 +127,14 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			first, next := all["evt-001.pigeon.CUSTOMER.ada"], all["evt-001.inapp.CUSTOMER.ada"]
 			reason := "rejected"
 			if test.deadLettered {
-				reason = ledger.ReasonExhausted
+				reason = deliveries.ReasonExhausted
 			}
-			if first == nil || first.State != ledger.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
+			if first == nil || first.State != deliveries.Failed || first.Reason != reason || first.FellBackTo != "inapp" {
 				t.Errorf("%+v", first)
 			}
 			// The process that died may have given up the next row as well, as it could not read the user then either.
-			given := test.deadLettered && test.point == deliver.PointFollowed && next != nil && next.State == ledger.Failed
-			if next == nil || next.State != ledger.Delivered && !given {
+			given := test.deadLettered && test.point == deliver.PointFollowed && next != nil && next.State == deliveries.Failed
+			if next == nil || next.State != deliveries.Delivered && !given {
 				t.Errorf("the next: %+v", next)
 			}
 			for _, letter := range p.letters() {

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -51,7 +51,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{T: t, book: ledger.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
+	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
 	p.until("the consumer", func() bool {
 		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-webhook")
 		return err == nil

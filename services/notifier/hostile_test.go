@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // What strangers write into payloads and addresses comes out of a mail server as text: no header, no recipient, no markup and no
@@ -58,9 +58,9 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 	}
 	p.publish(event("evil", "X", func(e *contracts.Event) { e.Payload = payload }))
 	for key, d := range p.settled(2) {
-		want := ledger.Bounced
+		want := deliveries.Bounced
 		if strings.HasSuffix(key, ".ada") {
-			want = ledger.Sent
+			want = deliveries.Sent
 		}
 		if d.State != want {
 			t.Errorf("%s is %+v, want %s", key, d, want)

@@ -16,18 +16,18 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
-	"github.com/expediter-io/expediter/services/notifier/internal/optout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
+	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -39,26 +39,26 @@ type Notifier struct {
 	// Inbox holds the items that users see in the application.
 	Inbox *inapp.Inbox
 
-	book      *book
-	cancelled *cancel.Set
-	closers   []closer // those of Ways
-	cfg       Config
-	counters  counters
-	digests   *digest.Book
-	expander  *fanout.Expander
-	health    *health.Book
-	ledger    *ledger.Ledger
-	links     *optout.Links // nil without links to unsubscribe
-	payloads  payloads
-	planner   *plan.Planner
-	reader    *plan.Reader
-	records   *kvrecord.Client
-	roots     *x509.CertPool
-	source    *recipient.HTTP // nil without a ResolverURL
-	senders   []*deliver.Sender
-	throttle  *throttle.Book
+	book       *book
+	cancelled  *cancel.Set
+	closers    []closer // those of Ways
+	cfg        Config
+	counters   counters
+	digests    *digest.Book
+	expander   *fanout.Expander
+	health     *health.Book
+	deliveries *deliveries.Store
+	links      *unsubscribe.Links // nil without links to unsubscribe
+	payloads   payloads
+	planner    *plan.Planner
+	reader     *plan.Reader
+	records    *kvrecord.Client
+	roots      *x509.CertPool
+	source     *recipient.HTTP // nil without a ResolverURL
+	senders    []*deliver.Sender
+	throttle   *throttle.Book
 
-	desk      *desk.Desk
+	api       *api.API
 	running   *service.Service
 	unobserve func() error // ends the metrics of the rules, nil without exports
 }
@@ -99,13 +99,13 @@ func prepare(cfg Config) (*Notifier, error) {
 func (n *Notifier) spec() service.Spec {
 	return service.Spec{
 		Checks: func(ctx context.Context) map[string]error {
-			return map[string]error{"rules": n.book.ready(), "store": n.ledger.Ping(ctx)}
+			return map[string]error{"rules": n.book.ready(), "store": n.deliveries.Ping(ctx)}
 		},
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",
-		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.desk) },
-		Errors:      desk.Problem,
+		Endpoints:   func() []service.Endpoint { return natsapi.Endpoints(n.api) },
+		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
 		Routes:      n.routes,
@@ -116,7 +116,7 @@ func (n *Notifier) spec() service.Spec {
 	}
 }
 
-// open makes the stores, the workers and the desk.
+// open makes the stores, the workers and the API.
 func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if n.unobserve, err = n.exportRules(s.Config.Exports); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	for _, run := range []func(context.Context) error{n.cancelled.Run, n.book.run, n.health.Run} {
 		s.Go(run)
 	}
-	n.desk = desk.New(n.records, desk.Config{
-		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Ledger: n.ledger, Planner: n.planner, Publisher: publisher,
+	n.api = api.New(n.records, api.Config{
+		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher,
 		Reader: n.reader,
 	})
 	return nil
@@ -148,11 +148,11 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 
 // routes adds the API, and the page for unsubscribing.
 func (n *Notifier) routes(r *service.Router) {
-	httpapi.Add(httpapi.Config{Desk: n.desk, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
+	httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
 	if n.links != nil {
-		page := &optout.Page{Directory: n.Directory, Links: n.links}
-		r.Handle("GET "+optout.Path, page.Ask)
-		r.Handle("POST "+optout.Path, page.Do)
+		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
+		r.Handle("GET "+unsubscribe.Path, page.Ask)
+		r.Handle("POST "+unsubscribe.Path, page.Do)
 	}
 }
 
@@ -176,7 +176,8 @@ func (n *Notifier) openStores(ctx context.Context, s *service.Service) (err erro
 	if n.cancelled, err = cancel.Open(ctx, s.Conn, n.records); err != nil {
 		return err
 	}
-	n.digests, n.ledger, n.reader, n.throttle = digest.New(n.records), ledger.New(n.records), plan.NewReader(n.records), throttle.New(n.records)
+	n.digests, n.deliveries = digest.New(n.records), deliveries.New(n.records)
+	n.reader, n.throttle = plan.NewReader(n.records), throttle.New(n.records)
 	return nil
 }
 
@@ -249,7 +250,7 @@ func (n *Notifier) sender(c Channel) (*deliver.Sender, error) {
 	}
 	return deliver.New(deliver.Config{
 		AtMostOnce: c.AtMostOnce, Cancelled: n.cancelled, Channel: c.Channel, Digests: n.digests, Health: known,
-		Ledger: n.ledger, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
+		Deliveries: n.deliveries, Logger: n.cfg.Logger, Passed: n.cfg.passed, Payload: n.payload, Profiles: n.Directory,
 		Retries: c.Retries, Rows: n.records.Stream(contracts.StreamNotifications), Silent: c.Silent, Throttles: n.throttle, Timeout: c.Timeout,
 		Worker: host + "-" + strconv.Itoa(os.Getpid()),
 	})

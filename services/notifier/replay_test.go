@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // moody is a channel that fails in a way which the test sets, "" for not at all.
@@ -64,7 +64,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 		}
 	}
 	sent := func(event, state string) int {
-		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: ledger.State(state)})
+		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,12 +113,12 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	p.settled(2)
 	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
-	d, err := n.ledger.Get(t.Context(), key)
+	d, err := n.deliveries.Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.Replay()
-	if err := n.ledger.Put(t.Context(), key, d); err != nil {
+	if err := n.deliveries.Put(t.Context(), key, d); err != nil {
 		t.Fatal(err)
 	}
 	mood.Store(channel.Kind(""))
@@ -126,7 +126,7 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	if err != nil || done.Replayed != 1 {
 		t.Errorf("%+v: %v", done, err)
 	}
-	p.until("it is sent", func() bool { return p.deliveries()[key].State == ledger.Sent })
+	p.until("it is sent", func() bool { return p.deliveries()[key].State == deliveries.Sent })
 	if done, err := n.Replay(t.Context(), Query{}); err != nil || done.Replayed != 0 {
 		t.Errorf("%+v: %v", done, err)
 	}
@@ -160,7 +160,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 			p.until("they have failed again", func() bool {
 				again := 0
 				for _, d := range p.deliveries() {
-					if d.State == ledger.Failed && d.Replays == round+1 {
+					if d.State == deliveries.Failed && d.Replays == round+1 {
 						again++
 					}
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -29,9 +29,9 @@ func TestAnEventIsToldOnceOnEachChannel(t *testing.T) {
 		t.Errorf("%d rows: %v", len(rows), rows)
 	}
 	for key, d := range all {
-		want := ledger.Delivered
+		want := deliveries.Delivered
 		if strings.Contains(key, ".pigeon.") {
-			want = ledger.Sent
+			want = deliveries.Sent
 		}
 		if d.State != want || len(d.Attempts) != 1 || d.ProviderID == "" {
 			t.Errorf("%s is %+v, want %s", key, d, want)
@@ -189,7 +189,7 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 	if diff := cmp.Diff(before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{})); diff != "" {
-		t.Errorf("the ledger changed\n%s", diff)
+		t.Errorf("the records changed\n%s", diff)
 	}
 }
 

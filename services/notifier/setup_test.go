@@ -22,7 +22,7 @@ import (
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -100,7 +100,7 @@ func writeRules(t testing.TB, text string) string {
 type place struct {
 	*testing.T
 
-	book *ledger.Ledger
+	book *deliveries.Store
 	js   jetstream.JetStream
 	nc   *nats.Conn
 	srv  *natsrun.Server
@@ -113,7 +113,7 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return &place{T: t, book: ledger.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
+	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
 }
 
 // start starts a notifier, which the test's end stops.
@@ -232,9 +232,9 @@ func (p *place) expanded(n *Notifier, id string) *plan.Event {
 }
 
 // settled waits until n rows of all events have ended.
-func (p *place) settled(n int) map[string]*ledger.Delivery {
+func (p *place) settled(n int) map[string]*deliveries.Delivery {
 	p.Helper()
-	var all map[string]*ledger.Delivery
+	var all map[string]*deliveries.Delivery
 	p.until(fmt.Sprintf("%d rows settled", n), func() bool {
 		all = p.deliveries()
 		ended := 0
@@ -249,9 +249,9 @@ func (p *place) settled(n int) map[string]*ledger.Delivery {
 }
 
 // deliveries are the records of all rows, by key.
-func (p *place) deliveries() map[string]*ledger.Delivery {
+func (p *place) deliveries() map[string]*deliveries.Delivery {
 	p.Helper()
-	all := map[string]*ledger.Delivery{}
+	all := map[string]*deliveries.Delivery{}
 	for subject := range p.rows() {
 		tokens := strings.Split(subject, ".")
 		key := strings.Join([]string{tokens[5], tokens[2], tokens[3], tokens[4]}, ".")

@@ -19,7 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -107,7 +107,7 @@ func (l *look) open(id string) string {
 	if err != nil {
 		return err.Error()
 	}
-	entries = slices.DeleteFunc(entries, func(e ledger.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
+	entries = slices.DeleteFunc(entries, func(e deliveries.Entry) bool { return !strings.HasPrefix(e.Key, id+".") })
 	if e.State != plan.StateExpanded || len(entries) < e.Rows {
 		return fmt.Sprintf("the event is %s, and %d of %d rows have been begun", e.State, len(entries), e.Rows)
 	}

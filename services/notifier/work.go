@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -57,7 +57,7 @@ func expandPolicy() worker.Policy {
 
 // planEvent is the worker of events.
 func (n *Notifier) planEvent(ctx context.Context, job *worker.Job[undecoded]) error {
-	event, err := desk.Read(job.Subject, job.Header, job.Data)
+	event, err := api.Read(job.Subject, job.Header, job.Data)
 	if err != nil {
 		n.counters.refused.Add(1)
 		return worker.Cancel(err)
@@ -109,7 +109,7 @@ func (n *Notifier) later(ctx context.Context, err error) error {
 
 // refuse records with an event that it is dead-lettered, so that its waiters learn of it.
 func (n *Notifier) refuse(ctx context.Context, letter worker.DeadLetter) error {
-	event, err := desk.Read(letter.Subject, letter.Header, letter.Payload)
+	event, err := api.Read(letter.Subject, letter.Header, letter.Payload)
 	if err != nil { // it is not known by an id
 		return nil //nolint:nilerr // its dead letter says so
 	}
@@ -223,54 +223,54 @@ func (n *Notifier) Stats() Stats {
 }
 
 // State is where a row stands, see [Delivery].
-type State = ledger.State
+type State = deliveries.State
 
 // Delivery is what became of one row: its state, why it has it, and every attempt to send it.
-type Delivery = ledger.Delivery
+type Delivery = deliveries.Delivery
 
 // Accepted is what became of an event that was told.
-type Accepted = desk.Accepted
+type Accepted = api.Accepted
 
 // Event is what is known of one.
-type Event = desk.Event
+type Event = api.Event
 
 // Cancellation is what is not to be told any more.
-type Cancellation = desk.Cancellation
+type Cancellation = api.Cancellation
 
 // Cancelled is what became of the rows of a cancellation.
-type Cancelled = desk.Cancelled
+type Cancelled = api.Cancelled
 
 // Replayed is what a replay has done.
-type Replayed = desk.Replayed
+type Replayed = api.Replayed
 
 // Notification is one row: one event, one user, one channel, and what became of it.
-type Notification = desk.Notification
+type Notification = api.Notification
 
 // Query selects notifications.
-type Query = desk.Query
+type Query = api.Query
 
 // Page is a part of what a query selects.
-type Page = desk.Page
+type Page = api.Page
 
 // Publish takes an event in without a network in between: it is in the stream when this returns. Another event under an
 // id that is known is an error.
 func (n *Notifier) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
-	return n.desk.Publish(ctx, e)
+	return n.api.Publish(ctx, e)
 }
 
 // Event returns what is known of an event.
 func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
-	return n.desk.Event(ctx, eventID)
+	return n.api.Event(ctx, eventID)
 }
 
 // Cancel has an event not be told any more, to anybody or to one user. What has been sent stays so.
 func (n *Notifier) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
-	return n.desk.Cancel(ctx, c)
+	return n.api.Cancel(ctx, c)
 }
 
 // Notifications returns rows by event, by user, or by state, in pages.
 func (n *Notifier) Notifications(ctx context.Context, q Query) (Page, error) {
-	return n.desk.Notifications(ctx, q)
+	return n.api.Notifications(ctx, q)
 }
 
 // ReadEvent reads what [Notifier.Publish] takes, as the APIs do: an Event, or a CloudEvent in structured mode, which says
@@ -283,10 +283,10 @@ func ReadEvent(data []byte) (contracts.Event, error) {
 	if json.Unmarshal(data, &probe) == nil && probe.SpecVersion != nil {
 		header["content-type"] = []string{"application/cloudevents+json"}
 	}
-	return desk.Read(desk.Direct, header, data)
+	return api.Read(api.Direct, header, data)
 }
 
 // Replay has rows that have failed, or bounced, sent again.
 func (n *Notifier) Replay(ctx context.Context, q Query) (Replayed, error) {
-	return n.desk.Replay(ctx, q)
+	return n.api.Replay(ctx, q)
 }

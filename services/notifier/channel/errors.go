@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Kind says what sort of thing went wrong. Its text is stable: it goes into the ledger, logs, metrics and dead letters.
+// Kind says what sort of thing went wrong. Its text is stable: it goes into the record of the delivery, logs, metrics and dead letters.
 type Kind string
 
 // The kinds of failure.
@@ -43,7 +43,7 @@ type Error struct {
 	// Channel is the name of the channel.
 	Channel string
 
-	// Detail says in words what was wrong. It holds no secrets: it is kept in the ledger.
+	// Detail says in words what was wrong. It holds no secrets: it is kept in the record of the delivery.
 	Detail string
 
 	// Kind sorts the failure.

@@ -73,14 +73,11 @@ func (d *Directory) change(
 		return false, permanent(err)
 	}
 	over, err := d.records.Get(ctx, d.records.Key(key))
-	for atLeader := false; ; {
-		if err != nil {
-			return false, temporary(fmt.Errorf("change %s of the directory: %w", key, err))
-		}
-		data, err := altered(over, contracts.Recipient{RecipientType: kind, UserID: userID}, f)
+	for atLeader := false; err == nil; atLeader = true {
+		data, unreadable := altered(over, contracts.Recipient{RecipientType: kind, UserID: userID}, f)
 		switch {
-		case err != nil:
-			return false, permanent(fmt.Errorf("%s of the directory: %w", key, err))
+		case unreadable != nil:
+			return false, permanent(fmt.Errorf("%s of the directory: %w", key, unreadable))
 		case data == nil && atLeader:
 			return false, nil
 		case data == nil:
@@ -95,8 +92,8 @@ func (d *Directory) change(
 				over, err = conflict.Found, nil
 			}
 		}
-		atLeader = true
 	}
+	return false, temporary(fmt.Errorf("change %s of the directory: %w", key, err))
 }
 
 // altered returns what f makes of the recipient in a record, or of one who is not known, and nil when that changes nothing.

@@ -1,6 +1,7 @@
 package recipient_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -29,6 +30,11 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 		"one": {1, 1, func(t *testing.T, d *recipient.Directory) error {
 			_, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "u0")
 			return err
+		}},
+		"a change": {1, 1, func(t *testing.T, d *recipient.Directory) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return d.SetAddress(ctx, contracts.RecipientAdmin, "u0", "fax", "12")
 		}},
 		"a short list": {3, 1, func(t *testing.T, d *recipient.Directory) error {
 			_, err := ids(d.Resolve(t.Context(), all))

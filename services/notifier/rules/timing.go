@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/wall"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
 // notInDigests is the channel that digests leave alone unless they name it: an inbox is a list already.
@@ -151,7 +151,7 @@ func (p *parser) times(n *yaml.Node, path string) []string {
 	var times []string
 	for _, item := range items {
 		text := p.text(item, path)
-		_, err := wall.Clock(text)
+		_, err := schedule.Clock(text)
 		switch {
 		case text == "":
 		case err != nil || len(text) != len("15:04"):

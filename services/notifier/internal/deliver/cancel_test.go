@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // gone are the events that are cancelled, and how it was asked for them.
@@ -52,13 +52,13 @@ func TestARowThatIsCancelled(t *testing.T) {
 	for name, test := range map[string]struct {
 		fly    func(context.Context, int) (channel.Receipt, error)
 		ahead  time.Duration
-		state  ledger.State
+		state  deliveries.State
 		reason string
 		calls  int
 	}{
-		"at once":  {nil, 0, ledger.Suppressed, "cancelled", 0},
-		"deferred": {nil, time.Minute, ledger.Suppressed, "cancelled", 0},
-		"retried":  {fails(channel.KindUnavailable), 0, ledger.Suppressed, "cancelled", 1},
+		"at once":  {nil, 0, deliveries.Suppressed, "cancelled", 0},
+		"deferred": {nil, time.Minute, deliveries.Suppressed, "cancelled", 0},
+		"retried":  {fails(channel.KindUnavailable), 0, deliveries.Suppressed, "cancelled", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {

@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
@@ -68,8 +68,8 @@ type Config struct {
 	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
 	Health Health
 
-	// Ledger keeps what became of rows. Required.
-	Ledger *ledger.Ledger
+	// Deliveries keep what became of rows. Required.
+	Deliveries *deliveries.Store
 
 	// Logger gets the log. Defaults to slog.Default().
 	Logger *slog.Logger
@@ -100,7 +100,7 @@ type Config struct {
 	// Defaults to 15 seconds.
 	Timeout time.Duration
 
-	// Worker names this process in the ledger. Required.
+	// Worker names this process in the records. Required.
 	Worker string
 }
 
@@ -127,9 +127,9 @@ func (cfg Config) withDefaults() Config {
 }
 
 func (cfg Config) validate() error {
-	if cfg.Channel == nil || cfg.Digests == nil || cfg.Ledger == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Rows == nil ||
+	if cfg.Channel == nil || cfg.Digests == nil || cfg.Deliveries == nil || cfg.Payload == nil || cfg.Profiles == nil || cfg.Rows == nil ||
 		cfg.Throttles == nil || cfg.Worker == "" {
-		return errors.New("notifier: a sender needs a Channel, Digests, a Ledger, a Payload, Profiles, Rows, Throttles, " +
+		return errors.New("notifier: a sender needs a Channel, Digests, Deliveries, a Payload, Profiles, Rows, Throttles, " +
 			"and the name of its Worker")
 	}
 	var errs []error

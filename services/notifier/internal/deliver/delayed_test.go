@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // excused is how many deliveries of the row used no attempt.
@@ -56,7 +56,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 				n.store(func(row *contracts.Notification) { row.NotBefore, row.Priority = begun.Add(test.ahead), test.priority })
 				elapse(time.Minute)
 				if test.at > 0 {
-					n.want(ledger.Deferred, "not_before")
+					n.want(deliveries.Deferred, "not_before")
 					if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
 						t.Errorf("until %s", d.Until)
 					}
@@ -65,7 +65,7 @@ func TestARowWaitsForItsTime(t *testing.T) {
 					}
 				}
 				elapse(test.at)
-				n.want(ledger.Sent, "", "sent")
+				n.want(deliveries.Sent, "", "sent")
 				if len(b.at) != 1 || b.at[0].Sub(begun).Truncate(time.Second) != test.at {
 					t.Errorf("sent at %v, want after %s", b.at, test.at)
 				}
@@ -88,8 +88,8 @@ func TestARowThatComesTooEarlyIsPutOffAgain(t *testing.T) {
 				t.Errorf("delivery %d is put off for %s, want %s", deliveries+1, wait, time.Until(until))
 			}
 		}
-		n.want(ledger.Deferred, "not_before")
-		if s.States()[ledger.Deferred] != 1 || len(b.sent) != 0 {
+		n.want(deliveries.Deferred, "not_before")
+		if s.States()[deliveries.Deferred] != 1 || len(b.sent) != 0 {
 			t.Errorf("%v, %d calls", s.States(), len(b.sent))
 		}
 	})

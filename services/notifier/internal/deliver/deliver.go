@@ -15,8 +15,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -54,7 +54,7 @@ const (
 	// workers for attempts too, so the waits must not grow with these.
 	longestBackoff = 15 * time.Second
 
-	// crashes is how many attempts a job has beside those that the ledger counts: for the deaths of workers.
+	// crashes is how many attempts a job has beside those that the record counts: for the deaths of workers.
 	crashes = 10
 )
 
@@ -119,9 +119,9 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 	replay := replayOf(job.Subject)
 	r := &row{Notification: n, carried: n.Payload, key: key, late: job.Deliveries > 1 || replay > 0 || n.FallbackOf != ""}
-	d := &ledger.Delivery{State: ledger.Pending}
+	d := &deliveries.Delivery{State: deliveries.Pending}
 	if r.late {
-		if d, err = s.cfg.Ledger.Get(ctx, key); err != nil {
+		if d, err = s.cfg.Deliveries.Get(ctx, key); err != nil {
 			return s.later(ctx, r, err)
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 	}
 	for {
 		err := s.advance(ctx, r, d)
-		taken, ok := errors.AsType[*ledger.TakenError](err)
+		taken, ok := errors.AsType[*deliveries.TakenError](err)
 		if !ok {
 			return err
 		}
@@ -139,22 +139,22 @@ func (s *Sender) Work(ctx context.Context, job *worker.Job[contracts.Notificatio
 }
 
 // advance does with a row what its record says is next.
-func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err error) {
+func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (err error) {
 	if d.State.Ended() {
 		return s.follow(ctx, r, d, nil)
 	}
-	if d.State == ledger.Sending {
+	if d.State == deliveries.Sending {
 		if wait := time.Until(d.Until); wait > 0 {
 			return worker.Snooze(wait)
 		}
 		last := &d.Attempts[len(d.Attempts)-1]
-		last.Outcome = ledger.OutcomeUnknown
+		last.Outcome = deliveries.OutcomeUnknown
 		s.log(ctx, slog.LevelWarn, r, "caller of the channel died", "worker", last.Worker, "attempt", len(d.Attempts))
 		if s.cfg.AtMostOnce {
-			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonUnknownOutcome, worker.Cancel(ErrUnknownOutcome))
 		}
 		if d.Tries() > len(s.cfg.Retries) {
-			return s.end(ctx, r, d, ledger.Failed, ledger.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
+			return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonExhausted, worker.Cancel(ErrUnknownOutcome))
 		}
 	}
 	if !r.Collected { // who cancels a digest ends it: there may be events, and digests of others, that are called like it
@@ -163,14 +163,14 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 			return s.later(ctx, r, err)
 		}
 		if cancelled {
-			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonCancelled, nil)
+			return s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonCancelled, nil)
 		}
 	}
 	if !r.giveUpAt(d).After(time.Now()) {
-		return s.end(ctx, r, d, ledger.Failed, ledger.ReasonFallbackAfter, nil)
+		return s.end(ctx, r, d, deliveries.Failed, deliveries.ReasonFallbackAfter, nil)
 	}
 	if time.Now().Before(r.NotBefore) { // whatever the channel and the priority
-		return s.wait(ctx, r, d, r.NotBefore, ledger.ReasonNotBefore)
+		return s.wait(ctx, r, d, r.NotBefore, deliveries.ReasonNotBefore)
 	}
 	if r.Collected {
 		if err = s.recall(ctx, r); err != nil {
@@ -199,10 +199,10 @@ func (s *Sender) advance(ctx context.Context, r *row, d *ledger.Delivery) (err e
 }
 
 // send writes the attempt down, calls the channel, and writes down what became of it.
-func (s *Sender) send(ctx context.Context, r *row, d *ledger.Delivery) error {
+func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	begun := time.Now().UTC()
-	d.Attempts = append(d.Attempts, ledger.Attempt{At: begun, Worker: s.cfg.Worker})
-	d.State, d.Reason, d.Until = ledger.Sending, "", begun.Add(s.cfg.Timeout)
+	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})
+	d.State, d.Reason, d.Until = deliveries.Sending, "", begun.Add(s.cfg.Timeout)
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}

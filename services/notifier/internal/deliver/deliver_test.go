@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 func TestARowIsSentOnce(t *testing.T) {
@@ -20,7 +20,7 @@ func TestARowIsSentOnce(t *testing.T) {
 		n.work(s)
 		n.store()
 		elapse(time.Minute)
-		n.want(ledger.Sent, "", "sent")
+		n.want(deliveries.Sent, "", "sent")
 		if len(b.sent) != 1 || b.sent[0].Address != "nest 7" || b.sent[0].Locale != "he" || b.sent[0].Attempt != 1 ||
 			string(b.sent[0].Payload) != `{"from":"plan"}` || b.sent[0].ID != deliver.MessageID(rowKey) {
 			t.Errorf("%+v", b.sent)
@@ -36,24 +36,24 @@ func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind    channel.Kind
 		once    bool
-		state   ledger.State
+		state   deliveries.State
 		reason  string
 		calls   int
 		letters uint64
 	}{
-		"bounced":            {channel.KindBounced, false, ledger.Bounced, "bounced", 1, 0},
-		"gone":               {channel.KindGone, false, ledger.Bounced, "gone", 1, 0},
-		"no address":         {channel.KindNoAddress, false, ledger.Suppressed, "no_address", 1, 0},
-		"rejected":           {channel.KindRejected, false, ledger.Failed, "rejected", 1, 1},
-		"unavailable":        {channel.KindUnavailable, false, ledger.Failed, "exhausted", 6, 1},
-		"misconfigured":      {channel.KindMisconfigured, false, ledger.Failed, "exhausted", 6, 1},
-		"limited":            {channel.KindRateLimited, false, ledger.Failed, "exhausted", 6, 1},
-		"timeout":            {channel.KindTimeout, false, ledger.Failed, "exhausted", 6, 1},
-		"unknown":            {channel.KindUnknown, false, ledger.Failed, "exhausted", 6, 1},
-		"once, unavailable":  {channel.KindUnavailable, true, ledger.Failed, "exhausted", 6, 1},
-		"once, timeout":      {channel.KindTimeout, true, ledger.Failed, "unknown_outcome", 1, 1},
-		"once, unknown":      {channel.KindUnknown, true, ledger.Failed, "unknown_outcome", 1, 1},
-		"once, rate limited": {channel.KindRateLimited, true, ledger.Failed, "exhausted", 6, 1},
+		"bounced":            {channel.KindBounced, false, deliveries.Bounced, "bounced", 1, 0},
+		"gone":               {channel.KindGone, false, deliveries.Bounced, "gone", 1, 0},
+		"no address":         {channel.KindNoAddress, false, deliveries.Suppressed, "no_address", 1, 0},
+		"rejected":           {channel.KindRejected, false, deliveries.Failed, "rejected", 1, 1},
+		"unavailable":        {channel.KindUnavailable, false, deliveries.Failed, "exhausted", 6, 1},
+		"misconfigured":      {channel.KindMisconfigured, false, deliveries.Failed, "exhausted", 6, 1},
+		"limited":            {channel.KindRateLimited, false, deliveries.Failed, "exhausted", 6, 1},
+		"timeout":            {channel.KindTimeout, false, deliveries.Failed, "exhausted", 6, 1},
+		"unknown":            {channel.KindUnknown, false, deliveries.Failed, "exhausted", 6, 1},
+		"once, unavailable":  {channel.KindUnavailable, true, deliveries.Failed, "exhausted", 6, 1},
+		"once, timeout":      {channel.KindTimeout, true, deliveries.Failed, "unknown_outcome", 1, 1},
+		"once, unknown":      {channel.KindUnknown, true, deliveries.Failed, "unknown_outcome", 1, 1},
+		"once, rate limited": {channel.KindRateLimited, true, deliveries.Failed, "exhausted", 6, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
@@ -98,7 +98,7 @@ func TestRetriesKeepToTheSchedule(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Minute, time.Minute, 10 * time.Minute} }))
 		n.store()
 		elapse(90 * time.Minute)
-		n.want(ledger.Delivered, "", "unavailable", "rate_limited", "unknown", "sent")
+		n.want(deliveries.Delivered, "", "unavailable", "rate_limited", "unknown", "sent")
 		if len(b.at) != 4 {
 			t.Fatalf("%d calls", len(b.at))
 		}
@@ -122,14 +122,14 @@ func TestADeadCaller(t *testing.T) {
 		at    string
 		once  bool
 		calls int
-		state ledger.State
+		state deliveries.State
 	}{
-		"before the call":       {deliver.PointClaimed, false, 1, ledger.Sent},
-		"after the call":        {deliver.PointSent, false, 2, ledger.Sent},
-		"when all was done":     {deliver.PointRecorded, false, 1, ledger.Sent},
-		"once, before the call": {deliver.PointClaimed, true, 0, ledger.Failed},
-		"once, after the call":  {deliver.PointSent, true, 1, ledger.Failed},
-		"once, when all was":    {deliver.PointRecorded, true, 1, ledger.Sent},
+		"before the call":       {deliver.PointClaimed, false, 1, deliveries.Sent},
+		"after the call":        {deliver.PointSent, false, 2, deliveries.Sent},
+		"when all was done":     {deliver.PointRecorded, false, 1, deliveries.Sent},
+		"once, before the call": {deliver.PointClaimed, true, 0, deliveries.Failed},
+		"once, after the call":  {deliver.PointSent, true, 1, deliveries.Failed},
+		"once, when all was":    {deliver.PointRecorded, true, 1, deliveries.Sent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
@@ -143,7 +143,7 @@ func TestADeadCaller(t *testing.T) {
 				if len(b.sent) != test.calls || d.State != test.state {
 					t.Errorf("%d calls, %+v", len(b.sent), d)
 				}
-				if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != ledger.OutcomeUnknown {
+				if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != deliveries.OutcomeUnknown {
 					t.Errorf("%+v", d.Attempts)
 				}
 				for _, m := range b.sent {
@@ -180,9 +180,9 @@ func TestACallerThatIsLate(t *testing.T) {
 					t.Errorf("the late one: %v", err)
 				}
 				if once {
-					n.want(ledger.Sent, "", "sent")
+					n.want(deliveries.Sent, "", "sent")
 				} else {
-					n.want(ledger.Sent, "", "sent", "sent")
+					n.want(deliveries.Sent, "", "sent", "sent")
 				}
 			})
 		})
@@ -220,10 +220,10 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 				if err := <-done; err != nil {
 					t.Error(err)
 				}
-				n.want(ledger.Sent, "", "sent", "unknown")
+				n.want(deliveries.Sent, "", "sent", "unknown")
 				<-gone
 				if !dies {
-					n.want(ledger.Sent, "", "sent", "sent")
+					n.want(deliveries.Sent, "", "sent", "sent")
 				}
 			})
 		})
@@ -264,10 +264,10 @@ func TestAWorkerThatStopsGivesTheRowBack(t *testing.T) {
 		n.store()
 		elapse(time.Second)
 		stop()
-		n.want(ledger.Pending, "interrupted", "interrupted")
+		n.want(deliveries.Pending, "interrupted", "interrupted")
 		n.work(n.sender("b", b, profile{}))
 		elapse(time.Minute)
-		n.want(ledger.Sent, "", "interrupted", "sent")
+		n.want(deliveries.Sent, "", "interrupted", "sent")
 	})
 }
 
@@ -278,20 +278,20 @@ func TestWhatTheUserWants(t *testing.T) {
 		profile  profile
 		priority contracts.Urgency
 		silent   bool
-		state    ledger.State // after a minute
+		state    deliveries.State // after a minute
 		reason   string
 		calls    int // after half an hour
 	}{
-		"all":                 {profile{}, "", false, ledger.Sent, "", 1},
-		"not this category":   {profile{OptOut: map[string][]string{"c": {"bird"}}}, "", false, ledger.Suppressed, "opt_out", 0},
-		"not on any channel":  {profile{OptOut: map[string][]string{"c": {"*"}}}, "", false, ledger.Suppressed, "opt_out", 0},
-		"not on this channel": {profile{OptOut: map[string][]string{"*": {"bird"}}}, "", false, ledger.Suppressed, "opt_out", 0},
-		"others not":          {profile{OptOut: map[string][]string{"*": {"x"}, "d": {"*"}}}, "", false, ledger.Sent, "", 1},
-		"critical":            {profile{OptOut: map[string][]string{"*": {"*"}}, QuietHours: night}, "critical", false, ledger.Sent, "", 1},
-		"at night":            {profile{QuietHours: night}, "", false, ledger.Deferred, "quiet_hours", 1},
-		"silent":              {profile{QuietHours: night}, "", true, ledger.Sent, "", 1},
-		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, ledger.Sent, "", 1},
-		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, ledger.Sent, "", 1},
+		"all":                 {profile{}, "", false, deliveries.Sent, "", 1},
+		"not this category":   {profile{OptOut: map[string][]string{"c": {"bird"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
+		"not on any channel":  {profile{OptOut: map[string][]string{"c": {"*"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
+		"not on this channel": {profile{OptOut: map[string][]string{"*": {"bird"}}}, "", false, deliveries.Suppressed, "opt_out", 0},
+		"others not":          {profile{OptOut: map[string][]string{"*": {"x"}, "d": {"*"}}}, "", false, deliveries.Sent, "", 1},
+		"critical":            {profile{OptOut: map[string][]string{"*": {"*"}}, QuietHours: night}, "critical", false, deliveries.Sent, "", 1},
+		"at night":            {profile{QuietHours: night}, "", false, deliveries.Deferred, "quiet_hours", 1},
+		"silent":              {profile{QuietHours: night}, "", true, deliveries.Sent, "", 1},
+		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, deliveries.Sent, "", 1},
+		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, deliveries.Sent, "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inNest(t, func(n *nest) {
@@ -306,11 +306,11 @@ func TestWhatTheUserWants(t *testing.T) {
 				if len(b.sent) != test.calls {
 					t.Errorf("%d calls", len(b.sent))
 				}
-				if test.state == ledger.Deferred {
+				if test.state == deliveries.Deferred {
 					if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
 						t.Errorf("sent at %s", at)
 					}
-					n.want(ledger.Sent, "", "sent")
+					n.want(deliveries.Sent, "", "sent")
 				}
 			})
 		})
@@ -338,11 +338,11 @@ func TestWhatThePlanKnows(t *testing.T) {
 			row.Recipient = &contracts.Recipient{UserID: "u", RecipientType: "CUSTOMER", TimeZone: "Asia/Tokyo"}
 		})
 		elapse(time.Minute)
-		n.want(ledger.Suppressed, "opt_out")
+		n.want(deliveries.Suppressed, "opt_out")
 	})
 }
 
-// A row that the worker dead-letters without having worked it has an end in the ledger too.
+// A row that the worker dead-letters without having worked it has an end in its record too.
 func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 	inNest(t, func(n *nest) {
 		n.work(n.sender("a", &bird{}, profile{}))
@@ -350,7 +350,7 @@ func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		elapse(time.Minute)
-		n.want(ledger.Failed, "exhausted")
+		n.want(deliveries.Failed, "exhausted")
 		if n.letters() != 1 {
 			t.Errorf("%d dead letters", n.letters())
 		}
@@ -364,7 +364,7 @@ func TestAChannelThatPanics(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second} }))
 		n.store()
 		elapse(5 * time.Minute)
-		n.want(ledger.Failed, "exhausted", "unknown", "unknown")
+		n.want(deliveries.Failed, "exhausted", "unknown", "unknown")
 		if n.letters() != 1 {
 			t.Errorf("%d dead letters", n.letters())
 		}

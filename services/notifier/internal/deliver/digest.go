@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
 // gather puts a row into the digest of its window, or of the next that is open. Which one is written down first, so that
 // whoever works the row again asks the same digest whether it has it. Four round trips; the first of a window has one more.
-func (s *Sender) gather(ctx context.Context, r *row, d *ledger.Delivery) error {
-	if d.State != ledger.Deferred || d.Reason != ledger.ReasonDigest {
+func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery) error {
+	if d.State != deliveries.Deferred || d.Reason != deliveries.ReasonDigest {
 		if err := s.note(ctx, r, d, time.Now()); err != nil {
 			return err
 		}
@@ -26,7 +26,7 @@ func (s *Sender) gather(ctx context.Context, r *row, d *ledger.Delivery) error {
 		}
 		if joined {
 			s.cfg.Passed(PointJoined)
-			return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonDigest, nil)
+			return s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonDigest, nil)
 		}
 		from := time.Now()
 		if from.Before(d.Until) { // it is full
@@ -39,12 +39,12 @@ func (s *Sender) gather(ctx context.Context, r *row, d *ledger.Delivery) error {
 }
 
 // note writes down which digest a row goes into: that of the window that a moment is in.
-func (s *Sender) note(ctx context.Context, r *row, d *ledger.Delivery, from time.Time) error {
+func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, from time.Time) error {
 	end, err := digest.End(from, r.Digest, r.profile.TimeZone)
 	if err != nil { // a zone that this machine does not know: telling is better than not telling
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
-	d.State, d.Reason, d.Until, d.Digest = ledger.Deferred, ledger.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
+	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
 	if err := s.write(ctx, r, d); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 
 // tell seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
 // itself. Three round trips before those of sending.
-func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
+func (s *Sender) tell(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)
 	if err != nil {
 		return s.later(ctx, r, err)
@@ -98,7 +98,7 @@ func (s *Sender) tell(ctx context.Context, r *row, d *ledger.Delivery) error {
 	r.sealed = true
 	switch count := collected.Count(); {
 	case count == 0:
-		return s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEmpty, nil)
+		return s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonEmpty, nil)
 	case count == 1 && len(collected.Items) == 1:
 		r.single = &collected.Items[0]
 		if r.Payload = r.single.Payload; string(r.Payload) == "null" {

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // hourly is a row whose digest is told each hour.
@@ -102,7 +102,7 @@ func TestADigestTellsItsWindow(t *testing.T) {
 		}
 		for event, window := range map[string]string{"e1": "01", "e2": "01", "e3": "02"} {
 			d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
-			if err != nil || d.State != ledger.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
+			if err != nil || d.State != deliveries.Suppressed || d.Reason != "digest" || d.Digest != "digest:c:2000-01-01T"+window+":00:00Z" {
 				t.Errorf("%s: %+v, %v", event, d, err)
 			}
 		}
@@ -272,7 +272,7 @@ func (n *nest) audit(b *bird, want []string) {
 	}
 	for _, event := range want {
 		d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER.u")
-		if err != nil || d.State != ledger.Suppressed || d.Reason != ledger.ReasonDigest {
+		if err != nil || d.State != deliveries.Suppressed || d.Reason != deliveries.ReasonDigest {
 			n.Errorf("%s is %+v, %v", event, d, err)
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	rows "github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -17,7 +17,7 @@ import (
 const never = 10 * 365 * 24 * time.Hour
 
 // giveUpAt is when a row is given up in favour of the next channel: as long after its first try as it says.
-func (r *row) giveUpAt(d *ledger.Delivery) time.Time {
+func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 	if len(r.Fallback) == 0 || r.FallbackAfter == 0 || d.Tries() == 0 {
 		return time.Now().Add(never)
 	}
@@ -26,20 +26,20 @@ func (r *row) giveUpAt(d *ledger.Delivery) time.Time {
 
 // fallBack notes in the record of a row that has ended which channel is next. One that the user does not want is followed too: the
 // next channel asks for itself. What is not to be told at all is not.
-func (r *row) fallBack(d *ledger.Delivery) {
+func (r *row) fallBack(d *deliveries.Delivery) {
 	if len(r.Fallback) > 0 && unheard(d) {
 		d.FellBackTo = r.Fallback[0]
 	}
 }
 
 // unheard reports whether a row has ended and the user is to be told on another channel.
-func unheard(d *ledger.Delivery) bool {
+func unheard(d *deliveries.Delivery) bool {
 	switch d.State {
-	case ledger.Failed, ledger.Bounced:
+	case deliveries.Failed, deliveries.Bounced:
 		return true
-	case ledger.Suppressed:
-		return d.Reason == string(channel.KindNoAddress) || d.Reason == ledger.ReasonOptOut || d.Reason == ledger.ReasonEndpointDisabled
-	case ledger.Pending, ledger.Deferred, ledger.Sending, ledger.Sent, ledger.Delivered:
+	case deliveries.Suppressed:
+		return d.Reason == string(channel.KindNoAddress) || d.Reason == deliveries.ReasonOptOut || d.Reason == deliveries.ReasonEndpointDisabled
+	case deliveries.Pending, deliveries.Deferred, deliveries.Sending, deliveries.Sent, deliveries.Delivered:
 	}
 	return false
 }
@@ -48,7 +48,7 @@ func unheard(d *ledger.Delivery) bool {
 // It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a crash
 // in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One round
 // trip.
-func (s *Sender) follow(ctx context.Context, r *row, d *ledger.Delivery, verdict error) error {
+func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, verdict error) error {
 	if len(r.Fallback) == 0 || d.FellBackTo != r.Fallback[0] || !unheard(d) {
 		return verdict
 	}

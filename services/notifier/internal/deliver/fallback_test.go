@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // followers are the rows that were stored for the next channel, however often.
@@ -109,7 +109,7 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 			t.Errorf("%+v", rows)
 		}
 		elapse(2 * time.Minute)
-		n.want(ledger.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
+		n.want(deliveries.Failed, "fallback_after", "unavailable", "unavailable", "unavailable", "unavailable")
 		if rows := n.followers(); len(rows) != 1 || rows[0].FallbackAfter != 600 || n.letters() != 0 {
 			t.Errorf("%+v", rows)
 		}
@@ -143,7 +143,7 @@ func TestADeadLetteredRowIsFollowed(t *testing.T) {
 				}))
 				n.store(inOrder)
 				elapse(30 * time.Minute)
-				n.want(ledger.Failed, "exhausted")
+				n.want(deliveries.Failed, "exhausted")
 				if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" || n.letters() != 1 {
 					t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
 				}

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// A ledger that is full holds rows up, for however long, and costs them neither attempts nor their message.
+// A store that is full holds rows up, for however long, and costs them neither attempts nor their message.
 func TestAFullLedgerLosesNothing(t *testing.T) {
 	inNest(t, func(n *nest) {
 		size := func(bytes int64) {
@@ -32,6 +32,6 @@ func TestAFullLedgerLosesNothing(t *testing.T) {
 		}
 		size(1 << 20)
 		elapse(time.Minute)
-		n.want(ledger.Sent, "", "sent")
+		n.want(deliveries.Sent, "", "sent")
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // keeper is a directory of which addresses are dropped.
@@ -36,7 +36,7 @@ func TestAddressesThatAreGoneAreDropped(t *testing.T) {
 				n.Errorf("%s: dropped %q", kind, k.dropped)
 			}
 			if kind == channel.KindGone {
-				n.want(ledger.Bounced, "gone", "gone")
+				n.want(deliveries.Bounced, "gone", "gone")
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 )
 
 // Health knows which endpoints do not answer. A [health.Book] is one.
@@ -26,7 +26,7 @@ var _ Health = (*health.Book)(nil)
 
 // unreachable ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
 // written once for that. It reports false when the endpoint is to be called.
-func (s *Sender) unreachable(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
+func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	address := r.profile.Addresses[r.Channel]
 	if s.cfg.Health == nil || address == "" {
 		return false, nil
@@ -34,12 +34,12 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *ledger.Delivery) (h
 	disabled, wait := s.cfg.Health.Gate(r.Channel, address, s.cfg.Timeout)
 	switch {
 	case disabled:
-		return true, s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonEndpointDisabled, nil)
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonEndpointDisabled, nil)
 	case wait <= 0:
 		return false, nil
 	}
-	if d.State != ledger.Pending || d.Reason != ledger.ReasonEndpointDown {
-		d.State, d.Reason, d.Until = ledger.Pending, ledger.ReasonEndpointDown, time.Time{}
+	if d.State != deliveries.Pending || d.Reason != deliveries.ReasonEndpointDown {
+		d.State, d.Reason, d.Until = deliveries.Pending, deliveries.ReasonEndpointDown, time.Time{}
 		if err := s.write(ctx, r, d); err != nil {
 			return true, err
 		}

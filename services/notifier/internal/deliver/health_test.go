@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -104,7 +104,7 @@ func (n *nest) tell(user, event string) {
 	}
 }
 
-func (n *nest) row(user, event string) *ledger.Delivery {
+func (n *nest) row(user, event string) *deliveries.Delivery {
 	n.Helper()
 	d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER."+user)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		}
 		waiting := 0
 		for i := range rows {
-			if got := n.row("ada", "down-"+name(i)); got.State == ledger.Pending && got.Reason == ledger.ReasonEndpointDown {
+			if got := n.row("ada", "down-"+name(i)); got.State == deliveries.Pending && got.Reason == deliveries.ReasonEndpointDown {
 				waiting++
 			}
 		}
@@ -149,7 +149,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		}
 		n.tell("bob", "e")
 		elapse(time.Second)
-		if got := n.row("bob", "e"); got.State != ledger.Sent {
+		if got := n.row("bob", "e"); got.State != deliveries.Sent {
 			t.Errorf("a row to another endpoint is %s", got.State)
 		}
 		elapse(time.Hour)
@@ -160,14 +160,14 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		d.set("", "")
 		elapse(4 * time.Hour)
 		for i := range rows {
-			if got := n.row("ada", "down-"+name(i)); got.State != ledger.Sent && got.Reason != ledger.ReasonExhausted {
+			if got := n.row("ada", "down-"+name(i)); got.State != deliveries.Sent && got.Reason != deliveries.ReasonExhausted {
 				t.Errorf("row %d is %s (%s) after %d attempts", i, got.State, got.Reason, len(got.Attempts))
 			}
 		}
 		before := n.lastSequence()
 		n.tell("ada", "well")
 		elapse(time.Minute)
-		if got := n.row("ada", "well"); got.State != ledger.Sent || n.lastSequence() != before+2 {
+		if got := n.row("ada", "well"); got.State != deliveries.Sent || n.lastSequence() != before+2 {
 			t.Errorf("%s, and %d writes: want those of the attempt and its outcome", got.State, n.lastSequence()-before)
 		}
 	})
@@ -181,7 +181,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		mine, others := n.healthBook(), n.healthBook()
 		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street{} }))
 		told := 0
-		tell := func() *ledger.Delivery {
+		tell := func() *deliveries.Delivery {
 			event := "e" + string(rune('a'+told))
 			told++
 			n.tell("ada", event)
@@ -205,7 +205,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		}
 		elapse(4 * day)
 		d.set("", "")
-		if got := tell(); got.State != ledger.Sent || len(state(others)) != 0 {
+		if got := tell(); got.State != deliveries.Sent || len(state(others)) != 0 {
 			t.Errorf("%s, %v", got.State, state(others))
 		}
 		d.set("at ada", channel.KindRejected)
@@ -222,7 +222,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			t.Errorf("after that time: %v", got)
 		}
 		calls := d.count("at ada")
-		if got := tell(); got.State != ledger.Suppressed || got.Reason != ledger.ReasonEndpointDisabled || d.count("at ada") != calls {
+		if got := tell(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
 		if disabled, _ := others.Gate("bird", "at ada", time.Second); !disabled {
@@ -237,7 +237,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		}
 		d.set("", "")
 		elapse(2 * time.Minute)
-		if got := tell(); got.State != ledger.Sent || len(state(mine)) != 0 {
+		if got := tell(); got.State != deliveries.Sent || len(state(mine)) != 0 {
 			t.Errorf("put back to work: %s (%s)", got.State, got.Reason)
 		}
 	})

@@ -14,21 +14,21 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // maxDetail bounds what is kept of a channel's error, in bytes.
 const maxDetail = 1024
 
 // judge writes the outcome of a call into the record, and returns what the worker is told.
-func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, failure *channel.Error) error {
+func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, failure *channel.Error) error {
 	defer func() { r.fallBack(d) }()
 	attempt := &d.Attempts[len(d.Attempts)-1]
 	d.Until = time.Time{}
 	if failure == nil {
-		attempt.Outcome, d.State, d.ProviderID = ledger.OutcomeSent, ledger.Sent, receipt.ID
+		attempt.Outcome, d.State, d.ProviderID = deliveries.OutcomeSent, deliveries.Sent, receipt.ID
 		if receipt.Delivered {
-			d.State = ledger.Delivered
+			d.State = deliveries.Delivered
 		}
 		return nil
 	}
@@ -36,25 +36,25 @@ func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, fail
 	d.Reason = string(failure.Kind)
 	switch {
 	case failure.Kind == channel.KindNoAddress:
-		d.State = ledger.Suppressed
+		d.State = deliveries.Suppressed
 		return nil
 	case failure.Kind == channel.KindBounced, failure.Kind == channel.KindGone:
-		d.State = ledger.Bounced
+		d.State = deliveries.Bounced
 		return nil
 	case failure.Unsure() && s.cfg.AtMostOnce:
-		d.State, d.Reason = ledger.Failed, ledger.ReasonUnknownOutcome
+		d.State, d.Reason = deliveries.Failed, deliveries.ReasonUnknownOutcome
 		return worker.Cancel(errors.Join(ErrUnknownOutcome, failure))
 	case !failure.Temporary():
-		d.State = ledger.Failed
+		d.State = deliveries.Failed
 		return worker.Cancel(failure)
 	case d.Tries() > len(s.cfg.Retries):
-		d.State, d.Reason = ledger.Failed, ledger.ReasonExhausted
+		d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
 		return worker.Cancel(failure)
 	case failure.Kind == channel.KindInterrupted: // the worker gives the job back, and another goes on at once
-		d.State = ledger.Pending
+		d.State = deliveries.Pending
 		return failure
 	}
-	d.State = ledger.Pending
+	d.State = deliveries.Pending
 	wait := s.cfg.Retries[d.Failures()-1]
 	wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(wait)) //nolint:gosec // spreads retries, guards nothing
 	return worker.Retry(min(max(wait, failure.RetryAfter), time.Until(r.giveUpAt(d))), failure)
@@ -62,30 +62,30 @@ func (s *Sender) judge(r *row, d *ledger.Delivery, receipt channel.Receipt, fail
 
 // settle writes down what became of a call. Nobody else knows, so it is written over whatever is there: somebody may
 // have taken the caller for dead and gone on.
-func (s *Sender) settle(ctx context.Context, r *row, d *ledger.Delivery) error {
+func (s *Sender) settle(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	mine := d.Attempts[len(d.Attempts)-1]
 	for {
-		err := s.cfg.Ledger.Put(ctx, r.key, d)
+		err := s.cfg.Deliveries.Put(ctx, r.key, d)
 		if isUnanswered(err) && ctx.Err() == nil {
 			continue
 		}
-		taken, ok := errors.AsType[*ledger.TakenError](err)
+		taken, ok := errors.AsType[*deliveries.TakenError](err)
 		if !ok {
 			return err
 		}
 		there := taken.There
-		sent := d.State == ledger.Sent || d.State == ledger.Delivered
+		sent := d.State == deliveries.Sent || d.State == deliveries.Delivered
 		for i, attempt := range there.Attempts {
 			switch {
 			case attempt.At.Equal(mine.At) && attempt.Worker == mine.Worker:
 				there.Attempts[i] = mine
 			case sent && attempt.Outcome == "": // its caller may die; one that does not writes more
-				there.Attempts[i].Outcome = ledger.OutcomeUnknown
+				there.Attempts[i].Outcome = deliveries.OutcomeUnknown
 			}
 		}
-		if sent && there.State != ledger.Delivered {
+		if sent && there.State != deliveries.Delivered {
 			// It was sent: whatever somebody else made of the silence, that is what holds.
 			there.State, there.Reason, there.Until, there.ProviderID = d.State, "", time.Time{}, d.ProviderID
 		}
@@ -98,11 +98,11 @@ func isUnanswered(err error) bool {
 	return errors.Is(err, kvrecord.ErrUnavailable) && !errors.Is(err, kvrecord.ErrFull) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// write writes down what is to be known before anything more is done with a row. A ledger that takes nothing, because it is full or
-// not there, is not the row's fault: the row is put off. The error is a [*ledger.TakenError] when somebody else wrote.
-func (s *Sender) write(ctx context.Context, r *row, d *ledger.Delivery) error {
-	err := s.cfg.Ledger.Put(ctx, r.key, d)
-	if _, taken := errors.AsType[*ledger.TakenError](err); err == nil || taken {
+// write writes down what is to be known before anything more is done with a row. A store that takes nothing, because it is full or
+// not there, is not the row's fault: the row is put off. The error is a [*deliveries.TakenError] when somebody else wrote.
+func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) error {
+	err := s.cfg.Deliveries.Put(ctx, r.key, d)
+	if _, taken := errors.AsType[*deliveries.TakenError](err); err == nil || taken {
 		return err
 	}
 	return s.later(ctx, r, err)
@@ -110,7 +110,7 @@ func (s *Sender) write(ctx context.Context, r *row, d *ledger.Delivery) error {
 
 // end writes the state that a row stays in, and returns what the worker is told when that is written. A digest is sealed first: what
 // comes later is not lost in it.
-func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledger.State, reason string, verdict error) error {
+func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
 	if r.Collected && !r.sealed {
 		if _, err := s.seal(ctx, &r.Notification); err != nil {
 			return s.later(ctx, r, err)
@@ -126,9 +126,9 @@ func (s *Sender) end(ctx context.Context, r *row, d *ledger.Delivery, state ledg
 }
 
 // wait defers a row, which uses none of its attempts. The record is written once for each reason and time.
-func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until time.Time, reason string) error {
-	if d.State != ledger.Deferred || d.Reason != reason || !d.Until.Equal(until) {
-		d.State, d.Reason, d.Until = ledger.Deferred, reason, until.UTC()
+func (s *Sender) wait(ctx context.Context, r *row, d *deliveries.Delivery, until time.Time, reason string) error {
+	if d.State != deliveries.Deferred || d.Reason != reason || !d.Until.Equal(until) {
+		d.State, d.Reason, d.Until = deliveries.Deferred, reason, until.UTC()
 		if err := s.write(ctx, r, d); err != nil {
 			return err
 		}
@@ -138,10 +138,10 @@ func (s *Sender) wait(ctx context.Context, r *row, d *ledger.Delivery, until tim
 }
 
 // report counts the state that a row came into, and logs it.
-func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure *channel.Error) {
+func (s *Sender) report(ctx context.Context, r *row, d *deliveries.Delivery, failure *channel.Error) {
 	s.counters.count(d.State)
 	level := slog.LevelDebug
-	if failure != nil || d.State == ledger.Failed {
+	if failure != nil || d.State == deliveries.Failed {
 		level = slog.LevelWarn
 	}
 	attrs := []any{"state", d.State, "attempt", len(d.Attempts)}
@@ -158,7 +158,7 @@ func (s *Sender) report(ctx context.Context, r *row, d *ledger.Delivery, failure
 }
 
 // onDeadLetter is called by the worker before it dead-letters a row. A row that has no end of its own, because it could not be
-// read or its workers died again and again, gets one in the ledger, and is followed as any other. The worker calls again when it
+// read or its workers died again and again, gets one in its record, and is followed as any other. The worker calls again when it
 // dies before the row is acknowledged, or when this fails. One round trip for a row that has ended and is not followed.
 func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) error {
 	key, ok := KeyOf(letter.Subject)
@@ -170,15 +170,15 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 		s.cfg.Logger.WarnContext(ctx, "notifier: a row that is dead-lettered cannot be read", "key", key, "error", err)
 	}
 	r.carried = r.Payload
-	d, err := s.cfg.Ledger.Get(ctx, key)
+	d, err := s.cfg.Deliveries.Get(ctx, key)
 	if err == nil && r.Collected && !d.State.Ended() { // as in end
 		_, err = s.seal(ctx, &r.Notification)
 	}
 	for err == nil && !d.State.Ended() {
-		d.State, d.Reason, d.Until = ledger.Failed, ledger.ReasonExhausted, time.Time{}
+		d.State, d.Reason, d.Until = deliveries.Failed, deliveries.ReasonExhausted, time.Time{}
 		r.fallBack(d)
-		err = s.cfg.Ledger.Put(ctx, key, d)
-		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+		err = s.cfg.Deliveries.Put(ctx, key, d)
+		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			d, err = taken.There, nil
 		}
 	}
@@ -192,7 +192,7 @@ func (s *Sender) onDeadLetter(ctx context.Context, letter worker.DeadLetter) err
 // on request has its number behind them.
 const rowTokens = 6
 
-// KeyOf returns the ledger's key for the subject of a row.
+// KeyOf returns the key of the record for the subject of a row.
 func KeyOf(subject string) (key string, ok bool) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != rowTokens && len(tokens) != rowTokens+1 {

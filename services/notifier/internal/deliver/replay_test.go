@@ -7,10 +7,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// replay has the row sent again, as the desk does.
+// replay has the row sent again, as the API does.
 func (n *nest) replay() {
 	n.Helper()
 	d := n.record()
@@ -44,15 +44,15 @@ func TestAReplayHasAllTries(t *testing.T) {
 		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = []time.Duration{time.Second, time.Second} }))
 		n.store()
 		elapse(time.Minute)
-		n.want(ledger.Failed, "exhausted", "unavailable", "unavailable", "unavailable")
+		n.want(deliveries.Failed, "exhausted", "unavailable", "unavailable", "unavailable")
 		n.replay()
 		elapse(time.Minute)
-		n.want(ledger.Failed, "exhausted", "unavailable", "unavailable", "unavailable", "unavailable", "unavailable", "unavailable")
+		n.want(deliveries.Failed, "exhausted", "unavailable", "unavailable", "unavailable", "unavailable", "unavailable", "unavailable")
 		b.fly = nil
 		n.replay()
 		elapse(time.Minute)
 		d := n.record()
-		if d.State != ledger.Sent || len(d.Attempts) != 7 || d.Replays != 2 || n.letters() != 2 {
+		if d.State != deliveries.Sent || len(d.Attempts) != 7 || d.Replays != 2 || n.letters() != 2 {
 			t.Errorf("%+v, %d dead letters", d, n.letters())
 		}
 		for i, m := range b.sent {
@@ -74,13 +74,13 @@ func TestAReplayWaitsForItsRecord(t *testing.T) {
 		b.fly = nil
 		n.storeReplay(1)
 		elapse(time.Minute)
-		n.want(ledger.Failed, "rejected", "rejected")
+		n.want(deliveries.Failed, "rejected", "rejected")
 		d := n.record()
 		d.Replay()
 		if err := n.book.Put(n.Context(), rowKey, d); err != nil {
 			t.Fatal(err)
 		}
 		elapse(time.Minute)
-		n.want(ledger.Sent, "", "rejected", "sent")
+		n.want(deliveries.Sent, "", "rejected", "sent")
 	})
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
@@ -71,7 +71,7 @@ func (profile) Drop(context.Context, contracts.RecipientType, string, string, st
 type nest struct {
 	*testing.T
 
-	book *ledger.Ledger
+	book *deliveries.Store
 	digs *digest.Book
 	js   jetstream.JetStream
 	srv  *natsrun.Server
@@ -92,7 +92,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 		}
 		records := recordtest.Client(t, js)
 		f(&nest{
-			T: t, book: ledger.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
+			T: t, book: deliveries.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
 			thro: throttle.New(records),
 		})
 	})
@@ -119,7 +119,7 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
 	n.Helper()
 	cfg := deliver.Config{
-		Channel: b, Digests: n.digs, Ledger: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
+		Channel: b, Digests: n.digs, Deliveries: n.book, Logger: slog.New(slog.DiscardHandler), Profiles: p, Rows: n.rows, Throttles: n.thro, Worker: name,
 		Payload: func(context.Context, string) (json.RawMessage, error) { return json.RawMessage(`{"from":"plan"}`), nil },
 	}
 	for _, m := range mutate {
@@ -182,8 +182,8 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 	}()
 }
 
-// record is what the ledger has of the row.
-func (n *nest) record() *ledger.Delivery {
+// record is what the store of deliveries has of the row.
+func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
 	d, err := n.book.Get(n.Context(), rowKey)
 	if err != nil {
@@ -192,7 +192,7 @@ func (n *nest) record() *ledger.Delivery {
 	return d
 }
 
-func (n *nest) want(state ledger.State, reason string, outcomes ...string) {
+func (n *nest) want(state deliveries.State, reason string, outcomes ...string) {
 	n.Helper()
 	d := n.record()
 	var got []string

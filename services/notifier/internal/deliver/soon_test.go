@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
@@ -21,8 +21,8 @@ import (
 func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	inNest(t, func(n *nest) {
 		now := time.Now().UTC()
-		d := &ledger.Delivery{State: ledger.Sending, Until: now, Attempts: []ledger.Attempt{
-			{At: now, Worker: "dead", Outcome: ledger.OutcomeUnknown},
+		d := &deliveries.Delivery{State: deliveries.Sending, Until: now, Attempts: []deliveries.Attempt{
+			{At: now, Worker: "dead", Outcome: deliveries.OutcomeUnknown},
 			{At: now, Worker: "stopped", Outcome: string(channel.KindInterrupted), Detail: "bird: interrupted"},
 			{At: now, Worker: "dead, too"},
 		}}
@@ -39,7 +39,7 @@ func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	})
 }
 
-// A ledger that does not answer is not the row's fault: it uses no attempt, and the row comes back after a second.
+// A store that does not answer is not the row's fault: it uses no attempt, and the row comes back after a second.
 func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 	for name, kind := range map[string]channel.Kind{
 		"sent": "", "temporary": channel.KindUnavailable, "for good": channel.KindRejected, "unknown": channel.KindUnknown,
@@ -48,13 +48,13 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 			inNest(t, func(n *nest) {
 				proxy := natstest.NewProxy(n.T, n.srv)
 				_, js := natstest.Connect(n.T, n.srv, proxy.Through())
-				book := ledger.New(recordtest.Client(n, js))
+				book := deliveries.New(recordtest.Client(n, js))
 				b := &bird{}
 				if kind != "" {
 					b.fly = fails(kind)
 				}
 				s := n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.Ledger, c.Passed = book, func(point string) {
+					c.Deliveries, c.Passed = book, func(point string) {
 						if point == deliver.PointSent {
 							proxy.Partition()
 						}
@@ -112,7 +112,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
 			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
 			c.Profiles = &overtaken{write: func() {
-				if err := n.book.Put(n.Context(), rowKey, &ledger.Delivery{State: ledger.Pending}); err != nil {
+				if err := n.book.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}); err != nil {
 					t.Error(err)
 				}
 			}}
@@ -120,6 +120,6 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		if err := s.Work(n.Context(), n.job(1)); err != nil {
 			t.Errorf("it is %v", err)
 		}
-		n.want(ledger.Sent, "", "sent")
+		n.want(deliveries.Sent, "", "sent")
 	})
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
 // throttle reports whether a user is told too much for a row to be told now, and does what its rule says then: err is what
 // the worker is told. Two round trips for a row that is let through, and for each time that it is put off one write more.
-func (s *Sender) throttle(ctx context.Context, r *row, d *ledger.Delivery) (over bool, err error) {
-	promised := d.State == ledger.Deferred && d.Reason == ledger.ReasonThrottled
+func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (over bool, err error) {
+	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled
 	if wait := time.Until(d.Until); promised && wait > 0 {
 		return true, worker.Snooze(wait)
 	}
@@ -26,7 +26,7 @@ func (s *Sender) throttle(ctx context.Context, r *row, d *ledger.Delivery) (over
 		s.cfg.Passed(PointGranted)
 		return false, nil
 	case r.Throttle.Suppress:
-		return true, s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonThrottled, nil)
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonThrottled, nil)
 	}
-	return true, s.wait(ctx, r, d, until, ledger.ReasonThrottled)
+	return true, s.wait(ctx, r, d, until, deliveries.ReasonThrottled)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // few is a row of which a user is told three a minute.
@@ -46,7 +46,7 @@ func TestAThrottlePutsOff(t *testing.T) {
 		n.told("other", few, func(row *contracts.Notification) { row.Category = "d" })
 		elapse(time.Second)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
-		if want := start.Add(time.Minute + time.Second); err != nil || d.State != ledger.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
+		if want := start.Add(time.Minute + time.Second); err != nil || d.State != deliveries.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
 			t.Errorf("%+v, want until %s: %v", d, want, err)
 		}
 		elapse(3 * time.Minute)
@@ -78,7 +78,7 @@ func TestAThrottleSuppresses(t *testing.T) {
 		}
 		elapse(5 * time.Minute)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
-		if err != nil || d.State != ledger.Suppressed || d.Reason != "throttled" || len(b.sent) != 3 {
+		if err != nil || d.State != deliveries.Suppressed || d.Reason != "throttled" || len(b.sent) != 3 {
 			t.Errorf("%d messages, %+v: %v", len(b.sent), d, err)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/quiet"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
 // profile is what the directory knows of the user, with what the plan knows over it. What the user opted out of in
@@ -62,18 +62,18 @@ func optedOut(optOut map[string][]string, category, channel string) bool {
 
 // hold does with a row what its user or its rule wants instead of telling it now, and reports whether that is anything: err is
 // what the worker is told then. What is critical is told.
-func (s *Sender) hold(ctx context.Context, r *row, d *ledger.Delivery) (held bool, err error) {
+func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
 	}
 	if optedOut(r.profile.OptOut, r.Category, r.Channel) {
-		return true, s.end(ctx, r, d, ledger.Suppressed, ledger.ReasonOptOut, nil)
+		return true, s.end(ctx, r, d, deliveries.Suppressed, deliveries.ReasonOptOut, nil)
 	}
 	if r.Digest != nil {
 		return true, s.gather(ctx, r, d)
 	}
 	if until := s.quietUntil(ctx, r); !until.IsZero() {
-		return true, s.wait(ctx, r, d, until, ledger.ReasonQuietHours)
+		return true, s.wait(ctx, r, d, until, deliveries.ReasonQuietHours)
 	}
 	if r.Throttle != nil && !s.cfg.Silent {
 		return s.throttle(ctx, r, d)
@@ -86,7 +86,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 	if s.cfg.Silent {
 		return time.Time{}
 	}
-	until, err := quiet.Until(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
+	until, err := schedule.QuietUntil(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
 	if err != nil { // a zone that this machine does not know: telling is better than not telling
 		s.log(ctx, slog.LevelWarn, r, "quiet hours are not kept", "error", err)
 	}
@@ -109,20 +109,20 @@ func (s *Sender) drop(ctx context.Context, r *row) {
 // counters count the states that rows came into.
 type counters struct {
 	mu     sync.Mutex
-	states map[ledger.State]int64
+	states map[deliveries.State]int64
 }
 
-func (c *counters) count(state ledger.State) {
+func (c *counters) count(state deliveries.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.states == nil {
-		c.states = map[ledger.State]int64{}
+		c.states = map[deliveries.State]int64{}
 	}
 	c.states[state]++
 }
 
 // States returns how often rows came into each state, in this process.
-func (s *Sender) States() map[ledger.State]int64 {
+func (s *Sender) States() map[deliveries.State]int64 {
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
 	return maps.Clone(s.counters.states)

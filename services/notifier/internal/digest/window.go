@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/wall"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -37,21 +37,21 @@ func TemplateOf(n *contracts.Notification) string {
 // End is when the window of a digest ends that now is in. In a zone that this machine does not know, the clock is that of
 // UTC, and the error tells.
 func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
-	local, unknown := wall.In(zone, now)
+	local, unknown := schedule.In(zone, now)
 	if unknown != nil {
 		local = now.UTC()
 	}
 	if d.Every > 0 {
-		return wall.NextEvery(local, time.Duration(d.Every)*time.Minute).UTC(), unknown
+		return schedule.NextEvery(local, time.Duration(d.Every)*time.Minute).UTC(), unknown
 	}
 	clocks := make([]time.Duration, len(d.At))
 	for i, text := range d.At {
 		var err error
-		if clocks[i], err = wall.Clock(text); err != nil {
+		if clocks[i], err = schedule.Clock(text); err != nil {
 			return time.Time{}, fmt.Errorf("digest: at: %w", err)
 		}
 	}
-	return wall.NextOf(local, clocks).UTC(), unknown
+	return schedule.NextOf(local, clocks).UTC(), unknown
 }
 
 // Row is the row of the digest that a row goes into when the window ends at a moment.

@@ -12,14 +12,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // Config describes the API.
 type Config struct {
-	// Desk takes events and finds notifications. Required.
-	Desk *desk.Desk
+	// API takes events and finds notifications. Required.
+	API *api.API
 
 	// Heartbeat is how often an idle stream gets a comment or a ping, so that proxies keep it open. Defaults to 15 seconds.
 	Heartbeat time.Duration
@@ -35,30 +35,30 @@ type Config struct {
 	Router *service.Router
 }
 
-// api answers requests about events, notifications and inboxes.
-type api struct{ Config }
+// handler answers requests about events, notifications and inboxes.
+type handler struct{ Config }
 
 // Add adds the routes to the router.
 func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
-	a := &api{cfg}
-	cfg.Router.Handle("POST /v1/events", a.publish)
-	cfg.Router.Handle("GET /v1/events/{event}", a.event)
-	cfg.Router.Handle("DELETE /v1/events/{event}", a.cancel)
-	cfg.Router.Handle("GET /v1/notifications", a.notifications)
-	cfg.Router.Handle("POST /v1/notifications/replay", a.replay)
-	cfg.Router.Handle("GET /v1/endpoints", a.endpoints)
-	cfg.Router.Handle("POST /v1/endpoints/enable", a.enable)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox", a.inbox)
-	cfg.Router.Handle("POST /v1/users/{user}/inbox", a.markMany)
-	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", a.markOne)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", a.follow)
-	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", a.webSocket)
+	h := &handler{cfg}
+	cfg.Router.Handle("POST /v1/events", h.publish)
+	cfg.Router.Handle("GET /v1/events/{event}", h.event)
+	cfg.Router.Handle("DELETE /v1/events/{event}", h.cancel)
+	cfg.Router.Handle("GET /v1/notifications", h.notifications)
+	cfg.Router.Handle("POST /v1/notifications/replay", h.replay)
+	cfg.Router.Handle("GET /v1/endpoints", h.endpoints)
+	cfg.Router.Handle("POST /v1/endpoints/enable", h.enable)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox", h.inbox)
+	cfg.Router.Handle("POST /v1/users/{user}/inbox", h.markMany)
+	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", h.markOne)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", h.follow)
+	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", h.webSocket)
 }
 
 // publish answers POST /v1/events: 202 for a new event, 200 for a known one, 409 for another event under a known id. The
 // body is an Event, or a CloudEvent in binary or structured mode.
-func (a *api) publish(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, contracts.MaxBody)
 	if err != nil {
 		return err
@@ -69,11 +69,11 @@ func (a *api) publish(w http.ResponseWriter, r *http.Request) error {
 			header[lower] = values
 		}
 	}
-	e, err := desk.Read(desk.Direct, header, body)
+	e, err := api.Read(api.Direct, header, body)
 	if err != nil {
 		return err
 	}
-	done, err := a.Desk.Publish(r.Context(), e)
+	done, err := h.API.Publish(r.Context(), e)
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func (a *api) publish(w http.ResponseWriter, r *http.Request) error {
 }
 
 // event answers GET /v1/events/{event} with the event and the first of its rows.
-func (a *api) event(w http.ResponseWriter, r *http.Request) error {
-	e, err := a.Desk.Event(r.Context(), r.PathValue("event"))
+func (h *handler) event(w http.ResponseWriter, r *http.Request) error {
+	e, err := h.API.Event(r.Context(), r.PathValue("event"))
 	if err != nil {
 		return err
 	}
@@ -97,24 +97,24 @@ func (a *api) event(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.EventID = e.EventID
-	page, err := a.Desk.Notifications(r.Context(), q)
+	page, err := h.API.Notifications(r.Context(), q)
 	if err != nil {
 		return err
 	}
 	service.WriteJSON(w, http.StatusOK, struct {
-		desk.Event
-		desk.Page
+		api.Event
+		api.Page
 	}{e, page})
 	return nil
 }
 
 // notifications answers GET /v1/notifications?event=...&user=...&type=...&channel=...&state=...&reason=...&limit=...&cursor=...
-func (a *api) notifications(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) notifications(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
 		return err
 	}
-	page, err := a.Desk.Notifications(r.Context(), q)
+	page, err := h.API.Notifications(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -123,12 +123,12 @@ func (a *api) notifications(w http.ResponseWriter, r *http.Request) error {
 }
 
 // replay answers POST /v1/notifications/replay, which takes the query of notifications, with the number of rows sent again.
-func (a *api) replay(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) replay(w http.ResponseWriter, r *http.Request) error {
 	q, err := query(r)
 	if err != nil {
 		return err
 	}
-	done, err := a.Desk.Replay(r.Context(), q)
+	done, err := h.API.Replay(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -136,14 +136,14 @@ func (a *api) replay(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func query(r *http.Request) (desk.Query, error) {
+func query(r *http.Request) (api.Query, error) {
 	v := r.URL.Query()
-	q := desk.Query{
+	q := api.Query{
 		Channel: v.Get("channel"), Cursor: v.Get("cursor"), EventID: v.Get("event"), RecipientType: contracts.RecipientType(v.Get("type")),
-		Reason: v.Get("reason"), State: ledger.State(v.Get("state")), UserID: v.Get("user"),
+		Reason: v.Get("reason"), State: deliveries.State(v.Get("state")), UserID: v.Get("user"),
 	}
 	var err error
-	q.Limit, err = limit(r, desk.MaxLimit)
+	q.Limit, err = limit(r, api.MaxLimit)
 	return q, err
 }
 

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
@@ -12,14 +12,14 @@ import (
 const maxName = 4 << 10
 
 // endpoints answers GET /v1/endpoints?channel=...&state=...&limit=...&cursor=... with the endpoints that fail.
-func (a *api) endpoints(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) endpoints(w http.ResponseWriter, r *http.Request) error {
 	v := r.URL.Query()
-	q := desk.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
+	q := api.EndpointQuery{Channel: v.Get("channel"), Cursor: v.Get("cursor"), State: health.State(v.Get("state"))}
 	var err error
-	if q.Limit, err = limit(r, desk.MaxLimit); err != nil {
+	if q.Limit, err = limit(r, api.MaxLimit); err != nil {
 		return err
 	}
-	page, err := a.Desk.Endpoints(r.Context(), q)
+	page, err := h.API.Endpoints(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func (a *api) endpoints(w http.ResponseWriter, r *http.Request) error {
 }
 
 // enable answers POST /v1/endpoints/enable with the state of the endpoint before it was enabled.
-func (a *api) enable(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) enable(w http.ResponseWriter, r *http.Request) error {
 	body, err := service.Body(w, r, maxName)
 	if err != nil {
 		return err
 	}
-	was, err := a.Desk.Enable(r.Context(), body)
+	was, err := h.API.Enable(r.Context(), body)
 	if err != nil {
 		return err
 	}

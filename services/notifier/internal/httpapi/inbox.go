@@ -36,7 +36,7 @@ func whose(r *http.Request) (contracts.RecipientType, string, error) {
 }
 
 // inbox answers GET /v1/users/{user}/inbox?type=...&state=unread,read&limit=...&cursor=...
-func (a *api) inbox(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) inbox(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (a *api) inbox(w http.ResponseWriter, r *http.Request) error {
 			return wrong("?cursor", "is none that was given out")
 		}
 	}
-	page, err := a.Inbox.Page(r.Context(), kind, userID, options)
+	page, err := h.Inbox.Page(r.Context(), kind, userID, options)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func readMark(w http.ResponseWriter, r *http.Request) (m mark, err error) {
 
 // markOne answers PATCH /v1/users/{user}/inbox/{event} with the changed item. A user with several recipient types needs the
 // type.
-func (a *api) markOne(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) markOne(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (a *api) markOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	item, err := a.Inbox.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
+	item, err := h.Inbox.MarkAny(r.Context(), kind, userID, r.PathValue("event"), m.State)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (a *api) markOne(w http.ResponseWriter, r *http.Request) error {
 
 // markMany answers POST /v1/users/{user}/inbox with the number of marked items and the new counts. It leaves out items that
 // do not exist.
-func (a *api) markMany(w http.ResponseWriter, r *http.Request) error {
+func (h *handler) markMany(w http.ResponseWriter, r *http.Request) error {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return err
@@ -140,11 +140,11 @@ func (a *api) markMany(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	marked, err := a.Inbox.MarkAll(r.Context(), kind, userID, m.Events, m.State)
+	marked, err := h.Inbox.MarkAll(r.Context(), kind, userID, m.Events, m.State)
 	if err != nil {
 		return err
 	}
-	counts, err := a.Inbox.Counts(r.Context(), kind, userID)
+	counts, err := h.Inbox.Counts(r.Context(), kind, userID)
 	if err != nil {
 		return err
 	}

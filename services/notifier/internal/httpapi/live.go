@@ -20,18 +20,18 @@ func seen(id string) uint64 {
 }
 
 // open begins a feed of the inbox that a request names.
-func (a *api) open(r *http.Request, after string) (*inapp.Feed, error) {
+func (h *handler) open(r *http.Request, after string) (*inapp.Feed, error) {
 	kind, userID, err := whose(r)
 	if err != nil {
 		return nil, err
 	}
-	return a.Inbox.Follow(r.Context(), kind, userID, seen(after))
+	return h.Inbox.Follow(r.Context(), kind, userID, seen(after))
 }
 
 // follow answers GET /v1/users/{user}/inbox/events with server-sent events: every item, or those that have changed since
 // Last-Event-ID, and then each new or changed item.
-func (a *api) follow(w http.ResponseWriter, r *http.Request) error {
-	feed, err := a.open(r, service.LastEventID(r))
+func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
+	feed, err := h.open(r, service.LastEventID(r))
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request) error {
 	stream, err := service.OpenStream(w)
 	for err == nil {
 		var item inapp.Item
-		item, err = service.Wait(r.Context(), a.Heartbeat, feed.Next)
+		item, err = service.Wait(r.Context(), h.Heartbeat, feed.Next)
 		switch {
 		case errors.Is(err, service.ErrIdle):
 			err = stream.Heartbeat()
@@ -58,15 +58,15 @@ type frame struct {
 }
 
 // webSocket answers GET /v1/users/{user}/inbox/ws?last_event_id=... with the events of follow, one JSON object in each frame.
-func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
-	feed, err := a.open(r, r.URL.Query().Get("last_event_id"))
+func (h *handler) webSocket(w http.ResponseWriter, r *http.Request) error {
+	feed, err := h.open(r, r.URL.Query().Get("last_event_id"))
 	if err != nil {
 		return err
 	}
 	defer feed.Close()
-	service.ServeSocket(w, r, a.Origins, func(ctx context.Context, s *service.Socket) error {
+	service.ServeSocket(w, r, h.Origins, func(ctx context.Context, s *service.Socket) error {
 		for {
-			item, err := service.Wait(ctx, a.Heartbeat, feed.Next)
+			item, err := service.Wait(ctx, h.Heartbeat, feed.Next)
 			switch {
 			case errors.Is(err, service.ErrIdle):
 				err = s.Heartbeat()

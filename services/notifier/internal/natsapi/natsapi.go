@@ -11,8 +11,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 // The endpoints' subjects. Services of one name share the requests.
@@ -27,35 +27,35 @@ const (
 )
 
 // Endpoints are what the notifier answers.
-func Endpoints(d *desk.Desk) []service.Endpoint {
-	a := api{d}
+func Endpoints(d *api.API) []service.Endpoint {
+	h := handler{d}
 	return []service.Endpoint{
-		{Answer: a.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
-		{Answer: a.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
-		{Answer: a.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
-		{Answer: a.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
-		{Answer: a.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
+		{Answer: h.publish, Name: "publish", Subject: SubjectPublish, Takes: "Event", Gives: "Accepted"},
+		{Answer: h.cancel, Name: "cancel", Subject: SubjectCancel, Takes: `{"event_id":"…"}`, Gives: "Cancelled"},
+		{Answer: h.get, Name: "get", Subject: SubjectGet, Takes: `{"event_id":"…"}`, Gives: "Event"},
+		{Answer: h.replay, Name: "replay", Subject: SubjectReplay, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Replayed"},
+		{Answer: h.list, Name: "list", Subject: SubjectList, Takes: `{"event_id":"…","state":"failed"}`, Gives: "Page"},
 		{
-			Answer: a.endpoints, Name: "endpoints", Subject: SubjectEndpoints,
+			Answer: h.endpoints, Name: "endpoints", Subject: SubjectEndpoints,
 			Takes: `{"channel":"webhook","state":"disabled"}`, Gives: "EndpointPage",
 		},
-		{Answer: a.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
+		{Answer: h.enable, Name: "enable", Subject: SubjectEnable, Takes: `{"channel":"webhook","id":"…"}`, Gives: "Endpoint"},
 	}
 }
 
-type api struct{ desk *desk.Desk }
+type handler struct{ api *api.API }
 
-func (a api) publish(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) publish(ctx context.Context, r service.Request) ([]byte, error) {
 	header := maps.Clone(r.Header)
 	header.Del(nats.MsgIdHdr) // the requester's, for another stream
-	e, err := desk.Read(desk.Direct, header, r.Data)
+	e, err := api.Read(api.Direct, header, r.Data)
 	if err != nil {
 		return nil, err
 	}
-	return answer(a.desk.Publish(ctx, e))
+	return answer(h.api.Publish(ctx, e))
 }
 
-func (a api) cancel(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) cancel(ctx context.Context, r service.Request) ([]byte, error) {
 	var request struct {
 		Cursor        string                  `json:"cursor"`
 		EventID       string                  `json:"event_id"`
@@ -65,36 +65,36 @@ func (a api) cancel(ctx context.Context, r service.Request) ([]byte, error) {
 	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
 		return nil, invalid("/event_id", "is required")
 	}
-	return answer(a.desk.Cancel(ctx, desk.Cancellation(request)))
+	return answer(h.api.Cancel(ctx, api.Cancellation(request)))
 }
 
-func (a api) get(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) get(ctx context.Context, r service.Request) ([]byte, error) {
 	var request struct {
 		EventID string `json:"event_id"`
 	}
 	if err := json.Unmarshal(r.Data, &request); err != nil || request.EventID == "" {
 		return nil, invalid("/event_id", "is required")
 	}
-	return answer(a.desk.Event(ctx, request.EventID))
+	return answer(h.api.Event(ctx, request.EventID))
 }
 
-func (a api) list(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) list(ctx context.Context, r service.Request) ([]byte, error) {
 	q, err := query(r)
 	if err != nil {
 		return nil, err
 	}
-	return answer(a.desk.Notifications(ctx, q))
+	return answer(h.api.Notifications(ctx, q))
 }
 
-func (a api) replay(ctx context.Context, r service.Request) ([]byte, error) {
+func (h handler) replay(ctx context.Context, r service.Request) ([]byte, error) {
 	q, err := query(r)
 	if err != nil {
 		return nil, err
 	}
-	return answer(a.desk.Replay(ctx, q))
+	return answer(h.api.Replay(ctx, q))
 }
 
-func query(r service.Request) (desk.Query, error) {
+func query(r service.Request) (api.Query, error) {
 	var request struct {
 		Channel       string                  `json:"channel"`
 		Cursor        string                  `json:"cursor"`
@@ -102,25 +102,25 @@ func query(r service.Request) (desk.Query, error) {
 		Limit         int                     `json:"limit"`
 		Reason        string                  `json:"reason"`
 		RecipientType contracts.RecipientType `json:"recipient_type"`
-		State         ledger.State            `json:"state"`
+		State         deliveries.State        `json:"state"`
 		UserID        string                  `json:"user_id"`
 	}
 	if err := json.Unmarshal(r.Data, &request); err != nil {
-		return desk.Query{}, invalid("", `must be JSON such as {"event_id":"e1"}`)
+		return api.Query{}, invalid("", `must be JSON such as {"event_id":"e1"}`)
 	}
-	return desk.Query(request), nil
+	return api.Query(request), nil
 }
 
-func (a api) endpoints(ctx context.Context, r service.Request) ([]byte, error) {
-	var q desk.EndpointQuery
+func (h handler) endpoints(ctx context.Context, r service.Request) ([]byte, error) {
+	var q api.EndpointQuery
 	if err := json.Unmarshal(r.Data, &q); err != nil {
 		return nil, invalid("", `must be JSON such as {"state":"disabled"}`)
 	}
-	return answer(a.desk.Endpoints(ctx, q))
+	return answer(h.api.Endpoints(ctx, q))
 }
 
-func (a api) enable(ctx context.Context, r service.Request) ([]byte, error) {
-	return answer(a.desk.Enable(ctx, r.Data))
+func (h handler) enable(ctx context.Context, r service.Request) ([]byte, error) {
+	return answer(h.api.Enable(ctx, r.Data))
 }
 
 func answer[T any](body T, err error) ([]byte, error) {

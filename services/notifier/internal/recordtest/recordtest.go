@@ -2,15 +2,20 @@
 package recordtest
 
 import (
-	"testing"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
+// T is a test.
+type T interface {
+	Cleanup(f func())
+	Fatal(args ...any)
+	Helper()
+}
+
 // Client returns a client of records that the end of the test closes.
-func Client(t testing.TB, js jetstream.JetStream) *kvrecord.Client {
+func Client(t T, js jetstream.JetStream) *kvrecord.Client {
 	t.Helper()
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {

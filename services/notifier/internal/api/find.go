@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"cmp"
@@ -87,26 +87,26 @@ type part struct {
 
 // find returns rows that a query selects, whatever their state, from a position on: it looks at most of them. It costs the server
 // time in proportion to the rows of the user, or to those that it looks at, and not to all that there are.
-func (d *Desk) find(ctx context.Context, q Query, from position, most int) (part, error) {
+func (a *API) find(ctx context.Context, q Query, from position, most int) (part, error) {
 	switch {
 	case q.UserID != "":
-		return d.ofUser(ctx, q, from, most)
+		return a.ofUser(ctx, q, from, most)
 	case q.EventID != "":
-		return d.ofEvent(ctx, q, from, most)
+		return a.ofEvent(ctx, q, from, most)
 	default:
-		return d.ofAll(ctx, q, from, most)
+		return a.ofAll(ctx, q, from, most)
 	}
 }
 
 // ofUser returns rows of a user, in the order in which they were stored. The server finds their subjects by the first tokens, of
 // which there are as many as channels and kinds of recipients. One round trip, and one for each 512 rows that the user has.
-func (d *Desk) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
-	return d.among(ctx, subjectsOf(ctx, d.rows, q.subject()), from, most)
+func (a *API) ofUser(ctx context.Context, q Query, from position, most int) (part, error) {
+	return a.among(ctx, subjectsOf(ctx, a.rows, q.subject()), from, most)
 }
 
 // ofAll returns rows of all users and events, in the order in which they were stored. One round trip.
-func (d *Desk) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
-	found, next, err := d.rows.Scan(ctx, from.revision, most)
+func (a *API) ofAll(ctx context.Context, q Query, from position, most int) (part, error) {
+	found, next, err := a.rows.Scan(ctx, from.revision, most)
 	if err != nil {
 		return part{}, err
 	}
@@ -122,31 +122,31 @@ func (d *Desk) ofAll(ctx context.Context, q Query, from position, most int) (par
 // ofEvent returns rows of an event: those of its plan in the order of the plan, and behind them, in the order in which they
 // were stored, the digests that have the event's id for their own. One round trip for the plan, two for those digests, and one
 // for each 512 rows.
-func (d *Desk) ofEvent(ctx context.Context, q Query, from position, most int) (part, error) {
-	p, err := d.cfg.Reader.Get(ctx, q.EventID)
+func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (part, error) {
+	p, err := a.cfg.Reader.Get(ctx, q.EventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound):
 		// It never had one, or has lost it by its age, and of its rows the last may be left: those of a next channel.
-		return d.among(ctx, d.rowsIn(ctx, q.key(), q.digestKey()), from, most)
+		return a.among(ctx, a.rowsIn(ctx, q.key(), q.digestKey()), from, most)
 	case err != nil:
 		return part{}, err
 	case from.revision > 0:
-		return d.among(ctx, d.rowsIn(ctx, q.digestKey()), from, most)
+		return a.among(ctx, a.rowsIn(ctx, q.digestKey()), from, most)
 	}
-	found, err := d.ofPlan(ctx, p, q, from, most)
+	found, err := a.ofPlan(ctx, p, q, from, most)
 	if err != nil || !found.next.end {
 		return found, err
 	}
-	digests, err := d.among(ctx, d.rowsIn(ctx, q.digestKey()), position{}, most-len(found.rows))
+	digests, err := a.among(ctx, a.rowsIn(ctx, q.digestKey()), position{}, most-len(found.rows))
 	return part{
 		rows: append(found.rows, digests.rows...), looked: found.looked + digests.looked, next: digests.next,
 	}, err
 }
 
 // ofPlan returns the rows of a plan that are stored, from a position on.
-func (d *Desk) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
+func (a *API) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position, most int) (found part, err error) {
 	for found.next = from; found.next.part < p.Parts(); found.next = (position{part: found.next.part + 1}) {
-		recipients, err := d.cfg.Reader.Part(ctx, p, found.next.part)
+		recipients, err := a.cfg.Reader.Part(ctx, p, found.next.part)
 		if err != nil {
 			return part{}, err
 		}
@@ -159,7 +159,7 @@ func (d *Desk) ofPlan(ctx context.Context, p *plan.Plan, q Query, from position,
 				return found, nil
 			}
 			some := candidates[found.next.index:min(len(candidates), found.next.index+most-found.looked)]
-			rows, err := d.there(ctx, q, some, found.next)
+			rows, err := a.there(ctx, q, some, found.next)
 			if err != nil {
 				return part{}, err
 			}
@@ -189,7 +189,7 @@ func subjectsIn(p *plan.Plan, recipients []contracts.Recipient) (subjects []stri
 }
 
 // there returns the rows of a plan that are at candidates, which begin at a position, in their order.
-func (d *Desk) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
+func (a *API) there(ctx context.Context, q Query, candidates []string, from position) (rows []stored, err error) {
 	positions := make(map[string]int, len(candidates))
 	var wanted []string
 	for i, subject := range candidates {
@@ -198,7 +198,7 @@ func (d *Desk) there(ctx context.Context, q Query, candidates []string, from pos
 			wanted = append(wanted, subject)
 		}
 	}
-	found, err := d.rows.GetMany(ctx, wanted)
+	found, err := a.rows.GetMany(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -217,14 +217,14 @@ const readAtOnce = 2048
 
 // among returns the rows at subjects in the order in which they were stored, from a position on, most of them at most. It reads
 // the rows of all subjects, and keeps no more than it returns and readAtOnce. A subject may come more than once.
-func (d *Desk) among(ctx context.Context, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
+func (a *API) among(ctx context.Context, subjects iter.Seq2[[]string, error], from position, most int) (part, error) {
 	var kept []kvrecord.Record
 	for list, err := range subjects {
 		if err != nil {
 			return part{}, err
 		}
 		for some := range slices.Chunk(list, readAtOnce) {
-			found, err := d.rows.GetMany(ctx, some)
+			found, err := a.rows.GetMany(ctx, some)
 			if err != nil {
 				return part{}, err
 			}
@@ -247,11 +247,11 @@ func (d *Desk) among(ctx context.Context, subjects iter.Seq2[[]string, error], f
 }
 
 // rowsIn yields the subjects of the rows that keys of the bucket of deliveries are about.
-func (d *Desk) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
+func (a *API) rowsIn(ctx context.Context, filters ...string) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for _, filter := range filters {
-			for keys, err := range subjectsOf(ctx, d.deliveries, d.deliveries.Key(filter)) {
-				var subjects []string
+			for keys, err := range subjectsOf(ctx, a.deliveries, a.deliveries.Key(filter)) {
+				subjects := make([]string, 0, len(keys))
 				for _, key := range keys {
 					tokens := strings.Split(key, ".")
 					tokens = tokens[len(tokens)-keyTokens:]

@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -60,17 +60,17 @@ type Cancelled struct {
 // Of a digest, by its own id, it takes what is in it at this moment. What comes later goes into the next one, so those behind
 // the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
 // an event that was never told or that no rule is for. Five round trips, and two for each row; two more for a digest.
-func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
+func (a *API) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	q, from, err := c.query()
 	if err != nil {
 		return Cancelled{}, err
 	}
-	answer, err := d.note(ctx, c)
+	answer, err := a.note(ctx, c)
 	unknown := errors.Is(err, ErrUnknownEvent)
 	if err != nil && !unknown {
 		return Cancelled{}, err
 	}
-	found, findErr := d.find(ctx, q, from, MaxLimit)
+	found, findErr := a.find(ctx, q, from, MaxLimit)
 	if findErr != nil {
 		return Cancelled{}, findErr
 	}
@@ -78,26 +78,26 @@ func (d *Desk) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 		return Cancelled{}, err
 	}
 	answer.Next = found.next.String()
-	err = d.suppress(ctx, found.rows, &answer)
+	err = a.suppress(ctx, found.rows, &answer)
 	return answer, err
 }
 
 // note writes down that an event is not to be told any more. Of a digest nothing is written here: another user's may come to
 // have its id.
-func (d *Desk) note(ctx context.Context, c Cancellation) (Cancelled, error) {
+func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	answer := Cancelled{EventID: c.EventID, State: plan.StateCancelled}
-	e, err := d.cfg.Reader.Event(ctx, c.EventID)
+	e, err := a.cfg.Reader.Event(ctx, c.EventID)
 	if errors.Is(err, plan.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
 		return answer, fmt.Errorf("%w: %.80q", ErrUnknownEvent, c.EventID)
 	}
 	if err == nil && c.UserID == "" {
-		e, err = d.cfg.Reader.Cancel(ctx, c.EventID)
+		e, err = a.cfg.Reader.Cancel(ctx, c.EventID)
 	}
 	if err != nil {
 		return answer, err
 	}
 	answer.State = e.State
-	answer.Again, err = d.cfg.Cancelled.Cancel(ctx, c.EventID, c.RecipientType, c.UserID)
+	answer.Again, err = a.cfg.Cancelled.Cancel(ctx, c.EventID, c.RecipientType, c.UserID)
 	return answer, err
 }
 
@@ -120,16 +120,16 @@ func (c Cancellation) query() (Query, position, error) {
 func (s stored) collects() bool { return s.Collected }
 
 // suppress ends the rows that have not been sent, some at a time, and counts what became of all.
-func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
+func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) error {
 	errs := make([]error, len(rows))
-	ends := make([]*ledger.Delivery, len(rows))
+	ends := make([]*deliveries.Delivery, len(rows))
 	var ending sync.WaitGroup
 	room := make(chan struct{}, atOnce)
 	for i, row := range rows {
 		room <- struct{}{}
 		ending.Go(func() {
 			defer func() { <-room }()
-			ends[i], errs[i] = d.suppressOne(ctx, row)
+			ends[i], errs[i] = a.suppressOne(ctx, row)
 		})
 	}
 	ending.Wait()
@@ -138,11 +138,11 @@ func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) e
 	}
 	for _, end := range ends {
 		switch {
-		case end.State == ledger.Sent, end.State == ledger.Delivered:
+		case end.State == deliveries.Sent, end.State == deliveries.Delivered:
 			answer.Sent++
-		case end.State == ledger.Suppressed && end.Reason == ledger.ReasonCancelled:
+		case end.State == deliveries.Suppressed && end.Reason == deliveries.ReasonCancelled:
 			answer.Suppressed++
-		case end.State == ledger.Sending:
+		case end.State == deliveries.Sending:
 			answer.Sending++
 		default:
 			answer.Ended++
@@ -154,15 +154,15 @@ func (d *Desk) suppress(ctx context.Context, rows []stored, answer *Cancelled) e
 // suppressOne ends a row over exactly the record that says that it has not been sent, so that its sender, who writes over
 // the same record before it sends, cannot have missed it. What is being sent is left to whoever sends it. A digest is sealed
 // first, so that nothing goes into one that is not told.
-func (d *Desk) suppressOne(ctx context.Context, row stored) (*ledger.Delivery, error) {
-	there, err := d.cfg.Ledger.Get(ctx, row.key)
+func (a *API) suppressOne(ctx context.Context, row stored) (*deliveries.Delivery, error) {
+	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && row.Collected && !there.State.Ended() {
-		_, err = d.cfg.Digests.Seal(ctx, &row.Notification, nil)
+		_, err = a.cfg.Digests.Seal(ctx, &row.Notification, nil)
 	}
-	for err == nil && !there.State.Ended() && there.State != ledger.Sending {
-		there.State, there.Reason, there.Until = ledger.Suppressed, ledger.ReasonCancelled, time.Time{}
-		err = d.cfg.Ledger.Put(ctx, row.key, there)
-		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+	for err == nil && !there.State.Ended() && there.State != deliveries.Sending {
+		there.State, there.Reason, there.Until = deliveries.Suppressed, deliveries.ReasonCancelled, time.Time{}
+		err = a.cfg.Deliveries.Put(ctx, row.key, there)
+		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			there, err = taken.There, nil
 		}
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
-	"github.com/expediter-io/expediter/services/notifier/internal/optout"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
 
 // letterbox is a mail server that takes everything.
@@ -116,7 +116,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{T: t, book: ledger.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
+	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
 	p.until("the consumer", func() bool {
 		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-email")
 		return err == nil
@@ -150,7 +150,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	told("evt-001", "NEWS")
 	link, body, header := received()
 	path, found := strings.CutPrefix(link, "https://n.example")
-	if !found || !strings.HasPrefix(path, optout.Path) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
+	if !found || !strings.HasPrefix(path, unsubscribe.Path) || header.Get("List-Unsubscribe-Post") != "List-Unsubscribe=One-Click" ||
 		!strings.Contains(body, "https://n.example") {
 		t.Fatalf("%q in %v: %s", link, header, body)
 	}

@@ -1,4 +1,4 @@
-package ledger
+package deliveries
 
 import (
 	"context"
@@ -153,44 +153,44 @@ type Attempt struct {
 // unknown there is more to tell.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
-// Ledger is the bucket of deliveries. It may be used by many at once.
-type Ledger struct{ records *kvrecord.Stream }
+// Store keeps the records of deliveries. It may be used by many at once.
+type Store struct{ records *kvrecord.Stream }
 
-// New returns the ledger. No round trip.
-func New(records *kvrecord.Client) *Ledger {
-	return &Ledger{records.Bucket(contracts.BucketDeliveries)}
+// New returns the store. No round trip.
+func New(records *kvrecord.Client) *Store {
+	return &Store{records.Bucket(contracts.BucketDeliveries)}
 }
 
 // Ping reports whether the bucket can be read. One round trip.
-func (l *Ledger) Ping(ctx context.Context) error {
-	if _, err := l.records.Get(ctx, l.records.Key("ping")); err != nil {
-		return fmt.Errorf("ledger: %w", err)
+func (s *Store) Ping(ctx context.Context) error {
+	if _, err := s.records.Get(ctx, s.records.Key("ping")); err != nil {
+		return fmt.Errorf("deliveries: %w", err)
 	}
 	return nil
 }
 
 // Get returns what is kept of a row: a pending one when that is nothing. One round trip.
-func (l *Ledger) Get(ctx context.Context, key string) (*Delivery, error) {
-	found, err := l.records.Get(ctx, l.records.Key(key))
+func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
+	found, err := s.records.Get(ctx, s.records.Key(key))
 	if err != nil {
-		return nil, fmt.Errorf("ledger: %w", err)
+		return nil, fmt.Errorf("deliveries: %w", err)
 	}
 	return decode(found)
 }
 
 // GetMany returns what is kept of rows, by their keys. Rows of which nothing is kept are left out. One round trip for each 512.
-func (l *Ledger) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
+func (s *Store) GetMany(ctx context.Context, keys []string) (map[string]*Delivery, error) {
 	subjects := make([]string, len(keys))
 	for i, key := range keys {
-		subjects[i] = l.records.Key(key)
+		subjects[i] = s.records.Key(key)
 	}
-	found, err := l.records.GetMany(ctx, subjects)
+	found, err := s.records.GetMany(ctx, subjects)
 	if err != nil {
-		return nil, fmt.Errorf("ledger: %w", err)
+		return nil, fmt.Errorf("deliveries: %w", err)
 	}
 	known := make(map[string]*Delivery, len(found))
 	for _, r := range found {
-		if known[l.keyOf(r)], err = decode(r); err != nil {
+		if known[s.keyOf(r)], err = decode(r); err != nil {
 			return nil, err
 		}
 	}
@@ -211,13 +211,13 @@ type Entry struct {
 // Scan reads what is kept of rows, in the order in which it was written, from a revision on: limit records at most, and 8 MiB,
 // those of events and digests among them, which it leaves out. read is how many there were; next is the revision to go on
 // from, and 0 when there is no more. One round trip.
-func (l *Ledger) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
-	found, next, err := l.records.Scan(ctx, from, limit)
+func (s *Store) Scan(ctx context.Context, from uint64, limit int) (entries []Entry, read int, next uint64, err error) {
+	found, next, err := s.records.Scan(ctx, from, limit)
 	if err != nil {
-		return nil, 0, 0, fmt.Errorf("ledger: %w", err)
+		return nil, 0, 0, fmt.Errorf("deliveries: %w", err)
 	}
 	for _, r := range found {
-		key := l.keyOf(r)
+		key := s.keyOf(r)
 		if len(r.Data) == 0 || !IsKey(key) {
 			continue
 		}
@@ -239,8 +239,8 @@ func IsKey(key string) bool {
 	return strings.Count(key, ".") == keyTokens-1 && !strings.HasPrefix(key, "/")
 }
 
-func (l *Ledger) keyOf(r kvrecord.Record) string {
-	return strings.TrimPrefix(r.Subject, l.records.Key(""))
+func (s *Store) keyOf(r kvrecord.Record) string {
+	return strings.TrimPrefix(r.Subject, s.records.Key(""))
 }
 
 // TakenError is returned for a write over a record that has been replaced since it was read.
@@ -251,18 +251,18 @@ type TakenError struct {
 
 // Error implements error.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("ledger: somebody else wrote the record: it is %s now", e.There.State)
+	return fmt.Sprintf("deliveries: somebody else wrote the record: it is %s now", e.There.State)
 }
 
 // Put writes a record over the one that was read. The error is a [*TakenError] when another was
 // written meanwhile. One round trip, as a rule.
-func (l *Ledger) Put(ctx context.Context, key string, d *Delivery) error {
+func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.UpdatedAt = time.Now().UTC()
 	data, err := json.Marshal(d)
 	if err != nil {
-		return fmt.Errorf("ledger: encode: %w", err)
+		return fmt.Errorf("deliveries: encode: %w", err)
 	}
-	stored, err := l.records.Put(ctx, kvrecord.Write{Subject: l.records.Key(key), Data: data, Over: d.over})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		there, err := decode(conflict.Found)
 		if err != nil {
@@ -271,7 +271,7 @@ func (l *Ledger) Put(ctx context.Context, key string, d *Delivery) error {
 		return &TakenError{There: there}
 	}
 	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
+		return fmt.Errorf("deliveries: %w", err)
 	}
 	d.over = stored
 	return nil
@@ -284,7 +284,7 @@ func decode(found kvrecord.Record) (*Delivery, error) {
 		return &d, nil
 	}
 	if err := json.Unmarshal(found.Data, &d); err != nil {
-		return nil, fmt.Errorf("ledger: record at %d: %w", found.Revision, err)
+		return nil, fmt.Errorf("deliveries: record at %d: %w", found.Revision, err)
 	}
 	return &d, nil
 }

@@ -1,4 +1,4 @@
-package wall
+package schedule
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package wall_test
+package schedule_test
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/services/notifier/internal/wall"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -69,7 +69,7 @@ func TestNextIsWhatTheClockShows(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				begin, err := wall.In(zone, middle.Add(-36*time.Hour))
+				begin, err := schedule.In(zone, middle.Add(-36*time.Hour))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,10 +82,10 @@ func TestNextIsWhatTheClockShows(t *testing.T) {
 				clocks1 := ends(begin, 5*1440, func(m int) bool { return slices.Contains(clocks, time.Duration(m)*time.Minute) }, true)
 				for range 200 {
 					now := begin.Add(20*time.Hour + time.Duration(random.Int64N(int64(48*time.Hour)))).Truncate(time.Second)
-					if got, want := wall.NextEvery(now, time.Duration(every)*time.Minute), after(every1, now); !got.Equal(want) {
+					if got, want := schedule.NextEvery(now, time.Duration(every)*time.Minute), after(every1, now); !got.Equal(want) {
 						t.Errorf("seed %d: %s: every %d min after %s: %s, want %s", seed, zone, every, now, got, want)
 					}
-					if got, want := wall.NextOf(now, clocks), after(clocks1, now); !got.Equal(want) {
+					if got, want := schedule.NextOf(now, clocks), after(clocks1, now); !got.Equal(want) {
 						t.Errorf("seed %d: %s: %v after %s: %s, want %s", seed, zone, clocks, now, got, want)
 					}
 				}
@@ -106,11 +106,11 @@ func after(times []time.Time, now time.Time) time.Time {
 func TestWhatIsNoClock(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "24:00", "9", "09:60", "x"} {
-		if _, err := wall.Clock(text); err == nil {
+		if _, err := schedule.Clock(text); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}
-	if _, err := wall.In("Mars/Olympus", time.Now()); err == nil {
+	if _, err := schedule.In("Mars/Olympus", time.Now()); err == nil {
 		t.Error("a zone that is none was found")
 	}
 }

@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"cmp"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/row"
 )
 
@@ -33,9 +33,9 @@ type Replayed struct {
 //
 // A row is written down as pending before there is the message that has it sent. A call that dies in between has lost
 // nothing: another one that selects the row, by whatever state, finishes that. Four round trips for each row.
-func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
-	q.State = cmp.Or(q.State, ledger.Failed)
-	if q.State != ledger.Failed && q.State != ledger.Bounced {
+func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
+	q.State = cmp.Or(q.State, deliveries.Failed)
+	if q.State != deliveries.Failed && q.State != deliveries.Bounced {
 		return Replayed{}, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
 			{Path: "?state", Problem: "must be failed or bounced: nothing else is sent again"},
 		}}
@@ -49,8 +49,8 @@ func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
 	if err != nil {
 		return Replayed{}, err
 	}
-	wanted := func(k *ledger.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
-	page, err := d.page(ctx, q, from, wanted)
+	wanted := func(k *deliveries.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
+	page, err := a.page(ctx, q, from, wanted)
 	if err != nil {
 		return Replayed{}, err
 	}
@@ -58,13 +58,13 @@ func (d *Desk) Replay(ctx context.Context, q Query) (Replayed, error) {
 	if page.Next != "" {
 		answer.Next = page.Next + "." + strconv.FormatInt(begun.UnixNano(), 36)
 	}
-	err = d.replayAll(ctx, page.Notifications, q, &answer)
+	err = a.replayAll(ctx, page.Notifications, q, &answer)
 	return answer, err
 }
 
 // replayable reports whether a query selects a row: by its state and its reason, or because somebody began to have it sent
 // again.
-func replayable(k *ledger.Delivery, q Query) bool {
+func replayable(k *deliveries.Delivery, q Query) bool {
 	return k.State == q.State && (q.Reason == "" || q.Reason == k.Reason) || k.Replaying()
 }
 
@@ -84,7 +84,7 @@ func replayCursor(text string) (rows string, begun time.Time, err error) {
 }
 
 // replayAll has rows sent again, some at a time.
-func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
+func (a *API) replayAll(ctx context.Context, rows []Notification, q Query, answer *Replayed) error {
 	var (
 		mu        sync.Mutex
 		errs      []error
@@ -95,7 +95,7 @@ func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answ
 		room <- struct{}{}
 		replaying.Go(func() {
 			defer func() { <-room }()
-			done, err := d.replay(ctx, n, q)
+			done, err := a.replay(ctx, n, q)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -116,7 +116,7 @@ func (d *Desk) replayAll(ctx context.Context, rows []Notification, q Query, answ
 var errGone = errors.New("the row is not kept any more")
 
 // replay has one row sent again, and reports whether this call did.
-func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error) {
+func (a *API) replay(ctx context.Context, n Notification, q Query) (bool, error) {
 	key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return false, err
@@ -125,7 +125,7 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 	if err != nil {
 		return false, err
 	}
-	found, err := d.rows.Get(ctx, subject)
+	found, err := a.rows.Get(ctx, subject)
 	if err != nil {
 		return false, err
 	}
@@ -139,8 +139,8 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 	kept, mine := n.kept, false
 	for replayable(kept, q) && !kept.Replaying() {
 		kept.Replay()
-		err := d.cfg.Ledger.Put(ctx, key, kept)
-		if taken, ok := errors.AsType[*ledger.TakenError](err); ok {
+		err := a.cfg.Deliveries.Put(ctx, key, kept)
+		if taken, ok := errors.AsType[*deliveries.TakenError](err); ok {
 			kept = taken.There
 			continue
 		}
@@ -157,11 +157,11 @@ func (d *Desk) replay(ctx context.Context, n Notification, q Query) (bool, error
 		return false, err
 	}
 	if !mine { // somebody died here, or did not
-		if there, err := d.rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
+		if there, err := a.rows.Get(ctx, msg.Subject); err != nil || there.Revision > 0 {
 			return false, err
 		}
 	}
-	_, err = d.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = a.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if errors.Is(err, kvrecord.ErrConflict) {
 		return false, nil
 	}

@@ -1,4 +1,4 @@
-package desk_test
+package api_test
 
 import (
 	"cmp"
@@ -17,8 +17,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type storedRow struct {
 	contracts.Notification
 
-	state ledger.State // "" without a record
+	state deliveries.State // "" without a record
 }
 
 // place is a stream of rows, and what is known of them.
@@ -71,10 +71,10 @@ func (p *place) row(n contracts.Notification, recorded bool) {
 	p.put(subject, err, n)
 	stored := storedRow{Notification: n}
 	if recorded || p.random.IntN(4) > 0 {
-		states := []ledger.State{ledger.Delivered, ledger.Failed, ledger.Deferred}
+		states := []deliveries.State{deliveries.Delivered, deliveries.Failed, deliveries.Deferred}
 		stored.state = states[p.random.IntN(len(states))]
 		key, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
-		p.putKey(key, err, ledger.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
+		p.putKey(key, err, deliveries.Delivery{State: stored.state, UpdatedAt: time.Unix(1, 0)})
 	}
 	p.rows = append(p.rows, stored)
 }
@@ -162,8 +162,8 @@ func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 }
 
 // query is any that can be asked.
-func (p *place) query() desk.Query {
-	q := desk.Query{}
+func (p *place) query() api.Query {
+	q := api.Query{}
 	some := func(of int) bool { return p.random.IntN(of) == 0 }
 	if some(2) {
 		q.EventID = append([]string{digestID, nextID, "none", "*"}, "e0", "e1", "e2", "e3", lostPlan)[p.random.IntN(9)]
@@ -178,16 +178,16 @@ func (p *place) query() desk.Query {
 		q.RecipientType = []contracts.RecipientType{contracts.RecipientCustomer, contracts.RecipientAgencyUser}[p.random.IntN(2)]
 	}
 	if some(3) {
-		q.State = []ledger.State{ledger.Failed, ledger.Pending}[p.random.IntN(2)]
+		q.State = []deliveries.State{deliveries.Failed, deliveries.Pending}[p.random.IntN(2)]
 	}
 	return q
 }
 
 // want are the names of the rows that a query is to find, in alphabetical order.
-func (p *place) want(q desk.Query) []string {
+func (p *place) want(q api.Query) []string {
 	names := []string{}
 	for _, r := range p.rows {
-		state := cmp.Or(r.state, ledger.Pending)
+		state := cmp.Or(r.state, deliveries.Pending)
 		byRecord := q.EventID == "" && q.UserID == "" && q.State != ""
 		switch {
 		case q.EventID != "" && q.EventID != r.EventID, q.UserID != "" && q.UserID != r.UserID,
@@ -202,7 +202,7 @@ func (p *place) want(q desk.Query) []string {
 }
 
 // got are the names of the rows that a query finds in pages of a size, in their order.
-func (p *place) got(d *desk.Desk, q desk.Query) []string {
+func (p *place) got(d *api.API, q api.Query) []string {
 	p.Helper()
 	names := []string{}
 	for {
@@ -229,10 +229,10 @@ func TestAQueryFindsItsRowsOnceInPagesOfAnySize(t *testing.T) {
 	seed := crash.Seed(t)
 	_, js := natstest.Connect(t, natstest.Server(t))
 	p := newPlace(t, js, seed)
-	d := openDesk(t, js)
+	d := openAPI(t, js)
 	for range 150 {
 		q := p.query()
-		q.Limit = desk.MaxLimit
+		q.Limit = api.MaxLimit
 		all := p.got(d, q)
 		if want, got := p.want(q), slices.Sorted(slices.Values(all)); !slices.Equal(want, got) {
 			t.Fatalf("seed %d: %+v finds %d rows, want %d:\n%s\nwant\n%s", seed, q, len(got), len(want), strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -255,7 +255,7 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 	p := newPlace(t, direct, seed)
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
-	d := openDesk(t, js)
+	d := openAPI(t, js)
 	var mu sync.Mutex
 	var bad []string
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -273,14 +273,14 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 		q.Limit = 10
 		p.got(d, q)
 	}
-	for _, c := range []desk.Cancellation{
+	for _, c := range []api.Cancellation{
 		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: contracts.RecipientCustomer, UserID: "u/1"},
 	} {
 		if _, err := d.Cancel(t.Context(), c); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := d.Replay(t.Context(), desk.Query{}); err != nil {
+	if _, err := d.Replay(t.Context(), api.Query{}); err != nil {
 		t.Error(err)
 	}
 	mu.Lock()
@@ -294,9 +294,9 @@ func TestCursorsThatWereNotGivenOutAreRefused(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	newPlace(t, js, 1)
-	d := openDesk(t, js)
+	d := openAPI(t, js)
 	for _, cursor := range []string{"0", "!", "p-", "p-1", "p--1-0", "p-0--1", "p-0-0-0", "-1"} {
-		if _, err := d.Notifications(t.Context(), desk.Query{EventID: "e1", Cursor: cursor}); err == nil {
+		if _, err := d.Notifications(t.Context(), api.Query{EventID: "e1", Cursor: cursor}); err == nil {
 			t.Errorf("%q is taken", cursor)
 		}
 	}

@@ -1,4 +1,4 @@
-package optout
+package unsubscribe
 
 import (
 	"crypto/hmac"

@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
 const (
@@ -44,14 +44,14 @@ type Query struct {
 	Limit         int    // at most MaxLimit; defaults to 100
 	Reason        string // why rows are in their state, such as a channel.Kind
 	RecipientType contracts.RecipientType
-	State         ledger.State
+	State         deliveries.State
 	UserID        string
 }
 
 // Notification is one row: one event, one user, one channel, and what became of it. What the row itself says is there for
 // as long as the stream keeps it.
 type Notification struct {
-	Attempts      []ledger.Attempt        `json:"attempts,omitempty"`
+	Attempts      []deliveries.Attempt    `json:"attempts,omitempty"`
 	Category      string                  `json:"category,omitempty"`
 	Channel       string                  `json:"channel"`
 	CreatedAt     time.Time               `json:"created_at,omitzero"`
@@ -65,13 +65,13 @@ type Notification struct {
 	Reason        string                  `json:"reason,omitempty"`
 	RecipientType contracts.RecipientType `json:"recipient_type"`
 	Replays       int                     `json:"replays,omitempty"`
-	State         ledger.State            `json:"state"`
+	State         deliveries.State        `json:"state"`
 	Template      string                  `json:"template,omitempty"`
 	Until         time.Time               `json:"until,omitzero"`
 	UpdatedAt     time.Time               `json:"updated_at,omitzero"`
 	UserID        string                  `json:"user_id"`
 
-	kept *ledger.Delivery
+	kept *deliveries.Delivery
 }
 
 // Page is a part of what a query selects.
@@ -150,13 +150,13 @@ func (q Query) matches(key string) bool {
 // been tried, or put off, at least once: a row that no worker has begun has a record in no state. A question looks at 2,000
 // rows at most and goes on with the cursor; memory is bounded by the page. What it costs does not depend on how many rows
 // there are: it grows with those of the user, when one is named.
-func (d *Desk) Notifications(ctx context.Context, q Query) (Page, error) {
+func (a *API) Notifications(ctx context.Context, q Query) (Page, error) {
 	from, err := q.begin()
 	if err != nil {
 		return Page{}, err
 	}
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
-	return d.page(ctx, q, from, func(k *ledger.Delivery) bool {
+	return a.page(ctx, q, from, func(k *deliveries.Delivery) bool {
 		return (q.State == "" || q.State == k.State) && (q.Reason == "" || q.Reason == k.Reason)
 	})
 }
@@ -170,11 +170,11 @@ func (q Query) begin() (position, error) {
 }
 
 // page returns the rows that a query selects, by their records when it names neither event nor user, and says a state or a reason.
-func (d *Desk) page(ctx context.Context, q Query, from position, wanted func(*ledger.Delivery) bool) (Page, error) {
+func (a *API) page(ctx context.Context, q Query, from position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	if q.EventID == "" && q.UserID == "" && (q.State != "" || q.Reason != "") {
-		return d.byState(ctx, q, from.revision, wanted)
+		return a.byState(ctx, q, from.revision, wanted)
 	}
-	return d.byRow(ctx, q, from, wanted)
+	return a.byRow(ctx, q, from, wanted)
 }
 
 // toRead returns how many rows are read next: as many as the page may have when most are wanted, and more when few were.
@@ -183,16 +183,16 @@ func toRead(q Query, reads, looked int) int {
 }
 
 // byRow looks through the rows.
-func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*ledger.Delivery) bool) (Page, error) {
+func (a *API) byRow(ctx context.Context, q Query, next position, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	for looked, reads := 0, 0; !next.end && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		found, err := d.find(ctx, q, next, toRead(q, reads, looked))
+		found, err := a.find(ctx, q, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}
 		looked, next = looked+found.looked, found.next
 		found.rows = slices.DeleteFunc(found.rows, stored.isUnreadable)
-		rows, err := d.became(ctx, found.rows)
+		rows, err := a.became(ctx, found.rows)
 		if err != nil {
 			return Page{}, err
 		}
@@ -212,12 +212,12 @@ func (d *Desk) byRow(ctx context.Context, q Query, next position, wanted func(*l
 }
 
 // became returns rows with what became of them, in their order. One round trip for each 512.
-func (d *Desk) became(ctx context.Context, rows []stored) ([]Notification, error) {
+func (a *API) became(ctx context.Context, rows []stored) ([]Notification, error) {
 	keys := make([]string, len(rows))
 	for i, row := range rows {
 		keys[i] = row.key
 	}
-	known, err := d.cfg.Ledger.GetMany(ctx, keys)
+	known, err := a.cfg.Deliveries.GetMany(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (d *Desk) became(ctx context.Context, rows []stored) ([]Notification, error
 	for i, row := range rows {
 		kept, ok := known[row.key]
 		if !ok {
-			kept = &ledger.Delivery{State: ledger.Pending}
+			kept = &deliveries.Delivery{State: deliveries.Pending}
 		}
 		n := recorded(row.key, kept)
 		n.Category, n.Channel, n.CreatedAt, n.EventID, n.EventType = row.Category, row.Channel, row.CreatedAt, row.EventID, row.EventType
@@ -236,7 +236,7 @@ func (d *Desk) became(ctx context.Context, rows []stored) ([]Notification, error
 }
 
 // recorded is what the record of a row says.
-func recorded(key string, d *ledger.Delivery) Notification {
+func recorded(key string, d *deliveries.Delivery) Notification {
 	return Notification{
 		Attempts: d.Attempts, Digest: d.Digest, FellBackTo: d.FellBackTo,
 		MessageID: deliver.MessageID(key), ProviderID: d.ProviderID, Reason: d.Reason, Replays: d.Replays,
@@ -245,11 +245,11 @@ func recorded(key string, d *ledger.Delivery) Notification {
 }
 
 // byState looks through the records, from a revision on.
-func (d *Desk) byState(ctx context.Context, q Query, from uint64, wanted func(*ledger.Delivery) bool) (Page, error) {
+func (a *API) byState(ctx context.Context, q Query, from uint64, wanted func(*deliveries.Delivery) bool) (Page, error) {
 	page := Page{Notifications: []Notification{}}
 	next := from
 	for looked, reads := 0, 0; reads == 0 || next > 0 && looked < scanned && reads < maxReads && len(page.Notifications) < q.Limit; reads++ {
-		entries, read, after, err := d.cfg.Ledger.Scan(ctx, next, toRead(q, reads, looked))
+		entries, read, after, err := a.cfg.Deliveries.Scan(ctx, next, toRead(q, reads, looked))
 		if err != nil {
 			return Page{}, err
 		}

@@ -1,7 +1,6 @@
-package desk_test
+package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,10 +15,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
-	"github.com/expediter-io/expediter/services/notifier/internal/desk"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -30,7 +29,7 @@ const audience = 100
 
 // BenchmarkQuestions measures what questions cost beside many rows of others: 1,000,000, or as many as ROWS says.
 //
-//	go test -run=- -bench=Questions -benchtime=20x ./internal/desk
+//	go test -run=- -bench=Questions -benchtime=20x ./internal/api
 func BenchmarkQuestions(b *testing.B) {
 	rows := 1_000_000
 	if text := os.Getenv("ROWS"); text != "" {
@@ -54,7 +53,7 @@ func BenchmarkQuestions(b *testing.B) {
 	begun := time.Now()
 	load(b, js, rows)
 	b.Logf("%d rows were loaded in %s", rows, time.Since(begun).Round(time.Millisecond))
-	d := openDesk(b, js)
+	d := openAPI(b, js)
 	ask := func(name string, least int, f func(i int) (int, error)) {
 		b.Run(name, func(b *testing.B) {
 			i := 0
@@ -67,18 +66,18 @@ func BenchmarkQuestions(b *testing.B) {
 			}
 		})
 	}
-	list := func(q desk.Query) (int, error) {
-		page, err := d.Notifications(context.Background(), q)
+	list := func(q api.Query) (int, error) {
+		page, err := d.Notifications(b.Context(), q)
 		return len(page.Notifications), err
 	}
-	ask("failed", 1, func(int) (int, error) { return list(desk.Query{State: ledger.Failed, Limit: 50}) })
-	ask("delivered", 50, func(int) (int, error) { return list(desk.Query{State: ledger.Delivered, Limit: 50}) })
+	ask("failed", 1, func(int) (int, error) { return list(api.Query{State: deliveries.Failed, Limit: 50}) })
+	ask("delivered", 50, func(int) (int, error) { return list(api.Query{State: deliveries.Delivered, Limit: 50}) })
 	ask("event", audience, func(i int) (int, error) {
-		return list(desk.Query{EventID: "event-" + strconv.Itoa(rows/audience/2+i)})
+		return list(api.Query{EventID: "event-" + strconv.Itoa(rows/audience/2+i)})
 	})
-	ask("user", 10, func(i int) (int, error) { return list(desk.Query{UserID: userOf(rows, i)}) })
+	ask("user", 10, func(i int) (int, error) { return list(api.Query{UserID: userOf(rows, i)}) })
 	ask("cancel", audience, func(i int) (int, error) {
-		done, err := d.Cancel(context.Background(), desk.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
+		done, err := d.Cancel(b.Context(), api.Cancellation{EventID: "event-" + strconv.Itoa(rows/audience-1-i)})
 		return done.Sent + done.Ended, err
 	})
 }
@@ -117,9 +116,9 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 			n := p.Row(entry, "inapp")
 			subject, err := contracts.NotifySendSubject(n.Channel, n.RecipientType, n.UserID, n.EventID)
 			put(subject, err, n)
-			d := ledger.Delivery{Attempts: []ledger.Attempt{{At: at, Outcome: "sent", Worker: "w"}}, State: ledger.Delivered, UpdatedAt: at}
+			d := deliveries.Delivery{Attempts: []deliveries.Attempt{{At: at, Outcome: "sent", Worker: "w"}}, State: deliveries.Delivered, UpdatedAt: at}
 			if (e*audience+u)%1000 == 999 {
-				d.State, d.Reason = ledger.Failed, ledger.ReasonExhausted
+				d.State, d.Reason = deliveries.Failed, deliveries.ReasonExhausted
 			}
 			record, err := contracts.DeliveryKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 			put(key(record), err, d)
@@ -131,18 +130,18 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 		b.Fatal("the rows are not stored")
 	}
 	stream, err := js.Stream(b.Context(), contracts.StreamNotifications)
-	if err != nil || stream.CachedInfo().State.Msgs != uint64(rows+rows/audience) { //nolint:gosec // small
+	if err != nil || stream.CachedInfo().State.Msgs != uint64(rows+rows/audience) {
 		b.Fatal(fmt.Errorf("%d messages: %w", stream.CachedInfo().State.Msgs, err))
 	}
 }
 
-func openDesk(b testing.TB, js jetstream.JetStream) *desk.Desk {
+func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	cfg := desk.Config{Digests: digest.New(records), Ledger: ledger.New(records), Reader: plan.NewReader(records)}
+	cfg := api.Config{Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
 	var err error
 	if cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records); err != nil {
 		b.Fatal(err)
 	}
-	return desk.New(records, cfg)
+	return api.New(records, cfg)
 }

@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"cmp"
@@ -34,7 +34,7 @@ type EndpointName struct {
 }
 
 // Endpoints returns the endpoints that do not work. One round trip.
-func (d *Desk) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, error) {
+func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, error) {
 	from, err := parse(q.Cursor)
 	if err != nil {
 		return EndpointPage{}, err
@@ -52,7 +52,7 @@ func (d *Desk) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, er
 	if len(problems) > 0 {
 		return EndpointPage{}, &contracts.ValidationError{Type: "query", Fields: problems}
 	}
-	found, next, err := d.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
+	found, next, err := a.cfg.Health.List(ctx, q.Channel, q.State, from.revision, cmp.Or(q.Limit, defaultLimit))
 	if err != nil {
 		return EndpointPage{}, err
 	}
@@ -60,14 +60,14 @@ func (d *Desk) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, er
 }
 
 // Enable puts an endpoint back to work that is named by JSON, and returns how it was. Two round trips.
-func (d *Desk) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
+func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var name EndpointName
 	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
 		return health.Endpoint{}, &contracts.ValidationError{Type: "request", Fields: []contracts.FieldError{
 			{Problem: `must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`},
 		}}
 	}
-	return d.cfg.Health.Enable(ctx, name.Channel, name.ID)
+	return a.cfg.Health.Enable(ctx, name.Channel, name.ID)
 }
 
 func isToken(s string) bool {

@@ -1,14 +1,14 @@
-package quiet_test
+package schedule_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
-	"github.com/expediter-io/expediter/services/notifier/internal/quiet"
+	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
-func TestUntil(t *testing.T) {
+func TestQuietUntil(t *testing.T) {
 	t.Parallel()
 	const none = ""
 	night := &contracts.QuietHours{From: "22:00", To: "07:00"}
@@ -57,7 +57,7 @@ func TestUntil(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := quiet.Until(now, test.hours, test.zone)
+			got, err := schedule.QuietUntil(now, test.hours, test.zone)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestQuietIsOneStretch(t *testing.T) {
 			var promised time.Time
 			stretches := 0
 			for at := now; at.Before(now.Add(48 * time.Hour)); at = at.Add(time.Minute) {
-				until, err := quiet.Until(at, &hours, "Asia/Jerusalem")
+				until, err := schedule.QuietUntil(at, &hours, "Asia/Jerusalem")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,11 +108,11 @@ func TestQuietIsOneStretch(t *testing.T) {
 func TestUntilRefuses(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []contracts.QuietHours{{From: "x", To: "07:00"}, {From: "22:00", To: "25:00"}} {
-		if _, err := quiet.Until(time.Now(), &bad, ""); err == nil {
+		if _, err := schedule.QuietUntil(time.Now(), &bad, ""); err == nil {
 			t.Errorf("%v was accepted", bad)
 		}
 	}
-	if _, err := quiet.Until(time.Now(), &contracts.QuietHours{From: "22:00", To: "07:00"}, "Mars/Olympus"); err == nil {
+	if _, err := schedule.QuietUntil(time.Now(), &contracts.QuietHours{From: "22:00", To: "07:00"}, "Mars/Olympus"); err == nil {
 		t.Error("a zone that is none was accepted")
 	}
 }

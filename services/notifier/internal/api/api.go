@@ -1,4 +1,4 @@
-package desk
+package api
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
+	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
-	"github.com/expediter-io/expediter/services/notifier/internal/ledger"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -22,26 +22,26 @@ import (
 // ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config says what the desk works on. All of it is required.
+// Config says what the API works on. All of it is required.
 type Config struct {
-	Cancelled *cancel.Set
-	Digests   *digest.Book
-	Health    *health.Book
-	Ledger    *ledger.Ledger
-	Planner   *plan.Planner
-	Publisher *contracts.Publisher
-	Reader    *plan.Reader
+	Cancelled  *cancel.Set
+	Digests    *digest.Book
+	Health     *health.Book
+	Deliveries *deliveries.Store
+	Planner    *plan.Planner
+	Publisher  *contracts.Publisher
+	Reader     *plan.Reader
 }
 
-// Desk takes events in and answers what became of them. It may be used by many at once.
-type Desk struct {
+// API takes events in and answers what became of them. It may be used by many at once.
+type API struct {
 	cfg              Config
 	deliveries, rows *kvrecord.Stream
 }
 
-// New returns a desk. No round trip.
-func New(records *kvrecord.Client, cfg Config) *Desk {
-	return &Desk{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
+// New returns an API. No round trip.
+func New(records *kvrecord.Client, cfg Config) *API {
+	return &API{cfg: cfg, deliveries: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
 // Accepted is what became of an event that was told.
@@ -61,15 +61,15 @@ type Accepted struct {
 
 // Publish takes an event in: it is in the stream, acknowledged, when this returns, or has been planned long ago. The error
 // matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was told under its id.
-func (d *Desk) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
+func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
 	}
-	if !d.cfg.Planner.Concerns(e) {
-		done, err := d.cfg.Publisher.Publish(ctx, e)
+	if !a.cfg.Planner.Concerns(e) {
+		done, err := a.cfg.Publisher.Publish(ctx, e)
 		return Accepted{Duplicate: done.Duplicate, EventID: e.EventID, Ignored: true}, err
 	}
-	kept, news, err := d.cfg.Planner.Accept(ctx, e)
+	kept, news, err := a.cfg.Planner.Accept(ctx, e)
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -78,9 +78,9 @@ func (d *Desk) Publish(ctx context.Context, e contracts.Event) (Accepted, error)
 	if !kept.Unplanned() {
 		return answer, nil
 	}
-	done, err := d.cfg.Publisher.Publish(ctx, e)
+	done, err := a.cfg.Publisher.Publish(ctx, e)
 	if err == nil && !done.Duplicate && kept.State == plan.StateRefused {
-		answer.State, err = plan.StateSeen, d.cfg.Planner.Reopen(ctx, kept)
+		answer.State, err = plan.StateSeen, a.cfg.Planner.Reopen(ctx, kept)
 	}
 	return answer, err
 }
@@ -111,8 +111,8 @@ type Event struct {
 }
 
 // Event returns what is known of an event. Two round trips.
-func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
-	kept, err := d.cfg.Reader.Event(ctx, eventID)
+func (a *API) Event(ctx context.Context, eventID string) (Event, error) {
+	kept, err := a.cfg.Reader.Event(ctx, eventID)
 	if errors.Is(err, plan.ErrNotFound) || errors.Is(err, contracts.ErrTokenTooLong) || errors.Is(err, contracts.ErrEmptyToken) {
 		return Event{}, fmt.Errorf("%w: %.80q", ErrUnknownEvent, eventID)
 	}
@@ -120,7 +120,7 @@ func (d *Desk) Event(ctx context.Context, eventID string) (Event, error) {
 		return Event{}, err
 	}
 	e := Event{At: kept.At, EventID: eventID, Reason: kept.Reason, Recipients: kept.Recipients, Rows: kept.Rows, State: kept.State}
-	p, err := d.cfg.Reader.Get(ctx, eventID)
+	p, err := a.cfg.Reader.Get(ctx, eventID)
 	switch {
 	case errors.Is(err, plan.ErrNotFound): // not planned yet, or long ago
 		return e, nil

@@ -1,4 +1,4 @@
-package optout_test
+package unsubscribe_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/notifier/channel"
-	"github.com/expediter-io/expediter/services/notifier/internal/optout"
+	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -22,26 +22,26 @@ var (
 	newer = strings.Repeat("new ", 8)
 )
 
-func links(t *testing.T, secrets ...string) *optout.Links {
+func links(t *testing.T, secrets ...string) *unsubscribe.Links {
 	t.Helper()
-	l, err := optout.New("https://n.example/told/", secrets)
+	l, err := unsubscribe.New("https://n.example/told/", secrets)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-var ada = optout.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
+var ada = unsubscribe.Subject{Kind: "CUSTOMER", UserID: "ada@example.org", Category: "news", Channel: "email"}
 
 func TestLinksAreReadByAnySecret(t *testing.T) {
 	t.Parallel()
 	before, now := links(t, older), links(t, newer, older)
-	for name, l := range map[string]*optout.Links{"before": before, "now": now} {
+	for name, l := range map[string]*unsubscribe.Links{"before": before, "now": now} {
 		if s, err := now.Read(l.Token(ada)); err != nil || s != ada {
 			t.Errorf("%s: %+v %v", name, s, err)
 		}
 	}
-	if _, err := before.Read(now.Token(ada)); !errors.Is(err, optout.ErrLink) {
+	if _, err := before.Read(now.Token(ada)); !errors.Is(err, unsubscribe.ErrLink) {
 		t.Errorf("by a secret that is not known: %v", err)
 	}
 	if before.Token(ada) == now.Token(ada) {
@@ -70,7 +70,7 @@ func TestLinksCannotBeMade(t *testing.T) {
 	for i := range token {
 		for _, c := range "Ab.-" {
 			if changed := token[:i] + string(c) + token[i+1:]; changed != token {
-				if _, err := l.Read(changed); !errors.Is(err, optout.ErrLink) {
+				if _, err := l.Read(changed); !errors.Is(err, unsubscribe.ErrLink) {
 					t.Fatalf("byte %d as %q: %v", i, c, err)
 				}
 			}
@@ -78,7 +78,7 @@ func TestLinksCannotBeMade(t *testing.T) {
 	}
 	head, tail, _ := strings.Cut(token, ".")
 	for _, bad := range []string{"", ".", head, head + ".", "." + tail, token + "=", token + "A", strings.Repeat("A", 5000) + "." + tail} {
-		if _, err := l.Read(bad); !errors.Is(err, optout.ErrLink) {
+		if _, err := l.Read(bad); !errors.Is(err, unsubscribe.ErrLink) {
 			t.Errorf("%.80q: %v", bad, err)
 		}
 	}
@@ -86,13 +86,13 @@ func TestLinksCannotBeMade(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	_, err := optout.New("http://n.example", []string{"sesame", newer})
+	_, err := unsubscribe.New("http://n.example", []string{"sesame", newer})
 	for _, want := range []string{"NOTIFIER_PUBLIC_URL", "NOTIFIER_LINK_SECRETS", "number 1 has 6 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sesame") {
 			t.Errorf("%v does not say %s", err, want)
 		}
 	}
-	if _, err := optout.New("https://n.example", nil); err == nil {
+	if _, err := unsubscribe.New("https://n.example", nil); err == nil {
 		t.Error("no secret")
 	}
 }
@@ -100,11 +100,11 @@ func TestConfigIsChecked(t *testing.T) {
 // book keeps what it is told.
 type book struct {
 	err  error
-	told []optout.Subject
+	told []unsubscribe.Subject
 }
 
 func (b *book) OptOut(_ context.Context, kind contracts.RecipientType, userID, category, on string) error {
-	b.told = append(b.told, optout.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
+	b.told = append(b.told, unsubscribe.Subject{Kind: kind, UserID: userID, Category: category, Channel: on})
 	return b.err
 }
 
@@ -112,10 +112,10 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	b := &book{}
 	l := links(t, newer)
-	p := &optout.Page{Directory: b, Links: l}
+	p := &unsubscribe.Page{Directory: b, Links: l}
 	call := func(answer func(http.ResponseWriter, *http.Request) error, method, token string) (int, string, error) {
 		w := httptest.NewRecorder()
-		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, optout.Path+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
+		err := answer(w, httptest.NewRequestWithContext(t.Context(), method, unsubscribe.Path+"?token="+token, strings.NewReader("List-Unsubscribe=One-Click")))
 		if err == nil && (w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'")) {
 			t.Errorf("%v", w.Header())
 		}
