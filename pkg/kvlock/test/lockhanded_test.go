@@ -29,7 +29,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-	told := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
+	handed := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
 	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 	pass(waits)
 	p.Slow(late)
@@ -37,11 +37,11 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	healed := make(chan struct{})
 	var only alone
 	var all sync.WaitGroup
-	for _, w := range []*testbed.Waiting{told, next} {
+	for _, w := range []*testbed.Waiting{handed, next} {
 		all.Go(func() {
 			lease := patiently(t, w)
 			only.took(t, lease)
-			if w == told { // he does not let go
+			if w == handed { // he does not let go
 				select {
 				case <-lease.Context().Done():
 					return

@@ -16,7 +16,7 @@ func TestStoppedHolder(t *testing.T) {
 	}
 	srv := startSingle(t)
 	r := choices(t)(0)
-	s := newStage(t, srv.url, 1, workerTask{TTL: time.Second, Tasks: 1, Cling: true}, 2)
+	s := newStage(t, srv.url, 1, workerTask{TTL: time.Second, Tasks: 1, HoldUntilLost: true}, 2)
 	for range times {
 		c := s.holder()
 		sleep(t.Context(), time.Duration(r.Int64N(int64(100*time.Millisecond))))

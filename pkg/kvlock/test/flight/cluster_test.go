@@ -157,7 +157,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 	for i := range faults {
 		r.more(ctx, 500)
-		hurt(ctx, t, cluster, i)
+		disturbLeader(ctx, t, cluster, i)
 	}
 	r.more(ctx, 500)
 	close(stop)
@@ -200,8 +200,8 @@ func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int6
 	return renewed != unknown && released != unknown
 }
 
-// hurt does to the leader what can be done to it, and lets it come back.
-func hurt(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, turn int) {
+// disturbLeader does to the leader what can be done to it, and lets it come back.
+func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, turn int) {
 	t.Helper()
 	leader, err := cluster.StreamLeader(ctx, "KV_"+bucket)
 	if err != nil {

@@ -192,7 +192,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 	const seen = memoryBound + time.Second // so that what is too old would be
 	<-time.After(seen)
 	for i := range faults {
-		hurt(ctx, t, c.cluster, i)
+		disturbLeader(ctx, t, c.cluster, i)
 		<-time.After(seen)
 	}
 	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is

@@ -100,14 +100,14 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 			t.Errorf("got %+v, %v; want the new value", s, err)
 		}
 		pass(time.Second)
-		var told []flight.EventKind
+		var got []flight.EventKind
 		for _, e := range o.take() {
 			if e.Kind != flight.EventReturned { // before or after the others
-				told = append(told, e.Kind)
+				got = append(got, e.Kind)
 			}
 		}
-		if !slices.Equal(told, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
-			t.Errorf("told %s", told)
+		if !slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
+			t.Errorf("got %s", got)
 		}
 		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
 			t.Errorf("the new value is %s old", r.Age)
@@ -151,7 +151,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 			}
 		}
 		if released != 2 {
-			t.Errorf("%d failures were told, want two", released)
+			t.Errorf("%d failures were emitted, want two", released)
 		}
 		pass(25 * time.Second) // it is over as if nothing had been tried
 		_, err := g.Do(t.Context(), "k", fn, opts)
@@ -179,9 +179,9 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		if r := wantDo(t, f, fn, opts, "1", flight.Stale); r.Age < 2*time.Minute {
 			t.Errorf("got %+v", r)
 		}
-		told := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
-		if told[3].Elapsed < 2*time.Minute || told[4].Outcome != flight.Stale {
-			t.Errorf("got %+v", told)
+		got := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
+		if got[3].Elapsed < 2*time.Minute || got[4].Outcome != flight.Stale {
+			t.Errorf("got %+v", got)
 		}
 		for range 25 { // nobody tries again for 30 s, and so nobody waits
 			start := time.Now()

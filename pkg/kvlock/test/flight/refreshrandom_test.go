@@ -118,7 +118,7 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				f, die := b.mortal(t, flight.Config{ClaimTTL: 10 * time.Second})
+				f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
 				g := b.Flight(t, flight.Config{ProbeInterval: -1})
 				var runs atomic.Int64
 				opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
@@ -159,7 +159,7 @@ func TestRandomRefreshes(t *testing.T) {
 			}
 			rt.Repeat(map[string]func(*rapid.T){
 				"do":         m.do,
-				"many do":    m.crowd,
+				"many do":    m.doTogether,
 				"invalidate": m.invalidate,
 				"time": func(t *rapid.T) {
 					pass(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond)
@@ -223,7 +223,7 @@ func (m *refreshes) fn(ctx context.Context) ([]byte, error) {
 
 func (m *refreshes) do(t *rapid.T) { m.call(rapid.SampledFrom(m.flights).Draw(t, "flight")) }
 
-func (m *refreshes) crowd(*rapid.T) {
+func (m *refreshes) doTogether(*rapid.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		for _, f := range m.flights {
