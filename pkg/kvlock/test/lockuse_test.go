@@ -225,7 +225,7 @@ func TestLockArguments(t *testing.T) {
 	}
 }
 
-// A Locker that closes gives back what it holds, and nobody waits on.
+// A Locker that closes gives back its locks, and its waiters end.
 func TestLockerCloses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -254,7 +254,7 @@ func TestLockerCloses(t *testing.T) {
 	closing.Close()
 }
 
-// What cannot be read as a lock: garbage is removed and reported once, and what somebody else's program may read stays.
+// Records that are no locks: garbage is removed and reported once, and a record that another program may read stays.
 func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -147,7 +147,7 @@ type task struct {
 	turns int
 }
 
-// unique is a value that nobody else writes.
+// unique returns a value that no other turn writes.
 func (t *task) unique() string { return fmt.Sprintf("%s/%d", t.by, t.turns) }
 
 func (t *task) nap(upTo time.Duration) time.Duration { return time.Duration(t.r.Int64N(int64(upTo))) }

@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// killable is a Flight, and the death of its process: its connection is closed, and nothing else happens.
+// killable returns a Flight, and a function that closes its connection as the death of its process does.
 func (b *bed) killable(t *testing.T, cfg flight.Config) (f *flight.Flight, die func()) {
 	t.Helper()
 	nc, js := natstest.Connect(t, b.Srv)
@@ -94,7 +94,7 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 }
 
 // An owner that cannot be probed keeps its claim until the TTL, and so does a slow owner that is alive.
-func TestWhoIsNotTakenOver(t *testing.T) {
+func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 	const ttl = 20 * time.Second
 	for name, tt := range map[string]struct {
 		owner, waiter flight.Config
@@ -267,7 +267,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 	})
 }
 
-// Nothing is probed when nobody waits.
+// Nothing is probed when no caller waits.
 func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// observed keeps what a Flight tells.
+// observed keeps the events of a Flight.
 type observed struct {
 	mu     sync.Mutex
 	events []flight.Event
@@ -27,7 +27,7 @@ func (o *observed) observe(_ context.Context, e flight.Event) {
 	o.events = append(o.events, e)
 }
 
-// take returns what was told since it was called last.
+// take returns the events since its last call.
 func (o *observed) take() []flight.Event {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,7 +36,7 @@ func (o *observed) take() []flight.Event {
 	return events
 }
 
-// wantEvents compares the kinds of what was told since the last call, and returns it.
+// wantEvents compares the kinds of the events since the last call, and returns the events.
 func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKind) []flight.Event {
 	t.Helper()
 	events := o.take()

@@ -41,7 +41,7 @@ func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
 	return s
 }
 
-// largeValueMessages counts what is in the Object Store.
+// largeValueMessages counts the messages in the Object Store.
 func (b *bed) largeValueMessages(t testing.TB) uint64 {
 	t.Helper()
 	info, err := b.largeValueStream(t).Info(t.Context())
@@ -177,7 +177,7 @@ func TestClientReadsTheObject(t *testing.T) {
 	}
 }
 
-// Whatever happened to the object, the key is absent and computed again, and nobody gets a wrong or a shorter value.
+// After any damage to the object, the key is absent and computed again, and no caller gets a wrong or a shorter value.
 func TestObjectIsNotWhatWasWritten(t *testing.T) {
 	value := noise(2<<20 + 5)
 	for name, meddle := range map[string]func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error{

@@ -48,7 +48,7 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 	})
 }
 
-// Objects to which no record refers go by themselves, whatever made them orphans.
+// Objects to which no record refers expire by themselves, for any cause.
 func TestOrphansGo(t *testing.T) {
 	const ttl = 5 * time.Minute
 	value := noise(2 << 20)
@@ -200,7 +200,7 @@ func TestZombieWithAnObject(t *testing.T) {
 	})
 }
 
-// A holder that completes again, because it was not told what came of the first time, writes another object.
+// A holder that completes again, because the outcome of the first time is unknown, writes another object.
 func TestCompleteAgainWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		b.withLargeValueBucket(t)

@@ -42,8 +42,8 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	}), answered.Load
 }
 
-// The first answer of the leader is overtaken by pushes. They are not taken for lost when no others come, and what they
-// told is not forgotten.
+// The first answer of the leader is overtaken by pushes. They are not taken for lost when no others come, and their
+// changes are kept.
 func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		log := &logged{}

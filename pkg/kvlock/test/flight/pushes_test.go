@@ -19,7 +19,7 @@ import (
 // a while.
 const recheck = 2*time.Second + 50*time.Millisecond
 
-// watchedKeys has so many keys watched that they are not read again as long as no push is missing.
+// watchedKeys are so many watched keys that they are not read again as long as no push is missing.
 type watchedKeys struct {
 	t        *testing.T
 	b        *bed
@@ -54,7 +54,7 @@ func (c *watchedKeys) watch(key string, state flight.State) *flight.Watcher {
 	return w
 }
 
-// wantNext checks that the watcher is told the state next, and in time.
+// wantNext checks that the next slot of the watcher has the state, and comes in time.
 func (c *watchedKeys) wantNext(w *flight.Watcher, state flight.State, within time.Duration) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), within)
@@ -100,7 +100,7 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 	})
 }
 
-// The push that somebody waits for gets lost. The next one tells, or the leader does.
+// The push that a caller waits for gets lost. The next push shows that, or the leader's answer.
 func TestALostPushIsNoticed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		t.Run(fmt.Sprintf("others %t", others), func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		c := watchManyKeys(t, b, flight.Config{})
 		claim := begin(t, c.writing, "k", flight.BeginOptions{TTL: time.Hour})
-		asked, old, again := "", [][]byte(nil), false // the test changes it while nobody reads
+		asked, old, again := "", [][]byte(nil), false // the test changes it between reads
 		c.proxy.Change(func(f natstest.Frame) []byte {
 			switch {
 			case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET.") && bytes.Contains(f.Raw, []byte(`.k"]`)):

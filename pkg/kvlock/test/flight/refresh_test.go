@@ -39,7 +39,8 @@ func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, er
 	return r
 }
 
-// A value that is asked for all the time is computed anew before it expires, once in all processes, and nobody waits.
+// A value that is asked for all the time is computed anew before it expires, once in all processes, and no caller
+// waits.
 func TestRefreshComputesOnceEverywhere(t *testing.T) {
 	for name, memory := range map[string]int64{"bucket": 0, "memory": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 	})
 }
 
-// A computation that fails, or is given up, leaves the value as old as it is, and nobody tries again for a while.
+// A computation that fails, or is given up, leaves the value with its age, and no process tries again for a while.
 func TestFailedRefreshKeepsTheValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		var o observed
@@ -183,7 +184,7 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		if got[3].Elapsed < 2*time.Minute || got[4].Outcome != flight.Stale {
 			t.Errorf("got %+v", got)
 		}
-		for range 25 { // nobody tries again for 30 s, and so nobody waits
+		for range 25 { // no process tries again for 30 s, and so no caller waits
 			start := time.Now()
 			wantDo(t, g, fn, opts, "1", flight.Stale)
 			if took := time.Since(start); took > 0 {
@@ -249,7 +250,7 @@ func TestStaleWhileItIsComputedAnew(t *testing.T) {
 }
 
 // A caller that takes no stale value waits for the new one, and gets its failure, as if there were no value.
-func TestWhoTakesNoStaleValue(t *testing.T) {
+func TestCallerThatTakesNoStaleValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		var runs atomic.Int64

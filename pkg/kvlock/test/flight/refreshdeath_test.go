@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// The process that computes a value anew dies, or is cut off. The value stays, and somebody else computes.
+// The process that computes a value anew dies, or is cut off. The value stays, and another process computes.
 func TestRefresherDies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  flight.Config
@@ -43,7 +43,7 @@ func TestRefresherDies(t *testing.T) {
 	}
 }
 
-// The process that computes a value anew dies, and nobody asks until long after its claim. The value is there still.
+// The process that computes a value anew dies, and the next call comes long after its claim. The value is still there.
 func TestValueSurvivesItsRefresher(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})

@@ -100,8 +100,8 @@ func TestLargestValueIsCarried(t *testing.T) {
 	})
 }
 
-// The claim of a process that died while it computed a value anew keeps nobody away once it is over, though the server
-// keeps its record for the value in it.
+// The claim of a process that died while it computed a value anew keeps no process from computing once it is over,
+// though the server keeps its record for the value in it.
 func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, g *flight.Flight, runs *atomic.Int64){
 		"early": func(t *testing.T, g *flight.Flight, runs *atomic.Int64) {
@@ -138,9 +138,9 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Random calls, failures, invalidations and passing time, from three processes on one key. Whatever is returned is
-// as old as its outcome says, no older than what was returned before, and not of before an invalidation; and it is
-// computed by one at a time.
+// Random calls, failures, invalidations and passing time, from three processes on one key. Each returned value is as
+// old as its outcome says, no older than an earlier returned value, and not of before an invalidation; and one process
+// computes at a time.
 func TestRandomRefreshes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		run, totals := 0, map[flight.Outcome]int{}

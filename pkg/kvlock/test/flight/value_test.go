@@ -62,7 +62,7 @@ func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 	return s
 }
 
-// readEveryWay reads a key in all the ways that there are.
+// readEveryWay reads a key in all ways of the API.
 func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	t.Helper()
 	ctx := within(t)
@@ -180,7 +180,7 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 	}
 }
 
-// put stores a record that nobody but a test would write.
+// put stores a record that only a test would write.
 func (b *bed) put(t testing.TB, key, meta string, data []byte) {
 	t.Helper()
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
