@@ -12,13 +12,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Inputs is what a process works on.
+// Inputs are the inputs of a process.
 type Inputs struct {
 	Distance   float64         `json:"distance,omitempty"` // of a buffer, in metres
 	Geometries []geom.Geometry `json:"geometries"`         // GeoJSON: longitudes and latitudes, WGS 84
 }
 
-// Output is what comes of it.
+// Output is its result.
 type Output struct {
 	Area     float64       `json:"area"` // m²
 	Geometry geom.Geometry `json:"geometry"`

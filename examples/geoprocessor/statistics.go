@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// statistics prints what the cache holds, and what this process had of it.
+// statistics prints the content of the cache, and how this process used it.
 func (p *processor) statistics(ctx context.Context) error {
 	all, err := p.flight.Survey(ctx, "")
 	if err != nil {

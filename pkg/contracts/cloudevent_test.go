@@ -243,7 +243,7 @@ func TestCloudEventHeaderRefuses(t *testing.T) {
 	}
 }
 
-// FuzzCloudEvent: whatever arrives is refused, or can be written and read back as the same event.
+// FuzzCloudEvent: each message is refused, or can be written and read back as the same event.
 func FuzzCloudEvent(f *testing.F) {
 	f.Add("jobs.import.high.j", "ce-subject", "%E2%82%AC", "application/json", []byte(`{}`))
 	f.Add("events.a.b", "CE-My", `"a\"b"`, "application/cloudevents+json", []byte(`{"specversion":"1.0","id":"1","source":"/","type":"t","data":1}`))

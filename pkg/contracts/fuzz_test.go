@@ -10,8 +10,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// FuzzRestaurant: whatever is accepted is written byte for byte as it came (but for white space between
-// members), and a state can be written into it and read back without touching anything else.
+// FuzzRestaurant: each accepted restaurant is written byte for byte as it came (but for white space between members),
+// and a state can be written into it and read back without touching anything else.
 func FuzzRestaurant(f *testing.F) {
 	for _, seed := range []string{
 		`{"placeId":"p","name":"n"}`,

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// What happens to keys is counted by kind, timed where it took time, and told in the caller's span.
+// Events of keys are counted by kind, timed where they took time, and added to the caller's span.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)

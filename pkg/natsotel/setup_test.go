@@ -44,7 +44,7 @@ func setup(t *testing.T, mutate func(*natsotel.Config)) *bundle {
 	return b
 }
 
-// value is what a metric has now for the given labels: a sum, the last value, or how often a histogram was told.
+// value is what a metric has now for the given labels: a sum, the last value, or how many values a histogram recorded.
 func (b *bundle) value(t *testing.T, name string, labels ...attribute.KeyValue) int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

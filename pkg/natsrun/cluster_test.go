@@ -257,7 +257,7 @@ func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	return n
 }
 
-// soon ends a wait for what does not come.
+// soon returns a context that ends a wait soon, for a condition that does not come.
 func soon(t testing.TB) context.Context {
 	t.Helper()
 
@@ -280,7 +280,7 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 		} `json:"message"`
 	}
 
-	// Only the leader answers this; one that leads before and after is who did.
+	// Only the leader answers this; a node that leads before and after the request is the one that answered.
 	for led := false; !led; led = leader(t, c) == n {
 		makeLead(t, c, n)
 

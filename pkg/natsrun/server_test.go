@@ -236,7 +236,7 @@ func TestLoggerHearsTheServer(t *testing.T) {
 	}
 }
 
-// Whatever the order, the server is down in the end and nobody waits for ever.
+// In any order of the calls the server is down in the end and no call waits for ever.
 func TestRestartAndStopAtTheSameTime(t *testing.T) {
 	t.Parallel()
 

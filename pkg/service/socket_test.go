@@ -38,8 +38,9 @@ func (s *street) Close() error {
 	return nil
 }
 
-// visit has a client open a WebSocket to a shop that tells it something. In a bubble, so time stands while anything works.
-// Stop ends the shop. Told is what tell returned, once the shop has done with the client.
+// visit opens a WebSocket of a client to a shop that sends it frames with tell. It is called in a bubble, where time
+// stands while a goroutine works. Calling stop ends the shop. The channel told gets the result of tell, once the
+// connection is closed.
 func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
 	t.Helper()
 	s := &street{conns: make(chan net.Conn), over: make(chan struct{})}

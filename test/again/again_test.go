@@ -174,7 +174,8 @@ func TestNothingFails(t *testing.T) {
 	wantLines(t, got.String(), `nothing failed`, `idle +2 +.*`)
 }
 
-// An interrupt ends the tests. What had failed by then is told of, and what ended by the interrupt is not.
+// An interrupt ends the tests. Tests that had failed by then are reported, and those that ended by the interrupt are
+// not.
 func TestInterrupt(t *testing.T) {
 	module(t)
 	if err := syscall.Mkfifo("hangs/pipe", 0o600); err != nil {

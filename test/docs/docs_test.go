@@ -220,7 +220,7 @@ func TestRoutesThatDocumentsNameAreServed(t *testing.T) {
 	}
 }
 
-// A page that grows is read by nobody.
+// A long first page is not read.
 func TestFirstPagesAreShort(t *testing.T) {
 	t.Parallel()
 	documents := files(t, ".md")

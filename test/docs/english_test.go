@@ -66,7 +66,7 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 			continue
 		}
 		documents++
-		for _, paragraph := range strings.Split(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
+		for paragraph := range strings.SplitSeq(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
 			for _, mistake := range mistakes(paragraph) {
 				t.Errorf("%s: %s", path, mistake)
 			}

@@ -31,10 +31,10 @@ type client struct {
 	resets  int
 }
 
-// errRepeated is what must not happen: a place told again to somebody who resumed.
+// errRepeated is returned when a client that resumed gets a place again, which must not happen.
 var errRepeated = errors.New("told again")
 
-// run asks and listens until everything is told.
+// run asks and listens until every place is answered.
 func (c *client) run(ctx context.Context) error {
 	release := func() {}
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
@@ -114,7 +114,7 @@ func (c *client) ask(ctx context.Context) (pending int, err error) {
 
 var errUnknown = errors.New("the request is unknown: ask again")
 
-// follow listens until everything is told, over as many connections as it takes.
+// follow listens until every place is answered, over as many connections as it takes.
 func (c *client) follow(ctx context.Context) error {
 	c.lastID = ""
 	for wait := minWait; ; wait = min(2*wait, maxWait) {

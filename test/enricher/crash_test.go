@@ -18,7 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// nPlaces is how many places everybody asks about.
+// nPlaces is how many places each client asks about.
 const nPlaces = 50
 
 func places(n int) []contracts.Restaurant {
@@ -50,7 +50,7 @@ func untilStalled(t *testing.T) (ctx context.Context, moved func()) {
 
 // TestCrash has three instances asked 200 times each, at the same moment, for the same 50 new places. One instance is
 // killed in the middle of a look-up, and the server is restarted in the middle of everything. Each place is looked up
-// once, but for what the killed instance was in the middle of; everybody is told everything, and nothing twice.
+// once, but for what the killed instance was in the middle of; every client gets every answer, and none twice.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	const requestsPerInstance, restartAfter, retriesAtOnce = 200, 20, 8
@@ -116,7 +116,7 @@ func TestCrash(t *testing.T) {
 		t.Errorf("%s was looked up by %s alone, which was killed before it had an answer", victim, q.Instance)
 	}
 	now := results(ctx, t, srv)
-	for key, value := range stored { // its record may have been written once more, with a new TTL, if nobody confirmed it
+	for key, value := range stored { // its record may have been written once more, with a new TTL, if it was not confirmed
 		if now[key] != value {
 			t.Errorf("the result of %s was %s before the restart, and is %q after it", key, value, now[key])
 		}
@@ -159,7 +159,7 @@ func results(ctx context.Context, t *testing.T, srv *natsrun.Server) map[string]
 	return stored
 }
 
-// describe tells what the server holds, for a failure.
+// describe returns the content of the server, for a failure.
 func describe(t *testing.T, srv *natsrun.Server) string {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

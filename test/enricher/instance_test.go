@@ -91,7 +91,7 @@ func (r remote) Search(ctx context.Context, place match.Place) ([]provider.Venue
 	return []provider.Venue{venue}, nil
 }
 
-// question is what the far side is asked.
+// question is a request to the provider.
 type question struct {
 	Instance string `json:"instance"`
 	Name     string `json:"name"`

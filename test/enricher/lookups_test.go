@@ -44,8 +44,8 @@ func (l lookUps) check(place, found string) (again bool, err error) {
 	return again, errors.Join(errs...)
 }
 
-// checkOnce complains unless all clients have been told the same of every place, and each was looked up once. It returns the
-// places that the killed instance was in the middle of.
+// checkOnce fails the test unless all clients have the same answer for every place, and each was looked up once. It
+// returns the places that the killed instance was in the middle of.
 func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
 	t.Helper()
 	for _, p := range clients[0].req.Results {
@@ -70,7 +70,7 @@ func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
 	return again
 }
 
-// finder is the instance that found a place, and "" when nobody has.
+// finder returns the instance that found a place, or "".
 func finder(state contracts.ProviderState) string {
 	if state.Status != contracts.StatusFound || state.URL == nil {
 		return ""

@@ -70,7 +70,7 @@ func TestRecordThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Whatever a caller may put into a record, a claim that could be begun can be completed and failed.
+// With any texts of a caller in its record, a claim that could be begun can be completed and failed.
 func TestRecordOfTheWorstTextFits(t *testing.T) {
 	t.Parallel()
 	for _, worst := range []string{"\x00", "<", "\u2028", "\xff", `"`, "é"} {

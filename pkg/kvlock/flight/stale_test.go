@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
 
-// Whatever happens to a value on its way through claims that carry it, it is as old as it is.
+// A value keeps its age through any claims that carry it.
 func TestCarriedValueKeepsItsAge(t *testing.T) {
 	t.Parallel()
 	stored := time.Now().Add(-20 * time.Second).Truncate(time.Millisecond)

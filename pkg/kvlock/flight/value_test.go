@@ -123,7 +123,7 @@ func TestBrokenContentIsToldOnce(t *testing.T) {
 	}
 }
 
-// Whatever is stored, what comes out has the stated size or is refused, and takes no memory beyond that.
+// For any stored bytes, the result has the stated size or is refused, and takes no memory beyond that.
 func FuzzDecompress(f *testing.F) {
 	c := newCodec()
 	for _, n := range []int{0, 1, 300, 5000} {

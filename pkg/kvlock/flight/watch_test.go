@@ -2,7 +2,7 @@ package flight
 
 import "testing"
 
-// A watcher is told the latest of each key once, in the order in which the keys had news.
+// A watcher returns the latest slot of each key once, in the order in which the keys first changed.
 func TestWatcherCoalesces(t *testing.T) {
 	t.Parallel()
 	w := newWatcher(nil, []string{"a", "b"})

@@ -17,9 +17,9 @@ import (
 
 var timestamp = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// shiftClock makes the client's clock jump, as far as it can tell: everything that the server says about time is off by
-// d from now on, whole hours, so that no text gets longer. (Nothing but the machine's administrator can make a real clock
-// jump, and it would jump for everybody.)
+// shiftClock makes the client's clock jump, as the client sees it: all times from the server are off by d from now on,
+// whole hours, so that no text gets longer. (Only the machine's administrator can make a real clock jump, and it would
+// jump for all processes.)
 func shiftClock(p *natstest.Proxy, d time.Duration) {
 	p.Change(func(f natstest.Frame) []byte {
 		if f.FromClient {
@@ -41,7 +41,7 @@ func shiftClock(p *natstest.Proxy, d time.Duration) {
 
 var jumps = []time.Duration{time.Hour, -time.Hour, 72 * time.Hour, -72 * time.Hour}
 
-// A holder whose clock jumps to and fro keeps what it holds, and nobody else gets it.
+// A holder whose clock jumps to and fro keeps its lock, and no other client gets it.
 func TestHolderWhoseClockJumps(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)

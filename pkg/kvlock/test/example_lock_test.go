@@ -29,7 +29,7 @@ func openLocks() (l *kvlock.Locker, g *kvlock.Guard, end func()) {
 	}
 }
 
-// Do runs a function that nobody else runs at the same time, and gives it a token for what it writes.
+// Do runs a function that no other process runs at the same time, and gives it a token for its writes.
 func ExampleLocker() {
 	l, _, end := openLocks()
 	defer end()
@@ -88,7 +88,7 @@ func ExampleLocker_List() {
 	// oven.2 kitchen-1
 }
 
-// A Guard refuses who held the lock before the one that wrote last.
+// A Guard refuses a write of an earlier holder than the one that wrote last.
 func ExampleGuard() {
 	l, g, end := openLocks()
 	defer end()

@@ -22,8 +22,8 @@ import (
 // while anybody computes: any timer, TTL or polling in between is longer.
 const soon = 5 * time.Millisecond
 
-// A function that panics, and whose caller goes on, leaves no claim: the next computes at once, and nobody waits for it
-// to expire.
+// A function that panics, and whose caller goes on, leaves no claim: the next caller computes at once, without waiting
+// for a TTL.
 func TestOwnerPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		owner, other := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
@@ -90,7 +90,7 @@ func TestHolderPanics(t *testing.T) {
 	})
 }
 
-// A renewal does not take the TTL away: whatever was renewed, by a process that then died, is gone some time.
+// A renewal does not remove the TTL: a claim that was renewed by a process that then died expires.
 func TestRenewalKeepsTheTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -119,7 +119,7 @@ func TestRenewalKeepsTheTTL(t *testing.T) {
 	})
 }
 
-// Two inputs that a float64 cannot tell apart are two computations, and nobody gets the other's result.
+// Two inputs that are the same float64 are two computations, and neither caller gets the other's result.
 func TestIntegersAbove53Bits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

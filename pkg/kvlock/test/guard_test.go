@@ -89,7 +89,7 @@ func TestGuardArguments(t *testing.T) {
 	}
 }
 
-// Whatever is no guarded value is left as it is: without its token anybody could write.
+// A record that is no guarded value is left as it is: without its token any holder could write.
 func TestGuardOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -38,8 +38,8 @@ func (a *alone) took(t testing.TB, l *kvlock.Lease) {
 	a.n++
 }
 
-// Whatever happens to a write about a lock or to its answer, the lock works on: each kind of write is tried through each
-// fault, once and twice in a row.
+// A lock works on after any fault of a write about it or of its answer: each kind of write is tried through each fault,
+// once and twice in a row.
 func TestLockWithLostAcknowledgements(t *testing.T) {
 	ops := map[string]func(t *testing.T, b *bed, p *natstest.Proxy, l *kvlock.Locker, hit func()){
 		"acquire": func(t *testing.T, _ *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
@@ -142,7 +142,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 	}
 }
 
-// No push ever arrives: everybody is served all the same, each a few seconds later at most.
+// No push ever arrives: every waiter gets the lock all the same, a few seconds later at most.
 func TestLockWithoutPushes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		var all sync.WaitGroup
@@ -199,8 +199,8 @@ func TestFreeLockAfterAPause(t *testing.T) {
 	})
 }
 
-// The holder is cut off, in either direction or both, and does not know. Its context ends before anybody else has the
-// lock: always, whatever the others do, and however the acknowledgements before it were lost.
+// The holder is cut off, in either direction or both, and does not know. Its context always ends before another client
+// has the lock, for any actions of the others and any lost acknowledgements before the cut.
 func TestOneSidedPartition(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 30 * time.Second} {
 		for name, cut := range map[string]func(natstest.Frame) bool{
@@ -229,7 +229,7 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	lease := acquire(t, holder, "l")
 	only.took(t, lease)
 	if rand.IntN(2) == 0 {
-		p.Hit(writes("l"), natstest.ReplyLost, 2) // before it is cut off, renewals go through of which nobody learns
+		p.Hit(writes("l"), natstest.ReplyLost, 2) // before the cut, renewals are applied without an acknowledgement
 	}
 	w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
 	pass(time.Duration(rand.Int64N(int64(2 * ttl))))
@@ -251,8 +251,8 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 	other.Close()
 }
 
-// Random clients with random lives: cut off, healed, dead, closing, giving up, stealing nothing. Never do two hold the
-// lock, and nobody is left behind.
+// Random clients with random lives: cut off, healed, dead, closing, giving up, stealing nothing. Two clients never hold
+// the lock at once, and no waiter is left behind.
 func TestLockHistories(t *testing.T) {
 	runs := 3
 	if *long {

@@ -71,7 +71,7 @@ func TestLockWithoutServer(t *testing.T) {
 	})
 }
 
-// A Locker that closes while nobody answers does not hang.
+// A Locker that closes while no server answers does not hang.
 func TestLockerClosesWithoutServer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -89,7 +89,7 @@ func TestLockerClosesWithoutServer(t *testing.T) {
 }
 
 // A lock that is handed to a waiter that has given up goes on to the next at once.
-func TestHandedToWhoHasGivenUp(t *testing.T) {
+func TestHandedToAWaiterThatGaveUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 		p := natstest.NewProxy(t, b.Srv)
@@ -109,7 +109,7 @@ func TestHandedToWhoHasGivenUp(t *testing.T) {
 	})
 }
 
-// A record that is gone though nobody released the lock does not make it free before its holder knows.
+// A record that is gone without a release does not make the lock free before its holder knows.
 func TestRecordIsGone(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		holder, gone := died(t, b, kvlock.LockerConfig{TTL: 10 * time.Second})

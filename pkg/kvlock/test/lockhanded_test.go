@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// What tells a waiter that the lock is his may come late, however late: never does he hold it when it has gone on to the
-// next, also when all that he sends is lost from then on.
+// The push that hands a lock to a waiter may come late, by any time: the waiter never holds the lock when it has gone
+// on to the next, also when all that the waiter sends from then on is lost.
 func TestHandedLate(t *testing.T) {
 	for late := time.Duration(0); late < 1500*time.Millisecond; late += 50 * time.Millisecond {
 		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
@@ -29,7 +29,7 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-	told := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
+	handed := queue(t, b.Locker(t, kvlock.LockerConfig{}, p.Through()), "l", 1, kvlock.AcquireOptions{})
 	next := queue(t, b.Locker(t, kvlock.LockerConfig{}), "l", 2, kvlock.AcquireOptions{})
 	pass(waits)
 	p.Slow(late)
@@ -37,11 +37,11 @@ func testHandedLate(t *testing.T, b *bed, waits, late time.Duration) {
 	healed := make(chan struct{})
 	var only alone
 	var all sync.WaitGroup
-	for _, w := range []*testbed.Waiting{told, next} {
+	for _, w := range []*testbed.Waiting{handed, next} {
 		all.Go(func() {
 			lease := patiently(t, w)
 			only.took(t, lease)
-			if w == told { // he does not let go
+			if w == handed { // this waiter does not release it
 				select {
 				case <-lease.Context().Done():
 					return
@@ -112,7 +112,7 @@ func TestHandedAfterLong(t *testing.T) {
 
 // The goroutine that takes a lock, or gives it up, sends the write itself, and waits for an answer no longer than its
 // context lets it.
-func TestNoAnswerToWhoSendsHimself(t *testing.T) {
+func TestNoAnswerToTheSender(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		l := b.Locker(t, kvlock.LockerConfig{}, p.Through())

@@ -60,7 +60,7 @@ func TestLockHolderIsKilled(t *testing.T) {
 }
 
 // A process that is stopped for longer than its TTL wakes up without the lock: its context ends at once, what it writes
-// under its token is refused, and what it releases is not somebody else's.
+// under its token is refused, and it does not release the lock of another holder.
 func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)

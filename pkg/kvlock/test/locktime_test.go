@@ -199,7 +199,7 @@ func TestLateWaiterOfADeadHolder(t *testing.T) {
 	})
 }
 
-// Neither a renewal nor a change of the queue makes a lock one that stays for ever.
+// Neither a renewal nor a change of the queue removes the TTL of a lock's record.
 func TestLocksExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l, gone := died(t, b, kvlock.LockerConfig{TTL: 30 * time.Second})
@@ -225,7 +225,7 @@ func TestLocksExpire(t *testing.T) {
 	})
 }
 
-// Tokens grow whatever happens to the record: it is released, expires, is deleted, or goes with its bucket.
+// Tokens grow when the record is released, expires, is deleted, or goes with its bucket.
 func TestLockTokensGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		l := b.Locker(t, kvlock.LockerConfig{TTL: time.Second})

@@ -225,7 +225,7 @@ func TestLockArguments(t *testing.T) {
 	}
 }
 
-// A Locker that closes gives back what it holds, and nobody waits on.
+// A Locker that closes gives back its locks, and its waiters end.
 func TestLockerCloses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -254,7 +254,7 @@ func TestLockerCloses(t *testing.T) {
 	closing.Close()
 }
 
-// What cannot be read as a lock: garbage is removed and reported once, and what somebody else's program may read stays.
+// Records that are no locks: garbage is removed and reported once, and a record that another program may read stays.
 func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -324,7 +324,7 @@ func TestUnreadableLocks(t *testing.T) {
 func TestLockEvents(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		var mu sync.Mutex
-		var told []string
+		var seen []string
 		observe := func(who string) func(context.Context, kvlock.Event) {
 			return func(_ context.Context, e kvlock.Event) {
 				mu.Lock()
@@ -332,7 +332,7 @@ func TestLockEvents(t *testing.T) {
 				if e.Name != "l" || e.Lease == "" && e.Kind != kvlock.EventWaitTimeout {
 					t.Errorf("got %+v", e)
 				}
-				told = append(told, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Holder))
+				seen = append(seen, fmt.Sprintf("%s: %s %s", who, e.Kind, e.Holder))
 			}
 		}
 		dead, gone := died(t, b, kvlock.LockerConfig{Instance: "one", TTL: 5 * time.Second, Observe: observe("one")})
@@ -349,7 +349,7 @@ func TestLockEvents(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		var renewals int
-		told = slices.DeleteFunc(told, func(s string) bool {
+		seen = slices.DeleteFunc(seen, func(s string) bool {
 			if s == "one: renewal failed one" {
 				renewals++
 			}
@@ -359,8 +359,8 @@ func TestLockEvents(t *testing.T) {
 			"one: acquired one", "two: held one", "two: waiting one", "two: wait timeout two", "two: waiting one",
 			"one: lost one", "two: take-over one", "two: released two",
 		}
-		if !slices.Equal(told, want) || renewals == 0 {
-			t.Errorf("got %q, and %d failed renewals", told, renewals)
+		if !slices.Equal(seen, want) || renewals == 0 {
+			t.Errorf("got %q, and %d failed renewals", seen, renewals)
 		}
 	})
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats-server/v2/server/ats.Register.func1"))
 }
 
-// TestMain of this package does not call NodeMain, as somebody forgets to.
+// TestMain of this package does not call NodeMain, as a program that forgot it.
 func TestProcessesNeedNodeMain(t *testing.T) {
 	t.Parallel()
 

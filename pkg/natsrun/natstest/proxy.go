@@ -158,16 +158,16 @@ func (p *Proxy) Subscriptions() int {
 type Fault string
 
 const (
-	// RefusedApplied: the request is applied, and answered by a refusal, because it arrives twice and the first answer
+	// RefusedApplied means: the request is applied, and answered by a refusal, because it arrives twice and the first answer
 	// is lost.
 	RefusedApplied Fault = "applied, but refused"
-	// ReplyLost: the request is applied, and its answer lost.
+	// ReplyLost means: the request is applied, and its answer lost.
 	ReplyLost Fault = "applied, reply lost"
-	// WriteLost: the request is lost.
+	// WriteLost means: the request is lost.
 	WriteLost Fault = "not applied, time-out"
 )
 
-// Hit applies the fault how to the next n messages from clients for which which returns true, and relays all others. It
+// Hit applies the fault how to the next n messages from clients that which selects, and relays all others. It
 // is a Filter.
 func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 	first := map[string]bool{} // replies to lose once

@@ -25,7 +25,7 @@ func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 			answer = "later"
 		}
 
-		_ = m.Respond([]byte(answer)) //nolint:errcheck // who asked tells
+		_ = m.Respond([]byte(answer)) //nolint:errcheck // the requester's result shows it
 	})
 	if err != nil {
 		t.Fatal(err)

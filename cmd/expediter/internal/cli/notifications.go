@@ -44,7 +44,7 @@ func newNotifications(g *globals) *cobra.Command {
 
   pending     it waits to be sent, for the first time or again
   deferred    it waits for a time, such as the end of the user's quiet hours
-  sending     it is being sent
+  sending     the channel is sending it
   sent        the channel has accepted it
   delivered   the user has it
   bounced     the address does not exist
@@ -135,7 +135,8 @@ func (f *notificationsFlags) run(ctx context.Context) error {
 }
 
 func unknownEvent(id string) error {
-	return fmt.Errorf("event %q is %w: it was not published, or no rule matches it (publish it with \"expediter emit --wait\", which reports that)",
+	return fmt.Errorf("event %q is %w: it was not published, or no rule matches it "+
+		"(publish it with \"expediter emit --wait\", which reports that)",
 		id, notify.ErrNotFound)
 }
 

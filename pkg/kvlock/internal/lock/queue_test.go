@@ -49,8 +49,8 @@ func TestQueue(t *testing.T) {
 	want("c")
 }
 
-// Whatever happens to a queue: nothing is changed in place, others keep their order, and places are as many as asked for
-// where there is room.
+// After any operation on a queue nothing is changed in place, the others keep their order, and a member has as many
+// places as requested where there is room.
 func TestRandomQueues(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

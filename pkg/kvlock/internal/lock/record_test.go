@@ -126,7 +126,7 @@ func TestRecordRoundTrips(t *testing.T) {
 	}
 }
 
-// Whatever comes as the record of a lock, nothing panics, and what was read is written as it was read.
+// No record of a lock causes a panic, and a record that can be read is written as it was read.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":5}` + "\n" + `{"member":"m","since":1}` + "\nx 2 \"i\"\n"))
 	f.Add([]byte(`{"v":1,"state":"held","claim":"c","owner":"o","ttl":1}` + "\n" + `{"member":"m","since":1,"metadata":{"a":"b"}}` + "\n"))

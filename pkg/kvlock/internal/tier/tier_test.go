@@ -193,7 +193,7 @@ func TestNothingOutdatedIsServed(t *testing.T) {
 	}
 }
 
-// Whatever is put, by however many at once, and whatever is dropped: the bound holds, and what is counted is what is there.
+// With any number of concurrent puts and drops the bound holds, and the counts are those of the entries.
 func TestBoundHolds(t *testing.T) {
 	t.Parallel()
 	for _, frequency := range []bool{false, true} {

@@ -25,7 +25,7 @@ const (
 	acquired  kind = "acquired"  // a lease was got
 	alive     kind = "alive"     // the lease's context had not ended at From
 	released  kind = "released"  // it was given back
-	gaveUp    kind = "gave up"   // nobody waits any more for a lock
+	gaveUp    kind = "gave up"   // the waiter for a lock gave up
 	writes    kind = "writes"    // the guarded value is about to be written under a lease
 	wrote     kind = "wrote"     // and was, or was not
 	completed kind = "completed" // a claim was ended with a result

@@ -216,7 +216,7 @@ var registerModel = porcupine.Model{
 			return o.value == s.value, s
 		case out == accepted:
 			return !fenced, registerState{o.token, o.value}
-		case out == refused || fenced: // what nobody knows may have been refused
+		case out == refused || fenced: // a write of unknown outcome may have been refused
 			return fenced, s
 		default: // or accepted, if only after everything else
 			return true, registerState{o.token, o.value}

@@ -14,7 +14,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 )
 
-// The server pauses for 60 ms while somebody takes a free lock, or gives one back that another waits for. Nobody hangs.
+// The server pauses for 60 ms while a process takes a free lock, or gives one back that another waits for. No process
+// hangs.
 func TestFreeLockAfterServerPause(t *testing.T) {
 	t.Parallel()
 	const pause = 60 * time.Millisecond
@@ -48,7 +49,7 @@ func TestFreeLockAfterServerPause(t *testing.T) {
 		times, pause, took[times/2].Round(time.Microsecond), took[times-1].Round(time.Microsecond))
 }
 
-// opTimeout is for how long nobody is answered before he is told so.
+// opTimeout is the time without an answer after which a caller gets an error.
 const opTimeout = 2 * time.Second
 
 // takeThroughPause has first take the lock and give it back, and then take it, around a pause of the server. It returns how
@@ -88,7 +89,7 @@ func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *
 	defer released.Wait()
 	if waits {
 		released.Go(func() {
-			_ = lease.Release(ctx) //nolint:errcheck // who waits tells
+			_ = lease.Release(ctx) //nolint:errcheck // the waiter's result shows it
 		})
 	}
 	sleep(ctx, pause)

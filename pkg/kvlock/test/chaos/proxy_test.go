@@ -138,7 +138,7 @@ func (p *proxy) close() {
 	p.work.Wait()
 }
 
-// The proxy loses what it is told to, and only that.
+// The proxy loses the chosen direction, and only that.
 func TestProxyCutsOneDirection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

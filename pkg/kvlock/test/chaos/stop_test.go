@@ -7,7 +7,7 @@ import (
 )
 
 // A process that holds a lock is stopped for longer than its TTL. It looks at its lease's context thousands of times a
-// second, and when it goes on, none of these looks says that the lease is alive, for somebody else has the lock by then.
+// second, and when it goes on, none of these looks shows a live lease, because another process has the lock by then.
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
 	times := 3
@@ -16,7 +16,7 @@ func TestStoppedHolder(t *testing.T) {
 	}
 	srv := startSingle(t)
 	r := choices(t)(0)
-	s := newStage(t, srv.url, 1, workerTask{TTL: time.Second, Tasks: 1, Cling: true}, 2)
+	s := newStage(t, srv.url, 1, workerTask{TTL: time.Second, Tasks: 1, HoldUntilLost: true}, 2)
 	for range times {
 		c := s.holder()
 		sleep(t.Context(), time.Duration(r.Int64N(int64(100*time.Millisecond))))

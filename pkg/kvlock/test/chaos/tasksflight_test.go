@@ -41,14 +41,14 @@ func (w *worker) compute(ctx context.Context, t *task) {
 	sleep(ctx, ends)
 }
 
-// claim is a turn with a key that each wants to claim and complete with a value of its own. Every other time it is late:
-// somebody else may have claimed the key by then.
+// claim is a turn with a key that each wants to claim and complete with a value of its own. Every other time it is
+// late: another worker may have claimed the key by then.
 func (w *worker) claim(ctx context.Context, t *task) {
 	key, _ := currentKey("claim", 2*w.TTL)
 	defer sleep(ctx, 50*time.Millisecond)
 	c, err := w.flight.Begin(ctx, key, flight.BeginOptions{})
 	if err != nil {
-		return // somebody else has it, or nobody answers
+		return // another worker has it, or no server answers
 	}
 	late := t.nap(20 * time.Millisecond)
 	if t.r.IntN(2) == 0 {

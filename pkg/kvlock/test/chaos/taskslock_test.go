@@ -49,7 +49,7 @@ func (w *worker) use(ctx context.Context, t *task, name string, hold time.Durati
 	if t.r.IntN(4) == 0 { // a zombie: it writes though the lease is over, or about to be
 		defer w.write(ctx, t, held, "late")
 	}
-	defer w.lookOn(lease, held)()
+	defer w.reportAlive(lease, held)()
 	from = now()
 	if err := lease.Release(ctx); err != nil {
 		held.Error = err.Error()
@@ -57,8 +57,8 @@ func (w *worker) use(ctx context.Context, t *task, name string, hold time.Durati
 	w.tell(held, released, from, now())
 }
 
-// lookOn says all the time whether the lease is alive, until stop is called.
-func (w *worker) lookOn(lease *kvlock.Lease, held event) (stop func()) {
+// reportAlive says all the time whether the lease is alive, until stop is called.
+func (w *worker) reportAlive(lease *kvlock.Lease, held event) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -94,8 +94,8 @@ func (w *worker) hold(ctx context.Context, t *task, lease *kvlock.Lease, held ev
 	}
 }
 
-// cling takes the first lock, keeps it until it is lost, and says all the time that it is alive.
-func (w *worker) cling(ctx context.Context, t *task) {
+// holdUntilLost takes the first lock, keeps it until it is lost, and says all the time that it is alive.
+func (w *worker) holdUntilLost(ctx context.Context, t *task) {
 	from := now()
 	lease, err := w.locker.Acquire(ctx, lockNames[0], kvlock.AcquireOptions{})
 	to := now()

@@ -30,12 +30,12 @@ const (
 
 // workerTask is what a worker does until its standard input ends.
 type workerTask struct {
-	Name  string        `json:"name"`
-	Seed  uint64        `json:"seed"`
-	TTL   time.Duration `json:"ttl"`   // of locks and claims
-	Tasks int           `json:"tasks"` // that take locks at once, and as many that compute
-	Cling bool          `json:"cling"` // take one lock and keep it until it is lost
-	URLs  string        `json:"urls"`
+	Name          string        `json:"name"`
+	Seed          uint64        `json:"seed"`
+	TTL           time.Duration `json:"ttl"`           // of locks and claims
+	Tasks         int           `json:"tasks"`         // that take locks at once, and as many that compute
+	HoldUntilLost bool          `json:"holdUntilLost"` // take one lock and keep it until it is lost
+	URLs          string        `json:"urls"`
 }
 
 // lockNames are the locks of a run, each with a value that it guards. The last is held for long, so that a fault hits a
@@ -90,7 +90,7 @@ func (w *worker) run() error {
 		stop()
 	}()
 	var all sync.WaitGroup
-	if !w.Cling {
+	if !w.HoldUntilLost {
 		all.Go(func() {
 			t := &task{by: w.Name + ".keep", r: rand.New(rand.NewPCG(w.Seed, 1000))}
 			for working.Err() == nil {
@@ -100,8 +100,8 @@ func (w *worker) run() error {
 		})
 	}
 	turns := []func(context.Context, *task){w.lock, w.compute, w.claim}
-	if w.Cling {
-		turns = []func(context.Context, *task){w.cling}
+	if w.HoldUntilLost {
+		turns = []func(context.Context, *task){w.holdUntilLost}
 	}
 	for i := range w.Tasks {
 		for j, turn := range turns {
@@ -147,7 +147,7 @@ type task struct {
 	turns int
 }
 
-// unique is a value that nobody else writes.
+// unique returns a value that no other turn writes.
 func (t *task) unique() string { return fmt.Sprintf("%s/%d", t.by, t.turns) }
 
 func (t *task) nap(upTo time.Duration) time.Duration { return time.Duration(t.r.Int64N(int64(upTo))) }

@@ -18,8 +18,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// mortal is a Flight, and the death of its process: its connection is closed, and nothing else happens.
-func (b *bed) mortal(t *testing.T, cfg flight.Config) (f *flight.Flight, die func()) {
+// killable returns a Flight, and a function that closes its connection as the death of its process does.
+func (b *bed) killable(t *testing.T, cfg flight.Config) (f *flight.Flight, die func()) {
 	t.Helper()
 	nc, js := natstest.Connect(t, b.Srv)
 	return flightOn(t, js, cfg), nc.Close
@@ -50,14 +50,14 @@ func takesOver(t *testing.T, f *flight.Flight, after func()) time.Duration {
 func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		var o observed
-		f, die := b.mortal(t, flight.Config{Instance: "f"})
+		f, die := b.killable(t, flight.Config{Instance: "f"})
 		c := begin(t, f, "k", flight.BeginOptions{})
 		g := o.flight(t, b, flight.Config{})
 		if took := takesOver(t, g, die); took > 50*time.Millisecond {
 			t.Errorf("took over after %s", took)
 		}
-		told := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
-		if e := told[2]; e.Claim != c.ID() || e.Owner != "f" || e.Attempt != 2 || e.Elapsed < time.Second {
+		got := o.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
+		if e := got[2]; e.Claim != c.ID() || e.Owner != "f" || e.Attempt != 2 || e.Elapsed < time.Second {
 			t.Errorf("got %+v, want it of the claim of f", e)
 		}
 		if s := wantSlot(t, g, "k", flight.Done, "ours"); s.Claim != c.ID() || s.Attempt != 2 {
@@ -69,7 +69,7 @@ func TestDeadOwnerIsTakenOverAtOnce(t *testing.T) {
 // Of many processes that wait, one takes over, and the others get what it computes.
 func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := b.mortal(t, flight.Config{})
+		f, die := b.killable(t, flight.Config{})
 		begin(t, f, "k", flight.BeginOptions{})
 		var runs atomic.Int64
 		fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(time.Minute); return []byte("v"), nil }
@@ -94,7 +94,7 @@ func TestDeadOwnerIsTakenOverByOne(t *testing.T) {
 }
 
 // An owner that cannot be probed keeps its claim until the TTL, and so does a slow owner that is alive.
-func TestWhoIsNotTakenOver(t *testing.T) {
+func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 	const ttl = 20 * time.Second
 	for name, tt := range map[string]struct {
 		owner, waiter flight.Config
@@ -184,7 +184,7 @@ func TestRestartIsNotADeath(t *testing.T) {
 // The owner dies while the server restarts. It is found out after the time that it had to come back, before its TTL.
 func TestOwnerThatDiesInARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := b.mortal(t, flight.Config{})
+		f, die := b.killable(t, flight.Config{})
 		begin(t, f, "k", flight.BeginOptions{})
 		took := takesOver(t, b.Flight(t, flight.Config{}), func() {
 			die()
@@ -243,7 +243,7 @@ func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
 // A message is delivered again. Its first receiver keeps the claim while its process is there, and no longer.
 func TestResumeYieldsToTheLiving(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := b.mortal(t, flight.Config{})
+		f, die := b.killable(t, flight.Config{})
 		g := b.Flight(t, flight.Config{})
 		ref := begin(t, f, "k", flight.BeginOptions{Handoff: true}).Ref()
 		if _, err := f.Resume(t.Context(), "k", ref, flight.ResumeOptions{}); err != nil {
@@ -267,7 +267,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 	})
 }
 
-// Nothing is probed when nobody waits.
+// Nothing is probed when no caller waits.
 func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})

@@ -164,7 +164,7 @@ func BenchmarkCompleteGet(b *testing.B) {
 					b.Fatal(err)
 				}
 				if bb.cfg.LargeValueBucket != "" {
-					if err := bed.atticStream(b).Purge(ctx); err != nil {
+					if err := bed.largeValueStream(b).Purge(ctx); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -104,7 +104,7 @@ func TestCacheScopes(t *testing.T) {
 	}
 }
 
-// Whatever may change the result changes the key.
+// Everything that may change the result changes the key.
 func TestCacheKeys(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

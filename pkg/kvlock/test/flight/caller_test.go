@@ -88,7 +88,7 @@ func startCaller(t *testing.T, url string) (in io.Writer, lines *bufio.Scanner) 
 // Of two processes that ask for 10 MB, one computes and the other gets it.
 func TestLargeValueInTwoProcesses(t *testing.T) {
 	t.Parallel()
-	b := listening(t).withAttic(t)
+	b := listening(t).withLargeValueBucket(t)
 	want := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
 	in, computer := startCaller(t, b.Srv.URL())
 	if !computer.Scan() || computer.Text() != "computes" {
@@ -137,7 +137,7 @@ func TestPermissionsForObjects(t *testing.T) {
 	}))
 	f, value := flightOn(t, js, largeValues), noise(2<<20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-	everyWay(t, f, "k", value)
+	readEveryWay(t, f, "k", value)
 	b := &bed{&testbed.Bed{JS: js}}
 	b.put(t, "torn", `"value":{"size":10,"object":{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}}`, nil)
 	wantSlot(t, f, "torn", flight.Absent, "")

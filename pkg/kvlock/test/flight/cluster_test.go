@@ -62,7 +62,7 @@ var claims = porcupine.Model{
 		to := map[string]string{"begin": pending, "renew": pending, "complete": "d:" + o.claim, "release": ""}[o.kind]
 		switch {
 		case state == from && (output != lost || o.kind != "renew"):
-			return true, to // lost: it was applied, and somebody came before the answer was settled
+			return true, to // lost: it was applied, and another client wrote before its outcome was read back
 		case output == acked:
 			return false, state
 		default:
@@ -116,8 +116,8 @@ func (r *recorder) do(client int, o *op, f func() error) (answer string) {
 	return answer
 }
 
-// The leader of a cluster of three is killed, or frozen and thawed, under workers that take claims from each other. What
-// they were told fits one order of all operations.
+// The leader of a cluster of three is killed, or frozen and thawed, under workers that take claims from each other.
+// Their results fit one order of all operations.
 func TestLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	faults := 1
@@ -149,7 +149,7 @@ func TestLeaderIsKilled(t *testing.T) {
 					}
 					key := fmt.Sprintf("k%d", generation.Load())
 					if turns.Add(1)%1000 == 0 || !contend(ctx, r, &client, &clients, f, key) {
-						generation.Add(1) // a fresh key: the old one is done, or held by nobody knows whom
+						generation.Add(1) // a fresh key: the old one is done, or its holder is unknown
 					}
 				}
 			})
@@ -157,7 +157,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 	for i := range faults {
 		r.more(ctx, 500)
-		hurt(ctx, t, cluster, i)
+		disturbLeader(ctx, t, cluster, i)
 	}
 	r.more(ctx, 500)
 	close(stop)
@@ -200,8 +200,8 @@ func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int6
 	return renewed != unknown && released != unknown
 }
 
-// hurt does to the leader what can be done to it, and lets it come back.
-func hurt(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, turn int) {
+// disturbLeader kills or pauses the leader, or makes it step down, and waits until the cluster is ready.
+func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, turn int) {
 	t.Helper()
 	leader, err := cluster.StreamLeader(ctx, "KV_"+bucket)
 	if err != nil {

@@ -192,7 +192,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 	const seen = memoryBound + time.Second // so that what is too old would be
 	<-time.After(seen)
 	for i := range faults {
-		hurt(ctx, t, c.cluster, i)
+		disturbLeader(ctx, t, c.cluster, i)
 		<-time.After(seen)
 	}
 	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is
@@ -221,7 +221,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 			before := f.Stats().Memory.Hits
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			_, _ = f.Get(ctx, "k") //nolint:errcheck // nobody is asked, or nobody may answer
+			_, _ = f.Get(ctx, "k") //nolint:errcheck // memory answers, or no server does
 			return f.Stats().Memory.Hits > before
 		}
 		until(t, "it is in memory", hits)
@@ -256,8 +256,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 	}
 }
 
-// What is purged when the leader has just been killed is purged on all servers, and does not come back with the one that
-// was away.
+// A purge right after the leader was killed purges all servers, and the values do not come back with the killed one.
 func TestPurgeOnThreeServers(t *testing.T) {
 	t.Parallel()
 	c := setupThree(t)

@@ -13,7 +13,7 @@ import (
 )
 
 // The connection is cut in one of several ways, at any moment between two renewals. The holder's context ends before
-// anybody else can have the key.
+// another process can have the key.
 func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 	cuts := map[string]func(p *natstest.Proxy){
 		"silence":      (*natstest.Proxy).Partition,
@@ -41,7 +41,7 @@ func TestNeverTwoHoldersWhenAnswersAreSlow(t *testing.T) {
 	})
 }
 
-// cutOff cuts the connection of a holder, and compares when its context ends with when somebody else gets the claim.
+// cutOff cuts the connection of a holder, and compares when its context ends with when another process gets the claim.
 func cutOff(t *testing.T, b *bed, ttl, slow time.Duration, cut func(*natstest.Proxy)) {
 	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)

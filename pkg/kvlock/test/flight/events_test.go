@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// observed keeps what a Flight tells.
+// observed keeps the events of a Flight.
 type observed struct {
 	mu     sync.Mutex
 	events []flight.Event
@@ -27,7 +27,7 @@ func (o *observed) observe(_ context.Context, e flight.Event) {
 	o.events = append(o.events, e)
 }
 
-// take returns what was told since it was called last.
+// take returns the events since its last call.
 func (o *observed) take() []flight.Event {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,7 +36,7 @@ func (o *observed) take() []flight.Event {
 	return events
 }
 
-// wantEvents compares the kinds of what was told since the last call, and returns it.
+// wantEvents compares the kinds of the events since the last call, and returns the events.
 func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKind) []flight.Event {
 	t.Helper()
 	events := o.take()
@@ -52,7 +52,7 @@ func (o *observed) wantEvents(t *testing.T, what string, want ...flight.EventKin
 		wanted = append(wanted, string(k))
 	}
 	if strings.Join(got, ", ") != strings.Join(wanted, ", ") {
-		t.Fatalf("%s: told %s, want %s", what, got, wanted)
+		t.Fatalf("%s: got %s, want %s", what, got, wanted)
 	}
 	return events
 }
@@ -72,21 +72,21 @@ func TestEventsOfOneProcess(t *testing.T) {
 		if err != nil || r.Claim == "" {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-		told := o.wantEvents(t, "computed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
-		for _, e := range told {
+		got := o.wantEvents(t, "computed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
+		for _, e := range got {
 			if e.Claim != r.Claim || e.Owner != "f" || e.Err != nil {
 				t.Errorf("got %+v, want it of claim %s and f", e, r.Claim)
 			}
 		}
-		if told[1].State != flight.Done || told[2].Outcome != flight.Computed || told[0].Attempt != 1 {
-			t.Errorf("got %+v", told)
+		if got[1].State != flight.Done || got[2].Outcome != flight.Computed || got[0].Attempt != 1 {
+			t.Errorf("got %+v", got)
 		}
 
 		if _, err := f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if told := o.wantEvents(t, "cached", flight.EventReturned); told[0].Outcome != flight.Cached || told[0].Claim != r.Claim {
-			t.Errorf("got %+v", told)
+		if got := o.wantEvents(t, "cached", flight.EventReturned); got[0].Outcome != flight.Cached || got[0].Claim != r.Claim {
+			t.Errorf("got %+v", got)
 		}
 	})
 }
@@ -98,17 +98,17 @@ func TestEventsOfAFunctionThatFails(t *testing.T) {
 		errOven := errors.New("oven is cold")
 		_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return nil, errOven }, flight.DoOptions{})
 		wantErr(t, err, errOven)
-		told := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
-		wantErr(t, told[1].Err, flight.ErrFailed)
-		wantErr(t, told[2].Err, errOven)
-		if told[1].State != flight.Failed || told[2].Outcome != 0 {
-			t.Errorf("got %+v", told)
+		got := o.wantEvents(t, "failed", flight.EventAcquired, flight.EventReleased, flight.EventReturned)
+		wantErr(t, got[1].Err, flight.ErrFailed)
+		wantErr(t, got[2].Err, errOven)
+		if got[1].State != flight.Failed || got[2].Outcome != 0 {
+			t.Errorf("got %+v", got)
 		}
 
 		_, err = f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { panic("fire") }, flight.DoOptions{})
-		told = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
-		if !errors.Is(told[1].Err, err) {
-			t.Errorf("got %v, want %v", told[1].Err, err)
+		got = o.wantEvents(t, "panic", flight.EventAcquired, flight.EventPanic, flight.EventReleased, flight.EventReturned)
+		if !errors.Is(got[1].Err, err) {
+			t.Errorf("got %v, want %v", got[1].Err, err)
 		}
 	})
 }
@@ -120,8 +120,8 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		c := begin(t, f, "k", flight.BeginOptions{})
 		_, err := g.Begin(t.Context(), "k", flight.BeginOptions{})
 		wantErr(t, err, flight.ErrTaken)
-		if told := waiter.wantEvents(t, "refused", flight.EventHeld); told[0].Claim != c.ID() || told[0].Owner != "f" {
-			t.Errorf("got %+v", told)
+		if got := waiter.wantEvents(t, "refused", flight.EventHeld); got[0].Claim != c.ID() || got[0].Owner != "f" {
+			t.Errorf("got %+v", got)
 		}
 
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -129,9 +129,9 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		_, err = g.Do(impatient, "k", nil, flight.DoOptions{})
 		wantErr(t, err, context.DeadlineExceeded)
 		pass(time.Second) // the computation that it began ends
-		told := waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
-		if told[0].Claim != c.ID() || told[0].Owner != "f" || told[1].Elapsed != time.Second {
-			t.Errorf("got %+v", told)
+		got := waiter.wantEvents(t, "gave up", flight.EventWaiting, flight.EventWaitTimeout, flight.EventReturned)
+		if got[0].Claim != c.ID() || got[0].Owner != "f" || got[1].Elapsed != time.Second {
+			t.Errorf("got %+v", got)
 		}
 
 		var all sync.WaitGroup
@@ -143,14 +143,14 @@ func TestEventsOfWhoWaits(t *testing.T) {
 		pass(time.Second)
 		complete(t, c, "v")
 		all.Wait()
-		told = waiter.wantEvents(t, "coalesced", flight.EventWaiting, flight.EventCoalesced, flight.EventReturned)
-		for _, e := range told {
+		got = waiter.wantEvents(t, "coalesced", flight.EventWaiting, flight.EventCoalesced, flight.EventReturned)
+		for _, e := range got {
 			if e.Claim != c.ID() || e.Owner != "f" {
 				t.Errorf("got %+v, want it of the claim of f", e)
 			}
 		}
-		if told[1].Elapsed != time.Second || told[2].Outcome != flight.Coalesced {
-			t.Errorf("got %+v", told)
+		if got[1].Elapsed != time.Second || got[2].Outcome != flight.Coalesced {
+			t.Errorf("got %+v", got)
 		}
 		owner.wantEvents(t, "owner", flight.EventAcquired, flight.EventReleased)
 	})
@@ -175,7 +175,7 @@ func TestEventsOfWhoJoins(t *testing.T) {
 			count[e.Kind]++
 		}
 		if got := fmt.Sprint(count); got != "map[acquired:1 coalesced:1 released:1 returned:2 waiting:1]" {
-			t.Errorf("told %s", got)
+			t.Errorf("got %s", got)
 		}
 	})
 }
@@ -213,11 +213,11 @@ func TestEventsOfALostClaim(t *testing.T) {
 			}
 		}
 		if lost != 1 || failed == 0 {
-			t.Errorf("told %+v; want that it was lost once, and renewals that failed", events)
+			t.Errorf("got %+v; want that it was lost once, and renewals that failed", events)
 		}
-		told := other.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
-		if told[2].Claim != c.ID() || told[2].Elapsed < 4*time.Second {
-			t.Errorf("got %+v, want the claim that was taken over", told[2])
+		got := other.wantEvents(t, "take-over", flight.EventWaiting, flight.EventAcquired, flight.EventTakeOver, flight.EventReleased, flight.EventReturned)
+		if got[2].Claim != c.ID() || got[2].Elapsed < 4*time.Second {
+			t.Errorf("got %+v, want the claim that was taken over", got[2])
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestEventOfACorruptRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	get(t, f, "k")
-	if told := o.wantEvents(t, "corrupt", flight.EventCorrupt); told[0].Err == nil {
-		t.Errorf("got %+v", told)
+	if got := o.wantEvents(t, "corrupt", flight.EventCorrupt); got[0].Err == nil {
+		t.Errorf("got %+v", got)
 	}
 }

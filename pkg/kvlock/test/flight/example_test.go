@@ -75,7 +75,7 @@ func Example_claim() {
 	// Output: done 2 1h0m0s
 }
 
-// A key that is in use says by whom, and what it holds.
+// The error for a key in use has the owner and the state of the key.
 func Example_takenError() {
 	f, end := open()
 	defer end()
@@ -114,7 +114,7 @@ func Example_slot() {
 	// claimed tuesday
 }
 
-// A Watcher tells how keys are, and how they change.
+// A Watcher returns the state of keys, and their changes.
 func Example_watcher() {
 	f, end := open()
 	defer end()
@@ -146,8 +146,7 @@ func Example_watcher() {
 	// done
 }
 
-// What a function does elsewhere is protected by its fencing token: the far side refuses one that is smaller than it
-// has seen.
+// A fencing token protects a function's writes elsewhere: the other system refuses a smaller one than it has seen.
 func Example_token() {
 	f, end := open()
 	defer end()
@@ -179,7 +178,7 @@ func Example_panicError() {
 	// Output: kvlock: function for "today" panicked: oven on fire
 }
 
-// A failure may be kept, so that nobody tries again for a while.
+// A failure may be kept, so that no caller tries again for a while.
 func Example_failedError() {
 	f, end := open()
 	defer end()

@@ -161,7 +161,7 @@ func Example_keysError() {
 	// trifle failed: no custard
 }
 
-// Many inputs are one round trip, and one call for those that nobody has computed.
+// Many inputs are one round trip, and one call for those that are not computed yet.
 func Example_cacheOfMany() {
 	f, end := open()
 	defer end()
@@ -190,8 +190,7 @@ func Example_cacheOfMany() {
 	// [4 9 16] <nil>
 }
 
-// What the bucket holds is counted by a scan, what this process did counts itself, and nobody cleans up: what expires is
-// removed by the server.
+// A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.
 func Example_survey() {
 	f, end := open()
 	defer end()

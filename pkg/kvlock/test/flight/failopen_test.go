@@ -11,7 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// With FailOpen a caller gets its value whenever the server goes away: before it reads, while somebody else computes,
+// With FailOpen a caller gets its value whenever the server goes away: before it reads, while another process computes,
 // and between its own claim and the result.
 func TestFailOpen(t *testing.T) {
 	open := flight.DoOptions{FailOpen: true}

@@ -19,7 +19,7 @@ func TestFetchingBlocksNobody(t *testing.T) { inBubble(t, testFetching) }
 
 func testFetching(t *testing.T, b *bed) {
 	t.Helper()
-	b.withAttic(t)
+	b.withLargeValueBucket(t)
 	p := natstest.NewProxy(t, b.Srv)
 	f, other := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, largeValues)
 	value := noise(2 << 20)
@@ -69,7 +69,7 @@ func testFetching(t *testing.T, b *bed) {
 // A replica that lags behind knows the record and not the object yet. The leader does.
 func TestReplicaWithoutTheObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p, log := natstest.NewProxy(t, b.Srv), &logged{}
 		f := b.Flight(t, flight.Config{Logger: log.Logger()}, p.Through())
 		value := noise(2<<20 + 5)
@@ -85,7 +85,7 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 			}
 			return nil
 		})
-		everyWay(t, f, "k", value)
+		readEveryWay(t, f, "k", value)
 		if len(asked) == 0 || log.Count("corrupt") != 0 {
 			t.Errorf("asked %d times; %s", len(asked), log.String())
 		}
@@ -95,7 +95,7 @@ func TestReplicaWithoutTheObject(t *testing.T) {
 // An Object Store that does not answer is no reason to remove a record.
 func TestObjectStoreDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, flight.Config{}, p.Through())
 		value := noise(2 << 20)
@@ -119,14 +119,14 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 		if after := b.Present(t, "k").Sequence; after != before {
 			t.Errorf("revision %d became %d", before, after)
 		}
-		everyWay(t, f, "k", value)
+		readEveryWay(t, f, "k", value)
 	})
 }
 
 // An object costs one request for each 4 MB, and the leader none.
 func TestRoundTripsOfAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, flight.Config{}, p.Through())
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), noise(10<<20))

@@ -19,7 +19,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				b.withAttic(t)
+				b.withLargeValueBucket(t)
 				log := &logged{}
 				cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
 				f, g := b.Flight(t, cfg), b.Flight(t, cfg)
@@ -50,7 +50,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 				do(g, flight.Cached, nil)
 				pass(15 * time.Minute)
 				wantSlot(t, g, "k", flight.Absent, "")
-				if n := b.atticMessages(t); n != 0 || log.Count("corrupt") != 0 {
+				if n := b.largeValueMessages(t); n != 0 || log.Count("corrupt") != 0 {
 					t.Errorf("%d messages are left; %s", n, log.String())
 				}
 			})
@@ -61,7 +61,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 // A claim whose earlier value cannot be had is none the worse for it.
 func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		f, g := b.Flight(t, largeValues), b.Flight(t, flight.Config{})
 		value := noise(2 << 20)
 		opts := flight.DoOptions{Stale: 10 * time.Minute, TTL: time.Minute}
@@ -75,7 +75,7 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 			t.Fatal(r.Outcome, err)
 		}
 		<-started
-		if err := b.atticStream(t).Purge(t.Context()); err != nil {
+		if err := b.largeValueStream(t).Purge(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantSlot(t, g, "k", flight.Pending, "")
@@ -90,7 +90,7 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 // While the newer value is uploaded the claim is renewed for its own TTL, not for that of the value which it carries.
 func TestUploadOverAStaleValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
 		value := noise(2 << 20)

@@ -24,7 +24,7 @@ const attic = "attic"
 
 var largeValues = flight.Config{LargeValueBucket: attic} //nolint:gochecknoglobals // read only
 
-func (b *bed) withAttic(t testing.TB) *bed {
+func (b *bed) withLargeValueBucket(t testing.TB) *bed {
 	t.Helper()
 	if err := flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic}); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func (b *bed) withAttic(t testing.TB) *bed {
 	return b
 }
 
-func (b *bed) atticStream(t testing.TB) jetstream.Stream {
+func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	s, err := b.JS.Stream(t.Context(), "OBJ_"+attic)
 	if err != nil {
@@ -41,10 +41,10 @@ func (b *bed) atticStream(t testing.TB) jetstream.Stream {
 	return s
 }
 
-// atticMessages counts what is in the Object Store.
-func (b *bed) atticMessages(t testing.TB) uint64 {
+// largeValueMessages counts the messages in the Object Store.
+func (b *bed) largeValueMessages(t testing.TB) uint64 {
 	t.Helper()
-	info, err := b.atticStream(t).Info(t.Context())
+	info, err := b.largeValueStream(t).Info(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func (b *bed) chunks(t testing.TB, key string) string {
 // Values around the sizes at which something changes: of a chunk, of a message, of many.
 func TestLargeValuesOfEverySize(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withAttic(t)
+	b := setup(t).withLargeValueBucket(t)
 	f, all := b.Flight(t, largeValues), b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1, CompressAbove: -1})
 	reader := b.Flight(t, flight.Config{}) // has no LargeValueBucket itself
 	i := 0
@@ -93,20 +93,20 @@ func TestLargeValuesOfEverySize(t *testing.T) {
 
 func TestEveryWayToReadAnObject(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withAttic(t)
+	b := setup(t).withLargeValueBucket(t)
 	for name, value := range map[string][]byte{"noise": noise(3 << 20), "text": document(30 << 20)} {
 		completeBytes(t, begin(t, b.Flight(t, largeValues), name, flight.BeginOptions{}), value)
 		if b.object(t, name) == nil {
 			t.Errorf("%s is not in the Object Store", name)
 		}
-		everyWay(t, b.Flight(t, flight.Config{}), name, value)
+		readEveryWay(t, b.Flight(t, flight.Config{}), name, value)
 	}
 }
 
 // A value goes into the record as long as the message has room for it, to the byte.
 func TestValueAtTheLimitOfAMessage(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withAttic(t)
+	b := setup(t).withLargeValueBucket(t)
 	f, none := b.Flight(t, flight.Config{LargeValueBucket: attic, CompressAbove: -1}), b.Flight(t, flight.Config{CompressAbove: -1})
 	completeBytes(t, begin(t, f, "a", flight.BeginOptions{}), nil)
 	room := int(b.JS.Conn().MaxPayload()) - 4<<10 - len(b.Present(t, "a").Data) // the first line is as long for all keys
@@ -120,7 +120,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 		t.Errorf("%d bytes are in the record", room+1)
 	}
 	for _, key := range []string{"b", "c"} {
-		everyWay(t, none, key, noise(room+int(key[0]-'b')))
+		readEveryWay(t, none, key, noise(room+int(key[0]-'b')))
 	}
 
 	c := begin(t, none, "d", flight.BeginOptions{})
@@ -135,7 +135,7 @@ func TestValueAtTheLimitOfAMessage(t *testing.T) {
 // The client and the tools read the objects as they read others.
 func TestClientReadsTheObject(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withAttic(t)
+	b := setup(t).withLargeValueBucket(t)
 	f := b.Flight(t, largeValues)
 	store, err := b.JS.ObjectStore(t.Context(), attic)
 	if err != nil {
@@ -177,7 +177,7 @@ func TestClientReadsTheObject(t *testing.T) {
 	}
 }
 
-// Whatever happened to the object, the key is absent and computed again, and nobody gets a wrong or a shorter value.
+// After any damage to the object, the key is absent and computed again, and no caller gets a wrong or a shorter value.
 func TestObjectIsNotWhatWasWritten(t *testing.T) {
 	value := noise(2<<20 + 5)
 	for name, meddle := range map[string]func(ctx context.Context, b *bed, s jetstream.Stream, chunks string) error{
@@ -225,10 +225,10 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
 				log := &logged{}
-				b.withAttic(t)
+				b.withLargeValueBucket(t)
 				f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-				if err := meddle(t.Context(), b, b.atticStream(t), b.chunks(t, "k")); err != nil {
+				if err := meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")); err != nil {
 					t.Fatal(err)
 				}
 				for range 3 {
@@ -240,13 +240,13 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 					t.Errorf("reported %d times:\n%s", n, log.String())
 				}
 				if name == "the bucket is removed" {
-					b.withAttic(t)
+					b.withLargeValueBucket(t)
 				}
 				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
 				if err != nil || r.Outcome != flight.Computed {
 					t.Errorf("got %s, %v", r.Outcome, err)
 				}
-				everyWay(t, f, "k", value)
+				readEveryWay(t, f, "k", value)
 			})
 		})
 	}
@@ -255,7 +255,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 // A reference that leads elsewhere, or asks for more than its value has, is corrupt.
 func TestReferenceIsChecked(t *testing.T) {
 	t.Parallel()
-	b, log := setup(t).withAttic(t), &logged{}
+	b, log := setup(t).withLargeValueBucket(t), &logged{}
 	f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 	const good = `{"bucket":"attic","name":"c-1-n","size":10,"digest":"SHA-256=x"}`
 	bad := []string{
@@ -340,7 +340,7 @@ func TestLargeValueBucketIsFull(t *testing.T) {
 // Both stores outlive a restart of the server.
 func TestObjectAfterARestart(t *testing.T) {
 	t.Parallel()
-	b := setup(t).withAttic(t)
+	b := setup(t).withLargeValueBucket(t)
 	f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 20 * time.Second})
 	value := noise(5 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
@@ -348,7 +348,7 @@ func TestObjectAfterARestart(t *testing.T) {
 	if err := b.Srv.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	everyWay(t, f, "k", value)
+	readEveryWay(t, f, "k", value)
 	completeBytes(t, c, value)
-	everyWay(t, f, "l", value)
+	readEveryWay(t, f, "l", value)
 }

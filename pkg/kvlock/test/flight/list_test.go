@@ -92,7 +92,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// What cannot be read is told, and does not hide the rest.
+// A record that cannot be read is yielded with an error, and does not hide the others.
 func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -119,7 +119,7 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 }
 
 // More keys than one request reads, written to while they are listed: none that is there all the time is missed, and of
-// what is told twice the later revision comes later.
+// a key that is yielded twice the later revision comes later.
 func TestListWhileItIsWrittenTo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

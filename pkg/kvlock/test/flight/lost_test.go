@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// Whatever happens to a write or to its answer, what is reported is what happened. Each arrow is tried through each
+// After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
 // fault, once and twice in a row, on a connection of its own.
 func TestLostAcknowledgements(t *testing.T) {
 	ops := map[string]struct {
@@ -64,7 +64,7 @@ func TestLostAcknowledgements(t *testing.T) {
 	}
 }
 
-// usable says whether the claim is what the server has.
+// usable returns an error unless the server has the claim.
 func usable(ctx context.Context, c *flight.Claim, err error) error {
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func usable(ctx context.Context, c *flight.Claim, err error) error {
 	return c.Renew(ctx, 0)
 }
 
-// The write whose outcome nobody learnt is followed by another operation of the same claim.
+// A write of unknown outcome is followed by another operation of the same claim.
 func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 	for name, after := range map[string]struct {
 		want flight.State
@@ -93,7 +93,7 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 				p.Hit(writes("k"), natstest.ReplyLost, 1)
 				hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
-				wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, and nobody told
+				wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
 				p.Filter(nil)
 				if err := after.do(t.Context(), c); err != nil {
 					t.Errorf("got %v", err)
@@ -204,8 +204,8 @@ func testUnreachable(t *testing.T, b *bed) {
 	}
 }
 
-// A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an answer
-// might come before anybody looks at the context again.
+// A caller that has given up gets its own reason, and no claim that the server was unreachable. Nothing is sent: an
+// answer might come before the context is checked again.
 func TestCancelledOperation(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -232,7 +232,7 @@ func TestCancelledOperation(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	get(t, f, "k") // whatever was sent before has arrived before it
+	get(t, f, "k") // all earlier requests have arrived before it
 	if n := len(requests); n != 1 {
 		t.Errorf("%d requests were sent, want that of the last read only", n)
 	}

@@ -39,7 +39,7 @@ func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func
 	return func() int { return int(n.Load()) }
 }
 
-// store makes value the result of key, whatever it was.
+// store makes value the result of key, in any earlier state of the key.
 func replace(t testing.TB, f *flight.Flight, key, value string) flight.Slot {
 	t.Helper()
 	if err := f.Invalidate(t.Context(), key); err != nil {
@@ -78,7 +78,7 @@ func TestMemoryCostsNoRoundTrip(t *testing.T) {
 	})
 }
 
-// What changes elsewhere is dropped by its push, long before anybody asks the leader.
+// A push drops a value that another process changes, long before the leader is asked.
 func TestMemoryLearnsOfChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, remembering())
@@ -98,7 +98,7 @@ func TestMemoryLearnsOfChanges(t *testing.T) {
 	})
 }
 
-// What this process wrote it sees at once, though it is told nothing.
+// A process sees its own writes at once, without a push.
 func TestMemoryOfOwnWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -177,7 +177,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 	})
 }
 
-// One push is lost. The next one, of whatever key, tells.
+// One push is lost. The next one, of any key, shows that.
 func TestMemoryNoticesAGap(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
@@ -190,7 +190,7 @@ func TestMemoryNoticesAGap(t *testing.T) {
 			t.Fatal(err)
 		}
 		pass(time.Millisecond)
-		wantSlot(t, f, "k", flight.Done, "old") // nobody told
+		wantSlot(t, f, "k", flight.Done, "old") // no push arrived
 		p.Filter(nil)
 		begin(t, g, "other", flight.BeginOptions{})
 		pass(time.Millisecond)

@@ -31,7 +31,7 @@ type machine struct {
 	flights []*flight.Flight
 	claims  []*flight.Claim // all there ever were, most of them zombies
 	refs    []string
-	seen    []flight.Slot // what was ever read, in whatever state
+	seen    []flight.Slot // all slots that were read, in any state
 	now     model
 	token   kvlock.Token
 	writes  int

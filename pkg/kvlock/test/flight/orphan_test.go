@@ -20,7 +20,7 @@ const gone = 90 * time.Second
 // A value in the Object Store is there for as long as its record, and goes with it.
 func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		log := &logged{}
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 		value := noise(2 << 20)
@@ -35,11 +35,11 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		wantSlot(t, f, "k", flight.Absent, "")
-		if b.atticMessages(t) == 0 {
+		if b.largeValueMessages(t) == 0 {
 			t.Error("the object went as soon as the record")
 		}
 		pass(gone)
-		if n := b.atticMessages(t); n != 0 {
+		if n := b.largeValueMessages(t); n != 0 {
 			t.Errorf("%d messages are left", n)
 		}
 		if log.String() != "" {
@@ -48,7 +48,7 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 	})
 }
 
-// Objects to which no record refers go by themselves, whatever made them orphans.
+// Objects to which no record refers expire by themselves, for any cause.
 func TestOrphansGo(t *testing.T) {
 	const ttl = 5 * time.Minute
 	value := noise(2 << 20)
@@ -120,14 +120,14 @@ func TestOrphansGo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				b.withAttic(t)
+				b.withLargeValueBucket(t)
 				p := natstest.NewProxy(t, b.Srv)
 				orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
-				if b.atticMessages(t) == 0 {
+				if b.largeValueMessages(t) == 0 {
 					t.Fatal("there is no orphan")
 				}
 				pass(ttl + gone)
-				if n := b.atticMessages(t); n != 0 {
+				if n := b.largeValueMessages(t); n != 0 {
 					t.Errorf("%d messages are left", n)
 				}
 			})
@@ -139,7 +139,7 @@ func TestOrphansGo(t *testing.T) {
 // wait long when the writer dies.
 func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 30 * time.Second}, p.Through())
 		value := noise(2 << 20)
@@ -167,14 +167,14 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		if err := <-completed; err != nil {
 			t.Fatal(err)
 		}
-		everyWay(t, other, "k", value)
+		readEveryWay(t, other, "k", value)
 	})
 }
 
 // A zombie that wakes up in mid-upload changes nothing, and its objects are not those of its successor.
 func TestZombieWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
 		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
@@ -196,14 +196,14 @@ func TestZombieWithAnObject(t *testing.T) {
 		p.Filter(nil)
 		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)
 		wantErr(t, err, kvlock.ErrLost)
-		everyWay(t, g, "k", theirs)
+		readEveryWay(t, g, "k", theirs)
 	})
 }
 
-// A holder that completes again, because it was not told what came of the first time, writes another object.
+// A holder that completes again, because the outcome of the first time is unknown, writes another object.
 func TestCompleteAgainWithAnObject(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		b.withAttic(t)
+		b.withLargeValueBucket(t)
 		p := natstest.NewProxy(t, b.Srv)
 		f := b.Flight(t, largeValues, p.Through())
 		for key, how := range map[string]natstest.Fault{"unknown": natstest.ReplyLost, "not-applied": natstest.WriteLost} {
@@ -214,7 +214,7 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 			p.Filter(nil)
 			value := noise(2<<20 + 1)
 			completeBytes(t, c, value)
-			everyWay(t, b.Flight(t, flight.Config{}), key, value)
+			readEveryWay(t, b.Flight(t, flight.Config{}), key, value)
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 	for name, how := range map[string]natstest.Fault{"lost": natstest.ReplyLost, "not stored": natstest.WriteLost} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				b.withAttic(t)
+				b.withLargeValueBucket(t)
 				p := natstest.NewProxy(t, b.Srv)
 				f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through())
 				seen, replies := map[string]int{}, map[string]bool{}
@@ -248,11 +248,11 @@ func TestLostAcknowledgementOfAChunk(t *testing.T) {
 				})
 				value := noise(2<<20 + 5)
 				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-				if n := b.atticMessages(t); len(seen) != 6 || n != 6 {
+				if n := b.largeValueMessages(t); len(seen) != 6 || n != 6 {
 					t.Errorf("%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
 				}
 				p.Filter(nil)
-				everyWay(t, f, "k", value)
+				readEveryWay(t, f, "k", value)
 			})
 		})
 	}

@@ -42,8 +42,8 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	}), answered.Load
 }
 
-// The first answer of the leader is overtaken by pushes. They are not taken for lost when no others come, and what they
-// told is not forgotten.
+// The first answer of the leader is overtaken by pushes. They are not taken for lost when no others come, and their
+// changes are kept.
 func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		log := &logged{}
@@ -70,7 +70,7 @@ func TestPushesThatOvertakeTheFirstAnswer(t *testing.T) {
 func TestPushesThatOvertakeTheFirstAnswerToACrowd(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		log := &logged{}
-		c := &crowd{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
+		c := &watchedKeys{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
 		c.watching, c.writing = b.Flight(t, flight.Config{Logger: log.Logger()}, c.proxy.Through()), b.Flight(t, flight.Config{})
 		for i := range 20 {
 			c.claims = append(c.claims, begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))

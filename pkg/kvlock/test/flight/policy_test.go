@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// That there is nothing is an answer: kept for its own time, and told to everybody as such.
+// "There is nothing" is an answer: it is kept for its own TTL, and all callers get it as such.
 func TestNegativeEntry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})

@@ -19,8 +19,8 @@ import (
 // a while.
 const recheck = 2*time.Second + 50*time.Millisecond
 
-// crowd has so many keys watched that they are not read again as long as no push is missing.
-type crowd struct {
+// watchedKeys are so many watched keys that they are not read again as long as no push is missing.
+type watchedKeys struct {
 	t        *testing.T
 	b        *bed
 	proxy    *natstest.Proxy
@@ -30,9 +30,9 @@ type crowd struct {
 	watchers []*flight.Watcher
 }
 
-func newCrowd(t *testing.T, b *bed, cfg flight.Config) *crowd {
+func watchManyKeys(t *testing.T, b *bed, cfg flight.Config) *watchedKeys {
 	t.Helper()
-	c := &crowd{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
+	c := &watchedKeys{t: t, b: b, proxy: natstest.NewProxy(t, b.Srv)}
 	c.watching, c.writing = b.Flight(t, cfg, c.proxy.Through()), b.Flight(t, flight.Config{})
 	for i := range 20 {
 		c.claims = append(c.claims, begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{TTL: time.Hour}))
@@ -43,19 +43,19 @@ func newCrowd(t *testing.T, b *bed, cfg flight.Config) *crowd {
 }
 
 // watch watches a key that is in the given state.
-func (c *crowd) watch(key string, state flight.State) *flight.Watcher {
+func (c *watchedKeys) watch(key string, state flight.State) *flight.Watcher {
 	c.t.Helper()
 	w, err := c.watching.Watch(key)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(w.Close)
-	c.told(w, state, time.Second)
+	c.wantNext(w, state, time.Second)
 	return w
 }
 
-// told checks that the watcher is told the state next, and in time.
-func (c *crowd) told(w *flight.Watcher, state flight.State, within time.Duration) {
+// wantNext checks that the next slot of the watcher has the state, and comes in time.
+func (c *watchedKeys) wantNext(w *flight.Watcher, state flight.State, within time.Duration) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), within)
 	defer cancel()
@@ -72,7 +72,7 @@ func isCheck(f natstest.Frame) bool {
 // bucket is silent know that no push is missing.
 func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		c := newCrowd(t, b, flight.Config{})
+		c := watchManyKeys(t, b, flight.Config{})
 		asked := reads(c.proxy, nil)
 		var bounded sync.WaitGroup
 		bounded.Go(func() {
@@ -94,18 +94,18 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 		}
 		for i, claim := range c.claims {
 			complete(t, claim, "v")
-			c.told(c.watchers[i], flight.Done, time.Millisecond)
+			c.wantNext(c.watchers[i], flight.Done, time.Millisecond)
 		}
 		bounded.Wait()
 	})
 }
 
-// The push that somebody waits for gets lost. The next one tells, or the leader does.
+// The push that a caller waits for gets lost. The next push shows that, or the leader's answer.
 func TestALostPushIsNoticed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		t.Run(fmt.Sprintf("others %t", others), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				c := newCrowd(t, b, flight.Config{})
+				c := watchManyKeys(t, b, flight.Config{})
 				for i, claim := range c.claims[1:] {
 					pass(rand.N(5 * time.Second))
 					c.proxy.Filter(losePushes)
@@ -122,7 +122,7 @@ func TestALostPushIsNoticed(t *testing.T) {
 							within = recheck
 						}
 					}
-					c.told(c.watchers[i+1], flight.Done, within)
+					c.wantNext(c.watchers[i+1], flight.Done, within)
 				}
 			})
 		})
@@ -133,9 +133,9 @@ func TestALostPushIsNoticed(t *testing.T) {
 // already, when it did not watch the key yet.
 func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		c := newCrowd(t, b, flight.Config{})
+		c := watchManyKeys(t, b, flight.Config{})
 		claim := begin(t, c.writing, "k", flight.BeginOptions{TTL: time.Hour})
-		asked, old, again := "", [][]byte(nil), false // the test changes it while nobody reads
+		asked, old, again := "", [][]byte(nil), false // the test changes it between reads
 		c.proxy.Change(func(f natstest.Frame) []byte {
 			switch {
 			case f.FromClient && strings.HasPrefix(f.Subject, "$JS.API.DIRECT.GET.") && bytes.Contains(f.Raw, []byte(`.k"]`)):
@@ -154,7 +154,7 @@ func TestFirstReadFromAReplicaThatLags(t *testing.T) {
 		complete(t, claim, "v")
 		pass(3 * time.Second)
 		again = true
-		c.told(c.watch("k", flight.Pending), flight.Done, recheck)
+		c.wantNext(c.watch("k", flight.Pending), flight.Done, recheck)
 		if len(old) > 0 {
 			t.Error("no old answer was given: nothing was tested")
 		}
@@ -170,7 +170,7 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				c := newCrowd(t, b, flight.Config{})
+				c := watchManyKeys(t, b, flight.Config{})
 				var lost atomic.Bool
 				asked := reads(c.proxy, func(f natstest.Frame) natstest.Verdict {
 					if isCheck(f) && answer == "" || isPush(f) && lost.Load() {
@@ -199,7 +199,7 @@ func TestWithoutALeaderKeysAreRead(t *testing.T) {
 				for i, claim := range c.claims {
 					pass(rand.N(5 * time.Second))
 					complete(t, claim, "v")
-					c.told(c.watchers[i], flight.Done, recheck)
+					c.wantNext(c.watchers[i], flight.Done, recheck)
 				}
 			})
 		})
@@ -213,13 +213,13 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				c := newCrowd(t, b, flight.Config{})
+				c := watchManyKeys(t, b, flight.Config{})
 				for i, claim := range c.claims {
 					fault(c.proxy)
 					complete(t, claim, "v")
 					pass(rand.N(3 * time.Second))
 					c.proxy.Heal()
-					c.told(c.watchers[i], flight.Done, 5*time.Second) // the client tries again every two
+					c.wantNext(c.watchers[i], flight.Done, 5*time.Second) // the client tries again every two
 					pass(rand.N(3 * time.Second))
 				}
 			})
@@ -230,14 +230,14 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 // The bucket is made anew, with revisions that begin again: all is different, and nothing is pushed.
 func TestCrowdOnABucketMadeAnew(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		c := newCrowd(t, b, flight.Config{})
+		c := watchManyKeys(t, b, flight.Config{})
 		b.MakeBucketAnew(t, 0)
 		for _, w := range c.watchers {
-			c.told(w, flight.Absent, recheck)
+			c.wantNext(w, flight.Absent, recheck)
 		}
 		for i, w := range c.watchers {
 			begin(t, c.writing, fmt.Sprintf("k%d", i), flight.BeginOptions{})
-			c.told(w, flight.Pending, recheck)
+			c.wantNext(w, flight.Pending, recheck)
 		}
 	})
 }
@@ -245,7 +245,7 @@ func TestCrowdOnABucketMadeAnew(t *testing.T) {
 // What goes because its time is over is not pushed, and noticed as soon as ever.
 func TestCrowdLearnsOfExpiry(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		c := newCrowd(t, b, flight.Config{})
+		c := watchManyKeys(t, b, flight.Config{})
 		begin(t, c.writing, "claim", flight.BeginOptions{TTL: 7 * time.Second})
 		pending := c.watch("claim", flight.Pending)
 		result := begin(t, c.writing, "result", flight.BeginOptions{})
@@ -254,9 +254,9 @@ func TestCrowdLearnsOfExpiry(t *testing.T) {
 		}
 		done := c.watch("result", flight.Done)
 		pass(7*time.Second - 100*time.Millisecond)
-		c.told(pending, flight.Absent, 100*time.Millisecond+lateness+step)
+		c.wantNext(pending, flight.Absent, 100*time.Millisecond+lateness+step)
 		pass(9 * time.Second)
-		c.told(done, flight.Absent, time.Second+lateness+recheck)
+		c.wantNext(done, flight.Absent, time.Second+lateness+recheck)
 	})
 }
 
@@ -265,7 +265,7 @@ func TestCrowdLearnsOfAPurge(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				c := newCrowd(t, b, flight.Config{})
+				c := watchManyKeys(t, b, flight.Config{})
 				complete(t, begin(t, c.writing, "p.k", flight.BeginOptions{}), "v")
 				w := c.watch("p.k", flight.Done)
 				pass(3 * time.Second)
@@ -276,7 +276,7 @@ func TestCrowdLearnsOfAPurge(t *testing.T) {
 				}
 				purge(t, c.writing, "p")
 				c.proxy.Filter(nil)
-				c.told(w, flight.Absent, within)
+				c.wantNext(w, flight.Absent, within)
 			})
 		})
 	}

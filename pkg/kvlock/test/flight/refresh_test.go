@@ -39,7 +39,8 @@ func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, er
 	return r
 }
 
-// A value that is asked for all the time is computed anew before it expires, once in all processes, and nobody waits.
+// A value that is asked for all the time is computed anew before it expires, once in all processes, and no caller
+// waits.
 func TestRefreshComputesOnceEverywhere(t *testing.T) {
 	for name, memory := range map[string]int64{"bucket": 0, "memory": 1 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -100,14 +101,14 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 			t.Errorf("got %+v, %v; want the new value", s, err)
 		}
 		pass(time.Second)
-		var told []flight.EventKind
+		var got []flight.EventKind
 		for _, e := range o.take() {
 			if e.Kind != flight.EventReturned { // before or after the others
-				told = append(told, e.Kind)
+				got = append(got, e.Kind)
 			}
 		}
-		if !slices.Equal(told, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
-			t.Errorf("told %s", told)
+		if !slices.Equal(got, []flight.EventKind{flight.EventAcquired, flight.EventRefresh, flight.EventReleased}) {
+			t.Errorf("got %s", got)
 		}
 		if r := wantDo(t, g, nil, opts, "2", flight.Cached); r.Age > 2*time.Second {
 			t.Errorf("the new value is %s old", r.Age)
@@ -115,7 +116,7 @@ func TestValueIsThereWhileItIsComputedAnew(t *testing.T) {
 	})
 }
 
-// A computation that fails, or is given up, leaves the value as old as it is, and nobody tries again for a while.
+// A computation that fails, or is given up, leaves the value with its age, and no process tries again for a while.
 func TestFailedRefreshKeepsTheValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		var o observed
@@ -151,7 +152,7 @@ func TestFailedRefreshKeepsTheValue(t *testing.T) {
 			}
 		}
 		if released != 2 {
-			t.Errorf("%d failures were told, want two", released)
+			t.Errorf("%d failures were emitted, want two", released)
 		}
 		pass(25 * time.Second) // it is over as if nothing had been tried
 		_, err := g.Do(t.Context(), "k", fn, opts)
@@ -179,11 +180,11 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		if r := wantDo(t, f, fn, opts, "1", flight.Stale); r.Age < 2*time.Minute {
 			t.Errorf("got %+v", r)
 		}
-		told := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
-		if told[3].Elapsed < 2*time.Minute || told[4].Outcome != flight.Stale {
-			t.Errorf("got %+v", told)
+		got := o.wantEvents(t, "stale", flight.EventAcquired, flight.EventRefresh, flight.EventReleased, flight.EventStale, flight.EventReturned)
+		if got[3].Elapsed < 2*time.Minute || got[4].Outcome != flight.Stale {
+			t.Errorf("got %+v", got)
 		}
-		for range 25 { // nobody tries again for 30 s, and so nobody waits
+		for range 25 { // no process tries again for 30 s, and so no caller waits
 			start := time.Now()
 			wantDo(t, g, fn, opts, "1", flight.Stale)
 			if took := time.Since(start); took > 0 {
@@ -249,7 +250,7 @@ func TestStaleWhileItIsComputedAnew(t *testing.T) {
 }
 
 // A caller that takes no stale value waits for the new one, and gets its failure, as if there were no value.
-func TestWhoTakesNoStaleValue(t *testing.T) {
+func TestCallerThatTakesNoStaleValue(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		var runs atomic.Int64

@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// The process that computes a value anew dies, or is cut off. The value stays, and somebody else computes.
+// The process that computes a value anew dies, or is cut off. The value stays, and another process computes.
 func TestRefresherDies(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  flight.Config
@@ -22,7 +22,7 @@ func TestRefresherDies(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
 				cfg := tt.cfg
 				cfg.ClaimTTL = 10 * time.Second
-				f, die := b.mortal(t, cfg)
+				f, die := b.killable(t, cfg)
 				g := b.Flight(t, tt.cfg)
 				var runs atomic.Int64
 				opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
@@ -43,10 +43,10 @@ func TestRefresherDies(t *testing.T) {
 	}
 }
 
-// The process that computes a value anew dies, and nobody asks until long after its claim. The value is there still.
+// The process that computes a value anew dies, and the next call comes long after its claim. The value is still there.
 func TestValueSurvivesItsRefresher(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
-		f, die := b.mortal(t, flight.Config{ClaimTTL: 10 * time.Second})
+		f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
 		g := b.Flight(t, flight.Config{})
 		var runs atomic.Int64
 		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
@@ -71,7 +71,7 @@ func TestValueSurvivesItsRefresher(t *testing.T) {
 func TestWaitForARefresherThatDied(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		const claim = 10 * time.Second
-		f, die := b.mortal(t, flight.Config{ClaimTTL: claim, Instance: "dies"})
+		f, die := b.killable(t, flight.Config{ClaimTTL: claim, Instance: "dies"})
 		g := b.Flight(t, flight.Config{Instance: "lives"})
 		var runs atomic.Int64
 		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}

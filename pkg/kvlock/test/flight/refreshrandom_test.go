@@ -100,8 +100,8 @@ func TestLargestValueIsCarried(t *testing.T) {
 	})
 }
 
-// The claim of a process that died while it computed a value anew keeps nobody away once it is over, though the server
-// keeps its record for the value in it.
+// The claim of a process that died while it computed a value anew keeps no process from computing once it is over,
+// though the server keeps its record for the value in it.
 func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T, g *flight.Flight, runs *atomic.Int64){
 		"early": func(t *testing.T, g *flight.Flight, runs *atomic.Int64) {
@@ -118,7 +118,7 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				f, die := b.mortal(t, flight.Config{ClaimTTL: 10 * time.Second})
+				f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
 				g := b.Flight(t, flight.Config{ProbeInterval: -1})
 				var runs atomic.Int64
 				opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
@@ -138,9 +138,9 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 	}
 }
 
-// Random calls, failures, invalidations and passing time, from three processes on one key. Whatever is returned is
-// as old as its outcome says, no older than what was returned before, and not of before an invalidation; and it is
-// computed by one at a time.
+// Random calls, failures, invalidations and passing time, from three processes on one key. Each returned value is as
+// old as its outcome says, no older than an earlier returned value, and not of before an invalidation; and one process
+// computes at a time.
 func TestRandomRefreshes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		run, totals := 0, map[flight.Outcome]int{}
@@ -159,7 +159,7 @@ func TestRandomRefreshes(t *testing.T) {
 			}
 			rt.Repeat(map[string]func(*rapid.T){
 				"do":         m.do,
-				"many do":    m.crowd,
+				"many do":    m.doTogether,
 				"invalidate": m.invalidate,
 				"time": func(t *rapid.T) {
 					pass(time.Duration(rapid.IntRange(1, 20_000).Draw(t, "ms")) * time.Millisecond)
@@ -223,7 +223,7 @@ func (m *refreshes) fn(ctx context.Context) ([]byte, error) {
 
 func (m *refreshes) do(t *rapid.T) { m.call(rapid.SampledFrom(m.flights).Draw(t, "flight")) }
 
-func (m *refreshes) crowd(*rapid.T) {
+func (m *refreshes) doTogether(*rapid.T) {
 	var all sync.WaitGroup
 	for range 3 {
 		for _, f := range m.flights {

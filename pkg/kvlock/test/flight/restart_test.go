@@ -14,7 +14,7 @@ import (
 )
 
 // The server restarts under fifty goroutines of three processes that do everything at once. Each gets the right value,
-// each key is computed once, and nobody is left behind.
+// each key is computed once, and no waiter is left behind.
 func TestRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (

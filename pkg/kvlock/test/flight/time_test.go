@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// The owner is silent, and nobody can find out whether its process is there: its claim lasts until its TTL.
+// The owner is silent, and its process cannot be probed: its claim lasts until its TTL.
 func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
 		t.Run(ttl.String(), func(t *testing.T) {

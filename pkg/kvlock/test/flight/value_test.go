@@ -62,8 +62,8 @@ func completeBytes(t testing.TB, c *flight.Claim, value []byte) flight.Slot {
 	return s
 }
 
-// everyWay reads a key in all the ways that there are.
-func everyWay(t testing.TB, f *flight.Flight, key string, want []byte) {
+// readEveryWay reads a key in all ways of the API.
+func readEveryWay(t testing.TB, f *flight.Flight, key string, want []byte) {
 	t.Helper()
 	ctx := within(t)
 	ways := map[string]func() (flight.Slot, error){
@@ -135,7 +135,7 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 	if n := len(b.Present(t, "k").Data); n > len(value)/2 {
 		t.Errorf("%d bytes are stored of %d", n, len(value))
 	}
-	everyWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
+	readEveryWay(t, b.Flight(t, flight.Config{CompressAbove: -1}), "k", value)
 }
 
 // stored is the first line of a record, and what is after it.
@@ -176,11 +176,11 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 		if !tt.compressed && !bytes.Equal(data, tt.value) {
 			t.Errorf("%s: %d bytes are stored of %d", name, len(data), len(tt.value))
 		}
-		everyWay(t, f, key, tt.value)
+		readEveryWay(t, f, key, tt.value)
 	}
 }
 
-// put stores a record that nobody but a test would write.
+// put stores a record that only a test would write.
 func (b *bed) put(t testing.TB, key, meta string, data []byte) {
 	t.Helper()
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
@@ -320,7 +320,7 @@ func TestValueAboveTheLimit(t *testing.T) {
 	wantErr(t, err, kvlock.ErrTooLarge)
 	_, err = small.Begin(t.Context(), "l", flight.BeginOptions{})
 	wantErr(t, err, kvlock.ErrTooLarge)
-	everyWay(t, large, "l", value)
+	readEveryWay(t, large, "l", value)
 }
 
 func TestValueConfigIsChecked(t *testing.T) {

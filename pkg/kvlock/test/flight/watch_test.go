@@ -196,7 +196,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 	})
 }
 
-// What is pushed by somebody who may do that, and is nonsense, removes nothing.
+// Nonsense that a permitted user publishes as a push removes nothing.
 func TestForgedPushRemovesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
@@ -267,7 +267,7 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 	}
 }
 
-// The connection is closed for good while somebody waits.
+// The connection is closed for good while a caller waits.
 func TestWaitOnAClosedConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
