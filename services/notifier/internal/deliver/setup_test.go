@@ -72,10 +72,10 @@ type nest struct {
 	*testing.T
 
 	book *deliveries.Store
-	digs *digest.Book
+	digs *digest.Store
 	js   jetstream.JetStream
 	srv  *natsrun.Server
-	thro *throttle.Book
+	thro *throttle.Store
 	rows *kvrecord.Stream
 }
 

@@ -20,16 +20,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// shelf is a folder with rules and templates, and the book that is read from them.
+// shelf is a folder with rules and templates, and the store of rules that is read from them.
 type shelf struct {
 	*testing.T
-	*book
+	*rulesStore
 
 	folder string
 	log    bytes.Buffer
 }
 
-// newShelf reads a book with the channels inapp, pigeon and email.
+// newShelf reads a store of rules with the channels inapp, pigeon and email.
 func newShelf(t *testing.T, files map[string]string) *shelf {
 	t.Helper()
 	s := &shelf{T: t, folder: t.TempDir()}
@@ -41,11 +41,11 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 		Rules:      filepath.Join(s.folder, "rules.yaml"),
 		Ways:       Ways{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
 	}.withDefaults()
-	b, err := openBook(cfg, []string{"inapp", "email", "pigeon"})
+	b, err := openRulesStore(cfg, []string{"inapp", "email", "pigeon"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.book = b
+	s.rulesStore = b
 	return s
 }
 
@@ -270,7 +270,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n.book.look(t.Context())
+		n.rules.look(t.Context())
 	}
 	replace("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}")
 	second := n.Stats().Rules.Version
