@@ -23,10 +23,10 @@ type Config struct {
 	// and how many rows of each channel are sent, at a time; it defaults to 32.
 	service.BaseConfig
 
-	// Ways are the channels that need no code. Defaults to none.
-	Ways
+	// ChannelConfig describes the channels that need no code. Defaults to none.
+	ChannelConfig
 
-	// Channels are further channels beside the inbox and Ways. Defaults to none.
+	// Channels are further channels beside the inbox and ChannelConfig. Defaults to none.
 	Channels []Channel `env:"-"`
 
 	// DisableAfter is the time after which a webhook or Web Push subscription that only fails is disabled. Defaults to 5 days.

@@ -41,7 +41,7 @@ type Notifier struct {
 
 	rules      *rulesStore
 	cancelled  *cancel.Set
-	closers    []closer // those of Ways
+	closers    []closer // those of ChannelConfig
 	cfg        Config
 	counters   counters
 	digests    *digest.Store

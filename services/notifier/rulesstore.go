@@ -33,13 +33,13 @@ type RulesStats struct {
 // rulesStore holds the rules and the templates that are in force. They are read again when what the files hold changes, both
 // together, because rules name templates. What has mistakes does not come into force, in no part.
 type rulesStore struct {
-	channels []string
-	every    time.Duration
-	logger   *slog.Logger
-	path     string
-	rules    atomic.Pointer[rules.Rules]
-	texts    *template.Set // nil when no channel has any
-	ways     Ways
+	channels      []string
+	every         time.Duration
+	logger        *slog.Logger
+	path          string
+	rules         atomic.Pointer[rules.Rules]
+	texts         *template.Set // nil when no channel has any
+	channelConfig ChannelConfig
 
 	mu    sync.Mutex
 	seen  string // what the files held when they were looked at last
@@ -50,7 +50,7 @@ var errNoRules = errors.New("notifier: Rules (NOTIFIER_RULES) is missing: want t
 
 // openRulesStore reads rules and templates for the first time. The error has every mistake of both.
 func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
-	s := &rulesStore{channels: channels, every: cfg.RulesEvery, logger: cfg.Logger, path: cfg.Rules, ways: cfg.Ways}
+	s := &rulesStore{channels: channels, every: cfg.RulesEvery, logger: cfg.Logger, path: cfg.Rules, channelConfig: cfg.ChannelConfig}
 	s.seen = s.content()
 	loaded, texts, err := s.load()
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *rulesStore) take(loaded *rules.Rules) {
 func (s *rulesStore) content() string {
 	data, err := rules.Read(s.path)
 	texts := ""
-	if err == nil && len(s.ways.textNames()) > 0 {
-		texts, err = template.Version(s.ways.Templates)
+	if err == nil && len(s.channelConfig.textNames()) > 0 {
+		texts, err = template.Version(s.channelConfig.Templates)
 	}
 	if err != nil {
 		return err.Error()
@@ -119,11 +119,11 @@ func (s *rulesStore) content() string {
 }
 
 func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
-	texts, textsErr := s.ways.texts()
+	texts, textsErr := s.channelConfig.texts()
 	if s.path == "" {
 		return nil, nil, errors.Join(errNoRules, textsErr)
 	}
-	loaded, err := rules.Load(s.path, s.channels, s.ways.hasText(texts))
+	loaded, err := rules.Load(s.path, s.channels, s.channelConfig.hasText(texts))
 	if err != nil {
 		err = fmt.Errorf("notifier: Rules (NOTIFIER_RULES): %w", err)
 	}
@@ -132,14 +132,14 @@ func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
 
 // hasText is a check that there is a text for each route that needs one. Nothing is known of the types that "*" stands for: when
 // such a route names no template, each event's own is looked for when it comes.
-func (w Ways) hasText(texts *template.Set) rules.Check {
+func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	return func(eventType string, route rules.Route) string {
 		name := route.Template
 		if name == "" {
 			name = eventType
 		}
 		var need []string
-		for _, c := range w.textNames() {
+		for _, c := range cfg.textNames() {
 			if slices.Contains(slices.Concat(route.Channels, route.Fallback), c) {
 				need = append(need, c)
 			}
@@ -149,13 +149,13 @@ func (w Ways) hasText(texts *template.Set) rules.Check {
 		}
 		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template) {
 			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s",
-				d.Template, w.Templates)
+				d.Template, cfg.Templates)
 		}
 		if name == "*" || texts.Has(name) {
 			return ""
 		}
 		return fmt.Sprintf("is told by %s, and has no text: there is no %s/default.subject, and no %[2]s/default.txt, in %s",
-			strings.Join(need, ", "), name, w.Templates)
+			strings.Join(need, ", "), name, cfg.Templates)
 	}
 }
 
@@ -174,10 +174,10 @@ func (s *rulesStore) ready() error {
 	return nil
 }
 
-// CheckRules reads a file of rules, and the templates of the ways, as [Start] and a notifier that runs do, and returns every
+// CheckRules reads a file of rules, and the templates of the channels, as [Start] and a notifier that runs do, and returns every
 // mistake of both, each with its line. channels are the names of those that a program adds by [Config.Channels]. It connects to
-// nothing, and needs no secrets: a way is known by its setting that sets it up.
-func CheckRules(path string, ways Ways, channels ...string) error {
-	_, err := openRulesStore(Config{Rules: path, Ways: ways}, slices.Concat([]string{inapp.Name}, ways.names(), channels))
+// nothing, and needs no secrets: a channel is known by its setting that sets it up.
+func CheckRules(path string, configured ChannelConfig, channels ...string) error {
+	_, err := openRulesStore(Config{Rules: path, ChannelConfig: configured}, slices.Concat([]string{inapp.Name}, configured.names(), channels))
 	return err
 }

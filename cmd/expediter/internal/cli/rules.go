@@ -87,7 +87,7 @@ func (f *rulesFlags) run(path string) error {
 
 // ways are the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
 // them. The others have no such setting.
-func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
+func (f *rulesFlags) ways() (ways notifier.ChannelConfig, others []string) {
 	const something = "-" // what sets a channel up is not looked at
 	ways.Templates = f.templates
 	for _, name := range f.channels {
