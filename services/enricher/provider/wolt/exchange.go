@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -168,21 +167,4 @@ func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string
 	failure.Status = resp.StatusCode
 
 	return failure
-}
-
-// sleep waits for d, or reports that ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
