@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 func (b *bed) guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
@@ -124,8 +124,7 @@ func TestGuardUnderFaults(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 		t.Run(string(how), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+				of := crash.Random(t)
 				const writers, rounds = 6, 20
 				var greatest [rounds]uint64
 				var mu sync.Mutex
@@ -133,7 +132,7 @@ func TestGuardUnderFaults(t *testing.T) {
 				for w := range writers {
 					p := natstest.NewProxy(t, b.Srv)
 					g := b.guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
-					r := rand.New(rand.NewPCG(seed, uint64(w)))
+					r := of(uint64(w))
 					all.Go(func() {
 						for round := range rounds {
 							revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same

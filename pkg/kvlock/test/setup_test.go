@@ -1,13 +1,13 @@
 package kvlock_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
@@ -17,13 +17,7 @@ const (
 	step     = testbed.Step
 )
 
-// long runs what takes minutes in full: a day of contention, minutes of faults in a cluster.
-var long = flag.Bool("long", false, "run the long form of tests that have one")
-
-func TestMain(m *testing.M) {
-	testbed.HolderMain(hold)
-	natstest.Main(m, 2)
-}
+func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
 // bed is a server of its own with a bucket.
 type bed struct{ *testbed.Bed }

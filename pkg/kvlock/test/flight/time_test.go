@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // The owner is silent, and its process cannot be probed: its claim lasts until its TTL.
@@ -160,7 +161,7 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 // and complete.
 func TestHoursOfContention(t *testing.T) {
 	hours := 2
-	if *long {
+	if crash.Long() {
 		hours = 24
 	}
 	const (
@@ -168,8 +169,7 @@ func TestHoursOfContention(t *testing.T) {
 		workers  = 3 // of each Flight
 		claimTTL = 20 * time.Second
 	)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	of := crash.Random(t)
 	inBubble(t, func(t *testing.T, b *bed) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(hours)*time.Hour)
 		defer cancel()
@@ -178,7 +178,7 @@ func TestHoursOfContention(t *testing.T) {
 		for i := range flights {
 			f := b.Flight(t, flight.Config{ClaimTTL: claimTTL})
 			for j := range workers {
-				r := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))
+				r := of(uint64(i*workers + j))
 				all.Go(func() {
 					for ctx.Err() == nil {
 						watch.work(ctx, f, r, fmt.Sprintf("k%d", r.IntN(2)), claimTTL)
