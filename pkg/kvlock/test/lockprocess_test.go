@@ -67,7 +67,7 @@ func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	b := listening(t)
 	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
 	h.Await("^holds$")
-	l, g := b.Locker(t, kvlock.LockerConfig{}), b.guard(t, kvlock.GuardConfig{})
+	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 	h.Pause()
 	lease := w.Got(t)

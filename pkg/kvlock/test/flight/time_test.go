@@ -89,26 +89,6 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-func TestRenewedClaimHolds(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second})
-		c := begin(t, f, "k", flight.BeginOptions{})
-		held, stop := c.AutoRenew(t.Context(), 0)
-		other := b.Flight(t, flight.Config{})
-		for range 600 { // ten minutes
-			pass(time.Second)
-			if _, err := other.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
-				t.Fatalf("got %v while it was held", err)
-			}
-		}
-		if held.Err() != nil {
-			t.Errorf("ended: %v", context.Cause(held))
-		}
-		stop()
-		complete(t, c, "v")
-	})
-}
-
 // AutoRenew begins with a claim that is nearly over, or was begun for less than it is kept for.
 func TestKeepOfAShortClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
