@@ -30,12 +30,12 @@ const (
 // ErrCancelled is the cause with which a handler's context ends when Client.Cancel has cancelled its job.
 var ErrCancelled = errors.New("worker: job cancelled by a client")
 
-// Cancel removes the scheduled, queued or running job of a key, and returns its former status. A record of it stays for a
-// day; it holds no key and is no dead letter. A job that is queued or waits for its next attempt does not start any more.
-// The context of a running handler ends within AckWait/3 (of its worker, 5/3 seconds by default) with the cause
-// [ErrCancelled]. The key is free at once. A handler that returns before its context ends does not notice the cancellation.
-// The status of a running job may be that of a queued one, unless Replace inserted the job. A key without a live job is no
-// error: see Status.State.
+// Cancel removes the scheduled, queued or running job of a key, and returns its former status. A job that is queued or waits
+// for its next attempt does not start any more. The record of a cancelled job stays for a day; it holds no key and is no
+// dead letter. A scheduled job leaves no record. The context of a running handler ends within AckWait/3 (of its worker, 5/3
+// seconds by default) with the cause [ErrCancelled]. The key is free at once. A handler that returns before its context ends
+// does not notice the cancellation. The status of a running job is that of a queued one, unless Replace inserted it. A key
+// without a live job is no error: see Status.State.
 //
 // Only unique jobs can be cancelled. Three round trips; more within 300 ms of the time of a schedule, because Cancel waits
 // until it has fired.

@@ -50,8 +50,8 @@ type Settlement struct {
 	// Ran is how long the handler ran.
 	Ran time.Duration
 
-	// Waited is the time from the message being stored (first delivery) to the handler's start; both clocks count, so it may be
-	// a little negative across machines.
+	// Waited is the time from when the stream stored the message until the handler started; on a later attempt it includes
+	// the earlier ones. It compares the clocks of two machines, so it may be a little negative.
 	Waited time.Duration
 }
 
