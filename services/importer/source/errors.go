@@ -48,7 +48,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// retryable lists the codes that a later attempt may cure.
+// retryable reports whether a later attempt may succeed after a failure with this code.
 func retryable(code contracts.ImportCode) bool {
 	switch code {
 	case contracts.CodeBotCheck, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout:

@@ -50,9 +50,9 @@ func errorResult() contracts.EnrichResult {
 	}
 }
 
-// Settled is the worker's hook. A job that was dead-lettered without having been worked, because it could not be read or its
-// workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
-// again, for ever.
+// Settled is the hook of the worker. When a job was dead-lettered without having been worked, because it could not be read
+// or its workers died, Settled leaves its place without an answer for a while. Otherwise the processes of the waiting
+// subscribers would queue the job again, for ever.
 func (s *Service) Settled(settled worker.Settlement) {
 	if settled.Outcome != worker.OutcomeDead {
 		return
@@ -78,8 +78,8 @@ func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict erro
 }
 
 // abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed was left to that
-// job; one that somebody works on is left alone if it is another job's. It is taken over and not given up first: whoever
-// follows the place would claim it in between, and queue it again.
+// job. A claim that a worker holds is left alone if it is another job's. abandon takes the claim over and does not give it
+// up first: in between, a process with a subscriber would claim the place and queue the job again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	slot, err := s.flight.Get(ctx, key)
 	var claim *flight.Claim

@@ -108,7 +108,7 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 	return f.watcher.Next(ctx)
 }
 
-// learn takes over what a slot says, and returns the place if that is news to who follows it.
+// learn applies a slot, and returns the place if the slot is news to its subscriber.
 func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 	t := f.byKey[slot.Key]
 	if t.told && slot.State != flight.Done {
@@ -124,7 +124,7 @@ func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 		f.release(t, chance(gather))
 	case slot.State == flight.Absent:
 		f.release(t, chance(gather))
-	case slot.State == flight.Failed: // whoever claimed it could not queue it
+	case slot.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
 	case isHandedOff(slot):
 		f.suspect(slot)

@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then
-	// whoever took it has queued the job or given the claim back, unless it died, or never learnt that it has the claim.
+	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then the
+	// process that took the claim has queued the job or given the claim back, unless it died, or never learnt that it has
+	// the claim.
 	orphanAge = claimTimeout
 
-	// orphanSpread bounds what is added to that by chance. Who is first gets the job worked, and the others see it.
+	// orphanSpread bounds the random time that is added to orphanAge. The first process queues the job again, and the others
+	// see that.
 	orphanSpread = 3 * time.Second
 
 	// requeueTimeout bounds one try to queue a job again: there will be others.
@@ -25,7 +27,7 @@ const (
 	reasonOrphaned = "orphaned_claim"
 )
 
-// isHandedOff says that a place waits for the worker of a job.
+// isHandedOff reports whether a place waits for the worker of a job.
 func isHandedOff(slot flight.Slot) bool { return slot.State == flight.Pending && slot.Handoff }
 
 // requeues remembers for which claims this process has queued the job again, so that all who see the same claim do it

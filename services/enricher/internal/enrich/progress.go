@@ -57,7 +57,7 @@ func (p progress) resume(eventID string) error {
 	return nil
 }
 
-// complete says that the subscriber has been told something about every place.
+// complete reports whether the subscriber has received something about every place.
 func (p progress) complete() bool {
 	return !slices.Contains(p.told, toldNothing)
 }

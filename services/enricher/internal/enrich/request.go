@@ -69,7 +69,7 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
 }
 
-// add appends what the record does not have, and says whether there was anything.
+// add appends the targets that the record does not have, and reports whether there were any.
 func (r *requestRecord) add(targets []*target) bool {
 	before := len(r.Jobs)
 	for _, t := range targets {

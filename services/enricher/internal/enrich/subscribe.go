@@ -172,7 +172,7 @@ func (sub *Subscription) Close() {
 	<-sub.service.subscriptions
 }
 
-// Over says that Next has nothing to tell any more.
+// Over reports whether Next has returned the last event.
 func (sub *Subscription) Over() bool { return sub.over && len(sub.queue) == 0 }
 
 // Next waits for the next event. ok is false after the last one.

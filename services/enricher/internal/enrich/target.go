@@ -71,7 +71,7 @@ func (t *target) learn(slot flight.Slot) error {
 	return nil
 }
 
-// answered says that the look-up came to an answer: FOUND or NOT_FOUND.
+// answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
 func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
 
 // readState reads the part of a result that the outside sees, and leaves the evidence alone: it is on the path of every

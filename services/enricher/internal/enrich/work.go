@@ -114,7 +114,8 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	return s.unstored(ctx, t, s.store(ctx, t, claim, result))
 }
 
-// unusable says that a claim could not be resumed because of what the job says it is, which no retry can mend.
+// unusable reports whether a claim could not be resumed because the job has an invalid key or reference, which no retry can
+// mend.
 func unusable(err error) bool {
 	return errors.Is(err, flight.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
 }

@@ -89,8 +89,8 @@ func (s *cityStore) current() (*cityList, bool) {
 	return s.list, s.list != nil && time.Now().Before(s.fresh)
 }
 
-// failedSince is the error of an attempt that ended after asked, which speaks for
-// whoever waited for it. It is nil when that attempt was only given up.
+// failedSince returns the error of an attempt that ended after asked, which is also the error of every caller that waited
+// for it. It is nil when that attempt was only given up.
 func (s *cityStore) failedSince(asked time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

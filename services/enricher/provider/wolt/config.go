@@ -180,7 +180,7 @@ func orDefault[T comparable](value, fallback T) T {
 	return value
 }
 
-// matched is the default of Confident.
+// matched reports whether the matcher finds the place among the venues. It is the default of Confident.
 func matched(place match.Place, venues []provider.Venue) bool {
 	return match.Best(place, provider.Places(venues)).Outcome == match.Found
 }

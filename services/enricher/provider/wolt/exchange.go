@@ -170,7 +170,7 @@ func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string
 	return failure
 }
 
-// sleep waits for d, or reports that ctx ended first.
+// sleep waits for d, and reports whether that time passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -27,8 +27,8 @@ const (
 	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
 	timeout = 10 * time.Second
 
-	// refresh is the share of its time after which a file that is handed in again is kept anew: whoever hands it in finds it
-	// there for a quarter of the time at least.
+	// refresh is the share of its time after which a file is stored again when a client hands it in again. So the client
+	// finds the file for at least a quarter of the time.
 	refresh = 0.5
 )
 

@@ -69,8 +69,8 @@ type Config struct {
 	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
 	TranscriptTTL time.Duration
 
-	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It is for jobs
-	// that are submitted, not for those that are published. Defaults to false: whoever submits says.
+	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It applies to jobs
+	// that are submitted, not to those that are published. Defaults to false: then the client decides for each job.
 	Unique bool
 }
 

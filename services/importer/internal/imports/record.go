@@ -65,7 +65,7 @@ func (j *Job) request() contracts.ImportJob {
 	}
 }
 
-// same says that a request is the one that the job was made from.
+// same reports whether the job was made from an equal request.
 func (j *Job) same(req contracts.ImportJob) bool {
 	return j.OwnerID == req.OwnerID && j.URL == req.URL && j.SourceType == req.SourceType && j.Language == req.Language
 }

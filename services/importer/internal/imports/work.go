@@ -140,7 +140,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	return a.checkStore(ctx)
 }
 
-// runsAgain says that a job that failed is to be run once more: somebody replayed its dead letter.
+// runsAgain reports whether a failed job is to run again, because its dead letter was replayed.
 func (a *attempt) runsAgain(r *record) bool {
 	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
 }
