@@ -81,7 +81,7 @@ type run struct {
 	url     string              // of NATS
 	youTube *sourcetest.YouTube // nil when there are only caption files
 
-	wasted  map[int]int // how often the captions of a video may have been fetched for nothing
+	wasted   map[int]int // how often the captions of a video may have been fetched for nothing
 	inserted []contracts.ImportJob
 	videos   int
 }

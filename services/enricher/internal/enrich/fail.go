@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
+// failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.
 func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *flight.Claim, cause error) error {
 	if _, lost := errors.AsType[*worker.LimitLostError](context.Cause(ctx)); lost || errors.Is(context.Cause(ctx), worker.ErrShutdown) {
 		return s.putBack(ctx, claim, cause)
@@ -69,7 +69,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 	})
 }
 
-// putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
+// putBack leaves the claim to the next attempt at the job, and returns the error for the worker.
 func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict error) error {
 	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)

@@ -21,9 +21,9 @@ type target struct {
 	// settled: the state is what the look-up came to, whether it is an answer or not.
 	settled bool
 
-	// told: who follows the place has heard of an end, and does not need it to be looked up again.
+	// told: the subscriber of the place has received its outcome, so the place need not be looked up again.
 	told bool
-	// unclaimed: nobody works on the place, because it could not be claimed or queued.
+	// unclaimed: no process works on the place, because it could not be claimed or queued.
 	unclaimed bool
 }
 

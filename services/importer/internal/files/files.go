@@ -32,9 +32,9 @@ const (
 	refresh = 0.5
 )
 
-// Config says how files are kept.
+// Config configures how files are kept.
 type Config struct {
-	// Logger gets what nobody else is told. Defaults to slog.Default().
+	// Logger gets the errors that no caller receives. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// MaxBytes is how large a file may be. Required.

@@ -26,7 +26,7 @@ var (
 	retryCreate  = retry.Policy{Retries: 3, Base: time.Second}
 )
 
-// Config says how a [Service] works.
+// Config configures a [Service].
 type Config struct {
 	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
 	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
@@ -51,7 +51,7 @@ type Config struct {
 	// Meter makes the instruments. Defaults to one that measures nothing.
 	Meter metric.Meter
 
-	// Observe is told what happens to shared steps. Defaults to nothing.
+	// Observe is called with each event of a shared step. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
