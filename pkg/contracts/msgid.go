@@ -3,7 +3,6 @@ package contracts
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"strconv"
 	"strings"
 )
 
@@ -26,12 +25,6 @@ func EnrichJobMsgID(claim string) string { return bounded(claim) }
 
 // ImportJobMsgID is the Nats-Msg-Id of an import job: the id of the job.
 func ImportJobMsgID(jobID string) string { return bounded(jobID) }
-
-// ReplayMsgID is the Nats-Msg-Id of the n-th replay of a dead letter. It differs from the original's, because a stream
-// that remembers the original's id drops a message with the same one.
-func ReplayMsgID(original string, n int) string {
-	return bounded(original + ".replay." + strconv.Itoa(n))
-}
 
 // bounded keeps ids that are short and printable and hashes the others: a header cannot have line breaks.
 func bounded(id string) string {

@@ -68,21 +68,6 @@ func NotifyReplaySubject(channel string, recipient RecipientType, userID, eventI
 	return subject + "." + strconv.Itoa(n), err
 }
 
-// DeadSubject is the subject of a dead letter: the stream that the message came from, then the message's own subject,
-// whose tokens stay as they are because the server already accepted them.
-func DeadSubject(stream, subject string) (string, error) {
-	prefix, err := join("dead", name("stream", stream))
-	if err != nil {
-		return "", err
-	}
-	for token := range strings.SplitSeq(subject, ".") {
-		if token == "" || strings.ContainsAny(token, "*> \t\r\n\f\x00") {
-			return "", fmt.Errorf("contracts: subject of a dead letter: %w: it has an empty token, a wildcard or a space", ErrTokenMalformed)
-		}
-	}
-	return prefix + "." + subject, nil
-}
-
 // EnrichSlotKey is the key, in bucket enrich, of the slot in which the claim on a place becomes its result.
 func EnrichSlotKey(provider, placeID string) (string, error) {
 	return join("", name("provider", provider), id("placeId", placeID))

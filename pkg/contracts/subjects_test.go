@@ -92,25 +92,11 @@ func TestSubjectsAndKeysRefuseByName(t *testing.T) {
 	}
 }
 
-func TestDeadSubject(t *testing.T) {
-	t.Parallel()
-	got, err := contracts.DeadSubject("ENRICH_JOBS", "jobs.enrich.wolt.=YS5i")
-	if want := "dead.ENRICH_JOBS.jobs.enrich.wolt.=YS5i"; err != nil || got != want {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
-	for _, subject := range []string{"", ".", "a..b", "a.*", "a.>", "a b", "a\x00"} {
-		if got, err := contracts.DeadSubject("S", subject); !errors.Is(err, contracts.ErrTokenMalformed) {
-			t.Errorf("%q: got %q, %v", subject, got, err)
-		}
-	}
-}
-
 func TestMsgIDs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ got, want string }{
 		"event":         {contracts.EventMsgID("/reservations", "evt-001"), "/reservations|evt-001"},
 		"bar in source": {contracts.EventMsgID("a|b", "c"), `a\|b|c`},
-		"replay":        {contracts.ReplayMsgID("claim", 2), "claim.replay.2"},
 		"claim":         {contracts.EnrichJobMsgID("claim"), "claim"},
 		"import":        {contracts.ImportJobMsgID("job"), "job"},
 	} {

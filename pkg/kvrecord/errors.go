@@ -52,10 +52,6 @@ func (e *ConflictError) Error() string {
 // Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// Refused reports whether err is the server's refusal of a write, because it found another revision than the expected one,
-// or a record where none was expected. Around a change of leader that is no proof that the write was not stored.
-func Refused(err error) bool { return jsapi.IsRefused(err) }
-
 // isPermanent reports whether the same request cannot succeed a moment later.
 func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 

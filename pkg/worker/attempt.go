@@ -124,25 +124,17 @@ func (w *Worker) attempt(d *delivery) error {
 	if _, unique := keepOf(d.msg.Header); unique {
 		d.cancel = cancel
 	}
-	if route.batches != nil {
-		if err := w.joinBatch(ctx, d, route.batches); err != nil {
-			return err
-		}
-		defer d.place.Leave()
-	}
 	return w.begin(ctx, cancel, route, d)
 }
 
-// begin runs the handler of d, which has its slot, its permits and its place in a batch.
+// begin runs the handler of d, which has its slot and its permits.
 func (w *Worker) begin(ctx context.Context, cancel context.CancelCauseFunc, route *route, d *delivery) error {
 	if timeout := d.policy.Timeout; timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, timeout, &TimeoutError{Timeout: timeout})
 		defer stop()
 	}
-	if d.place == nil {
-		d.label = stacks.New()
-	}
+	d.label = stacks.New()
 	if !w.deliveries.begin(d, time.Now()) {
 		return errNotStarted
 	}

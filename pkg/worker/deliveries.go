@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/batcher"
 	"github.com/expediter-io/expediter/pkg/worker/internal/journal"
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 	"github.com/expediter-io/expediter/pkg/worker/internal/stacks"
@@ -35,7 +34,6 @@ type delivery struct {
 	missed      time.Time        // when the stream's leader first did not know the job
 	msg         *nats.Msg
 	permitLost  atomic.Bool // the context of its handler has ended
-	place       *batcher.Place[*member]
 	policy      Policy
 	requests    *span.Span  // of the goroutine that settles it
 	runningMark uint64      // sequence of the mark that the job runs, 0 for none
@@ -43,17 +41,16 @@ type delivery struct {
 	started     time.Time   // of the handler
 	waited      bool        // for a limit
 
-	abandoned  bool      // handed back while its handler still ran
-	acked      bool      // the server has confirmed its acknowledgement
-	batchSince time.Time // since when it waits for its batch, zero when it does not
-	beating    bool      // heartbeats are sent for it
-	ctxEnded   time.Time // when the handler's context was seen to have ended
-	latest     int       // delivery count of the latest arrival
-	orphan     bool      // its consumer is gone: an answer could settle another job
-	released   bool      // given back to the server, which may deliver it here again at once
-	reply      string    // where answers go: that of the latest arrival
-	running    bool      // the handler has started and not returned
-	stuck      bool      // reported as stuck
+	abandoned bool      // handed back while its handler still ran
+	acked     bool      // the server has confirmed its acknowledgement
+	beating   bool      // heartbeats are sent for it
+	ctxEnded  time.Time // when the handler's context was seen to have ended
+	latest    int       // delivery count of the latest arrival
+	orphan    bool      // its consumer is gone: an answer could settle another job
+	released  bool      // given back to the server, which may deliver it here again at once
+	reply     string    // where answers go: that of the latest arrival
+	running   bool      // the handler has started and not returned
+	stuck     bool      // reported as stuck
 }
 
 // uncountedKey names the delivered message in the records of uncounted deliveries.
@@ -136,13 +133,6 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 		d.deadline = now.Add(d.policy.Timeout)
 	}
 	return true
-}
-
-// awaitBatch records that d waits for its batch.
-func (t *deliveries) awaitBatch(d *delivery, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	d.batchSince = now
 }
 
 // claim reports whether the goroutine of d may decide the job's outcome: not when the job was handed back meanwhile.

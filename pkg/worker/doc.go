@@ -17,7 +17,6 @@
 //	})
 //	fmt.Println(receipt.Duplicate, receipt.State)
 //
-// [Type] is one definition for the inserters and the handlers of a type of jobs. [HandleBatch] works many jobs in one call,
 // [Policy.Priority] divides the slots of a worker, [Policy.Limits] bound the jobs over all workers.
 //
 // Beside it are the packages step (results within a job that survive a crash), deadletter (jobs that were given up, listed and

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,75 +52,6 @@ func decodeJob[T any](policy Policy, info Info, msg *nats.Msg) (*Job[T], error) 
 	return job, nil
 }
 
-// Type is the one definition that the inserters and the handlers of a type of jobs share, so that they cannot disagree: the
-// subject of the jobs, what makes one unique, and the policy.
-//
-//	var Mails = worker.Type[Mail]{
-//		Key:     func(m Mail) string { return m.To },
-//		Keep:    24 * time.Hour,
-//		Policy:  worker.Policy{MaxAttempts: 5},
-//		Subject: "jobs.mail",
-//	}
-//
-//	receipt, err := client.Insert(ctx, Mails.New(Mail{To: "ada@example.org"}))
-//	...
-//	err = Mails.Handle(w, func(ctx context.Context, job *worker.Job[Mail]) error { ... })
-type Type[T any] struct {
-	// HoldDead is Unique.HoldDead. Defaults to false.
-	HoldDead bool
-
-	// Keep is Unique.Keep. Defaults to not at all.
-	Keep time.Duration
-
-	// Key returns the Unique.Key of a job; "" is the key of an empty text. Defaults to none: the jobs are not unique.
-	Key func(args T) string
-
-	// Policy is the policy of the handler. Its Decode has to read what the client's Encode writes, by default JSON.
-	Policy Policy
-
-	// Subject is the subject of the jobs, with Key the subject before its last token, the key. Required.
-	Subject string
-}
-
-// noKey stands for the key of an empty text, which no token can be. Encoding another key never results in this token.
-const noKey = "="
-
-// New returns a job of this type, to be inserted as it is or with a time, an ID or headers.
-func (t Type[T]) New(args T) NewJob {
-	job := NewJob{Args: args, Subject: t.Subject}
-	if t.Key == nil {
-		return job
-	}
-	job.Unique = &Unique{HoldDead: t.HoldDead, Keep: t.Keep, Key: t.Key(args)}
-	if job.Unique.Key == "" {
-		job.Subject += "." + noKey
-	}
-	return job
-}
-
-// Handle registers the handler of all jobs of this type. See the function Handle.
-func (t Type[T]) Handle(w *Worker, handler Handler[T]) error {
-	if err := t.validate(); err != nil {
-		return err
-	}
-	return Handle(w, t.Pattern(), t.Policy, handler)
-}
-
-// Pattern is the subject filter that covers all jobs of this type.
-func (t Type[T]) Pattern() string {
-	if t.Key == nil {
-		return t.Subject
-	}
-	return t.Subject + ".*"
-}
-
-func (t Type[T]) validate() error {
-	if err := subject.CheckLiteral(t.Subject); err != nil {
-		return fmt.Errorf("worker: Type.Subject is %q: not a literal subject: %w", t.Subject, err)
-	}
-	return nil
-}
-
 // Middleware runs around every attempt of every job, on the goroutine of its handler: for tracing, for values in the context,
 // for checks that all handlers share. It has to call next once at most and to return the error that next returned, or an error
 // of its own in its place; one that does not call next decides the attempt without the handler. The context that it passes to
@@ -141,7 +71,6 @@ func wrap(all []Middleware, info Info, header nats.Header, work func(context.Con
 
 // route ties a pattern to a handler. Past this point nothing is generic.
 type route struct {
-	batches *batches // nil for a handler of one job at a time
 	labels  []string // of CPU profiles
 	pattern string
 	policy  Policy

@@ -60,11 +60,7 @@ func (w *Worker) beat() {
 func (w *Worker) checkRunning(now time.Time) {
 	var running []*delivery
 	w.deliveries.each(func(d *delivery) {
-		since := d.batchSince
-		if d.running {
-			since = d.started
-		}
-		if !since.IsZero() && now.Sub(since) >= w.cfg.AckWait/beatsPerAckWait {
+		if d.running && now.Sub(d.started) >= w.cfg.AckWait/beatsPerAckWait {
 			running = append(running, d)
 		}
 	})

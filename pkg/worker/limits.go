@@ -44,8 +44,7 @@ var errLimitUnreadable = errors.New("worker: a limit cannot be read")
 // can go on beside them. The permits of a killed worker are free within two AckWaits, those of one that stops at once.
 //
 // A job with several limits waits for one at a time and holds no permit of another meanwhile, except in the last second
-// before its start is due. A start that another limit then does not allow is lost. A job of a batch has its permits before
-// the batch is full, so a Concurrency below BatchPolicy.Size lets batches start by their Wait alone.
+// before its start is due. A start that another limit then does not allow is lost.
 type Limit struct {
 	// Burst is how many starts there may be at once after a pause. Defaults to 1.
 	Burst int

@@ -58,8 +58,8 @@ func ProgressSubject(bucket, stream string, sequence uint64) string {
 // for a day. One confirmed write; a handler calls it as often as a user may want to look, not in every turn of a loop. A job
 // whose handler does not call it is recorded as running once it has run for AckWait/3. Outside a worker it does nothing.
 func (j *Job[T]) Progress(ctx context.Context, value any) error {
-	r := reporterOf(ctx, j.Sequence)
-	if r == nil {
+	r, ok := ctx.Value(reporterKey{}).(*reporter)
+	if !ok {
 		return nil
 	}
 	data, err := json.Marshal(value)
@@ -79,18 +79,6 @@ type reporter struct {
 }
 
 type reporterKey struct{}
-
-// reporterOf returns the reporter of a job, which in a batch is one of many.
-func reporterOf(ctx context.Context, sequence uint64) *reporter {
-	switch found := ctx.Value(reporterKey{}).(type) {
-	case *reporter:
-		return found
-	case map[uint64]*reporter:
-		return found[sequence]
-	default:
-		return nil
-	}
-}
 
 func (w *Worker) writeProgress(ctx context.Context, d *delivery, state State, value json.RawMessage) error {
 	data, err := json.Marshal(Progress{

@@ -89,7 +89,7 @@ func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	records := recordtest.Client(t, p.js)
-	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.book.rules.Load})
+	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
 	cancelled, err := cancel.Open(t.Context(), p.nc, records)
 	if err != nil {
 		t.Fatal(err)

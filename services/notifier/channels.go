@@ -17,8 +17,9 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
 
-// Ways are the channels that the configuration sets up by itself: each that something is said of here, beside [Config.Channels].
-type Ways struct {
+// ChannelConfig describes the channels that the configuration sets up by itself: each of which a setting is there, beside
+// [Config.Channels].
+type ChannelConfig struct {
 	// EmailFrom is who sends mail, such as "Expediter <notify@example.com>".
 	EmailFrom string `env:"NOTIFIER_EMAIL_FROM"`
 
@@ -82,18 +83,18 @@ type closer interface {
 }
 
 // names are those of the channels that are set up.
-func (w Ways) names() []string {
-	names := w.textNames()
-	if len(w.WebhookSecrets) > 0 {
+func (cfg ChannelConfig) names() []string {
+	names := cfg.textNames()
+	if len(cfg.WebhookSecrets) > 0 {
 		names = append([]string{webhook.Name}, names...)
 	}
 	return names
 }
 
 // textNames are those of the channels that have texts.
-func (w Ways) textNames() (names []string) {
+func (cfg ChannelConfig) textNames() (names []string) {
 	for _, c := range []struct{ name, setting string }{
-		{email.Name, w.EmailServer}, {smsName, w.SMSURL}, {webpush.Name, w.WebPushKey},
+		{email.Name, cfg.EmailServer}, {smsName, cfg.SMSURL}, {webpush.Name, cfg.WebPushKey},
 	} {
 		if c.setting != "" {
 			names = append(names, c.name)
@@ -106,14 +107,14 @@ func (w Ways) textNames() (names []string) {
 const smsName = "sms"
 
 // texts reads the templates, or returns nil when no channel needs them.
-func (w Ways) texts() (*template.Set, error) {
-	if len(w.textNames()) == 0 {
+func (cfg ChannelConfig) texts() (*template.Set, error) {
+	if len(cfg.textNames()) == 0 {
 		return nil, nil //nolint:nilnil // there are none, and need not be
 	}
-	if w.Templates == "" {
+	if cfg.Templates == "" {
 		return nil, errors.New("notifier: Templates (NOTIFIER_TEMPLATES) is missing: want the folder of the texts")
 	}
-	texts, err := template.Load(w.Templates, template.Config{LinkHosts: w.LinkHosts})
+	texts, err := template.Load(cfg.Templates, template.Config{LinkHosts: cfg.LinkHosts})
 	if err != nil {
 		return nil, fmt.Errorf("notifier: Templates (NOTIFIER_TEMPLATES): %w", err)
 	}
@@ -121,11 +122,11 @@ func (w Ways) texts() (*template.Set, error) {
 }
 
 // links makes the links by which users switch channels off, or returns nil when there are to be none.
-func (w Ways) links() (*unsubscribe.Links, error) {
-	if w.PublicURL == "" && len(w.LinkSecrets) == 0 {
+func (cfg ChannelConfig) links() (*unsubscribe.Links, error) {
+	if cfg.PublicURL == "" && len(cfg.LinkSecrets) == 0 {
 		return nil, nil //nolint:nilnil // there are none, and need not be
 	}
-	links, err := unsubscribe.New(w.PublicURL, w.LinkSecrets)
+	links, err := unsubscribe.New(cfg.PublicURL, cfg.LinkSecrets)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: %w", err)
 	}
@@ -136,25 +137,25 @@ func (w Ways) links() (*unsubscribe.Links, error) {
 const maxRootCAs = 4 << 20
 
 // roots are the authorities that are trusted, nil for the system's.
-func (w Ways) roots() (*x509.CertPool, error) {
-	if w.RootCAs == "" {
+func (cfg ChannelConfig) roots() (*x509.CertPool, error) {
+	if cfg.RootCAs == "" {
 		return nil, nil //nolint:nilnil // as crypto/tls has it
 	}
-	file, err := os.Open(w.RootCAs)
+	file, err := os.Open(cfg.RootCAs)
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %w", err)
 	}
 	defer file.Close() //nolint:errcheck // nothing was written
 	data, err := io.ReadAll(io.LimitReader(file, maxRootCAs))
 	if err != nil {
-		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): read %s: %w", w.RootCAs, err)
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): read %s: %w", cfg.RootCAs, err)
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): those of the system: %w", err)
 	}
 	if !roots.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %s has no certificate: want PEM", w.RootCAs)
+		return nil, fmt.Errorf("notifier: RootCAs (NOTIFIER_ROOT_CAS): %s has no certificate: want PEM", cfg.RootCAs)
 	}
 	return roots, nil
 }
@@ -175,7 +176,7 @@ func (t tools) off(name string) func(channel.Message) string {
 }
 
 // open sets the channels up, and reports everything that is wrong at once.
-func (w Ways) open(with tools) (channels []Channel, closers []closer, err error) {
+func (cfg ChannelConfig) open(with tools) (channels []Channel, closers []closer, err error) {
 	var errs []error
 	add := func(c closer, failed error, how Channel) {
 		if failed != nil {
@@ -188,27 +189,27 @@ func (w Ways) open(with tools) (channels []Channel, closers []closer, err error)
 	if with.texts == nil {
 		with.texts = &template.Set{} // for the sake of all other mistakes
 	}
-	if len(w.WebhookSecrets) > 0 {
-		c, err := webhook.New(webhook.Config{AllowNetworks: w.UserNetworks, RootCAs: with.roots, Secrets: w.WebhookSecrets})
+	if len(cfg.WebhookSecrets) > 0 {
+		c, err := webhook.New(webhook.Config{AllowNetworks: cfg.UserNetworks, RootCAs: with.roots, Secrets: cfg.WebhookSecrets})
 		add(c, err, Channel{Endpoints: true, Retries: webhook.Retries()})
 	}
-	if w.EmailServer != "" {
+	if cfg.EmailServer != "" {
 		c, err := email.New(email.Config{
-			Address: w.EmailServer, From: w.EmailFrom, Password: w.EmailPassword, RootCAs: with.roots, Security: w.EmailSecurity,
-			Templates: with.texts, Unsubscribe: with.off(email.Name), User: w.EmailUser,
+			Address: cfg.EmailServer, From: cfg.EmailFrom, Password: cfg.EmailPassword, RootCAs: with.roots, Security: cfg.EmailSecurity,
+			Templates: with.texts, Unsubscribe: with.off(email.Name), User: cfg.EmailUser,
 		})
 		add(c, err, Channel{})
 	}
-	if w.SMSURL != "" {
+	if cfg.SMSURL != "" {
 		c, err := gateway.New(gateway.Config{
-			Body: w.SMSBody, Name: smsName, RootCAs: with.roots, Templates: with.texts, Token: w.SMSToken, Unsubscribe: with.off(smsName),
-			URL: w.SMSURL,
+			Body: cfg.SMSBody, Name: smsName, RootCAs: with.roots, Templates: with.texts, Token: cfg.SMSToken, Unsubscribe: with.off(smsName),
+			URL: cfg.SMSURL,
 		})
 		add(c, err, Channel{})
 	}
-	if w.WebPushKey != "" {
+	if cfg.WebPushKey != "" {
 		c, err := webpush.New(webpush.Config{
-			AllowNetworks: w.UserNetworks, PrivateKey: w.WebPushKey, RootCAs: with.roots, Subject: w.WebPushSubject, Templates: with.texts,
+			AllowNetworks: cfg.UserNetworks, PrivateKey: cfg.WebPushKey, RootCAs: with.roots, Subject: cfg.WebPushSubject, Templates: with.texts,
 		})
 		add(c, err, Channel{Endpoints: true})
 	}

@@ -35,7 +35,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 		"NOTIFIER_WEBHOOK_SECRETS": secret + "," + secret, "NOTIFIER_WEBPUSH_KEY": key, "NOTIFIER_WEBPUSH_SUBJECT": "mailto:n@example.com",
 	}, io.Discard, &cfg)
 	if err != nil || len(cfg.UserNetworks) != 2 || len(cfg.WebhookSecrets) != 2 {
-		t.Fatalf("%+v %v", cfg.Ways, err)
+		t.Fatalf("%+v %v", cfg.ChannelConfig, err)
 	}
 	texts, err := cfg.texts()
 	if err != nil {
@@ -55,14 +55,14 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 	for _, c := range closers {
 		c.Close()
 	}
-	if channels, _, err := (Ways{}).open(tools{}); err != nil || len(channels) != 0 {
+	if channels, _, err := (ChannelConfig{}).open(tools{}); err != nil || len(channels) != 0 {
 		t.Errorf("nothing is set up: %v %v", channels, err)
 	}
 }
 
 func TestWaysAreCheckedAtOnce(t *testing.T) {
 	t.Parallel()
-	_, _, err := Ways{
+	_, _, err := ChannelConfig{
 		EmailServer: "mail", SMSURL: "http://sms.example", Templates: t.TempDir(), WebhookSecrets: []string{"sesame"}, WebPushKey: "sesame",
 	}.open(tools{})
 	for _, want := range []string{"webhook: Secrets", "email: Address", "email: From", "sms: URL", "webpush: Subject", "PrivateKey"} {
@@ -71,7 +71,7 @@ func TestWaysAreCheckedAtOnce(t *testing.T) {
 		}
 	}
 	for _, folder := range []string{"", filepath.Join(t.TempDir(), "none")} {
-		if _, err := (Ways{EmailServer: "mail:25", Templates: folder}).texts(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
+		if _, err := (ChannelConfig{EmailServer: "mail:25", Templates: folder}).texts(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_TEMPLATES") {
 			t.Errorf("%q: %v", folder, err)
 		}
 	}

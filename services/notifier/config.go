@@ -23,10 +23,10 @@ type Config struct {
 	// and how many rows of each channel are sent, at a time; it defaults to 32.
 	service.BaseConfig
 
-	// Ways are the channels that need no code. Defaults to none.
-	Ways
+	// ChannelConfig describes the channels that need no code. Defaults to none.
+	ChannelConfig
 
-	// Channels are further channels beside the inbox and Ways. Defaults to none.
+	// Channels are further channels beside the inbox and ChannelConfig. Defaults to none.
 	Channels []Channel `env:"-"`
 
 	// DisableAfter is the time after which a webhook or Web Push subscription that only fails is disabled. Defaults to 5 days.
@@ -110,7 +110,7 @@ func (cfg Config) withDefaults() Config {
 const minRulesEvery = 100 * time.Millisecond
 
 // validate reports every mistake at once, also those of rules and templates, and returns the rules and templates.
-func (cfg Config) validate() (*book, error) {
+func (cfg Config) validate() (*rulesStore, error) {
 	errs := []error{cfg.Validate(name), service.CheckOrigins(name, cfg.Origins)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("notifier: "+format, args...)) }
 	if cfg.DisableAfter < 0 {
@@ -137,6 +137,6 @@ func (cfg Config) validate() (*book, error) {
 		}
 		names = append(names, c.Name())
 	}
-	b, err := openBook(cfg, names)
-	return b, errors.Join(append(errs, err)...)
+	s, err := openRulesStore(cfg, names)
+	return s, errors.Join(append(errs, err)...)
 }

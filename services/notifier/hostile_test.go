@@ -43,7 +43,7 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 	far.read = func(to string, raw []byte) { letters <- letter{to, raw} }
 	n := p.start(&pigeon{}, func(c *Config) {
 		c.Rules = writeRules(t, "{version: 1, events: {X: {ADMIN: {scope: all, channels: [email]}}}}")
-		c.Ways = Ways{
+		c.ChannelConfig = ChannelConfig{
 			EmailFrom: "Expediter <notify@example.com>", EmailSecurity: email.Plain, EmailServer: far.mail,
 			Templates: writeTexts(t, "X", "Table for {{.Payload.name}}", "{{.Payload.name}} {{.Payload.url}} {{link .Payload.url}}",
 				`<p title="{{.Payload.name}}">{{.Payload.name}}</p><a href="{{.Payload.url}}">more</a>{{link .Payload.url}}`),

@@ -30,7 +30,7 @@ func (n *Notifier) exportRules(exports *export.Exports) (stop func() error, err 
 		return nil, fmt.Errorf("notifier: metrics: %w", err)
 	}
 	registered, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		stats := n.book.Stats()
+		stats := n.rules.Stats()
 		o.ObserveInt64(info, 1, metric.WithAttributes(attribute.String("version", stats.Version)))
 		o.ObserveInt64(loaded, stats.LoadedAt.Unix())
 		mistakes := int64(0)

@@ -39,14 +39,14 @@ type Notifier struct {
 	// Inbox holds the items that users see in the application.
 	Inbox *inapp.Inbox
 
-	book       *book
+	rules      *rulesStore
 	cancelled  *cancel.Set
-	closers    []closer // those of Ways
+	closers    []closer // those of ChannelConfig
 	cfg        Config
 	counters   counters
-	digests    *digest.Book
+	digests    *digest.Store
 	expander   *fanout.Expander
-	health     *health.Book
+	health     *health.Store
 	deliveries *deliveries.Store
 	links      *unsubscribe.Links // nil without links to unsubscribe
 	payloads   payloads
@@ -56,7 +56,7 @@ type Notifier struct {
 	roots      *x509.CertPool
 	source     *recipient.HTTP // nil without a ResolverURL
 	senders    []*deliver.Sender
-	throttle   *throttle.Book
+	throttle   *throttle.Store
 
 	api       *api.API
 	running   *service.Service
@@ -87,19 +87,19 @@ func Start(ctx context.Context, nc *nats.Conn, cfg Config) (*Notifier, error) {
 // prepare does all that needs no server.
 func prepare(cfg Config) (*Notifier, error) {
 	cfg = cfg.withDefaults()
-	book, err := cfg.validate()
+	rules, err := cfg.validate()
 	roots, rootsErr := cfg.roots()
 	links, linksErr := cfg.links()
-	channels, closers, waysErr := cfg.open(tools{links: links, roots: roots, texts: book.texts})
+	channels, closers, waysErr := cfg.open(tools{links: links, roots: roots, texts: rules.texts})
 	cfg.Channels = append(slices.Clip(cfg.Channels), channels...)
-	n := &Notifier{book: book, cfg: cfg, closers: closers, links: links, roots: roots}
+	n := &Notifier{cfg: cfg, closers: closers, links: links, roots: roots, rules: rules}
 	return n, errors.Join(rootsErr, linksErr, waysErr, err)
 }
 
 func (n *Notifier) spec() service.Spec {
 	return service.Spec{
 		Checks: func(ctx context.Context) map[string]error {
-			return map[string]error{"rules": n.book.ready(), "store": n.deliveries.Ping(ctx)}
+			return map[string]error{"rules": n.rules.ready(), "store": n.deliveries.Ping(ctx)}
 		},
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
@@ -136,7 +136,7 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, run := range []func(context.Context) error{n.cancelled.Run, n.book.run, n.health.Run} {
+	for _, run := range []func(context.Context) error{n.cancelled.Run, n.rules.run, n.health.Run} {
 		s.Go(run)
 	}
 	n.api = api.New(n.records, api.Config{
@@ -196,7 +196,7 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	}
 	n.planner = plan.New(n.records, plan.Config{
 		MaxRecipients: n.cfg.MaxRecipients, PageBytes: n.cfg.pageBytes, Passed: n.cfg.passed, Resolver: recipient.Carried(resolver),
-		Rules: n.book.rules.Load,
+		Rules: n.rules.rules.Load,
 	})
 	n.expander, err = fanout.New(s.Conn, n.records, n.cfg.passed)
 	return err

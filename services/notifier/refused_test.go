@@ -44,7 +44,7 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	if err := os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.book.look(t.Context())
+	n.rules.look(t.Context())
 	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
 	p.publish(nobody)                        // as a replay does
 	if e := p.expanded(n, "evt-001"); e.Reason != "" || e.Rows != 2 {

@@ -107,7 +107,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
 		},
 		Rules: writeRules(t, mailRules),
-		Ways: Ways{
+		ChannelConfig: ChannelConfig{
 			EmailFrom: "n@example.com", EmailSecurity: "plain", EmailServer: box.address, LinkSecrets: []string{strings.Repeat("x", 32)},
 			PublicURL: "https://n.example", Templates: folder,
 		},
@@ -225,11 +225,11 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 func TestAuthoritiesAndLinksAreChecked(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{filepath.Join(t.TempDir(), "none"), writeRules(t, "no certificate")} {
-		if _, err := (Ways{RootCAs: file}).roots(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_ROOT_CAS") || !strings.Contains(err.Error(), file) {
+		if _, err := (ChannelConfig{RootCAs: file}).roots(); err == nil || !strings.Contains(err.Error(), "NOTIFIER_ROOT_CAS") || !strings.Contains(err.Error(), file) {
 			t.Error(err)
 		}
 	}
-	for _, ways := range []Ways{{PublicURL: "https://n.example"}, {LinkSecrets: []string{strings.Repeat("x", 32)}}} {
+	for _, ways := range []ChannelConfig{{PublicURL: "https://n.example"}, {LinkSecrets: []string{strings.Repeat("x", 32)}}} {
 		if _, err := ways.links(); err == nil || !strings.Contains(err.Error(), "notifier: ") {
 			t.Errorf("%+v: %v", ways, err)
 		}

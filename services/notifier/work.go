@@ -212,7 +212,7 @@ func (n *Notifier) Stats() Stats {
 	stats := Stats{
 		Duplicates: n.counters.duplicates.Load(), Ignored: n.counters.ignored.Load(), Planned: n.counters.planned.Load(),
 		Refused: n.counters.refused.Load(), Repeated: n.counters.repeated.Load(), Rows: n.counters.rows.Load(),
-		Rules: n.book.Stats(), States: map[string]int64{},
+		Rules: n.rules.Stats(), States: map[string]int64{},
 	}
 	for _, s := range n.senders {
 		for state, times := range s.States() {

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/expediter-io/expediter/test/internal/modules"
@@ -26,7 +27,7 @@ import (
 const firstProgram = time.Minute
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	tags := flag.String("tags", "", "the version whose tags are taken, instead of the work tree")
 	flag.Parse()
@@ -152,7 +153,7 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	if _, err := s.proxy.Go(ctx, dir, "mod", "tidy"); err != nil { // it finds the modules by what is imported
 		return err
 	}
-	run, want := []string{"run", "."}, Output(string(text))
+	run, want := []string{"run", "."}, comment(string(text))
 	if strings.HasSuffix(file, "_test.go") {
 		run, want = []string{"test", "."}, "ok "
 	}
@@ -171,11 +172,11 @@ func (s *stranger) program(ctx context.Context, file string) error {
 	return nil
 }
 
-// Output returns what the comment at the end of a program says that it writes.
-func Output(program string) string {
-	_, comment, _ := strings.Cut(program, "\n// Output:")
+// comment returns what the comment at the end of a program says that it writes.
+func comment(program string) string {
+	_, said, _ := strings.Cut(program, "\n// Output:")
 	var lines []string
-	for line := range strings.Lines(strings.TrimSpace(comment)) {
+	for line := range strings.Lines(strings.TrimSpace(said)) {
 		lines = append(lines, strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "//")))
 	}
 	return strings.Join(lines, "\n") + "\n"

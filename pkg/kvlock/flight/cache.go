@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/canonical"
@@ -154,36 +153,7 @@ func (c *Cache[In, Out]) Do(ctx context.Context, in In, fn func(context.Context,
 	return out, r, err
 }
 
-// DoMany is Do for many inputs at once, as [Flight.DoMany] is: fn is given the inputs that are to be computed, by key,
-// and returns results under the same keys, or a [KeysError]. Results are in the order of ins; where the error is a
-// KeysError, the results of the other keys are valid.
-func (c *Cache[In, Out]) DoMany(
-	ctx context.Context, ins []In, fn func(ctx context.Context, missing map[string]In) (map[string]Out, error),
-) ([]Out, []Result, error) {
-	keys := make([]string, len(ins))
-	inputs, jobs := map[string]In{}, map[string]string{}
-	for i, in := range ins {
-		key, err := c.Key(in)
-		if err != nil {
-			return nil, nil, fmt.Errorf("kvlock: input %d: %w", i, err)
-		}
-		keys[i] = key
-		if _, twice := inputs[key]; !twice {
-			inputs[key], jobs[key] = in, c.job(in)
-		}
-	}
-	results, err := c.flight.doMany(ctx, keys, func(ctx context.Context, missing []string) (map[string][]byte, error) {
-		some := make(map[string]In, len(missing))
-		for _, key := range missing {
-			some[key] = inputs[key]
-		}
-		outs, err := fn(ctx, some)
-		return c.encodeMany(missing, outs, err)
-	}, c.cfg.Options, jobs)
-	return c.decodeMany(keys, results, err)
-}
-
-// Get returns the result that is kept for in, and its slot, whose State is Done when there is a result. It is
+// Get returns what is kept for in, and the slot: its State is Done when there is anything. It is
 // [Flight.Get] with a key made from in: a hint, and one round trip.
 func (c *Cache[In, Out]) Get(ctx context.Context, in In) (Out, Slot, error) {
 	var out Out
@@ -229,43 +199,6 @@ func (c *Cache[In, Out]) decode(key string, value []byte) (Out, error) {
 		return none, fmt.Errorf("kvlock: decode the result of %q (is it of another Version?): %w", key, err)
 	}
 	return out, nil
-}
-
-// encodeMany encodes what a function returned for keys.
-func (c *Cache[In, Out]) encodeMany(keys []string, outs map[string]Out, err error) (map[string][]byte, error) {
-	values, errs := make(map[string][]byte, len(keys)), KeysError{}
-	for _, key := range keys {
-		out, err := pick(key, outs, err)
-		if err == nil {
-			values[key], err = c.encode(key, out)
-		}
-		if err != nil {
-			errs[key] = err
-		}
-	}
-	return values, errs
-}
-
-// decodeMany decodes the results of those keys that have one.
-func (c *Cache[In, Out]) decodeMany(keys []string, results []Result, err error) ([]Out, []Result, error) {
-	errs, some := errors.AsType[KeysError](err)
-	if err != nil && !some {
-		return nil, nil, err
-	}
-	outs, undecoded := make([]Out, len(keys)), KeysError{}
-	for i, key := range keys {
-		if errs[key] != nil {
-			continue
-		}
-		if outs[i], err = c.decode(key, results[i].Value); err != nil {
-			undecoded[key] = err
-		}
-	}
-	maps.Copy(undecoded, errs)
-	if len(undecoded) > 0 {
-		return outs, results, undecoded
-	}
-	return outs, results, nil
 }
 
 // keyForm is what keys begin with before they are hashed. It changes when keys of equal works do.

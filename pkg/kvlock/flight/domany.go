@@ -33,14 +33,6 @@ import (
 func (f *Flight) DoMany(
 	ctx context.Context, keys []string, fn func(ctx context.Context, missing []string) (map[string][]byte, error), opts DoOptions,
 ) ([]Result, error) {
-	return f.doMany(ctx, keys, fn, opts, nil)
-}
-
-// doMany is DoMany with an Options.Job for each key.
-func (f *Flight) doMany(
-	ctx context.Context, keys []string, fn func(ctx context.Context, missing []string) (map[string][]byte, error), opts DoOptions,
-	jobs map[string]string,
-) ([]Result, error) {
 	start := time.Now()
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("kvlock: do %d keys: %w", len(keys), err)
@@ -60,9 +52,6 @@ func (f *Flight) doMany(
 	}
 	for i, key := range missing {
 		slots[i].Key = key
-		if jobs != nil {
-			opts.Job = jobs[key]
-		}
 		b.add(ctx, slots[i], err, opts)
 	}
 	b.added()
@@ -231,9 +220,8 @@ func (m *member) value(values map[string][]byte, err error) ([]byte, error) {
 }
 
 // pick returns the result for one key of a function that was called for many.
-func pick[V any](key string, values map[string]V, err error) (V, error) {
+func pick(key string, values map[string][]byte, err error) ([]byte, error) {
 	value, found := values[key]
-	var none V
 	errs, each := errors.AsType[KeysError](err)
 	if each {
 		err = errs[key]
@@ -242,9 +230,9 @@ func pick[V any](key string, values map[string]V, err error) (V, error) {
 	case found && (err == nil || !each):
 		return value, nil
 	case err != nil:
-		return none, err
+		return nil, err
 	default:
-		return none, fmt.Errorf("%w: %q", ErrNoValue, key)
+		return nil, fmt.Errorf("%w: %q", ErrNoValue, key)
 	}
 }
 

@@ -74,7 +74,7 @@ func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal
 		return nil, fmt.Errorf("%w: the job is nil", ErrMisuse)
 	}
 
-	j := journal.From(ctx, job.Sequence)
+	j := journal.From(ctx)
 	switch {
 	case j == nil:
 		return nil, ErrNoJournal

@@ -27,16 +27,14 @@ const (
 // 100 slots until the server has confirmed each. "raw" is what nats.go alone needs for
 // that, with message IDs; "worker" works jobs that nats.go inserted, the others those of a
 // Client: plain, unique, unique and recorded, and inserted 100 at a time; "priorities" is
-// "worker" with handlers of two more priorities, which get no jobs, and "batch" with one for
-// batches of 50. TCP loopback, R1
-// file, sync_interval 1s; CPU is that of clients and server.
+// "worker" with handlers of two more priorities, which get no jobs. TCP loopback, R1 file,
+// sync_interval 1s; CPU is that of clients and server.
 //
 //	go test -run '^$' -bench Jobs -benchtime 50000x -count 5 .
 func BenchmarkJobs(b *testing.B) {
 	b.Run("raw", func(b *testing.B) { benchInserts(b, insertRaw, workRaw) })
 	b.Run("worker", func(b *testing.B) { benchInserts(b, insertRaw, workWorker) })
 	b.Run("priorities", func(b *testing.B) { benchInserts(b, insertRaw, workPriorities) })
-	b.Run("batch", func(b *testing.B) { benchInserts(b, insertRaw, workBatch) })
 	b.Run("plain", func(b *testing.B) { benchInserts(b, insertOne(nil), workWorker) })
 	b.Run("unique", func(b *testing.B) { benchInserts(b, insertOne(&worker.Unique{}), workWorker) })
 	b.Run("kept", func(b *testing.B) { benchInserts(b, insertOne(&worker.Unique{Keep: time.Hour}), workWorker) })
@@ -251,17 +249,6 @@ func workPriorities(b *testing.B, js jetstream.JetStream, done func()) {
 	}
 
 	start(b, w)
-}
-
-func workBatch(b *testing.B, js jetstream.JetStream, done func()) {
-	b.Helper()
-
-	cfg := (&bundle{js: js}).config(b, func(c *worker.Config) {
-		c.Concurrency = slots
-		c.Hooks.Settled = func(worker.Settlement) { done() }
-	})
-	none := func(context.Context, []*worker.Job[order]) error { return nil }
-	runBatch(b, js, cfg, worker.Policy{}, worker.BatchPolicy{Size: slots / 2, Wait: 10 * time.Millisecond}, none)
 }
 
 // BenchmarkStart inserts a job each 5 ms and measures from the call to the handler's start.

@@ -3,7 +3,6 @@ package test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -31,43 +30,6 @@ func ExampleClient_Replace() {
 	// scheduled true <nil>
 	// scheduled true <nil>
 	// ran once: final
-}
-
-func ExampleType() {
-	mails := worker.Type[Mail]{
-		Keep: 24 * time.Hour, Key: func(m Mail) string { return m.To }, Policy: worker.Policy{MaxAttempts: 5}, Subject: "jobs.mail",
-	}
-
-	withClient(func(ctx context.Context, js jetstream.JetStream, c *worker.Client) error {
-		for range 2 {
-			receipt, err := c.Insert(ctx, mails.New(Mail{To: "ada"}))
-			fmt.Println(receipt.Subject, receipt.Duplicate, err)
-		}
-
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
-
-		w, err := worker.New(js, worker.Config{AutoCreate: true, Consumer: "mailer", Stream: "JOBS", Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-
-		err = mails.Handle(w, func(_ context.Context, job *worker.Job[Mail]) error {
-			fmt.Println("sent to", job.Args.To, "attempt", job.Attempt, "of", job.MaxAttempts)
-			stop()
-
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-
-		return w.Run(ctx)
-	})
-	// Output:
-	// jobs.mail.ada false <nil>
-	// jobs.mail.ada true <nil>
-	// sent to ada attempt 1 of 5
 }
 
 func ExampleClient_Cancel() {

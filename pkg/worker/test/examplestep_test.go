@@ -77,12 +77,14 @@ func exampleSteps(ctx context.Context, js jetstream.JetStream) error {
 	policy := worker.Policy{Backoff: worker.Exponential(time.Millisecond, time.Millisecond)}
 
 	err = worker.Handle(w, "jobs.import.>", policy, func(ctx context.Context, job *worker.Job[Import]) error {
-		source := step.Source{Flight: transcripts, Key: job.Args.URL, Options: flight.DoOptions{TTL: time.Hour}}
+		text, err := step.Run(ctx, job, "transcript", func(ctx context.Context) (string, error) {
+			shared, err := transcripts.Do(ctx, job.Args.URL, func(context.Context) ([]byte, error) {
+				fmt.Println("transcribe", job.Args.URL)
 
-		text, err := step.Shared(ctx, job, "transcript", source, func(context.Context) (string, error) {
-			fmt.Println("transcribe", job.Args.URL)
+				return []byte("soup"), nil
+			}, flight.DoOptions{TTL: time.Hour})
 
-			return "soup", nil
+			return string(shared.Value), err
 		})
 		if err != nil {
 			return err

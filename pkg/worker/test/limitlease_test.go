@@ -352,3 +352,41 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 		receive(t, ended, "both jobs")
 	}
 }
+
+// TestPermitThatIsLeftWakesAnotherWorker has two workers of one slot each pass a permit to and
+// fro: the job that waits in the one starts when that of the other ends, not when its worker
+// looks again.
+func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		b := setup(t, srv)
+		started, end := make(chan time.Time), make(chan struct{})
+
+		for range 2 {
+			_, js := natstest.Connect(t, srv)
+			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
+			run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
+				started <- time.Now()
+				<-end
+
+				return nil
+			})
+		}
+
+		b.publish(t, "jobs.0", `{}`)
+		receive(t, started, "the first job")
+
+		for i := range 5 {
+			b.publish(t, fmt.Sprintf("jobs.%d", i+1), `{}`)
+			pass(3300 * time.Millisecond)
+
+			left := time.Now()
+			end <- struct{}{}
+
+			if took := receive(t, started, "the next job").Sub(left); took > 200*time.Millisecond {
+				t.Errorf("job %d started %s after the permit was left", i+1, took)
+			}
+		}
+
+		end <- struct{}{}
+	})
+}

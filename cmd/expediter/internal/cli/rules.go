@@ -71,8 +71,8 @@ func (f *rulesFlags) run(path string) error {
 	if err := errors.Join(missing...); err != nil {
 		return err
 	}
-	ways, others := f.ways()
-	err := notifier.CheckRules(path, ways, others...)
+	set, others := f.channelConfig()
+	err := notifier.CheckRules(path, set, others...)
 	n := f.tell(path, err)
 	switch {
 	case err == nil:
@@ -84,25 +84,25 @@ func (f *rulesFlags) run(path string) error {
 	return fmt.Errorf("%s: %w", counted(n, "mistake"), errMistakes)
 }
 
-// ways are the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
+// channelConfig is the channels as a notifier that has them is configured: with the texts that they need when there is a folder of
 // them. The others have no such setting.
-func (f *rulesFlags) ways() (ways notifier.Ways, others []string) {
+func (f *rulesFlags) channelConfig() (set notifier.ChannelConfig, others []string) {
 	const something = "-" // settings of channels are not checked
-	ways.Templates = f.templates
+	set.Templates = f.templates
 	for _, name := range f.channels {
 		switch {
 		case name == "inapp":
 		case f.templates != "" && name == "email":
-			ways.EmailServer = something
+			set.EmailServer = something
 		case f.templates != "" && name == "sms":
-			ways.SMSURL = something
+			set.SMSURL = something
 		case f.templates != "" && name == "webpush":
-			ways.WebPushKey = something
+			set.WebPushKey = something
 		case !slices.Contains(others, name):
 			others = append(others, name)
 		}
 	}
-	return ways, others
+	return set, others
 }
 
 // tell writes the mistakes, and returns an error that counts them.

@@ -5,14 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
@@ -128,9 +125,8 @@ func TestCacheKeys(t *testing.T) {
 	for name, j := range map[string]job{"no job": {}, "NaN": {ID: "1", Distance: math.NaN()}, "not UTF-8": {ID: "1", Shape: "\xff"}} {
 		_, errKey := c.Key(j)
 		_, _, errDo := c.Do(t.Context(), j, nil)
-		_, _, errMany := c.DoMany(t.Context(), []job{j}, nil)
 		_, _, errGet := c.Get(t.Context(), j)
-		for _, err := range []error{errKey, errDo, errMany, errGet, c.Invalidate(t.Context(), j)} {
+		for _, err := range []error{errKey, errDo, errGet, c.Invalidate(t.Context(), j)} {
 			if !errors.Is(err, flight.ErrInvalidInputs) {
 				t.Errorf("%s: got %v, want ErrInvalidInputs", name, err)
 			}
@@ -201,66 +197,13 @@ func TestCacheResultsAreNotShared(t *testing.T) {
 	all.Wait()
 }
 
-func TestCacheOfMany(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	c := cacheOn(t, b.Flight(t, flight.Config{}), flight.CacheConfig[job]{})
-	jobs := []job{
-		{ID: "1", Shape: "park", Distance: 1},
-		{ID: "2", Shape: "lake", Distance: 2},
-		{ID: "3", Shape: "park", Distance: 1},
-		{ID: "4", Shape: "hill", Distance: 4},
-		{ID: "5", Shape: "sea", Distance: 5},
-		{ID: "6", Shape: "sky", Distance: 6},
-	}
-	var runs atomic.Int64
-	if _, _, err := c.Do(t.Context(), jobs[1], measure(&runs)); err != nil {
-		t.Fatal(err)
-	}
-	errHill := errors.New("too steep")
-	var asked []string
-	outs, results, err := c.DoMany(t.Context(), jobs, func(_ context.Context, missing map[string]job) (map[string]area, error) {
-		outs, errs := map[string]area{}, flight.KeysError{}
-		for key, j := range missing {
-			asked = append(asked, j.ID)
-			switch j.Shape {
-			case "hill":
-				errs[key] = errHill
-			case "sea":
-				outs[key] = area{Size: math.NaN()}
-			case "sky": // left out
-			default:
-				outs[key] = area{j.Distance, j.Shape}
-			}
-		}
-		return outs, errs
-	})
-	slices.Sort(asked)
-	if diff := cmp.Diff([]string{"1", "4", "5", "6"}, asked); diff != "" {
-		t.Errorf("asked for other jobs (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]area{{1, "park"}, {4, "lake"}, {1, "park"}, {}, {}, {}}, outs); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	errs, _ := errors.AsType[flight.KeysError](err)
-	_, unsupported := errors.AsType[*json.UnsupportedValueError](errs[results[4].Key])
-	if len(errs) != 3 || !errors.Is(errs[results[3].Key], errHill) || !unsupported || !errors.Is(errs[results[5].Key], flight.ErrNoValue) {
-		t.Errorf("got %v", errs)
-	}
-	for i, job := range []string{"1", "2", "1"} {
-		if results[i].Job != job {
-			t.Errorf("result %d is of job %s, want %s", i, results[i].Job, job)
-		}
-	}
-}
-
 // What was stored in another form is no result, and says so.
 func TestCacheOfAnotherForm(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	c := cacheOn(t, f, flight.CacheConfig[job]{})
-	good, bad := job{Shape: "park"}, job{Shape: "lake"}
+	bad := job{Shape: "lake"}
 	key, err := c.Key(bad)
 	if err != nil {
 		t.Fatal(err)
@@ -272,17 +215,6 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	}
 	if out, slot, err := c.Get(t.Context(), bad); err == nil || slot.State != flight.Done || out != (area{}) {
 		t.Errorf("Get: got %+v, %+v, %v", out, slot, err)
-	}
-	outs, _, err := c.DoMany(t.Context(), []job{bad, good}, func(_ context.Context, missing map[string]job) (map[string]area, error) {
-		outs := map[string]area{}
-		for key := range missing {
-			outs[key] = area{1, "x"}
-		}
-		return outs, nil
-	})
-	errs, _ := errors.AsType[flight.KeysError](err)
-	if diff := cmp.Diff([]area{{}, {1, "x"}}, outs); diff != "" || len(errs) != 1 || errs[key] == nil {
-		t.Errorf("DoMany: got %v, %v", outs, err)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"slices"
 	"strings"
 	"time"
 
@@ -159,35 +158,6 @@ func Example_keysError() {
 	// salad computed beet
 	// soup cached leek
 	// trifle failed: no custard
-}
-
-// Many inputs are one round trip, and one call for those that are not computed yet.
-func Example_cacheOfMany() {
-	f, end := open()
-	defer end()
-	ctx := context.Background()
-	squares, err := flight.NewCache[int, int](f, flight.CacheConfig[int]{Process: "square"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, numbers := range [][]int{{1, 2, 3}, {2, 3, 4}} {
-		outs, _, err := squares.DoMany(ctx, numbers, func(_ context.Context, missing map[string]int) (map[string]int, error) {
-			outs, asked := map[string]int{}, []int{}
-			for key, n := range missing {
-				outs[key] = n * n
-				asked = append(asked, n)
-			}
-			slices.Sort(asked)
-			fmt.Println("computing", asked)
-			return outs, nil
-		})
-		fmt.Println(outs, err)
-	}
-	// Output:
-	// computing [1 2 3]
-	// [1 4 9] <nil>
-	// computing [4]
-	// [4 9 16] <nil>
 }
 
 // A scan counts the entries of the bucket, and the process its own work. The server removes expired entries.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -167,21 +166,4 @@ func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string
 	failure.Status = resp.StatusCode
 
 	return failure
-}
-
-// sleep waits for d, and reports whether that time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

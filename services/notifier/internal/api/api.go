@@ -25,8 +25,8 @@ var ErrUnknownEvent = errors.New("there is no such event")
 // Config says what the API works on. All of it is required.
 type Config struct {
 	Cancelled  *cancel.Set
-	Digests    *digest.Book
-	Health     *health.Book
+	Digests    *digest.Store
+	Health     *health.Store
 	Deliveries *deliveries.Store
 	Planner    *plan.Planner
 	Publisher  *contracts.Publisher

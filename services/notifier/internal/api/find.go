@@ -24,6 +24,10 @@ type position struct {
 	// part and index are the part of a plan's recipients to go on with, and the row within.
 	part, index int
 
+	// digest is set where revision is that of a digest behind the rows of a plan. A cursor that an earlier version gave out for
+	// an event with a plan is a revision alone. It is refused: it does not say which rows of the plan were read.
+	digest bool
+
 	end bool
 }
 
@@ -35,6 +39,8 @@ func (p position) String() string {
 	switch {
 	case p.end:
 		return ""
+	case p.digest:
+		return digestCursor + strconv.FormatUint(p.revision, 36)
 	case p.revision > 0:
 		return strconv.FormatUint(p.revision, 36)
 	default:
@@ -42,8 +48,8 @@ func (p position) String() string {
 	}
 }
 
-// planCursor begins the cursor of a position in a plan.
-const planCursor = "p-"
+// planCursor begins the cursor of a position in a plan, digestCursor that of a position in the digests behind it.
+const planCursor, digestCursor = "p-", "d-"
 
 // parse reads a cursor, "" for the beginning.
 func parse(text string) (p position, err error) {
@@ -57,14 +63,19 @@ func parse(text string) (p position, err error) {
 		p.index, failed = strconv.Atoi(index)
 		err = errors.Join(err, failed)
 	} else {
+		text, p.digest = strings.CutPrefix(text, digestCursor)
 		p.revision, err = strconv.ParseUint(text, 36, 64)
 	}
-	if err != nil || p.part < 0 || p.index < 0 || p == (position{}) && !strings.HasPrefix(text, planCursor) {
-		return p, &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
-			{Path: "?cursor", Problem: "is none that was given out"},
-		}}
+	if err != nil || p.part < 0 || p.index < 0 || p.revision == 0 && !strings.HasPrefix(text, planCursor) {
+		return p, unknownCursor()
 	}
 	return p, nil
+}
+
+func unknownCursor() error {
+	return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
+		{Path: "?cursor", Problem: "is none that was given out"},
+	}}
 }
 
 // stored is a row as its stream has it.
@@ -130,17 +141,29 @@ func (a *API) ofEvent(ctx context.Context, q Query, from position, most int) (pa
 		return a.among(ctx, a.rowsIn(ctx, q.key(), q.digestKey()), from, most)
 	case err != nil:
 		return part{}, err
+	case from.digest:
+		return a.digestsOf(ctx, q, from, most)
 	case from.revision > 0:
-		return a.among(ctx, a.rowsIn(ctx, q.digestKey()), from, most)
+		return part{}, unknownCursor()
 	}
 	found, err := a.ofPlan(ctx, p, q, from, most)
 	if err != nil || !found.next.end {
 		return found, err
 	}
-	digests, err := a.among(ctx, a.rowsIn(ctx, q.digestKey()), position{}, most-len(found.rows))
+	digests, err := a.digestsOf(ctx, q, position{}, most-len(found.rows))
 	return part{
 		rows: append(found.rows, digests.rows...), looked: found.looked + digests.looked, next: digests.next,
 	}, err
+}
+
+// digestsOf returns the digests that have an event's id for their own, from a position on.
+func (a *API) digestsOf(ctx context.Context, q Query, from position, most int) (part, error) {
+	found, err := a.among(ctx, a.rowsIn(ctx, q.digestKey()), from, most)
+	found.next.digest = !found.next.end
+	for i := range found.rows {
+		found.rows[i].at.digest = true
+	}
+	return found, err
 }
 
 // ofPlan returns the rows of a plan that are stored, from a position on.

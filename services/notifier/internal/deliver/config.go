@@ -63,7 +63,7 @@ type Config struct {
 	Channel channel.Channel
 
 	// Digests keep what is told together. Required.
-	Digests *digest.Book
+	Digests *digest.Store
 
 	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
 	Health Health
@@ -94,7 +94,7 @@ type Config struct {
 	Silent bool
 
 	// Throttles count how often users are told. Required.
-	Throttles *throttle.Book
+	Throttles *throttle.Store
 
 	// Timeout bounds one call of the channel. As much later another worker may take over a row whose caller died.
 	// Defaults to 15 seconds.

@@ -188,7 +188,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 	}
 	defer s.left(r)
 	if r.Collected {
-		return s.tell(ctx, r, d)
+		return s.sendDigest(ctx, r, d)
 	}
 	if r.Payload == nil {
 		if r.Payload, err = s.cfg.Payload(ctx, r.EventID); err != nil {

@@ -88,9 +88,9 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 	return nil
 }
 
-// tell seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
+// sendDigest seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
 // itself. Three round trips before those of sending.
-func (s *Sender) tell(ctx context.Context, r *row, d *deliveries.Delivery) error {
+func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)
 	if err != nil {
 		return s.later(ctx, r, err)

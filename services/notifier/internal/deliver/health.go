@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/health"
 )
 
-// Health knows which endpoints do not answer. A [health.Book] is one.
+// Health knows which endpoints do not answer. A [health.Store] is one.
 type Health interface {
 	// Gate says whether an endpoint may be called, and for how long that is to wait.
 	Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration)
@@ -22,7 +22,7 @@ type Health interface {
 	Left(name, address string)
 }
 
-var _ Health = (*health.Book)(nil)
+var _ Health = (*health.Store)(nil)
 
 // unreachable ends a row whose endpoint is disabled, and puts one off whose endpoint is not there, without an attempt: the record is
 // written once for that. It reports false when the endpoint is to be called.

@@ -70,7 +70,7 @@ func (street) Get(_ context.Context, _ contracts.RecipientType, user string) (co
 }
 
 // book is the health of endpoints as another process has it.
-func (n *nest) healthBook() *health.Book {
+func (n *nest) healthBook() *health.Store {
 	n.Helper()
 	_, js := natstest.Connect(n.T, n.srv)
 	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{
@@ -188,7 +188,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			elapse(time.Minute)
 			return n.row("ada", event)
 		}
-		state := func(b *health.Book) (list []health.State) {
+		state := func(b *health.Store) (list []health.State) {
 			found, _, err := b.List(n.Context(), "bird", "", 1, 10)
 			if err != nil {
 				t.Fatal(err)

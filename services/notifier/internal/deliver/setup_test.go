@@ -72,10 +72,10 @@ type nest struct {
 	*testing.T
 
 	book *deliveries.Store
-	digs *digest.Book
+	digs *digest.Store
 	js   jetstream.JetStream
 	srv  *natsrun.Server
-	thro *throttle.Book
+	thro *throttle.Store
 	rows *kvrecord.Stream
 }
 
@@ -240,11 +240,11 @@ func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bu
 var errOdd = errors.New("not an error of a channel")
 
 // job is the row as it is delivered for the n-th time.
-func (*nest) job(deliveries int) *worker.Job[contracts.Notification] {
+func (*nest) job(delivered int) *worker.Job[contracts.Notification] {
 	job := &worker.Job[contracts.Notification]{Args: contracts.Notification{
 		EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now(),
 	}}
-	job.Deliveries = deliveries
+	job.Deliveries = delivered
 	return job
 }
 

@@ -120,25 +120,25 @@ func markOf(eventID string) string {
 	return base64.RawURLEncoding.EncodeToString(mark[:])
 }
 
-// Book is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
-type Book struct{ records, rows *kvrecord.Stream }
+// Store is the records of digests, and the stream of their rows. It may be used by many at once, in any number of processes.
+type Store struct{ records, rows *kvrecord.Stream }
 
-// New returns the book. No round trip.
-func New(records *kvrecord.Client) *Book {
-	return &Book{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
+// New returns the store. No round trip.
+func New(records *kvrecord.Client) *Store {
+	return &Store{records: records.Bucket(contracts.BucketDeliveries), rows: records.Stream(contracts.StreamNotifications)}
 }
 
 // Get reads the record of a digest. One that nobody has written is empty. One round trip.
-func (b *Book) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
-	subject, err := b.subjectOf(n)
+func (s *Store) Get(ctx context.Context, n *contracts.Notification) (*Digest, error) {
+	subject, err := s.subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
-	return b.get(ctx, subject)
+	return s.get(ctx, subject)
 }
 
-func (b *Book) get(ctx context.Context, subject string) (*Digest, error) {
-	found, err := b.records.Get(ctx, subject)
+func (s *Store) get(ctx context.Context, subject string) (*Digest, error) {
+	found, err := s.records.Get(ctx, subject)
 	if err != nil {
 		return nil, fmt.Errorf("digest: %w", err)
 	}
@@ -148,14 +148,14 @@ func (b *Book) get(ctx context.Context, subject string) (*Digest, error) {
 // Join puts an event into the record of a digest, unless it is there, and reports whether it is there then. It is not when
 // the digest has been sealed without it, or is full. The row of the digest is stored before its record. Two round trips, as
 // a rule; the first event has one more.
-func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
-	subject, err := b.subjectOf(n)
+func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joined bool, err error) {
+	subject, err := s.subjectOf(n)
 	if err != nil {
 		return false, err
 	}
-	d, err := b.get(ctx, subject)
+	d, err := s.get(ctx, subject)
 	if err == nil && len(d.over.Data) == 0 {
-		err = b.store(ctx, n)
+		err = s.store(ctx, n)
 	}
 	mark := markOf(event.EventID)
 	for err == nil {
@@ -166,7 +166,7 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 			return false, nil
 		}
 		d.add(event, mark)
-		d, err = b.put(ctx, subject, d)
+		d, err = s.put(ctx, subject, d)
 	}
 	return false, err
 }
@@ -174,18 +174,18 @@ func (b *Book) Join(ctx context.Context, n, event *contracts.Notification) (join
 // Seal lets nothing more into the record of a digest, takes out the events that cancelled says are not to be told any more, and
 // returns it: from then on it stays as it is. Whoever ends the row of a digest seals it first, so that nothing goes into
 // one that is not told. Two round trips.
-func (b *Book) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
-	subject, err := b.subjectOf(n)
+func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
+	subject, err := s.subjectOf(n)
 	if err != nil {
 		return nil, err
 	}
-	d, err := b.get(ctx, subject)
+	d, err := s.get(ctx, subject)
 	for err == nil && d.Sealed.IsZero() {
 		if cancelled != nil {
 			d.remove(cancelled)
 		}
 		d.Sealed = time.Now().UTC()
-		d, err = b.put(ctx, subject, d)
+		d, err = s.put(ctx, subject, d)
 	}
 	return d, err
 }
@@ -206,12 +206,12 @@ func (d *Digest) remove(gone func(cancel.Mark) bool) {
 }
 
 // put writes a record over the one that was read, and returns what is there then: it, or what somebody else wrote.
-func (b *Book) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
+func (s *Store) put(ctx context.Context, subject string, d *Digest) (*Digest, error) {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("digest: encode: %w", err)
 	}
-	stored, err := b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: keep})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: d.over, TTL: keep})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		return decode(conflict.Found)
 	}
@@ -223,7 +223,7 @@ func (b *Book) put(ctx context.Context, subject string, d *Digest) (*Digest, err
 }
 
 // store stores the row of a digest, unless it is there.
-func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
+func (s *Store) store(ctx context.Context, n *contracts.Notification) error {
 	header, err := row.Header(n.CreatedAt)
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
@@ -233,7 +233,7 @@ func (b *Book) store(ctx context.Context, n *contracts.Notification) error {
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
-	_, err = b.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
+	_, err = s.rows.Put(ctx, kvrecord.Write{Subject: msg.Subject, Header: msg.Header, Data: msg.Data})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		// Ids come from outside: the one that is there is a digest, or the event that is called like one.
 		if there, err := contracts.Decode[contracts.Notification](conflict.Found.Data); err != nil || !there.Collected {
@@ -259,10 +259,10 @@ func decode(found kvrecord.Record) (*Digest, error) {
 	return &d, nil
 }
 
-func (b *Book) subjectOf(n *contracts.Notification) (string, error) {
+func (s *Store) subjectOf(n *contracts.Notification) (string, error) {
 	key, err := contracts.DigestKey(n.EventID, n.Channel, n.RecipientType, n.UserID)
 	if err != nil {
 		return "", fmt.Errorf("digest: %w", err)
 	}
-	return b.records.Key(key), nil
+	return s.records.Key(key), nil
 }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type shelf struct {
 	*testing.T
 
-	books [2]*digest.Book
+	books [2]*digest.Store
 	js    jetstream.JetStream
 	user  string
 }

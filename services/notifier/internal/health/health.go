@@ -68,7 +68,7 @@ type Endpoint struct {
 	over kvrecord.Record // as it was read or written
 }
 
-// Config says how patient the book is.
+// Config says how patient the store is.
 type Config struct {
 	// DisableAfter is for how long an endpoint has to have failed to be disabled. Defaults to 5 days.
 	DisableAfter time.Duration
@@ -80,8 +80,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Book is the health of all endpoints. It may be used by many at once, in any number of processes.
-type Book struct {
+// Store is the health of all endpoints. It may be used by many at once, in any number of processes.
+type Store struct {
 	breaker breaker
 	cfg     Config
 	records *kvrecord.Stream
@@ -91,22 +91,22 @@ type Book struct {
 }
 
 // Open reads what is kept. One round trip, and one for each 512 endpoints that have ever failed.
-func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Book, error) {
+func Open(ctx context.Context, records *kvrecord.Client, cfg Config) (*Store, error) {
 	cfg.DisableAfter = cmp.Or(cfg.DisableAfter, 5*24*time.Hour)
 	cfg.Every = cmp.Or(cfg.Every, 5*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	b := &Book{cfg: cfg, records: records.Bucket(contracts.BucketDeliveries), known: map[string]Endpoint{}}
-	if err := b.read(ctx); err != nil {
+	s := &Store{cfg: cfg, records: records.Bucket(contracts.BucketDeliveries), known: map[string]Endpoint{}}
+	if err := s.read(ctx); err != nil {
 		return nil, err
 	}
-	return b, nil
+	return s, nil
 }
 
 // Run reads what other processes write, until ctx ends, as Open does.
-func (b *Book) Run(ctx context.Context) error {
-	ticker := time.NewTicker(b.cfg.Every)
+func (s *Store) Run(ctx context.Context) error {
+	ticker := time.NewTicker(s.cfg.Every)
 	defer ticker.Stop()
 	for {
 		select {
@@ -114,26 +114,26 @@ func (b *Book) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if err := b.read(ctx); err != nil && ctx.Err() == nil {
-			b.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
+		if err := s.read(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Logger.WarnContext(ctx, "notifier: the health of endpoints is not up to date", "error", err)
 		}
 	}
 }
 
 // read reads the records of all endpoints. It costs the server time in proportion to those, not to what else is in the bucket.
-func (b *Book) read(ctx context.Context) error {
+func (s *Store) read(ctx context.Context) error {
 	for offset, more := 0, true; more; more = offset > 0 {
-		subjects, next, err := b.records.Subjects(ctx, b.subject("*", "*"), offset)
+		subjects, next, err := s.records.Subjects(ctx, s.subject("*", "*"), offset)
 		if err != nil {
 			return fmt.Errorf("notifier: list the endpoints: %w", err)
 		}
-		found, err := b.records.GetMany(ctx, subjects)
+		found, err := s.records.GetMany(ctx, subjects)
 		if err != nil {
 			return fmt.Errorf("notifier: read the health of endpoints: %w", err)
 		}
 		for _, r := range found {
 			if e, err := decode(r); err == nil {
-				b.learn(e)
+				s.learn(e)
 			}
 		}
 		offset = next
@@ -142,55 +142,55 @@ func (b *Book) read(ctx context.Context) error {
 }
 
 // learn remembers a record, unless a newer one is known.
-func (b *Book) learn(e Endpoint) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key := b.subject(e.Channel, e.ID)
-	switch old, ok := b.known[key]; {
+func (s *Store) learn(e Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := s.subject(e.Channel, e.ID)
+	switch old, ok := s.known[key]; {
 	case ok && old.over.Revision >= e.over.Revision:
 	case e.State == Healthy:
-		delete(b.known, key)
+		delete(s.known, key)
 	default:
-		b.known[key] = e
+		s.known[key] = e
 	}
 }
 
 // Gate says whether an endpoint may be called: not when it is disabled, and only after a wait when it was not reached lately.
 // Who may call it tells what came of it by Called, or by Left that nothing did. It costs no round trip.
-func (b *Book) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
-	key := b.subject(name, id(name, address))
-	b.mu.Lock()
-	known := b.known[key]
-	b.mu.Unlock()
+func (s *Store) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
+	key := s.subject(name, id(name, address))
+	s.mu.Lock()
+	known := s.known[key]
+	s.mu.Unlock()
 	if known.State == Disabled {
 		return true, 0
 	}
-	return false, b.breaker.enter(key, time.Now(), timeout)
+	return false, s.breaker.enter(key, time.Now(), timeout)
 }
 
 // Called tells what came of a call, nil for a success. It writes when that changes the endpoint's state.
-func (b *Book) Called(ctx context.Context, m channel.Message, name string, failure *channel.Error) {
-	key := b.subject(name, id(name, m.Address))
-	b.breaker.called(key, time.Now(), failure)
+func (s *Store) Called(ctx context.Context, m channel.Message, name string, failure *channel.Error) {
+	key := s.subject(name, id(name, m.Address))
+	s.breaker.called(key, time.Now(), failure)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	for {
-		b.mu.Lock()
-		there := b.known[key]
-		b.mu.Unlock()
-		next, changed := b.after(there, failure)
+		s.mu.Lock()
+		there := s.known[key]
+		s.mu.Unlock()
+		next, changed := s.after(there, failure)
 		if !changed {
 			return
 		}
 		next.Channel, next.ID, next.RecipientType, next.UserID = name, id(name, m.Address), m.RecipientType, m.UserID
-		err := b.put(ctx, next, there.over)
+		err := s.put(ctx, next, there.over)
 		switch {
 		case errors.Is(err, kvrecord.ErrConflict): // what is there is known now
 			continue
 		case err != nil:
-			b.cfg.Logger.WarnContext(ctx, "notifier: the health of an endpoint is not kept", "channel", name, "endpoint", next.ID, "error", err)
+			s.cfg.Logger.WarnContext(ctx, "notifier: the health of an endpoint is not kept", "channel", name, "endpoint", next.ID, "error", err)
 		case next.State == Disabled:
-			b.cfg.Logger.WarnContext(ctx, "notifier: an endpoint is disabled", "channel", name, "endpoint", next.ID,
+			s.cfg.Logger.WarnContext(ctx, "notifier: an endpoint is disabled", "channel", name, "endpoint", next.ID,
 				"recipient_type", m.RecipientType, "user_id", m.UserID, "since", next.Since, "error", failure)
 		}
 		return
@@ -198,12 +198,12 @@ func (b *Book) Called(ctx context.Context, m channel.Message, name string, failu
 }
 
 // Left tells that a call that Gate let through was not made.
-func (b *Book) Left(name, address string) {
-	b.breaker.left(b.subject(name, id(name, address)), time.Now())
+func (s *Store) Left(name, address string) {
+	s.breaker.left(s.subject(name, id(name, address)), time.Now())
 }
 
 // after says what a call makes of an endpoint, and whether that is something else.
-func (b *Book) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
+func (s *Store) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 	now := time.Now().UTC()
 	switch {
 	case failure == nil:
@@ -212,7 +212,7 @@ func (b *Book) after(e Endpoint, failure *channel.Error) (Endpoint, bool) {
 		return e, false
 	case e.State == "" || e.State == Healthy:
 		return Endpoint{At: now, LastError: clip(failure.Error()), Since: now, State: Failing}, true
-	case e.State == Failing && now.Sub(e.Since) >= b.cfg.DisableAfter:
+	case e.State == Failing && now.Sub(e.Since) >= s.cfg.DisableAfter:
 		return Endpoint{At: now, LastError: clip(failure.Error()), Since: e.Since, State: Disabled}, true
 	}
 	return e, false
@@ -230,54 +230,54 @@ func counts(failure *channel.Error) bool {
 }
 
 // put writes a record over the one that is known, and learns what is there then.
-func (b *Book) put(ctx context.Context, e Endpoint, over kvrecord.Record) error {
+func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	e.over, err = b.records.Put(ctx, kvrecord.Write{Subject: b.subject(e.Channel, e.ID), Data: data, Over: over})
+	e.over, err = s.records.Put(ctx, kvrecord.Write{Subject: s.subject(e.Channel, e.ID), Data: data, Over: over})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		if conflict.Found.Revision == 0 { // it was removed
-			b.forget(e)
+			s.forget(e)
 			return err
 		}
 		there, decodeErr := decode(conflict.Found)
 		if decodeErr != nil {
 			return decodeErr
 		}
-		b.remember(there)
+		s.remember(there)
 		return err
 	}
 	if err == nil {
-		b.learn(e)
+		s.learn(e)
 	}
 	return err
 }
 
 // remember is learn for a writer who has to know the revision, also of what is healthy.
-func (b *Book) remember(e Endpoint) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.known[b.subject(e.Channel, e.ID)] = e
+func (s *Store) remember(e Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[s.subject(e.Channel, e.ID)] = e
 }
 
 // forget drops an endpoint of which there is no record.
-func (b *Book) forget(e Endpoint) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.known, b.subject(e.Channel, e.ID))
+func (s *Store) forget(e Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, s.subject(e.Channel, e.ID))
 }
 
 // List returns the endpoints that are not healthy, of a channel, "" for all, and in a state, "" for both, in the order in which
 // they came into it: at most limit, from a revision on. next is where to go on, 0 when there is no more. It costs what
 // Open does.
-func (b *Book) List(ctx context.Context, name string, state State, from uint64, limit int) (found []Endpoint, next uint64, err error) {
-	if err := b.read(ctx); err != nil {
+func (s *Store) List(ctx context.Context, name string, state State, from uint64, limit int) (found []Endpoint, next uint64, err error) {
+	if err := s.read(ctx); err != nil {
 		return nil, 0, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, e := range b.known {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.known {
 		selected := (name == "" || name == e.Channel) && (state == "" || state == e.State)
 		if selected && e.State != Healthy && e.over.Revision >= from {
 			found = append(found, e)
@@ -291,9 +291,9 @@ func (b *Book) List(ctx context.Context, name string, state State, from uint64, 
 }
 
 // Enable puts an endpoint back to work, and returns how it was. The others hear of it within Config.Every. Two round trips.
-func (b *Book) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
+func (s *Store) Enable(ctx context.Context, name, endpoint string) (was Endpoint, err error) {
 	for {
-		there, err := b.records.Latest(ctx, b.subject(name, endpoint))
+		there, err := s.records.Latest(ctx, s.subject(name, endpoint))
 		if err != nil {
 			return was, fmt.Errorf("notifier: %w", err)
 		}
@@ -306,14 +306,14 @@ func (b *Book) Enable(ctx context.Context, name, endpoint string) (was Endpoint,
 		if was.State == Healthy {
 			return was, nil
 		}
-		err = b.put(ctx, Endpoint{Channel: name, ID: endpoint, At: time.Now().UTC(), State: Healthy}, there)
+		err = s.put(ctx, Endpoint{Channel: name, ID: endpoint, At: time.Now().UTC(), State: Healthy}, there)
 		if errors.Is(err, kvrecord.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return was, fmt.Errorf("notifier: %w", err)
 		}
-		b.breaker.forget(b.subject(name, endpoint))
+		s.breaker.forget(s.subject(name, endpoint))
 		return was, nil
 	}
 }
@@ -333,6 +333,6 @@ func id(name, address string) string {
 }
 
 // subject is where an endpoint is kept: it begins with what no id becomes.
-func (b *Book) subject(name, id string) string { return b.records.Key("/endpoint." + name + "." + id) }
+func (s *Store) subject(name, id string) string { return s.records.Key("/endpoint." + name + "." + id) }
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxError)], "") }

@@ -7,15 +7,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// T is a test.
-type T interface {
+// Client returns a client of records that the end of a test closes.
+func Client(t interface {
 	Cleanup(f func())
 	Fatal(args ...any)
 	Helper()
-}
-
-// Client returns a client of records that the end of the test closes.
-func Client(t T, js jetstream.JetStream) *kvrecord.Client {
+}, js jetstream.JetStream,
+) *kvrecord.Client {
 	t.Helper()
 	records, err := kvrecord.New(kvrecord.Config{JetStream: js})
 	if err != nil {

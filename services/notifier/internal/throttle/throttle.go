@@ -32,11 +32,11 @@ type state struct {
 	Promised []Turn `json:"promised,omitempty"`
 }
 
-// Book is the records. It may be used by many at once, in any number of processes.
-type Book struct{ records *kvrecord.Stream }
+// Store is the records. It may be used by many at once, in any number of processes.
+type Store struct{ records *kvrecord.Stream }
 
-// New returns the book. No round trip.
-func New(records *kvrecord.Client) *Book { return &Book{records.Bucket(contracts.BucketDeliveries)} }
+// New returns the store. No round trip.
+func New(records *kvrecord.Client) *Store { return &Store{records.Bucket(contracts.BucketDeliveries)} }
 
 // Key names what is counted together.
 type Key struct {
@@ -49,12 +49,12 @@ type Key struct {
 // or when there will be room if it is to be suppressed. A row that was granted and is
 // told again, because it failed or who told it died, takes no second grant. promised says that it asks again at the time
 // that it was given. Two round trips.
-func (b *Book) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
+func (st *Store) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
 	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
-	over, err := b.records.Get(ctx, b.records.Key(name))
+	over, err := st.records.Get(ctx, st.records.Key(name))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("throttle: %w", err)
 	}
@@ -69,7 +69,7 @@ func (b *Book) Ask(ctx context.Context, key Key, row string, t contracts.Throttl
 		if !changed {
 			return until, nil
 		}
-		err := b.put(ctx, b.records.Key(name), &s, over, t.Period())
+		err := st.put(ctx, st.records.Key(name), &s, over, t.Period())
 		conflict, ok := errors.AsType[*kvrecord.ConflictError](err)
 		if !ok {
 			return until, err
@@ -78,7 +78,7 @@ func (b *Book) Ask(ctx context.Context, key Key, row string, t contracts.Throttl
 	}
 }
 
-func (b *Book) put(ctx context.Context, subject string, s *state, over kvrecord.Record, period time.Duration) error {
+func (st *Store) put(ctx context.Context, subject string, s *state, over kvrecord.Record, period time.Duration) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("throttle: encode: %w", err)
@@ -88,7 +88,7 @@ func (b *Book) put(ctx context.Context, subject string, s *state, over kvrecord.
 		last = s.Promised[n-1].At
 	}
 	ttl := (time.Until(last) + period + time.Minute).Truncate(time.Second)
-	if _, err := b.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: over, TTL: ttl}); err != nil {
+	if _, err := st.records.Put(ctx, kvrecord.Write{Subject: subject, Data: data, Over: over, TTL: ttl}); err != nil {
 		return fmt.Errorf("throttle: %w", err)
 	}
 	return nil

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type gate struct {
 	*testing.T
 
-	books [2]*throttle.Book
+	books [2]*throttle.Store
 	js    jetstream.JetStream
 }
 

@@ -20,16 +20,16 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
-// shelf is a folder with rules and templates, and the book that is read from them.
+// shelf is a folder with rules and templates, and the store of rules that is read from them.
 type shelf struct {
 	*testing.T
-	*book
+	*rulesStore
 
 	folder string
 	log    bytes.Buffer
 }
 
-// newShelf reads a book with the channels inapp, pigeon and email.
+// newShelf reads a store of rules with the channels inapp, pigeon and email.
 func newShelf(t *testing.T, files map[string]string) *shelf {
 	t.Helper()
 	s := &shelf{T: t, folder: t.TempDir()}
@@ -37,15 +37,15 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 		s.write(name, text)
 	}
 	cfg := Config{
-		BaseConfig: service.BaseConfig{Logger: slog.New(slog.NewTextHandler(&s.log, nil))},
-		Rules:      filepath.Join(s.folder, "rules.yaml"),
-		Ways:       Ways{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
+		BaseConfig:    service.BaseConfig{Logger: slog.New(slog.NewTextHandler(&s.log, nil))},
+		Rules:         filepath.Join(s.folder, "rules.yaml"),
+		ChannelConfig: ChannelConfig{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
 	}.withDefaults()
-	b, err := openBook(cfg, []string{"inapp", "email", "pigeon"})
+	b, err := openRulesStore(cfg, []string{"inapp", "email", "pigeon"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.book = b
+	s.rulesStore = b
 	return s
 }
 
@@ -192,7 +192,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
     CUSTOMER: {channels: [email], template: nowhere}
 `))
 	s.look(t.Context())
-	folder := s.ways.Templates
+	folder := s.channelConfig.Templates
 	for _, want := range []string{
 		"line 4: events.X.CUSTOMER is told by email, and has no text: there is no X/default.subject, and no X/default.txt, in " + folder,
 		"line 7: events.Y.CUSTOMER is told by email, and has no text: there is no nothing/default.subject",
@@ -226,7 +226,7 @@ func TestCheckRules(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
-	ways := Ways{EmailServer: "mail", Templates: s.ways.Templates} // no From: that is not what is checked
+	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not what is checked
 	if err := CheckRules(s.path, ways, "pigeon"); err != nil {
 		t.Error(err)
 	}
@@ -270,7 +270,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n.book.look(t.Context())
+		n.rules.look(t.Context())
 	}
 	replace("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}")
 	second := n.Stats().Rules.Version

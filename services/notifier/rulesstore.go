@@ -30,16 +30,16 @@ type RulesStats struct {
 	Version string `json:"version"`
 }
 
-// book is the rules and the templates that are in force. They are read again when what the files hold changes, both
+// rulesStore holds the rules and the templates that are in force. They are read again when what the files hold changes, both
 // together, because rules name templates. What has mistakes does not come into force, in no part.
-type book struct {
-	channels []string
-	every    time.Duration
-	logger   *slog.Logger
-	path     string
-	rules    atomic.Pointer[rules.Rules]
-	texts    *template.Set // nil when no channel has any
-	ways     Ways
+type rulesStore struct {
+	channels      []string
+	every         time.Duration
+	logger        *slog.Logger
+	path          string
+	rules         atomic.Pointer[rules.Rules]
+	texts         *template.Set // nil when no channel has any
+	channelConfig ChannelConfig
 
 	mu    sync.Mutex
 	seen  string // what the files held when they were looked at last
@@ -48,27 +48,27 @@ type book struct {
 
 var errNoRules = errors.New("notifier: Rules (NOTIFIER_RULES) is missing: want the file that says who is told about what")
 
-// openBook reads rules and templates for the first time. The error has every mistake of both.
-func openBook(cfg Config, channels []string) (*book, error) {
-	b := &book{channels: channels, every: cfg.RulesEvery, logger: cfg.Logger, path: cfg.Rules, ways: cfg.Ways}
-	b.seen = b.content()
-	loaded, texts, err := b.load()
+// openRulesStore reads rules and templates for the first time. The error has every mistake of both.
+func openRulesStore(cfg Config, channels []string) (*rulesStore, error) {
+	s := &rulesStore{channels: channels, every: cfg.RulesEvery, logger: cfg.Logger, path: cfg.Rules, channelConfig: cfg.ChannelConfig}
+	s.seen = s.content()
+	loaded, texts, err := s.load()
 	if err != nil {
-		return b, err
+		return s, err
 	}
-	b.texts = texts
-	b.take(loaded)
-	return b, nil
+	s.texts = texts
+	s.take(loaded)
+	return s, nil
 }
 
 // run looks at the files until ctx ends.
-func (b *book) run(ctx context.Context) error {
-	ticker := time.NewTicker(b.every)
+func (s *rulesStore) run(ctx context.Context) error {
+	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			b.look(ctx)
+			s.look(ctx)
 		case <-ctx.Done():
 			return nil
 		}
@@ -77,40 +77,40 @@ func (b *book) run(ctx context.Context) error {
 
 // look puts what the files hold into force, if that is something else than at the last look and has no mistakes. What it
 // finds is logged once.
-func (b *book) look(ctx context.Context) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := b.content()
-	if found == b.seen {
+func (s *rulesStore) look(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.content()
+	if found == s.seen {
 		return
 	}
-	b.seen = found
-	loaded, texts, err := b.load()
+	s.seen = found
+	loaded, texts, err := s.load()
 	if err != nil {
-		b.stats.Failed = err.Error()
-		b.logger.ErrorContext(ctx, "notifier: the rules stay as they are, because what their files hold now has mistakes",
-			"version", b.stats.Version, "error", err)
+		s.stats.Failed = err.Error()
+		s.logger.ErrorContext(ctx, "notifier: the rules stay as they are, because what their files hold now has mistakes",
+			"version", s.stats.Version, "error", err)
 		return
 	}
-	if b.texts != nil {
-		b.texts.Become(texts)
+	if s.texts != nil {
+		s.texts.Become(texts)
 	}
-	b.take(loaded)
-	b.logger.InfoContext(ctx, "notifier: other rules are in force", "version", loaded.Version())
+	s.take(loaded)
+	s.logger.InfoContext(ctx, "notifier: other rules are in force", "version", loaded.Version())
 }
 
-func (b *book) take(loaded *rules.Rules) {
-	b.rules.Store(loaded)
-	b.stats = RulesStats{LoadedAt: time.Now().UTC(), Version: loaded.Version()}
+func (s *rulesStore) take(loaded *rules.Rules) {
+	s.rules.Store(loaded)
+	s.stats = RulesStats{LoadedAt: time.Now().UTC(), Version: loaded.Version()}
 }
 
 // content names what the files hold. A link that leads elsewhere, or a file in place of the other, changes nothing as long as
 // they hold the same. What cannot be read is content, too.
-func (b *book) content() string {
-	data, err := rules.Read(b.path)
+func (s *rulesStore) content() string {
+	data, err := rules.Read(s.path)
 	texts := ""
-	if err == nil && len(b.ways.textNames()) > 0 {
-		texts, err = template.Version(b.ways.Templates)
+	if err == nil && len(s.channelConfig.textNames()) > 0 {
+		texts, err = template.Version(s.channelConfig.Templates)
 	}
 	if err != nil {
 		return err.Error()
@@ -118,12 +118,12 @@ func (b *book) content() string {
 	return fmt.Sprintf("%x %s", sha256.Sum256(data), texts)
 }
 
-func (b *book) load() (*rules.Rules, *template.Set, error) {
-	texts, textsErr := b.ways.texts()
-	if b.path == "" {
+func (s *rulesStore) load() (*rules.Rules, *template.Set, error) {
+	texts, textsErr := s.channelConfig.texts()
+	if s.path == "" {
 		return nil, nil, errors.Join(errNoRules, textsErr)
 	}
-	loaded, err := rules.Load(b.path, b.channels, b.ways.hasText(texts))
+	loaded, err := rules.Load(s.path, s.channels, s.channelConfig.hasText(texts))
 	if err != nil {
 		err = fmt.Errorf("notifier: Rules (NOTIFIER_RULES): %w", err)
 	}
@@ -132,14 +132,14 @@ func (b *book) load() (*rules.Rules, *template.Set, error) {
 
 // hasText is a check that there is a text for each route that needs one. Nothing is known of the types that "*" stands for: when
 // such a route names no template, each event's own is looked for when it comes.
-func (w Ways) hasText(texts *template.Set) rules.Check {
+func (cfg ChannelConfig) hasText(texts *template.Set) rules.Check {
 	return func(eventType string, route rules.Route) string {
 		name := route.Template
 		if name == "" {
 			name = eventType
 		}
 		var need []string
-		for _, c := range w.textNames() {
+		for _, c := range cfg.textNames() {
 			if slices.Contains(slices.Concat(route.Channels, route.Fallback), c) {
 				need = append(need, c)
 			}
@@ -149,35 +149,35 @@ func (w Ways) hasText(texts *template.Set) rules.Check {
 		}
 		if d := route.Digest; d != nil && d.Template != "" && !texts.Has(d.Template) {
 			return fmt.Sprintf("has a digest without a text: there is no %s/default.subject, and no %[1]s/default.txt, in %s",
-				d.Template, w.Templates)
+				d.Template, cfg.Templates)
 		}
 		if name == "*" || texts.Has(name) {
 			return ""
 		}
 		return fmt.Sprintf("is told by %s, and has no text: there is no %s/default.subject, and no %[2]s/default.txt, in %s",
-			strings.Join(need, ", "), name, w.Templates)
+			strings.Join(need, ", "), name, cfg.Templates)
 	}
 }
 
 // Stats returns what is known of the rules.
-func (b *book) Stats() RulesStats {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.stats
+func (s *rulesStore) Stats() RulesStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
 }
 
 // ready is a check of readiness that is always passed: the old rules are in force, if not the new ones.
-func (b *book) ready() error {
-	if stats := b.Stats(); stats.Failed != "" {
+func (s *rulesStore) ready() error {
+	if stats := s.Stats(); stats.Failed != "" {
 		return service.Note("version " + stats.Version + " stays in force: " + stats.Failed)
 	}
 	return nil
 }
 
-// CheckRules reads a file of rules, and the templates of the ways, as [Start] and a notifier that runs do, and returns every
+// CheckRules reads a file of rules, and the templates of the channels, as [Start] and a notifier that runs do, and returns every
 // mistake of both, each with its line. channels are the names of those that a program adds by [Config.Channels]. It connects to
-// nothing, and needs no secrets: a way is known by its setting that sets it up.
-func CheckRules(path string, ways Ways, channels ...string) error {
-	_, err := openBook(Config{Rules: path, Ways: ways}, slices.Concat([]string{inapp.Name}, ways.names(), channels))
+// nothing, and needs no secrets: a channel is known by its setting that sets it up.
+func CheckRules(path string, configured ChannelConfig, channels ...string) error {
+	_, err := openRulesStore(Config{Rules: path, ChannelConfig: configured}, slices.Concat([]string{inapp.Name}, configured.names(), channels))
 	return err
 }
