@@ -22,7 +22,7 @@ type Config struct {
 	// JetStream reaches the streams. Its domain or API prefix is used.
 	JetStream jetstream.JetStream
 
-	// Try bounds one request, so that an answer that was lost leaves time for another request. Defaults to 2 seconds.
+	// Try bounds one request, so that after a lost answer there is time for another request. Defaults to 2 seconds.
 	Try time.Duration
 
 	// Timeout bounds one operation, beside its context. Defaults to 10 seconds.
@@ -53,8 +53,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// Client sends the requests of all its streams over one connection, and receives the answers by two subscriptions under the
-// connection's inbox prefix. Make one with [New]; it is safe for concurrent use.
+// Client reads and writes the records of streams. It sends all requests over one connection, and receives the answers by two
+// subscriptions under the connection's inbox prefix. Make it with [New]. It is safe for concurrent use.
 type Client struct {
 	cfg    Config
 	nc     *nats.Conn
@@ -65,7 +65,7 @@ type Client struct {
 	end    context.CancelCauseFunc
 	once   sync.Once
 
-	mu     sync.Mutex // guards closed, and work from being waited for while it grows
+	mu     sync.Mutex // guards closed, and keeps Close from waiting for work while spawn adds to it
 	closed bool
 	work   sync.WaitGroup // requests in the background
 }
@@ -123,13 +123,13 @@ type Stream struct {
 	made  atomic.Int64 // the latest
 }
 
-// Stream returns the stream with the given name. No round trip: an operation on a stream that does not exist fails.
+// Stream returns the stream with the given name. No round trip: if the stream does not exist, its operations fail.
 func (c *Client) Stream(name string) *Stream { return &Stream{Client: c, name: name} }
 
 // Bucket returns the stream of a KV bucket, as Stream does.
 func (c *Client) Bucket(name string) *Stream { return c.Stream("KV_" + name) }
 
-// Key returns the subject of a key of the bucket that the stream is behind.
+// Key returns the subject of a key. The stream is that of a bucket.
 func (s *Stream) Key(key string) string {
 	return "$KV." + strings.TrimPrefix(s.name, "KV_") + "." + key
 }

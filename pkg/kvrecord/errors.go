@@ -12,22 +12,22 @@ import (
 )
 
 var (
-	// ErrConflict is returned when the subject does not hold the record that was to be replaced. The error of Put is a
+	// ErrConflict is returned when the subject does not hold the record that the write was to replace. The error of Put is a
 	// [*ConflictError].
 	ErrConflict = errors.New("another record is there")
 
-	// ErrUnavailable is returned when the stream did not answer in time, is not there, or stores nothing for now. A write may
-	// have been stored.
+	// ErrUnavailable is returned when the stream did not answer in time, does not exist, or stores nothing for now. The
+	// write may have been stored.
 	ErrUnavailable = errors.New("the stream does not answer, or stores nothing for now")
 
-	// ErrFull is returned, beside ErrUnavailable, when the stream, its account or the server stores nothing more: records
-	// have to go, or the limit has to rise. The write was not stored.
+	// ErrFull is returned, beside ErrUnavailable, when the stream, its account or the server is at its limit: an operator
+	// has to remove records or to raise the limit. The write was not stored.
 	ErrFull = errors.New("the stream is full")
 
-	// ErrTooLarge is returned when the server or the stream takes no message of this size. The write was not stored.
+	// ErrTooLarge is returned when the record is larger than the server or the stream accepts. The write was not stored.
 	ErrTooLarge = errors.New("the record is too large")
 
-	// ErrClosed is returned when the Client was closed. A write that was under way may have been stored.
+	// ErrClosed is returned when the Client was closed. A write that was under way then may have been stored.
 	ErrClosed = errors.New("the client of records is closed")
 )
 
@@ -36,8 +36,8 @@ type ConflictError struct {
 	// Found is the record that is there, as the stream's leader has it. Its Revision is 0 when there is none.
 	Found Record
 
-	// Unknown reports whether the write may have been stored all the same, and was replaced or removed since: its
-	// acknowledgement did not come, and the record that is there does not tell.
+	// Unknown reports whether the write may have been stored all the same, and replaced or removed since: its
+	// acknowledgement did not come, and the record that is there does not show it.
 	Unknown bool
 }
 
@@ -55,7 +55,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // isPermanent reports whether the same request cannot succeed a moment later.
 func isPermanent(err error) bool { return errors.Is(err, inbox.ErrClosed) || jsapi.IsPermanent(err) }
 
-// refused explains the error of the only request of an operation, after which no other was made, or failed's.
+// refused explains the error of an operation's last request: what the server answered, or, like failed, why no answer came.
 func (s *Stream) refused(ctx context.Context, op string, err error) error {
 	switch {
 	case jsapi.IsTooLarge(err):
@@ -80,9 +80,9 @@ func (s *Stream) failed(ctx context.Context, op string, err error) error {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("%s: %w: %w", op, context.Cause(ctx), err)
 	}
-	// The server does not answer a request that is not permitted. It tells only the connection.
+	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
 	if last := s.nc.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w (the connection was told: %w)", err, last)
+		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
 	}
 	return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// Get reads a record from any replica, which may lag behind. A subject without one is no error: the Revision is 0. It asks
-// until it is answered; the errors match ErrUnavailable, ErrClosed or ctx's cause. One round trip.
+// Get reads a record from any replica, which may lag behind. A subject without a record is no error: the Revision is 0. Get
+// repeats its request until the server answers. Its errors match ErrUnavailable, ErrClosed or ctx's cause. One round trip.
 func (s *Stream) Get(ctx context.Context, subject string) (Record, error) {
 	return s.read(ctx, subject, s.any)
 }
 
-// Latest reads a record from the stream's leader, otherwise as Get does. A leader that was deposed and does not know it may
-// answer with a record that was replaced. One round trip.
+// Latest reads a record from the stream's leader, otherwise as Get does. A leader that was deposed, and has not learned that
+// it was, may answer with a record that was replaced. One round trip.
 func (s *Stream) Latest(ctx context.Context, subject string) (Record, error) {
 	return s.read(ctx, subject, s.latest)
 }
@@ -38,8 +38,8 @@ func (s *Stream) At(ctx context.Context, revision uint64) (Record, error) {
 	})
 }
 
-// GetMany reads the records of many subjects from any replica, in no particular order. A subject without one is left out. One
-// round trip for each 512 subjects.
+// GetMany reads the records of many subjects from any replica, and returns them in no particular order. It leaves out a
+// subject without a record. One round trip for each 512 subjects.
 func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
@@ -62,7 +62,7 @@ func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, erro
 	return records, nil
 }
 
-// read asks until it is answered.
+// read repeats once until the server answers.
 func (s *Stream) read(ctx context.Context, what string, once func(context.Context, string) (Record, error)) (found Record, err error) {
 	err = s.persist(ctx, "read", what, func(ctx context.Context) error {
 		found, err = once(ctx, what)
@@ -71,7 +71,8 @@ func (s *Stream) read(ctx context.Context, what string, once func(context.Contex
 	return found, err
 }
 
-// persist tries until it succeeds, cannot, or the time of an operation is up. op and what name it in errors.
+// persist repeats try until it succeeds, fails for good, or the time of an operation is up. op and what name the operation
+// in errors.
 func (s *Stream) persist(ctx context.Context, op, what string, try func(context.Context) error) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

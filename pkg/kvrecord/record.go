@@ -16,7 +16,7 @@ const (
 	// HeaderWriter is unique to the call of [Stream.Put] that wrote the record.
 	HeaderWriter = "Expediter-Writer"
 
-	// HeaderReplaced is the revision of the record that was replaced, a dot, and its writer.
+	// HeaderReplaced names the record that was replaced: its revision, a dot, and its writer.
 	HeaderReplaced = "Expediter-Replaced"
 )
 
@@ -31,16 +31,18 @@ type Record struct {
 	// Data is the content. It is empty when there is no record, and when a bucket's key was deleted.
 	Data []byte
 
-	// Header is what the record was written with, those of this package among it. It is nil in a record that Put returned.
+	// Header holds the headers that the record was written with, including those of this package. It is nil in a record that
+	// Put returned.
 	Header nats.Header
 
-	// Stored is the server's time at which the record was stored. It is zero in a record that Put returned.
+	// Stored is when the server stored the record, by its clock. It is zero in a record that Put returned.
 	Stored time.Time
 
-	// Sent is this process's time at which the write that was acknowledged was sent. It is zero in a record that was read.
+	// Sent is when this process sent the acknowledged write, by its clock. It is zero in a record that was read.
 	Sent time.Time
 
-	// AsOf is a sequence of the stream at which this was the last record of its subject, and 0 when the server did not say.
+	// AsOf is a sequence of the stream at which this was the last record of its subject, and 0 when the answer did not hold
+	// one.
 	AsOf uint64
 
 	writer   string
@@ -51,7 +53,7 @@ type Record struct {
 // identity names the record in the history of its subject.
 func (r Record) identity() string { return strconv.FormatUint(r.Revision, 10) + "." + r.writer }
 
-// replacedBy returns the revision of the record that r replaced if writer wrote that.
+// replacedBy returns the revision of the record that r replaced, if that record was written by writer.
 func (r Record) replacedBy(writer string) (revision uint64, ok bool) {
 	number, by, found := strings.Cut(r.replaced, ".")
 	if !found || by != writer {
@@ -61,7 +63,7 @@ func (r Record) replacedBy(writer string) (revision uint64, ok bool) {
 	return revision, err == nil
 }
 
-// record is what the server answered to a read.
+// record returns the record of a message that the server returned.
 func (s *Stream) record(m jsapi.Message) Record {
 	return Record{
 		Subject: m.Subject, Revision: m.Sequence, Data: m.Data, Header: m.Header, Stored: m.Time, AsOf: m.AsOf,
@@ -69,7 +71,7 @@ func (s *Stream) record(m jsapi.Message) Record {
 	}
 }
 
-// absent is the answer that a subject has no record.
+// absent returns the Record that stands for none.
 func (s *Stream) absent(subject string) Record { return Record{Subject: subject, made: s.made.Load()} }
 
 // Deleted reports whether the record marks a key of a bucket that was deleted, purged or has expired.

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/backoff"
 )
 
-// Between two tries of the same. A lost answer costs one try, an election of a leader takes seconds.
+// Bounds of the wait between two tries. A lost answer costs one try, an election of a leader takes seconds.
 const (
 	minWait = time.Millisecond
 	maxWait = 250 * time.Millisecond
@@ -30,14 +30,14 @@ type Write struct {
 	// Data is the content.
 	Data []byte
 
-	// Header goes with it, beside the headers of this package.
+	// Header is stored with Data, beside the headers of this package.
 	Header nats.Header
 
-	// Over is the record to be replaced, as it was read or written. Its zero value stands for none: then a record is stored
-	// only where there is none.
+	// Over is the record to be replaced, as it was read or written. With the zero value, the record is stored only if the
+	// subject has none.
 	Over Record
 
-	// TTL is how long the record lives, in whole seconds and at least one; 0 is for ever.
+	// TTL is how long the server keeps the record, in whole seconds; 0 is for ever.
 	TTL time.Duration
 }
 
@@ -48,14 +48,15 @@ func (w Write) validate() error {
 	return nil
 }
 
-// Put stores a record if its subject still holds w.Over, and returns it, to be replaced in turn. It returns a [ConflictError]
-// when another record is there, or none, and otherwise an error that matches ErrUnavailable, ErrFull, ErrTooLarge, ErrClosed
-// or ctx's cause. After ErrUnavailable, ErrClosed and the end of ctx the record may have been stored.
+// Put stores a record if its subject still holds w.Over. The record that it returns can be the Over of the next write. It
+// returns a [ConflictError] when the subject holds another record, or none, and otherwise an error that matches
+// ErrUnavailable, ErrFull, ErrTooLarge, ErrClosed or ctx's cause. After ErrUnavailable, ErrClosed and the end of ctx the
+// record may have been stored.
 //
-// One round trip. When the outcome is unknown, Put reads the record at the stream's leader and writes again, one round trip
-// each: that confirms a record of this call which was found, and stores one which was not. Both repeat while the leader does
-// not answer, or answers with less than was known before, as one does that was deposed. The first Put of a Stream asks for the
-// time at which the stream was made, and does not wait for the answer.
+// One round trip. When the outcome is unknown, Put reads the record from the stream's leader and writes again, one round
+// trip each. The second write confirms the record of this call if the read found it, and stores it otherwise. Put repeats
+// both while the leader does not answer, or answers with an older record than was known before, as a deposed leader does.
+// The first Put of a Stream asks when the stream was created, and does not wait for the answer.
 func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	if err := w.validate(); err != nil {
 		return Record{}, err
@@ -95,9 +96,9 @@ func (s *Stream) Put(ctx context.Context, w Write) (Record, error) {
 	}
 }
 
-// PutOnce is Put with one request, for a caller that settles the outcome itself, by a later write. Its errors are those of Put,
-// but after any other than ErrFull and ErrTooLarge the record may have been stored: ErrConflict says that the server refused the
-// write, which around a change of leader is no proof. One round trip.
+// PutOnce is Put with one request, for a caller that settles the outcome itself, by a later write. Its errors are those of
+// Put. After any of them but ErrFull and ErrTooLarge the record may have been stored: ErrConflict means that the server
+// refused the write, which around a change of leader is no proof. One round trip.
 func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
 	if err := w.validate(); err != nil {
 		return Record{}, err
@@ -109,7 +110,7 @@ func (s *Stream) PutOnce(ctx context.Context, w Write) (Record, error) {
 	return stored, nil
 }
 
-// outcome is of a write by writer over a record, when a later record of another writer was found.
+// outcome returns the outcome of writer's write over a record, after a later record of another writer was found.
 func (s *Stream) outcome(found, over Record, writer string) (Record, error) {
 	if revision, ok := found.replacedBy(writer); ok {
 		return Record{Subject: found.Subject, Revision: revision, writer: writer, made: found.made}, nil
@@ -138,8 +139,9 @@ func (s *Stream) send(ctx context.Context, w Write, over Record, writer string) 
 	}, nil
 }
 
-// isGone reports whether a record was removed, by its TTL or with its stream, when the leader answered that its subject holds
-// none, or an older one. A leader that was deposed may answer so of a record that is there: its stream ends before the record.
+// isGone reports whether a record was removed, by its TTL or with its stream. The caller has read from the leader that the
+// subject holds no record, or an older one. A deposed leader may answer so although the record exists: its stream ends
+// before the record.
 func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
 	info, err := s.state(ctx, r.Subject)
 	if err != nil {
@@ -156,15 +158,15 @@ func (s *Stream) isGone(ctx context.Context, r Record) (bool, error) {
 	}
 }
 
-// learnMade asks when the stream was made. Without an answer, a record of a stream that was made anew is looked for until the
-// time of an operation is up.
+// learnMade asks when the stream was created. Without an answer, Put cannot notice that the stream was created again, and
+// looks for a record of the former stream until the time of the operation is up.
 func (s *Stream) learnMade() {
 	if info, err := s.state(s.ended, ""); err == nil {
 		s.learn(info.Created.UnixNano())
 	}
 }
 
-// learn takes when the stream was made and returns the latest that is known.
+// learn records when the stream was created, and returns the latest such time that is known.
 func (s *Stream) learn(made int64) int64 {
 	s.first.CompareAndSwap(0, made)
 	for {
@@ -175,7 +177,7 @@ func (s *Stream) learn(made int64) int64 {
 	}
 }
 
-// info is what the leader says of its stream.
+// info is the leader's answer to a question about its stream.
 type info struct {
 	Created time.Time `json:"created"`
 	State   struct {
@@ -192,8 +194,8 @@ func (s *Stream) state(ctx context.Context, subject string) (state info, err err
 	return state, err
 }
 
-// Remove removes the record at a revision, wherever it is, unless it is gone already. The stream has to allow it (DenyDelete
-// is off). The errors are those of Put but a conflict. One round trip.
+// Remove removes the record at a revision, whatever its subject. A record that is gone already is no error. The stream has
+// to allow it (DenyDelete is off). The errors are those of Put, but no conflict. One round trip.
 func (s *Stream) Remove(ctx context.Context, revision uint64) error {
 	return s.persist(ctx, "remove revision", strconv.FormatUint(revision, 10), func(ctx context.Context) error {
 		return s.api.Delete(ctx, s.name, revision)

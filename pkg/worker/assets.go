@@ -30,8 +30,8 @@ func (w *Worker) consumerConfig(c *class) jetstream.ConsumerConfig {
 	}
 }
 
-// prepare checks, or with AutoCreate makes, everything on the server that the worker needs. again says that the worker has had
-// that before.
+// prepare checks, or with AutoCreate makes, everything on the server that the worker needs. again is true when the worker
+// has had all of it before.
 func (w *Worker) prepare(ctx context.Context, again bool) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func adapt(have, want jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	return have
 }
 
-// drift names every setting of a consumer that the worker cannot work with.
+// drift names every setting of a consumer with which the worker cannot work.
 func drift(have, want jetstream.ConsumerConfig) []string {
 	var diff []string
 	differ := func(differs bool, setting string, have, want any) {

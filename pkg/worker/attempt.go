@@ -77,10 +77,11 @@ func (w *Worker) process(d *delivery) {
 	err = w.attempt(d)
 }
 
-// acquireSlot waits for a free slot. There is one, unless a request that was given up for lost brought messages after all, or
-// jobs that had waited for their priority or a limit took the slots. It reports false when the worker stops first, but only
-// after the last request has ended: a job that is handed back earlier could come here again. With several priorities, or
-// limits, it reports false after heldFor, too: by then no request for this job's priority is left.
+// acquireSlot waits for a free slot, and reports whether the delivery has one then. As a rule a slot is free. None is when a
+// request that was given up for lost brought messages after all, or when jobs that had waited for their priority or a limit
+// took the slots. When the worker stops first, acquireSlot returns false only after the last request has ended: a job that
+// is handed back earlier could come here again. With several priorities, or limits, it returns false after heldFor, too: by
+// then no request for this job's priority is left.
 func (w *Worker) acquireSlot(d *delivery) bool {
 	var longest time.Duration
 	if len(w.classes) > 1 || w.limited {

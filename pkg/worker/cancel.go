@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// cancelKept is how long a worker that is cut off has to see that its job was cancelled.
+	// cancelKept is how long the record of a cancelled job is kept, for a worker that is cut off.
 	cancelKept = 24 * time.Hour
 
 	// nearDue is how close to its time a schedule is not replaced or cancelled: it may be firing.
@@ -30,13 +30,15 @@ const (
 // ErrCancelled is the cause with which a handler's context ends when Client.Cancel has cancelled its job.
 var ErrCancelled = errors.New("worker: job cancelled by a client")
 
-// Cancel takes away the scheduled, queued or running job of a key, and returns its former status. Nothing is left of the job but
-// a record, for a day, which holds no key and is no dead letter. A job that is queued or waits for its next attempt does not
-// start any more. The context of a running handler ends within AckWait/3 (of its worker, 5/3 seconds by default) with the cause
-// [ErrCancelled]. Unless Replace inserted it, a running job is not told apart from a queued one. Its key is free at once, and a
-// handler that returns earlier does not notice. A key without a live job is no error: see Status.State.
+// Cancel removes the scheduled, queued or running job of a key, and returns its former status. A job that is queued or waits
+// for its next attempt does not start any more. The record of a cancelled job stays for a day; it holds no key and is no
+// dead letter. A scheduled job leaves no record. The context of a running handler ends within AckWait/3 (of its worker, 5/3
+// seconds by default) with the cause [ErrCancelled]. The key is free at once. A handler that returns before its context ends
+// does not notice the cancellation. The status of a running job is that of a queued one, unless Replace inserted it. A key
+// without a live job is no error: see Status.State.
 //
-// Only unique jobs can be cancelled. Three round trips; more for a schedule within 300 ms of its time, which is waited for.
+// Only unique jobs can be cancelled. Three round trips; more within 300 ms of the time of a schedule, because Cancel waits
+// until it has fired.
 func (c *Client) Cancel(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -111,9 +113,9 @@ var errNotUnique = errors.New("NewJob.Unique is nil: only a unique job can repla
 // that is done and kept.
 //
 // The old job and the new one never both run. A worker starts a replaceable job with a write under the same condition as the
-// replacement, and ends it with another; these writes are the additional cost of such a job. A schedule within 300 ms of its
-// time is waited for, since it may be firing; were this process killed just while it replaces one so close, the old job may run
-// instead of the new.
+// replacement, and ends it with another; these writes are the additional cost of such a job. Within 300 ms of the time of a
+// schedule Replace waits, since the schedule may be firing. If this process is killed while it replaces one so close, the
+// old job may run instead of the new.
 //
 // One round trip when there is nothing to replace, otherwise three.
 func (c *Client) Replace(ctx context.Context, job NewJob) (Receipt, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// ClientConfig says where a [Client] inserts jobs and how. Stream is required, every other field has a default.
+// ClientConfig configures a [Client]. Stream is required, every other field has a default.
 type ClientConfig struct {
 	// Bucket is the Config.Bucket of the workers, where Progress looks. Defaults to "jobs".
 	Bucket string
@@ -68,8 +68,8 @@ func (c ClientConfig) validate() error {
 	return m.err()
 }
 
-// Client inserts jobs into one stream and looks after their keys. It holds nothing that must be closed and may be used by many
-// goroutines.
+// Client inserts jobs into one stream, and inspects, frees and cancels the keys of unique ones. It holds nothing that must
+// be closed, and is safe for concurrent use.
 type Client struct {
 	api    jsapi.Client
 	cfg    ClientConfig
@@ -108,33 +108,34 @@ var (
 
 // Receipt is the result of an insert.
 type Receipt struct {
-	// Duplicate says that nothing was inserted, since another job holds the key.
+	// Duplicate reports whether the job was not inserted, because another job holds the key.
 	Duplicate bool
 
 	// ID is that of the inserted job, or of the one that holds the key.
 	ID string
 
-	// Replaced says that the job took the place of another, see [Client.Replace].
+	// Replaced reports whether the job took the place of another, see [Client.Replace].
 	Replaced bool
 
 	// Sequence is where the job, its schedule or its record lies in the stream.
 	Sequence uint64
 
 	// State is how far the job has come. It is empty for a duplicate that is not unique, or is Unique.Unrecorded: the server
-	// says only that there was a job with its ID, or that there is one of its subject, whose ID and Sequence are empty as well.
+	// answers only that there was a job with its ID, or that there is one of its subject. For the latter, ID and Sequence
+	// are empty as well.
 	State State
 
 	// Subject is the job's.
 	Subject string
 }
 
-// Insert stores one job and returns when the server has confirmed it: one round trip, as a rule. A unique job whose key is
-// taken is no error, see Receipt, and costs one more unless it is Unique.Unrecorded.
+// Insert stores one job and returns when the server has confirmed it: one round trip, as a rule. That the key of a unique
+// job is taken is no error, see Receipt. It costs another round trip, unless the job is Unique.Unrecorded.
 //
 // An insert whose answer is lost is repeated, until the context or ClientConfig.SettleTimeout ends, without storing the job
-// twice: a unique job is refused while another job of its key is there, and the message ID covers the time after that, for as
-// long as the stream's duplicate window. The error is an [*InsertError]; when its Unknown is set, the job may be there or not,
-// and the same job inserted again, with the same ID or key, is safe.
+// twice: a unique job is refused while another job of its key is there, and after that the server refuses its message ID,
+// for as long as the stream's duplicate window. The error is an [*InsertError]. When its Unknown is true, the job may have
+// been stored or not, and inserting it again, with the same ID or key, is safe.
 func (c *Client) Insert(ctx context.Context, job NewJob) (Receipt, error) {
 	p, err := c.plan(job)
 	if err != nil {
@@ -169,7 +170,7 @@ func (c *Client) publish(ctx context.Context, p *plan) (Receipt, error) {
 	return p.receipt(ack), nil
 }
 
-// settle finds out the outcome of a publication that failed, and repeats it if need be.
+// settle finds out the outcome of a publication that failed, and repeats the publication if the job was not stored.
 func (c *Client) settle(ctx context.Context, p *plan, err error) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.SettleTimeout)
 	defer cancel()
@@ -260,8 +261,8 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 	return Receipt{}, errFreed
 }
 
-// resolveTaken returns the receipt of an unrecorded job whose subject the stream says is taken: by another job, unless a
-// publication of this one may have been stored.
+// resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another
+// job, unless a publication of this one may have been stored.
 func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	r := Receipt{Duplicate: true, Subject: p.key.Job()}
 	if !p.unknown {
@@ -298,8 +299,9 @@ func (c *Client) remove(ctx context.Context, sequence uint64) error {
 }
 
 // InsertMany stores jobs in their order, without waiting for one answer before sending the next, and returns a receipt for
-// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise the
-// failed jobs are named by their index in [*InsertError] values, joined; the receipts of the others hold. It is no transaction.
+// each, in the same order. All jobs are checked before the first is sent: when one is invalid, none is inserted. Otherwise
+// the error joins an [*InsertError] for each failed job, with its index, and the receipts of the others are valid. It is no
+// transaction.
 func (c *Client) InsertMany(ctx context.Context, jobs []NewJob) ([]Receipt, error) {
 	plans, err := c.plans(jobs)
 	if err != nil {
@@ -361,7 +363,7 @@ func (m *insertion) publish(ctx context.Context) {
 	}
 }
 
-// await takes the answer to one job.
+// await waits for the answer to one job.
 func (m *insertion) await(ctx context.Context, i int, future jetstream.PubAckFuture) {
 	if future == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
-// Config says which consumer a [Worker] works for and how. Stream and Consumer are required, every other field has a default.
+// Config configures a [Worker]. Stream and Consumer are required, every other field has a default.
 type Config struct {
 	// AckWait is how long the server waits for a heartbeat before it gives a job to another worker. The worker sends one for
 	// every running job each AckWait/3, so this is not a limit on how long a job may run: it is how soon the job of a killed
@@ -46,23 +46,23 @@ type Config struct {
 	// 5 seconds; -1 does not wait.
 	HardStop time.Duration
 
-	// Hooks are called as jobs pass. Defaults to none.
+	// Hooks are called when jobs start and end. Defaults to none.
 	Hooks Hooks
 
 	// ID names this worker in logs and dead letters. Defaults to host name, process id and a random part.
 	ID string
 
-	// LimitBucket is the key-value bucket in which the workers that share limits count, see Policy.Limits. Its stream must
-	// allow per-message TTLs and keep one message per subject; it may be in memory, or in few replicas, when a crash of the
-	// server may let more jobs run for a while. Defaults to Bucket.
+	// LimitBucket is the key-value bucket that holds the permits of limits, see Policy.Limits. All workers that share limits
+	// have the same. Its stream must allow per-message TTLs and keep one message per subject. It may be in memory, or have
+	// fewer replicas, if it is acceptable that more jobs run for a while after a crash of the server. Defaults to Bucket.
 	LimitBucket string
 
-	// Logger receives the events of events.go. Defaults to slog.Default().
+	// Logger receives the events, see [EventReady] and the other names. Defaults to slog.Default().
 	Logger *slog.Logger
 
-	// MaxWaiting is how many jobs may wait here for a limit, beside those that run. Others are given back to the server until
-	// there may be room. A key has at most half of it, less when others wait as well. Each costs its memory and a heartbeat.
-	// Defaults to ten times Concurrency.
+	// MaxWaiting is how many jobs may wait in this worker for a limit, beside those that run. The worker gives further jobs
+	// back to the server, with a delay. One key has at most half of MaxWaiting, and less when jobs of other keys wait as
+	// well. Each waiting job costs its memory and its heartbeats. Defaults to ten times Concurrency.
 	MaxWaiting int
 
 	// Middleware runs around every handler, the first one outermost. Defaults to none.
@@ -72,18 +72,18 @@ type Config struct {
 	// 2 seconds.
 	RequestTimeout time.Duration
 
-	// SettleTimeout is how long a finished job tries to record its outcome (acknowledge, publish the dead letter) while the
-	// server is away. It keeps its slot and its heartbeat meanwhile. Then the job is left to be delivered again. Defaults to
-	// 30 seconds.
+	// SettleTimeout is how long the worker tries to record the outcome of a finished job (to acknowledge it, to publish its
+	// dead letter) while the server is away. The job keeps its slot and its heartbeat meanwhile. Then the worker leaves the
+	// job to be delivered again. Defaults to 30 seconds.
 	SettleTimeout time.Duration
 
 	// SoftStop is how long a stopping worker lets handlers finish before it cancels their contexts. It counts from the end of
 	// the last pull, up to a second after Run's context has ended. Defaults to 10 seconds; -1 cancels at once.
 	SoftStop time.Duration
 
-	// StepBucket is the key-value bucket that holds the results of the steps of jobs, see package step. Its stream must allow
-	// per-message TTLs and keep one message per subject. Give it one of its own when results are large or many. Defaults to
-	// Bucket.
+	// StepBucket is the key-value bucket that holds the results of the steps of jobs, see package step. Its stream must
+	// allow per-message TTLs and keep one message per subject. Give steps a bucket of their own when results are large or
+	// many. Defaults to Bucket.
 	StepBucket string
 
 	// StepTTL is how long the steps of a job are remembered after the last of them, or after the last attempt that used them. A

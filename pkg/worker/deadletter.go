@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/signature"
 )
 
-// Headers of the message that carries a dead letter, so that a consumer of headers only can list and group.
+// Headers of the message that carries a dead letter. With them, a consumer of headers only can list and group letters.
 const (
 	// HeaderDeadReason holds the letter's Reason.
 	HeaderDeadReason = "Dead-Reason"
@@ -153,8 +153,8 @@ type DeadLetter struct {
 	// Sequence is the job's position in the stream.
 	Sequence uint64 `json:"sequence"`
 
-	// Signature is the error without the parts that differ from job to job (numbers, ids, quoted values): equal for errors of
-	// one kind. At most 200 bytes.
+	// Signature is the text of the error without the parts that differ from job to job (numbers, ids, quoted values): equal
+	// for errors of one kind. At most 200 bytes.
 	Signature string `json:"signature"`
 
 	// Stack is the stack of a panic, at most 8 KiB.

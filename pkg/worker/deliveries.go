@@ -121,7 +121,7 @@ func (t *deliveries) add(d *delivery, now time.Time) arrival {
 	return fresh
 }
 
-// begin records that the handler of d starts. It reports false when no more handlers start.
+// begin records that the handler of d starts, and reports whether it may: after close no more handlers start.
 func (t *deliveries) begin(d *delivery, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,8 +135,7 @@ func (t *deliveries) begin(d *delivery, now time.Time) bool {
 	return true
 }
 
-// claim gives the goroutine of d the right to decide the job's outcome. It reports false when the job was handed back
-// meanwhile.
+// claim reports whether the goroutine of d may decide the job's outcome: not when the job was handed back meanwhile.
 func (t *deliveries) claim(d *delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +162,7 @@ func (t *deliveries) close() []*delivery {
 // orphan is called when a consumer has been made again, with its stream, whose sequences then start over, or without it. The
 // deliveries held here came from the former consumer. Until the new one delivers a job as well, the job's acknowledgement
 // would be lost, or settle another job with that sequence. Jobs that the new consumer delivers are no copies of acknowledged
-// ones: its maker wants them worked once more.
+// ones: the operator who made it wants them worked once more.
 func (t *deliveries) orphan(consumer string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ func (e *DecodeError) Error() string {
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Cause }
 
-// DriftError is returned when something on the server is not set as the worker needs it.
+// DriftError is returned when a consumer, bucket or stream on the server has settings with which the worker cannot work.
 type DriftError struct {
 	// Asset names it, such as "consumer JOBS/enricher".
 	Asset string
@@ -63,13 +63,13 @@ type InsertError struct {
 	// ID is the job's.
 	ID string
 
-	// Index is the job's place in the slice that InsertMany was given.
+	// Index is the job's place in the slice that was passed to InsertMany.
 	Index int
 
 	// Subject is the job's.
 	Subject string
 
-	// Unknown says that the job may have been stored all the same.
+	// Unknown reports whether the job may have been stored all the same.
 	Unknown bool
 }
 
@@ -85,7 +85,7 @@ func (e *InsertError) Error() string {
 // Unwrap returns the cause.
 func (e *InsertError) Unwrap() error { return e.Cause }
 
-// MissingError is returned when something on the server that the worker needs is absent.
+// MissingError is returned when a consumer, bucket or stream that the worker needs does not exist on the server.
 type MissingError struct {
 	// Asset names it, such as "bucket jobs".
 	Asset string

@@ -38,7 +38,7 @@ type StuckHandler struct {
 type Settlement struct {
 	Info
 
-	// Delay is the wait asked for when the job was retried or snoozed.
+	// Delay is the wait before the next delivery of a job that was retried or snoozed.
 	Delay time.Duration
 
 	// Err is the handler's error, nil when it completed.
@@ -50,8 +50,8 @@ type Settlement struct {
 	// Ran is how long the handler ran.
 	Ran time.Duration
 
-	// Waited is the time from the message being stored (first delivery) to the handler's start; both clocks count, so it may be
-	// a little negative across machines.
+	// Waited is the time from when the stream stored the message until the handler started; on a later attempt it includes
+	// the earlier ones. It compares the clocks of two machines, so it may be a little negative.
 	Waited time.Duration
 }
 
@@ -59,7 +59,7 @@ type Settlement struct {
 type Outcome string
 
 const (
-	// OutcomeCancelled is a job that Client.Cancel took away, before it ran or while it did.
+	// OutcomeCancelled is a job that Client.Cancel removed before it ran, or while it ran.
 	OutcomeCancelled Outcome = "cancelled"
 
 	// OutcomeCompleted is a handler that returned nil, which the server confirmed.
@@ -72,13 +72,13 @@ const (
 	// back, see package step.
 	OutcomeFenced Outcome = "fenced"
 
-	// OutcomeHandedBack is an attempt that does not count, since a shutdown interrupted it or its permit was lost (see
-	// [LimitLostError]). Or the job came when the slots were taken, by jobs of other priorities or that had waited for a limit,
-	// and did not start.
+	// OutcomeHandedBack is an attempt that does not count: a shutdown interrupted it, its permit was lost (see
+	// [LimitLostError]), or it did not start because jobs of other priorities, or that had waited for a limit, had taken all
+	// slots.
 	OutcomeHandedBack Outcome = "handed_back"
 
-	// OutcomeLimited is a job that was put off before it began, since a limit was reached and no more jobs could wait here. It
-	// uses no attempt.
+	// OutcomeLimited is a job that was put off before it started, because a limit was reached and no more jobs could wait in
+	// this worker. It uses no attempt.
 	OutcomeLimited Outcome = "limited"
 
 	// OutcomeReplaced is a job that did not run, since Client.Replace had put another job in its place before.
@@ -156,7 +156,7 @@ const (
 	// once. Field "error".
 	EventRecordFailed = "worker.record_failed"
 
-	// EventReplayUnmarked (warn): it could not be recorded that a replayed job was worked. Field "error".
+	// EventReplayUnmarked (warn): the worker could not record that it has worked a replayed job. Field "error".
 	EventReplayUnmarked = "worker.replay_unmarked"
 
 	// EventStopped (info): Run is about to return.

@@ -13,9 +13,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
-// Handler works one job. Returning nil completes it. [Retry], [Snooze] and [Cancel] say what to do instead; any other error, a
-// panic or a runtime.Goexit is a failed attempt, retried by the policy. The context ends at the policy's timeout and when the
-// worker stops; [context.Cause] says why it ended.
+// Handler works one job. Returning nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide
+// otherwise. Any other error, a panic or a runtime.Goexit is a failed attempt, which the policy retries. The context ends at
+// the policy's timeout and when the worker stops; [context.Cause] returns the reason.
 //
 // A job is delivered at least once, so a handler must be idempotent: it runs again after a crash between its last effect and
 // the acknowledgement.
@@ -77,7 +77,7 @@ type route struct {
 	work    func(ctx context.Context, info Info, msg *nats.Msg) error
 }
 
-// register adds a route, unless err says that its handler is invalid.
+// register adds a route, unless err is the error of an invalid handler.
 func (w *Worker) register(err error, added *route) error {
 	if err != nil {
 		return fmt.Errorf("worker: handle %q: %w", added.pattern, err)
@@ -123,7 +123,7 @@ func (w *Worker) routeOf(to string) *route {
 	return nil
 }
 
-// class is the handlers of one priority and the consumer that they share.
+// class holds the handlers of one priority, and the consumer that they share.
 type class struct {
 	consumer string
 	created  atomic.Int64 // when the consumer was made, in Unix nanoseconds

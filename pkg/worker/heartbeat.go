@@ -15,8 +15,8 @@ import (
 // beatsPerAckWait leaves room for two heartbeats to be lost.
 const beatsPerAckWait = 3
 
-// heartbeat tells the server, for all running jobs together, that they are being worked. One goroutine and one ticker serve
-// every job. It also finds handlers that ignore their context, and has cancelled jobs looked for.
+// heartbeat sends the server a heartbeat for every running job. One goroutine and one ticker serve all jobs. It also finds
+// handlers that ignore the end of their context, and starts the search for cancelled jobs.
 func (w *Worker) heartbeat(ctx context.Context) {
 	ticker := time.NewTicker(w.cfg.AckWait / beatsPerAckWait)
 	defer ticker.Stop()
@@ -111,7 +111,7 @@ func dump(all []*delivery) map[stacks.Label]string {
 	return stacks.Of(maxStackText, labels...)
 }
 
-// contact knows since when this worker has seen everything that its consumer delivered.
+// contact records since when this worker has seen everything that its consumers delivered.
 //
 // The server counts deliveries, but a server without replicas may forget the latest of them when it crashes: a job that had
 // been at work then comes as if for the first time. The count is certain only for a message that was stored after the worker
@@ -122,7 +122,7 @@ type contact struct {
 	losses int   // so that an answer from before a loss says nothing after it
 }
 
-// lose notes that the server is out of contact.
+// lose records that the contact is lost.
 func (c *contact) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

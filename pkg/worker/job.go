@@ -47,8 +47,8 @@ type Info struct {
 	// MaxAttempts is the policy's: at Attempt == MaxAttempts an error is final.
 	MaxAttempts int
 
-	// Pattern is the pattern that its handler was registered for: a label for metrics, where subjects would be without number.
-	// Empty when the job has no handler here.
+	// Pattern is the pattern that the job's handler was registered for: a label for metrics, where subjects would be too
+	// many. Empty when the job has no handler in this worker.
 	Pattern string
 
 	// Sequence is the position in the stream.

@@ -33,18 +33,18 @@ var errLimitUnreadable = errors.New("worker: a limit cannot be read")
 // Limit is a limit over all workers that share a Config.LimitBucket, in whatever processes. It needs a Concurrency, a Rate or
 // both.
 //
-// Jobs that have to wait use neither a slot of Config.Concurrency nor an attempt. Up to Config.MaxWaiting of them wait in the
-// worker and start within milliseconds of a permit becoming free, in the order in which they were stored. The rest is given
-// back to the server with a delay: the time after which the jobs before it will have started, by the recent pace, of a minute
-// at most. So jobs of one key, however many, hold up no others.
+// Jobs that have to wait use neither a slot of Config.Concurrency nor an attempt. Up to Config.MaxWaiting of them wait in
+// the worker and start within milliseconds of a permit becoming free, in the order in which they were stored. The worker
+// gives the rest back to the server with a delay of at most a minute: the time in which the jobs before them start at the
+// recent pace. So jobs of one key, however many, hold up no others.
 //
 // A permit lasts while its worker renews a lease of Config.AckWait. When the worker cannot renew it, since its process is
 // stopped or the server is away, the contexts of its handlers end with a [*LimitLostError], before another worker takes the
-// permits: handlers whose contexts are live are never more than Concurrency. A handler that ignores its context can go on. The
-// permits of a killed worker are free within two AckWaits, those of one that stops at once.
+// permits: there are never more than Concurrency handlers with a live context. A handler that ignores the end of its context
+// can go on beside them. The permits of a killed worker are free within two AckWaits, those of one that stops at once.
 //
-// A job with several limits waits for one at a time and has no permit of another meanwhile, but for up to a second before a
-// start that is due. A start that another limit then does not allow is lost.
+// A job with several limits waits for one at a time and holds no permit of another meanwhile, except in the last second
+// before its start is due. A start that another limit then does not allow is lost.
 type Limit struct {
 	// Burst is how many starts there may be at once after a pause. Defaults to 1.
 	Burst int
@@ -56,29 +56,31 @@ type Limit struct {
 	// a host. Each key has the whole limit to itself. The text is never stored, only its hash. Defaults to one key for all jobs.
 	Key func(info Info, header nats.Header, payload []byte) string
 
-	// Name identifies the limit: limits of the same name, of any handler and worker, are one. They should not differ in anything
-	// else, since each worker goes by its own. Letters, digits, "-" and "_", at most 64. Required.
+	// Name identifies the limit: limits of the same name, of any handler and worker, are one. They should not differ in
+	// anything else, since each worker applies its own settings. Letters, digits, "-" and "_", at most 64. Required.
 	Name string
 
 	// Per is the time in which Rate jobs may start. At least Rate microseconds, at most 31 days.
 	Per time.Duration
 
-	// Rate is how many jobs start in Per, evenly spaced, after the first Burst: in no such time are they more than Rate and
-	// Burst together. Clocks that differ between machines add the starts that are due in the difference. Defaults to no limit.
+	// Rate is how many jobs start in Per, evenly spaced, after the first Burst: no period of Per has more than Rate plus
+	// Burst starts. When the clocks of machines differ, the starts that are due in the difference come in addition. Defaults
+	// to no limit.
 	Rate int
 
 	// Subjects is the pattern of the jobs that the limit is for, among those of the handler. Defaults to all of them.
 	Subjects string
 
-	// Turns makes Rate the rate of the calls of [Turn] in the handlers, instead of that of the starts of jobs: for jobs that
-	// ask a far side more than once, or sometimes not at all. Defaults to false.
+	// Turns makes Rate limit the calls of [Turn] in the handlers, instead of the starts of jobs: for jobs that call a
+	// provider more than once, or sometimes not at all. Defaults to false.
 	Turns bool
 }
 
-// Turn waits until a limit with Limit.Turns of the job's handler allows another call of a far side. ctx is the handler's, or
-// made from it: the cause of its end is the error of a wait that it ends. The job keeps its slot and its permits meanwhile. A
-// turn that a worker was given and did not use is lost to all. One write, shared by all that wait in the worker. It returns at
-// once outside a worker, and for a job that Limit.Subjects leaves out; a name that no such limit of the handler has is an error.
+// Turn waits until the limit with this name allows the handler another call of a provider. The limit is one of the handler's
+// with Limit.Turns. ctx is the context of the handler, or derived from it; when it ends, Turn returns its cause. The job
+// keeps its slot and its permits meanwhile. A turn that was granted and not used is lost to all workers. One write, shared
+// by all jobs that wait in the worker. It returns at once outside a worker, and for a job that Limit.Subjects leaves out.
+// When the handler has no such limit, Turn returns an error.
 func Turn(ctx context.Context, name string) error {
 	r, ok := ctx.Value(reporterKey{}).(*reporter)
 	if !ok {
@@ -118,16 +120,16 @@ func (w *Worker) awaitTurn(ctx context.Context, d *delivery, name string) error 
 // kept is the slot of a job that waits for a turn: it stays the job's.
 type kept struct{}
 
-// Give keeps the slot.
+// Give reports whether the slot was left: it never is.
 func (kept) Give() bool { return false }
 
-// Take reports that the job has it.
+// Take reports whether the job has its slot: it always has.
 func (kept) Take() bool { return true }
 
-// LimitLostError is the cause with which the context of a handler ends whose permit is no longer held. Unless the handler is
-// done all the same, its job is given back at once, and the attempt does not count.
+// LimitLostError is the cause with which a handler's context ends when its permit is no longer held. Unless the handler
+// returns nil all the same, its job is given back at once, and the attempt does not count.
 type LimitLostError struct {
-	// Cause says why.
+	// Cause is why the permit was lost.
 	Cause error
 }
 
@@ -194,7 +196,7 @@ func (l Limit) covers(d *delivery) bool {
 	return l.Subjects == "" || subject.Matches(l.Subjects, d.info.Subject)
 }
 
-// checkSameLimits makes sure that limits of one name are one limit here.
+// checkSameLimits reports limits of one name that differ between handlers of this worker.
 func (w *Worker) checkSameLimits(added *route) error {
 	for _, r := range w.routes {
 		for _, have := range r.policy.Limits {
@@ -289,7 +291,7 @@ type slot struct {
 	worker   *Worker
 }
 
-// Give leaves the slot to other jobs. It reports false when the job has none.
+// Give leaves the slot to other jobs, and reports whether the job had one.
 func (s *slot) Give() bool {
 	if !s.delivery.hasSlot {
 		return false

@@ -19,7 +19,7 @@ import (
 
 // Headers of a job's message, beside HeaderID. A publisher that has no [Client] sets them by hand.
 const (
-	// HeaderInsert tells two inserts with one ID apart.
+	// HeaderInsert identifies one insert among those with one ID.
 	HeaderInsert = "Job-Insert"
 
 	// HeaderKeep makes a job unique. It holds how long the record of its completion is kept, as a Go duration; at "0s" there is
@@ -64,27 +64,27 @@ type NewJob struct {
 	Unique *Unique
 }
 
-// Unique says how long a job holds its key. While a job of the key is scheduled, queued or running, no other is accepted; the
-// server itself decides that, in one write.
+// Unique makes a job the only one of its key. While a job of the key is scheduled, queued or running, the server accepts no
+// other; it decides that in the write itself.
 type Unique struct {
-	// HoldDead makes a dead job hold its key, until it is freed, for 30 days at most. Otherwise a new job takes its place.
-	// Defaults to false.
+	// HoldDead makes a dead job hold its key until Client.Free frees it, for 30 days at most. Without it a new job takes the
+	// place of a dead one. Defaults to false.
 	HoldDead bool
 
-	// Keep is how long a completed job goes on holding its key, up to a year. It costs a write per job. Fractions of a second
-	// are rounded up. Defaults to not at all.
+	// Keep is how long a completed job goes on holding its key, up to a year. It costs a write for each job. Fractions of a
+	// second are rounded up. Defaults to 0: the key is free when the job completes.
 	Keep time.Duration
 
 	// Key is appended to the subject as one token, encoded by package token if it is none: any text of up to 320 bytes.
 	// Defaults to none: the subject is the key.
 	Key string
 
-	// Unrecorded keeps nothing of the job but its message: the job holds its key for as long as it is in the stream, and is for
-	// a stream without subjects for delayed jobs and records. Its message is that of a job that is not unique and one header
-	// more, or none in a stream that by itself refuses a second message of a subject (MaxMsgsPerSubject 1 with
-	// DiscardNewPerSubject): the client reads that once, with one round trip at its first insert. The receipt of a duplicate
-	// names neither the job that holds the key nor its state, and costs no round trip. Not with HoldDead, Keep, or a job that
-	// is delayed. Defaults to false.
+	// Unrecorded stores nothing of the job but its message: the job holds its key for as long as it is in the stream. It is
+	// for a stream without subjects for delayed jobs and records. The message has one header more than that of a job that is
+	// not unique. In a stream that by itself refuses a second message of a subject (MaxMsgsPerSubject 1 with
+	// DiscardNewPerSubject) it has none; the client reads that setting once, with one round trip at its first insert. The
+	// receipt of a duplicate names neither the job that holds the key nor its state, and costs no round trip. Not with
+	// HoldDead, Keep, or a job that is delayed. Defaults to false.
 	Unrecorded bool
 }
 
@@ -95,7 +95,7 @@ type plan struct {
 	header   nats.Header
 	holdDead bool
 	id       string
-	insertID string // tells this insert from any other
+	insertID string // unique to this insert
 	keep     time.Duration
 	key      key.Key
 	old      Status // of the job that this one replaces
@@ -192,8 +192,8 @@ func (p *plan) address(stream string) {
 	}
 }
 
-// message returns a message for one publication. nats.go keeps some and writes into them. stream is the stream as last seen,
-// nil when it has not been seen.
+// message returns a message for one publication, which is not reused because nats.go keeps messages and writes into them.
+// stream is the stream as last seen, nil when it has not been seen.
 func (p *plan) message(stream *jetstream.StreamConfig) *nats.Msg {
 	msg := &nats.Msg{Subject: p.to, Header: maps.Clone(p.header), Data: p.data}
 	switch {

@@ -24,11 +24,11 @@ type outcome struct {
 	delay     time.Duration
 	kind      Outcome
 	reason    Reason // why it is dead
-	settled   bool   // an earlier delivery came this far, and only its acknowledgement is missing
+	settled   bool   // an earlier delivery was settled, and only its acknowledgement is missing
 	uncounted bool   // the delivery uses no attempt
 }
 
-// classify derives the outcome from the error of an attempt. interrupted says that the worker had ended the handler's
+// classify derives the outcome from the error of an attempt. interrupted is true when the worker had ended the handler's
 // context; wait is the backoff of the policy.
 func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
 	var (
@@ -88,14 +88,14 @@ func (w *Worker) finish(d *delivery, err error) {
 	if o.settled && o.kind != OutcomeDead {
 		err = nil
 	}
-	if fenced := d.fenced(); fenced != nil { // whatever the handler made of it
+	if fenced := d.fenced(); fenced != nil { // whatever the handler returned
 		o, err = outcome{kind: OutcomeFenced}, fenced
 	}
 	o.kind = w.settle(d, o, err)
 	w.report(d, o, err, ended)
 }
 
-// fenced returns the error that says that the job is another attempt's, or nil.
+// fenced returns the error with which the attempt ended because another one took over the job, or nil.
 func (d *delivery) fenced() error {
 	if d.journal == nil {
 		return nil
@@ -254,9 +254,9 @@ func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration)
 	}
 }
 
-// recordReplay records, before a replayed job leaves its stream, that the job has been worked. Were the replay interrupted
-// between publishing the job and removing its letter, nothing else would show a later replay of the letter that the job has
-// been there.
+// recordReplay records, before a replayed job leaves its stream, that the job has been worked. If the replay is interrupted
+// between publishing the job and removing its letter, nothing else shows a later replay of the letter that the job was
+// published.
 //
 // The server accepts this record only while that of the replay is the last on its subject, and it is removed together with
 // the letter: as a rule the server refuses it and nothing is left.

@@ -15,7 +15,7 @@ import (
 // minDelay is the shortest wait that a backoff gives, so that a broken policy cannot spin.
 const minDelay = 100 * time.Millisecond
 
-// Policy says how the jobs of one handler are decoded, retried and limited. The zero value is ready to use.
+// Policy configures how the jobs of one handler are decoded, retried and limited. The zero value is ready to use.
 type Policy struct {
 	// Backoff returns the wait before the next attempt, given the number of the attempt that failed (1 for the first). Jitter
 	// is applied to it; the result is never below 100 ms. Defaults to Exponential(time.Second, 15*time.Minute).
@@ -37,10 +37,10 @@ type Policy struct {
 	// the worker use an attempt; Snooze and a shutdown use none. Defaults to 10.
 	MaxAttempts int
 
-	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job acknowledged, so
-	// that what must follow from the job's end happens whatever crashes in between. After an error, a panic or a crash the job
-	// is delivered again and OnDeadLetter called again, until it returns nil, so doing it twice must have the effect of doing it
-	// once. Each call has Config.SettleTimeout, and must not change the letter. Defaults to nothing.
+	// OnDeadLetter is called with the letter of a job that is given up, before the letter is stored and the job is
+	// acknowledged. So effects that must follow from the end of the job happen even if the worker crashes. After an error, a
+	// panic or a crash the job is delivered again and OnDeadLetter is called again, until it returns nil: it must be
+	// idempotent. Each call has Config.SettleTimeout, and must not change the letter. Defaults to nothing.
 	OnDeadLetter func(ctx context.Context, letter DeadLetter) error
 
 	// Priority decides which jobs start first when the worker has fewer free slots than waiting jobs. The handlers of one
@@ -132,14 +132,14 @@ func (p Policy) onDeadLetter(ctx context.Context, letter DeadLetter) error {
 	return nil
 }
 
-// Priority says which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of a priority
-// have a consumer of their own, see [Policy.Priority].
+// Priority decides which jobs of one worker start first when there are fewer free slots than waiting jobs. The jobs of a
+// priority have a consumer of their own, see [Policy.Priority].
 type Priority int
 
-// The priorities. While jobs of several wait, each gets four times the starts of the one below it, so that none is ever
-// starved: with jobs of PriorityHigh, PriorityNormal and PriorityLow waiting, 16, 4 and 1 of 21. A priority without waiting
-// jobs leaves its slots to the others. While those take every slot, its next job waits for 5 ms at most, and for the next slot
-// to be free.
+// The priorities. While jobs of several priorities wait, each priority gets four times the starts of the one below it, so
+// that none is ever starved: while jobs of PriorityHigh, PriorityNormal and PriorityLow wait, they get 16, 4 and 1 of 21
+// starts. A priority without waiting jobs leaves its slots to the others. When the others take every slot, its next job
+// waits for at most 5 ms and then for the next free slot.
 const (
 	PriorityLowest Priority = iota - 2
 	PriorityLow
@@ -176,9 +176,9 @@ type RetryError struct {
 	Cause error
 }
 
-// Retry fails this attempt and asks for the next one after the given wait, instead of the policy's backoff. Use it when the
-// far side said when to come back. A negative wait counts as zero. On the last attempt the job goes to the dead letters all
-// the same.
+// Retry fails this attempt and asks for the next one after the given wait, instead of the policy's backoff. Use it when a
+// provider answered with the time of the next call. A negative wait counts as zero. After the last attempt the job goes to
+// the dead letters all the same.
 func Retry(after time.Duration, cause error) error {
 	return &RetryError{After: max(after, 0), Cause: cause}
 }
@@ -210,8 +210,8 @@ type CancelError struct {
 	Cause error
 }
 
-// Cancel gives the job up: it goes to the dead letters at once, whatever attempts it had left. Use it for errors that no retry
-// can mend.
+// Cancel gives the job up: it goes to the dead letters at once, even if it has attempts left. Use it for errors that no
+// retry can mend.
 func Cancel(cause error) error { return &CancelError{Cause: cause} }
 
 // Error implements error.

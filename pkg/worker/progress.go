@@ -23,8 +23,8 @@ const (
 // ErrNoProgress is returned when the progress of a job is not known.
 var ErrNoProgress = errors.New("worker: no progress is known")
 
-// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and so, live, the
-// message on ProgressSubject. Fields may be added.
+// Progress is how far a job is. Its JSON is the value of progress.<stream>.<sequence> in the worker's bucket, and the
+// message on ProgressSubject each time it is written. Fields may be added.
 type Progress struct {
 	// At is when the worker wrote this, by its clock.
 	At time.Time `json:"at"`

@@ -146,8 +146,9 @@ func (w *Worker) clearRunningMark(d *delivery) {
 	d.runningMark = 0
 }
 
-// recordEnd stores how a unique job ended, before the job is acknowledged, so that its key is never free in between. It reports
-// false when the outcome of the write is unknown; the job is then left as it is, to be delivered again.
+// recordEnd stores how a unique job ended, before the job is acknowledged, so that its key is never free in between. It
+// reports whether the job may be acknowledged. When the record could not be stored, or the outcome of the write is unknown,
+// the job is left as it is, to be delivered again.
 func (w *Worker) recordEnd(d *delivery, state State) bool {
 	keep, unique := keepOf(d.msg.Header)
 	switch {

@@ -27,8 +27,8 @@ const (
 	scheduleEvery = "@every "
 )
 
-// Periodic is a job that the server inserts again and again, by itself: no process has to be there, and no leader has to be
-// elected. Name, Subject and either Cron or Every are required.
+// Periodic is a job that the server inserts again and again, by itself: no process has to run for that, and none has to be
+// elected as leader. Name, Subject and either Cron or Every are required.
 type Periodic struct {
 	// Args is the payload of every run, encoded by ClientConfig.Encode.
 	Args any
@@ -43,13 +43,13 @@ type Periodic struct {
 	// Header holds further headers, as NewJob.Header does. Defaults to none.
 	Header nats.Header
 
-	// Name tells schedules of a subject apart. It is appended to the subject as one token, encoded by package token if it is
-	// none, so that runs have a subject of their own. At most 320 bytes.
+	// Name identifies the schedule among those of its subject. It is appended to the subject as one token, encoded by
+	// package token if it is none, so that runs have a subject of their own. At most 320 bytes.
 	Name string
 
-	// PileUp keeps a run that still waits when the next is due. Otherwise the next takes its place, so that a worker that comes
-	// back after a night finds one run and not hundreds. A run that failed and waits for its retry is replaced as well. A run
-	// that is being worked goes on beside the next, either way. Defaults to false.
+	// PileUp keeps a run that still waits when the next is due. Without it the next run takes its place, also when the
+	// former failed and waits for its retry, so that a worker that comes back after a night finds one run and not hundreds.
+	// A run that is being worked goes on beside the next in both cases. Defaults to false.
 	PileUp bool
 
 	// Subject is the subject of the runs, with the name behind it.
@@ -59,11 +59,11 @@ type Periodic struct {
 	TimeZone string
 }
 
-// Schedule makes the server insert a job periodically, in place of the schedule of this name before, and reports whether that
-// changes anything. An equal schedule is left alone, so that every instance may call it whenever it starts: an interval is not
-// begun anew by that. One round trip then, two otherwise.
+// Schedule makes the server insert a job periodically, and reports whether that changed the stored schedule. It replaces
+// another schedule of the same subject and name. It leaves an equal one as it is, so every instance may call Schedule when
+// it starts without restarting the interval. One round trip for an equal schedule, two otherwise.
 //
-// Runs are at most about 250 ms late. Of the runs that were due while the server was down, one is made up for. A run has no
+// Runs are at most about 250 ms late. Of the runs that were due while the server was down, it inserts one. A run has no
 // Nats-Msg-Id; its Job.ID is "<stream>:<sequence>".
 func (c *Client) Schedule(ctx context.Context, p Periodic) (changed bool, err error) {
 	plan, err := c.planPeriodic(p)
@@ -127,7 +127,7 @@ func (c *Client) Unschedule(ctx context.Context, subject, name string) error {
 	return c.remove(ctx, msg.Sequence)
 }
 
-// Scheduled is a schedule as the server has it.
+// Scheduled is a schedule that the server has stored.
 type Scheduled struct {
 	// Cron, Every and TimeZone are those of the Periodic.
 	Cron     string

@@ -34,7 +34,8 @@ func (c *Client) ensureStream(ctx context.Context, p *plan) error {
 	if seen := c.stream.Load(); seen != nil && len(lacking(*seen, p)) == 0 {
 		return nil
 	}
-	// When the stream cannot be read, publishing will tell what is wrong. An unrecorded job needs nothing of it.
+	// When the stream cannot be read, publishing reports what is wrong. An unrecorded job needs nothing of the
+	// configuration.
 	if err := c.checkStream(ctx, p); isFinal(err) && !p.unrecorded {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 type State string
 
 const (
-	// StateCancelled is a job that Client.Cancel took away. It holds no key.
+	// StateCancelled is a job that Client.Cancel removed. It holds no key.
 	StateCancelled State = "cancelled"
 
 	// StateDead is a job that was given up. It has a dead letter.
@@ -69,9 +69,9 @@ func (s Status) isWaiting() bool { return s.State == StateQueued || s.State == S
 // ErrLive is returned when a key cannot be freed since its job has not ended.
 var ErrLive = errors.New("worker: the job has not ended")
 
-// Inspect returns the status of a key: of the job with the given subject and, unless that is "", Unique.Key. One round trip,
-// two for a job that may be running, which shows once it has run for AckWait/3 of its worker. The status may have changed
-// meanwhile: Insert decides by itself.
+// Inspect returns the status of a key: of the job with the given subject and, unless that is "", Unique.Key. A job is shown
+// as running once it has run for a third of its worker's AckWait. The status may have changed by the time that Inspect
+// returns: do not base an Insert on it. One round trip, two for a job that may be running.
 func (c *Client) Inspect(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {
@@ -100,9 +100,9 @@ func (c *Client) inspect(ctx context.Context, k key.Key) (Status, error) {
 	return s, err
 }
 
-// Free lets go of a key that is held by the record of a job that is done or dead, and returns the former status. A key that is
-// free already is no error. A key whose job has not ended is [ErrLive]: nothing is lost by freeing. Three round trips at most,
-// as a rule.
+// Free frees a key that is held by the record of a done or dead job, and returns the former status. It never removes a job:
+// when the job of the key has not ended, it returns [ErrLive]. A key that is free already is no error. Three round trips at
+// most, as a rule.
 func (c *Client) Free(ctx context.Context, subject, uniqueKey string) (Status, error) {
 	k, err := keyOf(subject, &Unique{Key: uniqueKey})
 	if err != nil {

@@ -211,8 +211,9 @@ func (w *Worker) abandon() []Info {
 	return stuck
 }
 
-// await returns when the server has all that the worker needs, when ctx ends, or with an error that waiting does not mend. It
-// logs the first failure only. A reason says that the worker has been working before; await then waits for everything.
+// await returns when the server has all that the worker needs, when ctx ends, or with an error that waiting does not mend.
+// It logs the first failure only. With a reason the worker has been working before: await then waits for everything but a
+// closed connection.
 func (w *Worker) await(ctx context.Context, reason error) error {
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, lastWait) {
 		err := w.prepare(ctx, reason != nil)
@@ -294,7 +295,7 @@ func waitFor(done <-chan struct{}, longest time.Duration) bool {
 	}
 }
 
-// sleepUntil is backoff.Sleep with a time at which it returns false, if not earlier.
+// sleepUntil waits for wait, and reports whether that time passed before until and before the end of ctx.
 func sleepUntil(ctx context.Context, wait time.Duration, until time.Time) bool {
 	left := time.Until(until)
 	return backoff.Sleep(ctx, min(wait, left)) && left > wait

@@ -81,7 +81,7 @@ type run struct {
 	url     string              // of NATS
 	youTube *sourcetest.YouTube // nil when there are only caption files
 
-	excused  map[int]int // how often the captions of a video may have been fetched for nothing
+	wasted   map[int]int // how often the captions of a video may have been fetched for nothing
 	inserted []contracts.ImportJob
 	videos   int
 }
@@ -91,7 +91,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
 	c := &run{
-		T: t, dir: t.TempDir(), excused: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
+		T: t, dir: t.TempDir(), wasted: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
 		recipes: newRecipeService(t, seed), site: newCaptionSite(t), url: srv.URL(),
 	}
 	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
@@ -136,7 +136,7 @@ func (c *run) play(jobs int, at []string) {
 			c.dies(w)
 		}
 		c.await("the programs of the killed worker are gone", func() bool { return len(sourcetest.AtWork(c.dir)) == 0 })
-		c.excuse()
+		c.noteWasted()
 	}
 	last := c.spawn(duty{})
 	c.insert(jobs-len(c.inserted), sourcetest.Video{})
@@ -290,17 +290,17 @@ func (c *run) dies(w *crash.Process) {
 	w.Died()
 }
 
-// excuse notes for which videos a killed worker has asked in vain: nobody else has what it got.
-func (c *run) excuse() {
+// noteWasted records the videos that a killed worker has fetched in vain: no other process has the result.
+func (c *run) noteWasted() {
 	c.Helper()
 	for video := range c.videos {
 		if !c.shared(video) {
-			c.excused[video] = c.fetches(video)
+			c.wasted[video] = c.fetches(video)
 		}
 	}
 }
 
-// shared says whether all jobs have what is said in a video.
+// shared reports whether all jobs have the transcript of a video.
 func (c *run) shared(video int) bool {
 	c.Helper()
 	id, err := c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)})

@@ -30,9 +30,9 @@ func (c *run) judge(kills int) {
 	fetches, again := 0, 0
 	for video := range c.videos {
 		n := c.fetches(video)
-		fetches, again = fetches+n, again+c.excused[video]
-		if n-c.excused[video] > 1 {
-			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.excused[video])
+		fetches, again = fetches+n, again+c.wasted[video]
+		if n-c.wasted[video] > 1 {
+			c.Errorf("video %d was fetched %d times, %d of them by workers that were killed in the middle of it", video, n, c.wasted[video])
 		}
 		if n > 0 && failed == 0 && !c.shared(video) {
 			c.Errorf("what is said in video %d is not found: the test does not know where it is", video)

@@ -51,10 +51,10 @@ var clockChanges = []clockChange{
 			{"America/Sao_Paulo", "", "EVERY_24H", "02-27 01:30 > 02-27 03:00, 02-27 02:30 > 02-27 03:00, 02-27 03:00 > 02-28 03:00", ""},
 			{"America/Sao_Paulo", "", "EVERY_1H", "02-27 01:30 > 02-27 02:00, 02-27 01:59:59 > 02-27 02:00, 02-27 02:00 > 02-27 03:00", ""},
 			{"America/Sao_Paulo", "22:00-07:00", "EVERY_2H", "02-27 00:30 > 02-27 10:00, 02-27 02:30 > 02-27 10:00, 02-27 03:30 > 02-27 10:00", ""},
-			// Who wants less quiet is told when was promised, who wants more later.
+			// A user with less quiet gets the message at the promised time, a user with more quiet later.
 			{"America/Sao_Paulo", "22:00-07:00", "PLAIN", "02-27 00:30 > 02-27 10:00, 02-27 03:20 > 02-27 03:20", "02-27 03:07 America/Sao_Paulo"},
 			{"America/Sao_Paulo", "22:00-07:00", "PLAIN", "02-27 00:30 > 02-27 11:30", "02-27 03:07 America/Sao_Paulo 22:00-08:30"},
-			// Who has moved is told by the window of where they were, and not in the quiet hours of where they are.
+			// A user who has moved gets the message by the window of the former place, and not in the quiet hours of the new one.
 			{"America/Sao_Paulo", "22:00-23:30", "EVERY_24H", "02-27 00:30 > 02-27 03:15, 02-27 02:20 > 02-27 18:15", "02-27 02:07 Asia/Kathmandu 08:00-09:00"},
 		},
 	},
@@ -159,7 +159,7 @@ func TestUsersAreToldByTheClockOnTheirWall(t *testing.T) {
 			change.check(c, at)
 			tales := append(change.fixed(c), change.random(c, at, rand.New(rand.NewPCG(seed, uint64(i))))...)
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				v := newVigil(t, srv)
+				v := newClocked(t, srv)
 				v.plan(at, nil)
 				v.expect(tales)
 				if change.restart != "" { // in the middle of somebody's quiet hours

@@ -183,8 +183,8 @@ type heard struct {
 	user   string
 }
 
-// vigil is a server for which time passes, and what is to happen on it.
-type vigil struct {
+// clocked is a server for which fake time passes, and the deeds that are to happen on it.
+type clocked struct {
 	*place
 
 	cfg  Config
@@ -199,9 +199,9 @@ type deed struct {
 	do func() // nil to be there only
 }
 
-func newVigil(t *testing.T, srv *natsrun.Server) *vigil {
+func newClocked(t *testing.T, srv *natsrun.Server) *clocked {
 	t.Helper()
-	v := &vigil{place: newPlace(t, srv, nats.PingInterval(forever))}
+	v := &clocked{place: newPlace(t, srv, nats.PingInterval(forever))}
 	v.cfg = Config{
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 2 << 30,
@@ -213,7 +213,7 @@ func newVigil(t *testing.T, srv *natsrun.Server) *vigil {
 }
 
 // receive is the channel.
-func (v *vigil) receive(_ context.Context, m channel.Message) (channel.Receipt, error) {
+func (v *clocked) receive(_ context.Context, m channel.Message) (channel.Receipt, error) {
 	events := []string{m.EventID}
 	if m.EventType == contracts.EventTypeDigest {
 		var payload struct {
@@ -236,10 +236,10 @@ func (v *vigil) receive(_ context.Context, m channel.Message) (channel.Receipt, 
 	return channel.Receipt{ID: m.ID}, nil
 }
 
-func (v *vigil) plan(at time.Time, do func()) { v.todo = append(v.todo, deed{at, do}) }
+func (v *clocked) plan(at time.Time, do func()) { v.todo = append(v.todo, deed{at, do}) }
 
 // expect plans the events, and what their users want.
-func (v *vigil) expect(tales []*tale) {
+func (v *clocked) expect(tales []*tale) {
 	v.Helper()
 	directory := v.directory()
 	known := map[*sleeper]bool{}
@@ -272,7 +272,7 @@ func (v *vigil) expect(tales []*tale) {
 }
 
 // pass lets the time of all deeds pass. Notifiers live around them.
-func (v *vigil) pass() (notifiers int, lived time.Duration) {
+func (v *clocked) pass() (notifiers int, lived time.Duration) {
 	slices.SortStableFunc(v.todo, func(a, b deed) int { return a.at.Compare(b.at) })
 	for i := 0; i < len(v.todo); notifiers++ {
 		elapse(time.Until(v.todo[i].at.Add(-lead)))
@@ -299,7 +299,7 @@ func (v *vigil) pass() (notifiers int, lived time.Duration) {
 }
 
 // judge compares what was told with what was to be told.
-func (v *vigil) judge(tales []*tale) {
+func (v *clocked) judge(tales []*tale) {
 	v.Helper()
 	groups := map[string][]*tale{}
 	for _, t := range tales {
@@ -345,7 +345,7 @@ func (v *vigil) judge(tales []*tale) {
 }
 
 // turns are those of the tales that are throttled: which of them is told when is left open.
-func (v *vigil) turns(want map[string]*tale) {
+func (v *clocked) turns(want map[string]*tale) {
 	open := map[string][]time.Time{}
 	for _, t := range want {
 		if t.kind == "THROTTLED" {
@@ -370,7 +370,7 @@ func (t *tale) String() string {
 }
 
 // inboxes checks that all is in the inboxes since it was published: they disturb nobody.
-func (v *vigil) inboxes(tales []*tale) {
+func (v *clocked) inboxes(tales []*tale) {
 	v.Helper()
 	box, err := inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever})
 	if err != nil {

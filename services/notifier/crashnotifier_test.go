@@ -76,7 +76,7 @@ func notify(ctx context.Context, d duty) error {
 			return n.Stop()
 		}
 		fmt.Fprintln(os.Stderr, err)
-		select { // the server is away: whoever runs services starts them again
+		select { // the server is away: an operator would start the service again
 		case <-ctx.Done():
 			return err
 		case <-time.After(100 * time.Millisecond):

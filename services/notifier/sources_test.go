@@ -33,7 +33,7 @@ var planner = crash.Role[string]{Name: "source", Run: source}
 // maxListHeap is what planning from the directory may have in memory, in bytes: what keys there are comes in one answer.
 const maxListHeap = 64 << 20
 
-// The directory has 100,000 members of one aggregate. Whoever plans holds a page of them.
+// The directory has 100,000 members of one aggregate. The planner holds a page of them.
 func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

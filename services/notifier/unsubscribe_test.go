@@ -188,7 +188,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 }
 
-// Certificates of an authority of the operator's own are trusted by webhooks, and by whoever asks for recipients.
+// Webhooks and the requests for recipients trust the certificates of an authority of the operator's own.
 func TestAuthoritiesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	var base string

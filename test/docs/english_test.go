@@ -5,20 +5,11 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 )
-
-// notYet are the folders whose comments are not checked yet.
-var notYet = []string{
-	"pkg/kvlock/internal/kv/",
-	"pkg/kvrecord/",
-	"pkg/worker/",
-	"services/",
-}
 
 // unclear are patterns that hide the subject of a sentence, and words that better ones have replaced. Each match is a
 // mistake: name the holder, the caller, the waiter, the worker, or use the word of ARCHITECTURE.md.
@@ -48,23 +39,10 @@ func mistakes(text string) []string {
 	return found
 }
 
-// isChecked reports whether the text of a file is checked.
-func isChecked(path string) bool {
-	for _, folder := range notYet {
-		if strings.HasPrefix(filepath.ToSlash(path), folder) {
-			return false
-		}
-	}
-	return true
-}
-
 func TestSentencesNameTheirSubjects(t *testing.T) {
 	t.Parallel()
 	comments, helps, documents, settings := 0, 0, 0, 0
 	for path, text := range files(t, ".md") {
-		if !isChecked(path) {
-			continue
-		}
 		documents++
 		for paragraph := range strings.SplitSeq(inline.ReplaceAllString(fenced.ReplaceAllString(text, ""), ""), "\n\n") {
 			for _, mistake := range mistakes(paragraph) {
@@ -81,9 +59,6 @@ func TestSentencesNameTheirSubjects(t *testing.T) {
 		}
 	}
 	for path, text := range files(t, ".go") {
-		if !isChecked(path) {
-			continue
-		}
 		set, file := parse(t, path, text)
 		for _, group := range file.Comments {
 			comments++
@@ -108,9 +83,6 @@ func TestBooleanFunctionsReportWhether(t *testing.T) {
 	t.Parallel()
 	functions := 0
 	for path, text := range files(t, ".go") {
-		if !isChecked(path) {
-			continue
-		}
 		set, file := parse(t, path, text)
 		for _, declaration := range file.Decls {
 			function, ok := declaration.(*ast.FuncDecl)

@@ -327,7 +327,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 	})
 }
 
-// A server that does not permit a request does not answer it. The error says what the connection was told.
+// A server leaves a request that is not permitted unanswered. The error holds the refusal that the connection received.
 func TestARequestThatIsNotPermitted(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, admin := natstest.Connect(t, srv, nats.UserInfo("admin", "secret"))

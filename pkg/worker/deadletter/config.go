@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
-// Config says where the dead letters are. The zero value is ready to use.
+// Config configures a [Store]. The zero value is ready to use.
 type Config struct {
 	// DeadSubject is the first part of the subjects of dead letters, see
 	// worker.Config.DeadSubject. Defaults to "dead".
@@ -66,8 +66,8 @@ type Store struct {
 	js  jetstream.JetStream
 }
 
-// Open returns the store of a dead letter stream. It makes one request, to see that the
-// stream is there; the error wraps [ErrNoStream] when it is not.
+// Open returns the store of a dead letter stream. The error wraps [ErrNoStream] when the stream does not exist. One round
+// trip.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 

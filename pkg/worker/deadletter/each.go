@@ -7,15 +7,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// pass says how each goes through the letters.
+// pass configures how each goes through the letters.
 type pass struct {
 	dry    bool // changes nothing
 	limit  int  // of letters, 0 for none
 	report func(Outcome)
 }
 
-// each does something with every letter that the filter selects, as the leader has it. It
-// removes the records of replays that it finds beside the letters and that nothing needs.
+// each calls do for every letter that the filter selects, as the leader has it. It removes the records of replays that are
+// no longer needed, where it finds them beside the letters.
 func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uint64, error)) (Result, error) {
 	var result Result
 

@@ -17,15 +17,15 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// Kind says what a message of the dead letter stream is.
+// Kind is the kind of a message of the dead letter stream.
 type Kind string
 
 const (
 	// KindLetter is the dead letter of a job that a worker gave up.
 	KindLetter Kind = "letter"
 
-	// KindStranded is an advisory of the server: a consumer that is not a worker's gave a
-	// message up, which may lie in its stream still.
+	// KindStranded is an advisory of the server about a message that a consumer stopped delivering, not a worker's. The
+	// message may still lie in its stream.
 	KindStranded Kind = "stranded"
 
 	// KindUnreadable is anything else, such as another program's message.
@@ -34,11 +34,11 @@ const (
 
 // Reasons of stranded entries, beside those of worker.Reason.
 const (
-	// ReasonMaxDeliveries means: the server delivered the message as often as the consumer
-	// allows (MaxDeliver), and does so no more.
+	// ReasonMaxDeliveries is a message that the server delivered as often as the consumer allows (MaxDeliver), and delivers
+	// no more.
 	ReasonMaxDeliveries worker.Reason = "max_deliveries"
 
-	// ReasonTerminated means: a client terminated the message.
+	// ReasonTerminated is a message that a client terminated.
 	ReasonTerminated worker.Reason = "terminated"
 )
 
@@ -50,15 +50,15 @@ const (
 
 // Entry is one message of the dead letter stream.
 type Entry struct {
-	// Kind says what it is.
+	// Kind is the kind of the entry.
 	Kind Kind
 
-	// Letter is the dead letter. Of a stranded message it holds what the advisory and the
-	// message, while there is one, tell. Of an unreadable one it is empty.
+	// Letter is the dead letter. For a stranded message it holds the data of the advisory and, while the message exists, of
+	// the message. For an unreadable entry it is empty.
 	Letter worker.DeadLetter
 
-	// Problem is why the entry cannot be replayed as far as one can see: [ErrGone] or
-	// [ErrUnreadable], wrapped. Nil when nothing is wrong.
+	// Problem is why the entry cannot be replayed: [ErrGone] or [ErrUnreadable], wrapped. It is nil when no obstacle is
+	// known.
 	Problem error
 
 	// Sequence is the position in the dead letter stream, which names the entry.
@@ -74,8 +74,8 @@ type Entry struct {
 	Subject string
 }
 
-// isInternal recognises the store's own records and the parts of large letters, which are
-// no entries. Names of streams have no '$', so no letter has such a subject.
+// isInternal reports whether a message is no entry: a record of the store, or a part of a large letter. Names of streams
+// have no '$', so no letter has such a subject.
 func (s *Store) isInternal(subject string) bool {
 	rest, ok := strings.CutPrefix(subject, s.cfg.DeadSubject+".")
 	if !ok {
@@ -87,8 +87,7 @@ func (s *Store) isInternal(subject string) bool {
 	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
 }
 
-// classify tells from subject and headers what filters and groups go by. It reports false
-// when only the body tells.
+// classify reads from subject and headers what filters and groups need. It returns false when only the body has that.
 func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e := &Entry{Kind: KindUnreadable, Sequence: m.Sequence, Size: len(m.Data), StoredAt: m.Time, Subject: m.Subject}
 
@@ -136,8 +135,8 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 	return reason, stream, consumer, ok && more
 }
 
-// open makes the entry of a message: whatever a filter needs, and with its body when there
-// is one. It asks the server about stranded messages and about letters in parts.
+// open returns the entry of a message: what a filter needs, and the content of its body when there is one. It asks the
+// server about stranded messages and about letters in parts.
 func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 
@@ -195,7 +194,7 @@ func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLe
 	return letter, err
 }
 
-// advisory is the body of the server's advisories, as far as it matters here.
+// advisory is the body of the server's advisories, as far as this package reads it.
 type advisory struct {
 	Deliveries int       `json:"deliveries"`
 	Reason     string    `json:"reason"`
@@ -231,7 +230,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 	case err != nil:
 		return err
 	case found == nil || found.Time.After(e.StoredAt):
-		// One that is younger belongs to a stream that was deleted and made again.
+		// A younger message belongs to a stream that was deleted and made again.
 		e.Problem = fmt.Errorf("%w: message %d is not in stream %s: acknowledged late, removed or dropped", ErrGone, about.Sequence, l.Stream)
 	default:
 		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
@@ -241,7 +240,7 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 	return nil
 }
 
-// jobID is the ID under which a worker would work a message.
+// jobID returns the ID under which a worker would work a message.
 func jobID(header nats.Header, stream string, sequence uint64) string {
 	for _, name := range []string{worker.HeaderID, nats.MsgIdHdr} {
 		if id := header.Get(name); id != "" {

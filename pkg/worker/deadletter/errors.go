@@ -6,37 +6,35 @@ import (
 )
 
 var (
-	// ErrGone is why a letter cannot be replayed when its job's payload is nowhere any
-	// more: the message of a stranded job has been acknowledged late, removed or dropped.
+	// ErrGone is the error of a stranded message that cannot be replayed because it is no longer in its stream: it was
+	// acknowledged late, removed or dropped.
 	ErrGone = errors.New("deadletter: the job's message is gone")
 
 	// ErrNoStream is returned when a stream does not exist.
 	ErrNoStream = errors.New("deadletter: no such stream")
 
-	// ErrNotFound is returned when there is no dead letter with a sequence.
+	// ErrNotFound is returned when no dead letter has the sequence.
 	ErrNotFound = errors.New("deadletter: no such dead letter")
 
-	// ErrSkip is to be returned by ReplayOptions.Edit for a letter that is to stay as it
-	// is. It may be wrapped, to say why.
+	// ErrSkip is what ReplayOptions.Edit returns for a letter that is to stay as it is. Wrap it to add the reason.
 	ErrSkip = errors.New("deadletter: skipped")
 
-	// ErrUnreadable is why a message of the dead letter stream cannot be replayed when it
-	// is not a dead letter: another program's, or damaged.
+	// ErrUnreadable is the error of a message that cannot be replayed because it is not a dead letter: it is another
+	// program's, or damaged.
 	ErrUnreadable = errors.New("deadletter: not a dead letter")
 
-	// ErrUnsettled is why a letter is not replayed when an earlier replay of it was
-	// interrupted and nothing tells whether its job was published, see the package
-	// comment.
+	// ErrUnsettled is the error of a letter that is not replayed because an earlier replay of it was interrupted and it is
+	// unknown whether that published the job, see the package comment.
 	ErrUnsettled = errors.New("deadletter: an earlier replay was interrupted and may have published the job")
 )
 
-// TakenError is why the letter of a unique job is not replayed: the key belongs to
-// another job by now. So it is with a stream that takes one message of a subject.
+// TakenError is the error of a letter that is not replayed because another job holds the key of its job by now, or the
+// subject in a stream that takes one message for each.
 type TakenError struct {
-	// Sequence is where the job's stream holds what took the key.
+	// Sequence is the position of that other job, or of its record, in the job's stream.
 	Sequence uint64
 
-	// Subject is the subject of what took it, whose first token tells its state.
+	// Subject is the subject of that message. Its first token shows whether it is a job, a schedule or a record.
 	Subject string
 }
 

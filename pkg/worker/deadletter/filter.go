@@ -16,7 +16,7 @@ type Filter struct {
 	// Kind selects one kind of entry. Defaults to all.
 	Kind Kind
 
-	// Reason selects why jobs were given up. Defaults to all.
+	// Reason selects the jobs that were given up for this reason. Defaults to all.
 	Reason worker.Reason
 
 	// Sequences selects letters by their position in the dead letter stream. Defaults to
@@ -26,8 +26,7 @@ type Filter struct {
 	// Signature selects the errors of one kind, see worker.DeadLetter. Defaults to all.
 	Signature string
 
-	// Since selects what the dead letter stream stored at this time or later. Defaults to
-	// all.
+	// Since selects the letters that the dead letter stream stored at this time or later. Defaults to all.
 	Since time.Time
 
 	// Stream selects the jobs of one stream. Defaults to all.
@@ -37,7 +36,7 @@ type Filter struct {
 	// Defaults to all.
 	Subject string
 
-	// Until selects what the dead letter stream stored before this time. Defaults to all.
+	// Until selects the letters that the dead letter stream stored before this time. Defaults to all.
 	Until time.Time
 }
 
@@ -68,7 +67,7 @@ func (f Filter) Validate() error {
 	return errors.Join(errs...)
 }
 
-// selects reports whether a classified entry is meant.
+// selects reports whether the filter selects a classified entry.
 func (f Filter) selects(e *Entry) bool {
 	l := &e.Letter
 

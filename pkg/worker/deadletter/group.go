@@ -11,21 +11,21 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// maxGroups bounds how many groups are told apart.
+// maxGroups bounds the number of groups.
 const maxGroups = 1000
 
-// Group is the letters that died of errors of one kind.
+// Group describes the letters of jobs that were given up after errors of one kind.
 type Group struct {
 	// Count is how many there are.
 	Count int
 
-	// Example is the latest of them: its sequence, for Get.
+	// Example is the sequence of the latest of them, for Get.
 	Example uint64
 
 	// FirstAt and LastAt are when the first and the latest of them were stored.
 	FirstAt, LastAt time.Time
 
-	// Kind says what they are.
+	// Kind is the kind of the entries.
 	Kind Kind
 
 	// Reason is why the jobs were given up.
@@ -37,31 +37,31 @@ type Group struct {
 	// Stream is the stream that held the jobs.
 	Stream string
 
-	// Subjects is the narrowest pattern over the jobs' subjects, such as "jobs.mail.>";
-	// empty for stranded messages, whose advisories do not tell.
+	// Subjects is the narrowest pattern that covers the jobs' subjects, such as "jobs.mail.>". It is empty for stranded
+	// messages, whose advisories have no subject.
 	Subjects string
 }
 
-// Filter selects the letters of the group within what was grouped.
+// Filter returns the filter that selects the letters of the group among those that within selects.
 func (g Group) Filter(within Filter) Filter {
 	within.Kind, within.Reason, within.Signature, within.Stream = g.Kind, g.Reason, g.Signature, g.Stream
 
 	return within
 }
 
-// Overview is what is in a dead letter stream.
+// Overview summarises the letters of a dead letter stream.
 type Overview struct {
 	// Groups are the groups, the largest first.
 	Groups []Group
 
-	// Others is how many letters are in no group because there are more than 1,000.
+	// Others is how many letters are in no group because there are more than 1,000 groups.
 	Others int
 
 	// Total is how many letters the filter selects, those of all groups and the others.
 	Total int
 }
 
-// groupKey is what makes two letters of one group.
+// groupKey is equal for the letters of one group.
 type groupKey struct {
 	kind      Kind
 	reason    worker.Reason
@@ -69,9 +69,9 @@ type groupKey struct {
 	stream    string
 }
 
-// Groups groups the letters that the filter selects by the signature of their errors. It
-// reads headers only, about a hundred bytes for each letter, and remembers 1,000 groups. A
-// filter on subjects costs a round trip for each stranded message.
+// Groups groups the letters that the filter selects by the signature of their errors. It reads headers only, about a hundred
+// bytes for each letter, and returns 1,000 groups at most. A filter on subjects costs a round trip for each stranded
+// message.
 func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 	var overview Overview
 
@@ -125,8 +125,8 @@ func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 	return overview, nil
 }
 
-// glance classifies a message of which only the headers are known, and asks for its body
-// only when they do not tell. It returns nil when the message has been removed meanwhile.
+// glance classifies a message by its headers, and reads the body only when they do not suffice. It returns nil when the
+// message has been removed meanwhile.
 func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry, error) {
 	e, sure := s.classify(m)
 	if sure && (e.Kind != KindStranded || f.Subject == "") {

@@ -14,15 +14,15 @@ import (
 type Order int
 
 const (
-	// NewestFirst begins with what died last.
+	// NewestFirst begins with the letter that was stored last.
 	NewestFirst Order = iota
 
-	// OldestFirst begins with what died first.
+	// OldestFirst begins with the letter that was stored first.
 	OldestFirst
 )
 
-// Get returns one entry, payload included. The error wraps [ErrNotFound] when there is
-// none. One round trip, one more for a stranded message and for each part of a large one.
+// Get returns one entry, payload included. The error wraps [ErrNotFound] when there is none. One round trip, and one more
+// for a stranded message and for each part of a large letter.
 func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 	e, err := s.load(ctx, sequence)
 	if err != nil {
@@ -50,10 +50,9 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	return s.open(ctx, m)
 }
 
-// List yields the entries that the filter selects, as they were when it was called: what
-// is stored later is left out. It holds a few messages at a time (16, and newest first 64)
-// however many there are, and reads with a consumer that it removes. After an error, which
-// comes with an empty entry, it ends.
+// List yields the entries that the filter selects and that were stored before the call. It holds a few messages at a time
+// (16, and newest first 64), however many there are. It reads with a consumer, which it removes at the end. An error comes
+// with an empty entry, and ends the list.
 func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for e, err := range s.entries(ctx, f, order) {
@@ -102,7 +101,7 @@ func (s *Store) messages(ctx context.Context, f Filter, order Order, headersOnly
 	}
 }
 
-// everything yields what messages yields, and the store's own records among it.
+// everything yields the same messages as messages does, and the store's own records.
 func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOnly bool) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
@@ -172,9 +171,8 @@ func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter
 // held is how many messages backwards holds.
 const held = 64
 
-// backwards reads newest first: windows of sequences, from the end. A window holds the
-// latest messages that it finds; it grows over ranges in which there are few and shrinks
-// where it had to let go of some.
+// backwards reads the newest messages first, in windows of sequences from the end. A window holds the latest messages of its
+// range. The next range is larger when there were few, and smaller when the window had to drop some.
 func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		first, err := s.firstSequence(ctx)
@@ -237,8 +235,8 @@ func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
 	return info.State.FirstSeq, err
 }
 
-// Now is the time by which a filter's "an hour ago" is meant: that of the server that
-// stamps the letters. One round trip.
+// Now returns the time of the server that stamps the letters, from which Filter.Since and Until are to be computed. One
+// round trip.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	info, err := s.info(ctx, s.cfg.Stream)
 

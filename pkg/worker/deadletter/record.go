@@ -20,14 +20,14 @@ const (
 	// stream when the replay began.
 	headerAfter = "Dead-Replay-After"
 
-	// margin is taken off a duplicate window, for the time between asking and publishing.
+	// margin is subtracted from a duplicate window, for the time between reading and publishing.
 	margin = 15 * time.Second
 
-	// maxWalk bounds how many jobs of one subject are looked through for one.
+	// maxWalk bounds how many jobs of one subject are read to find one.
 	maxWalk = 1000
 )
 
-// ticket is what is known of the replay of a letter.
+// ticket is the state of a letter's replay, as far as it is known.
 type ticket struct {
 	begunAt   time.Time
 	fresh     bool   // begun just now
@@ -39,9 +39,8 @@ func (s *Store) recordSubject(e *Entry) string {
 	return fmt.Sprintf("%s.%s.%s.%d", s.cfg.DeadSubject, e.Letter.Stream, worker.TokenReplay, e.Sequence)
 }
 
-// begin writes the record of a replay, or takes up one that was interrupted. Of two that
-// begin at the same moment one writes the record, and the other takes it up; both publish
-// under one message ID.
+// begin writes the record of a replay, or continues a replay that was interrupted. Of two replays that begin at the same
+// moment one writes the record, and the other continues from it; both publish under one message ID.
 func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error) {
 	const tries = 3
 
@@ -81,10 +80,9 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	return ticket{fresh: true, record: ack.Sequence}, nil
 }
 
-// look finds out what became of an earlier replay of a letter, if there was one. The order
-// of its questions matters: a worker notes that it has worked the job before it takes the
-// job out of the stream, so one that is in neither place was never published, or was taken
-// out unworked.
+// look finds out whether an earlier replay of a letter published the job. It looks for the job in its stream, and then for
+// the note of a worker. That order matters: a worker writes the note before it removes the job from the stream. So a job of
+// which neither is found was never published, or was removed without being worked.
 func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) {
 	t, after, err := s.recorded(ctx, e)
 	if err != nil || t.published || t.record == 0 {
@@ -130,8 +128,7 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 	return t, after, nil
 }
 
-// find looks for the job of a replay in its stream, and says whether it could look at all
-// that may be it.
+// find looks for the job of a replay in its stream. sure is false when it could not read all messages that may be the job.
 func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found, sure bool, err error) {
 	for range maxWalk {
 		m, err := s.get(ctx, e.Letter.Stream, jsapi.Query{NextBySubject: e.Letter.Subject, Sequence: after + 1})
@@ -149,8 +146,8 @@ func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found
 	return false, false, nil
 }
 
-// withdraw removes the record of a replay that the server refused, so that nothing was
-// published. When it was not heard the record stays.
+// withdraw removes the record of a replay whose publication the server refused. When the server did not answer the record
+// stays.
 func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
 	var taken *TakenError
 
@@ -163,8 +160,8 @@ func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
 	return s.remove(ctx, s.cfg.Stream, t.record)
 }
 
-// finish removes the letter of a job that has been published, then the record. In this
-// order, since the record is what keeps a letter from being replayed twice.
+// finish removes the letter of a job that has been published, then the record. In this order, since the record keeps a
+// letter from being replayed twice.
 func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	if err := s.removeEntry(ctx, e); err != nil || t.record == 0 {
 		return err
@@ -173,7 +170,8 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	return s.forget(ctx, s.recordSubject(e))
 }
 
-// forget removes the record of a replay. Not by sequence: the worker may have added its note.
+// forget removes the record of a replay. It does so by subject and not by sequence, because the worker may have added its
+// note.
 func (s *Store) forget(ctx context.Context, subject string) error {
 	if err := s.api.Ask(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
 		return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)

@@ -17,10 +17,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// ReplayOptions says how letters are replayed. The zero value is ready to use.
+// ReplayOptions configures a replay. The zero value is ready to use.
 type ReplayOptions struct {
-	// Again publishes also what may have been published by an earlier replay that was
-	// interrupted, see [ErrUnsettled]. Defaults to false.
+	// Again also publishes jobs that an earlier, interrupted replay may have published, see [ErrUnsettled]. Defaults to
+	// false.
 	Again bool
 
 	// DryRun only tells what would be done. Defaults to false.
@@ -41,13 +41,13 @@ type ReplayOptions struct {
 	// limit.
 	Rate float64
 
-	// Restart runs every step of the job again (see package step), also those whose results
-	// are recorded. A job whose payload was edited does so anyway: the results were made of
-	// another payload. Defaults to false: the job goes on at the step that failed.
+	// Restart runs every step of the job again (see package step), also those whose results are recorded. A job whose
+	// payload was edited always does so, because the results were computed from another payload. Defaults to false: the job
+	// goes on at the step that failed.
 	Restart bool
 }
 
-// DiscardOptions says how letters are discarded. The zero value is ready to use.
+// DiscardOptions configures how letters are discarded. The zero value is ready to use.
 type DiscardOptions struct {
 	// DryRun only tells what would be done. Defaults to false.
 	DryRun bool
@@ -59,21 +59,21 @@ type DiscardOptions struct {
 	Limit int
 }
 
-// Outcome is what became of one letter.
+// Outcome is the outcome of one letter.
 type Outcome struct {
 	// Entry is the letter.
 	Entry Entry
 
-	// Err is why it stays, nil when it was replayed or discarded.
+	// Err is why the letter stays, nil when it was replayed or discarded.
 	Err error
 
-	// Sequence is where the job's stream stored the replayed job. Zero when it was not
-	// replayed, and when an earlier replay had published it.
+	// Sequence is where the job's stream stored the replayed job. It is zero when the job was not replayed, and when an
+	// earlier replay had published it.
 	Sequence uint64
 }
 
-// Skipped reports whether the letter was left alone on purpose: because of its kind or state, because another job has its key, or
-// because Edit said so. Otherwise an outcome with an error failed.
+// Skipped reports whether the letter was left alone on purpose: because of its kind or state, because another job has its
+// key, or because Edit returned an error. Otherwise an outcome with an error failed.
 func (o Outcome) Skipped() bool {
 	var taken *TakenError
 
@@ -81,7 +81,7 @@ func (o Outcome) Skipped() bool {
 		errors.Is(o.Err, ErrUnsettled) || errors.Is(o.Err, ErrNotFound) || errors.As(o.Err, &taken)
 }
 
-// Result counts what became of letters.
+// Result counts the outcomes of letters.
 type Result struct {
 	// Done is how many were replayed or discarded, in a dry run how many would be.
 	Done int
@@ -104,14 +104,13 @@ func (r *Result) count(o Outcome) {
 	}
 }
 
-// Replay puts the jobs of the letters that the filter selects back into their streams,
-// oldest first, and removes the letters. Letters that die of it again are new ones and are
-// not taken. The package comment has the guarantees.
+// Replay puts the jobs of the letters that the filter selects back into their streams, oldest first, and removes the
+// letters. A job that is given up again gets a new letter, which this call does not replay. The package comment has the
+// guarantees.
 //
-// A letter that cannot be replayed stays, is reported to Each and counted; the others go
-// on. An error ends it: the server cannot be reached, ctx has ended, or the filter or the
-// options are wrong. What was done until then is in the result, and doing it again goes on
-// where it ended.
+// A letter that cannot be replayed stays, is reported to Each and counted; the others go on. Replay ends with an error when
+// the server cannot be reached, ctx has ended, or the filter or the options are invalid. The result counts the letters until
+// then, and another call continues there.
 //
 // Six round trips for each letter.
 func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Result, error) {
@@ -134,10 +133,9 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	})
 }
 
-// Discard removes the letters that the filter selects, and their jobs for good. Of a
-// message stranded in a work queue it removes the message as well; in any other stream the
-// message stays for the other consumers. Errors are as Replay's. Two round trips for
-// each letter.
+// Discard removes the letters that the filter selects, and with them their jobs for good. It also removes a message that is
+// stranded in a work queue; in any other stream the message stays for the other consumers. The errors are those of Replay.
+// Two round trips for each letter.
 func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Result, error) {
 	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
 		if opts.DryRun {
@@ -208,7 +206,7 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	return sequence, s.finish(ctx, e, t)
 }
 
-// rehearse finds what would keep a letter from being replayed.
+// rehearse returns the error that would keep a letter from being replayed.
 func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 	if e.Kind == KindStranded {
 		if queue, err := s.isWorkQueue(ctx, e.Letter.Stream); err != nil || !queue {
@@ -238,8 +236,8 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	msg.Data = payload
 
 	for name, values := range l.Header {
-		// What the server reads was about the first publication: expectations, schedules
-		// and a roll-up must not happen again. How long the job may live still counts.
+		// Headers that the server reads were about the first publication: its expectations, schedules and roll-ups must not
+		// happen again. The TTL of the job still counts.
 		if !strings.HasPrefix(name, "Nats-") || name == jetstream.MsgTTLHeader {
 			msg.Header[name] = values
 		}
@@ -269,15 +267,15 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 
-	// One that takes up a replay that was begun long ago asks what became of it first, see
-	// look; so this must not be sent long after the record was written.
+	// A process that continues an old replay looks for the job first, see look. So this must not be sent long after the
+	// record was written.
 	ack, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectStream(l.Stream))
 
 	switch {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return 0, fmt.Errorf("%w: none takes %s", ErrNoStream, l.Subject)
 	case jsapi.IsRefused(err):
-		// By another job, or by this very one: an answer was lost.
+		// The key is held by another job, or by this one after a lost answer.
 		return s.holderOf(ctx, e, t)
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
@@ -292,13 +290,12 @@ func messageID(stream string, e *Entry) string {
 	return fmt.Sprintf("replay:%s:%d:%d", stream, e.Sequence, e.StoredAt.UnixNano())
 }
 
-// refusedError is an outcome that is the letter's own, whatever it wraps.
+// refusedError is an error of this letter alone, whatever it wraps.
 type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
-// isFatal recognises errors that every other letter would meet as well: the server was not
-// heard, or ctx has ended.
+// isFatal reports whether every other letter would fail with the error as well: the server did not answer, or ctx has ended.
 func isFatal(err error) bool {
 	if _, own := errors.AsType[refusedError](err); own {
 		return false

@@ -23,24 +23,23 @@ const (
 	// idle is how long the server keeps a consumer whose reader has died.
 	idle = time.Minute
 
-	// tries is how often reading begins anew without having come further, and firstPause the
-	// wait before the second of them, which doubles.
+	// tries is how often in a row reading begins anew without progress. firstPause is the wait before the second of these
+	// tries; it doubles for each further one.
 	tries      = 5
 	firstPause = 100 * time.Millisecond
 )
 
-// span says what to read.
+// span is the range of messages to read.
 type span struct {
 	from, to    uint64 // sequences, both included
 	headersOnly bool
 	since       time.Time
 }
 
-// scan reads messages of the dead letter stream, oldest first, holding one batch. The
-// consumer that it makes acknowledges nothing and is removed at the end. One that is lost
-// (a server restarts), or reads from a replica that lags, is made again where it was. One
-// more round trip at the end when the latest messages are gone: the leader is asked whether
-// they are.
+// scan reads messages of the dead letter stream, oldest first, holding one batch. It makes a consumer that acknowledges
+// nothing, and removes it at the end. When the consumer is lost (a server restarts), or reads from a replica that lags
+// behind, scan makes it again where it was. When the latest messages are missing at the end, scan asks the leader whether
+// they were removed, with one more round trip.
 func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, error] {
 	return func(yield func(*jsapi.Message, error) bool) {
 		for failures := 0; r.from <= r.to; {
@@ -76,16 +75,15 @@ func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, erro
 }
 
 var (
-	// errBehind is returned by scanOnce when the replica that it read from does not have all
-	// that the leader has.
+	// errBehind is returned by scanOnce when the replica that it read from lacks messages that the leader has.
 	errBehind = errors.New("a replica lags behind the leader")
 
 	// errGap is returned by scanOnce when deliveries were lost on their way.
 	errGap = errors.New("deliveries were lost")
 )
 
-// scanOnce reads with one consumer and reports whether all has been read or the reader has
-// had enough. It moves r.from past what it has yielded.
+// scanOnce reads with one consumer. done is true when all messages have been read, or yield returned false. It moves r.from
+// past the messages that it has yielded.
 func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message, error) bool) (done bool, err error) {
 	consumer, err := s.consumer(ctx, r)
 	if err != nil {
@@ -144,7 +142,7 @@ func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message
 	return true, nil
 }
 
-// isAll asks the leader whether nothing is left of what is to be read.
+// isAll asks the leader whether no message of the span is left to be read.
 func (s *Store) isAll(ctx context.Context, r *span) error {
 	if r.from > r.to {
 		return nil

@@ -17,17 +17,15 @@ import (
 )
 
 const (
-	// maxSubjects bounds how many subjects of a stream are asked for: the server needs
-	// about a second for a million.
+	// maxSubjects bounds how many subjects of a stream are requested: the server needs about a second for a million.
 	maxSubjects = 100_000
 
 	// maxNamed bounds how many subjects are named.
 	maxNamed = 100
 )
 
-// adopt makes a dead letter of a message that a foreign consumer left in its work queue:
-// from then on it is as any other. First the letter is stored, then the message removed,
-// last the advisory; doing it again after a crash in between does what is left.
+// adopt makes a dead letter of a message that a foreign consumer left in its work queue. It stores the letter, then removes
+// the message, then the advisory. After a crash in between, another call completes the rest.
 func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	queue, err := s.isWorkQueue(ctx, e.Letter.Stream)
 	if err != nil {
@@ -66,8 +64,8 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	return kept, err
 }
 
-// adopted finds the letter that an interrupted adoption has left, which the duplicate
-// window may have forgotten. Zero for none.
+// adopted returns the sequence of the letter that an interrupted adoption has left, zero for none. It may be older than the
+// duplicate window.
 func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, error) {
 	m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{LastBySubject: s.cfg.DeadSubject + "." + letter.Stream + "." + letter.Subject})
 	if m == nil || err != nil {
@@ -87,10 +85,10 @@ func (s *Store) notQueue(e *Entry) error {
 		ErrSkip, e.Letter.Stream, e.Letter.Sequence)
 }
 
-// Unclaimed is what lies in a work queue and no consumer delivers.
+// Unclaimed describes the messages of a work queue that no consumer delivers.
 type Unclaimed struct {
-	// Complete is false when the stream has more than 100,000 subjects: they have not been
-	// looked at then, and the rest says nothing.
+	// Complete is false when the stream has more than 100,000 subjects. Stranded does not examine them then, and the other
+	// fields prove nothing.
 	Complete bool
 
 	// Messages is how many messages there are.
@@ -108,16 +106,16 @@ type SubjectCount struct {
 	// Messages is how many there are.
 	Messages uint64
 
-	// PassedBy is the consumer that takes the subject and has passed these messages: it counts
-	// them as acknowledged. Empty when no consumer takes the subject.
+	// PassedBy is the consumer that takes the subject and has passed these messages: it counts them as acknowledged. It is
+	// empty when no consumer takes the subject.
 	PassedBy string
 
 	// Subject is the subject.
 	Subject string
 }
 
-// Stranded finds messages in a work queue that no consumer will deliver, which are in no lag
-// and no advisory:
+// Stranded finds messages in a work queue that no consumer will deliver. Neither the lag of a consumer nor an advisory shows
+// them:
 //
 //   - those whose subjects no consumer's filter matches: a worker that is gone, or a subject with
 //     a typing error. Jobs that wait for their time and records of finished ones, whose first
@@ -237,7 +235,7 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []
 	return all, nil
 }
 
-// taker is a consumer: what it takes, and up to where it has everything behind it.
+// taker is a consumer: the subjects that it takes, and the sequence up to which every message is acknowledged.
 type taker struct {
 	filters []string
 	floor   uint64
@@ -248,7 +246,7 @@ func (t taker) takes(name string) bool {
 	return slices.ContainsFunc(t.filters, func(filter string) bool { return subject.Matches(filter, name) })
 }
 
-// takers are all consumers of a stream.
+// takers returns all consumers of a stream.
 func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 	var all []taker
 
@@ -285,5 +283,5 @@ func (s *Store) takers(ctx context.Context, stream string) ([]taker, error) {
 	}
 }
 
-// errRace is an outcome that trying again settles.
+// errRace is returned when another write of the key came in between. Another try settles the outcome.
 var errRace = errors.New("the job's key changed at this moment: try again")

@@ -9,8 +9,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// get reads a message at the stream's leader: what a replica says may be of the past. It
-// returns nil when there is none. One round trip.
+// get reads a message from the stream's leader, because the answer of a replica may be outdated. It returns nil when there
+// is none. One round trip.
 func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.Message, error) {
 	found, ok, err := s.api.Get(ctx, stream, q)
 
@@ -24,7 +24,7 @@ func (s *Store) get(ctx context.Context, stream string, q jsapi.Query) (*jsapi.M
 	}
 }
 
-// remove removes messages of a stream. It is nil when they are not there.
+// remove removes messages of a stream. A message that is gone already is no error.
 func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) error {
 	for _, seq := range sequences {
 		err := s.api.Delete(ctx, stream, seq)

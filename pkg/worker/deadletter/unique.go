@@ -12,8 +12,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
 )
 
-// claim returns the headers by which the server refuses the replay of a unique job whose
-// key has been taken, none for other jobs.
+// claim returns the headers with which the server refuses the replay of a unique job whose key another job holds. For other
+// jobs it returns none.
 func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) {
 	k, ok := keyOf(e)
 	if !ok {
@@ -52,7 +52,7 @@ func keyOf(e *Entry) (key.Key, bool) {
 	return k, err == nil
 }
 
-// isRecordOf reports whether a message is the record that says that this very job is dead.
+// isRecordOf reports whether a message is the record of this job's death.
 func isRecordOf(e *Entry, k key.Key, m *jsapi.Message) bool {
 	return m.Subject == k.Done() && m.Header.Get(worker.HeaderID) == e.Letter.ID &&
 		m.Header.Get(worker.HeaderSequence) == strconv.FormatUint(e.Letter.Sequence, 10) &&

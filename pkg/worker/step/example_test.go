@@ -43,7 +43,7 @@ func ExampleRun() {
 		return nil
 	}
 
-	// A worker calls the handler so; in a test, Memory stands in for it.
+	// A worker calls the handler like this. In a test, Memory takes its place.
 	memory := step.NewMemory()
 	job := &worker.Job[Import]{Args: Import{URL: "video/7"}}
 

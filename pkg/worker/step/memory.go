@@ -15,9 +15,8 @@ type Memory struct {
 // NewMemory returns a journal without steps.
 func NewMemory() *Memory { return &Memory{memory: journal.NewMemory()} }
 
-// Attempt returns the context for the next attempt at the job. Its steps see what earlier
-// attempts recorded. It ends when a later attempt has taken over and this one has noticed,
-// as that of a worker.
+// Attempt returns the context for the next attempt at the job. Its steps get the results that earlier attempts recorded.
+// Like the context of a worker it ends when a step of this attempt notices that a later attempt has taken over.
 func (m *Memory) Attempt(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return journal.With(ctx, m.memory.Open(ctx, cancel))

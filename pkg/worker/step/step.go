@@ -17,31 +17,26 @@ const (
 	MaxSteps = journal.MaxSteps
 )
 
-// Run returns what the step of this name returned in an earlier attempt at the job, or else
-// runs fn and records what it returns. When Run has returned a result, no later attempt
-// runs fn, whatever becomes of this process.
+// Run returns the result that the step of this name returned in an earlier attempt at the job. If there is none, it runs fn
+// and records its result. When Run has returned a result, no later attempt runs fn, even if this process crashes.
 //
-// The result is recorded as JSON, a []byte or a json.RawMessage as it is. Run returns what
-// can be read from the record, so a first attempt gets no more than a later one: a field
-// that has no JSON is empty in both. When the type of a result changes, give the step a new
-// name.
+// The result is recorded as JSON, a []byte or a json.RawMessage as it is. Run returns the result as it was recorded, also in
+// the first attempt: a field that JSON leaves out is empty in every attempt. When the type of a result changes, give the
+// step a new name.
 //
-// An error of fn is returned as it is, and nothing is recorded; so with a panic. fn may run
-// again later then, also in the same attempt. It is given ctx. When it returns a result
-// although ctx has ended, that is recorded.
+// fn is called with ctx. Run returns an error of fn as it is, and records nothing; the same holds for a panic. fn may then
+// run again, also in the same attempt. A result that fn returns although ctx has ended is recorded.
 //
-// A name has 1 to 100 bytes and comes once in an attempt: [ErrMisuse] is returned
-// otherwise, since a second step that silently got the result of the first is worse. In a
-// loop, make the item part of the name. Steps may run at the same time, in goroutines that
-// the handler waits for.
+// A name has 1 to 100 bytes and may be used once in an attempt. Otherwise Run returns [ErrMisuse], so that a second step
+// does not silently get the result of the first. In a loop, make the item part of the name. Steps may run at the same time,
+// in goroutines that the handler waits for.
 //
-// Errors: [ErrNoJournal] outside a worker; [ErrFenced] when another attempt has taken over;
-// [ErrNotRecorded] when fn has run and its result is not known to be recorded, so that it
-// will run again; [ErrTooLarge], with the result, when it is larger than [MaxResult];
-// a [*RecordError] when what was recorded is no T.
+// Errors: [ErrNoJournal] outside a worker; [ErrFenced] when another attempt has taken over; [ErrNotRecorded] when fn has run
+// and its result may not be recorded, so that fn may run again; [ErrTooLarge], with the result, when it is larger than
+// [MaxResult]; a [*RecordError] when the recorded result is no T.
 //
-// One round trip when fn runs, for a result of more than 4 KB one or more besides. None
-// when it does not, but two for the first step of an attempt that is not the first.
+// One round trip when fn runs, and one or more beside it for a large result. None when fn does not run. The first step of an
+// attempt that is not the first costs two in addition.
 func Run[T, A any](ctx context.Context, job *worker.Job[A], name string, fn func(context.Context) (T, error)) (T, error) {
 	var result T
 
@@ -73,7 +68,7 @@ func Do[A any](ctx context.Context, job *worker.Job[A], name string, fn func(con
 	return err
 }
 
-// journalOf is the journal that the worker gave with the context.
+// journalOf returns the journal of the job that ctx carries.
 func journalOf[A any](ctx context.Context, job *worker.Job[A]) (*journal.Journal, error) {
 	if job == nil {
 		return nil, fmt.Errorf("%w: the job is nil", ErrMisuse)

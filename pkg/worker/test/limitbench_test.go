@@ -14,9 +14,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// BenchmarkLimits works no-op jobs that are there already, in 100 slots of one worker or of
-// two: without a limit, with one key of which 10 may run, and with 10,000 keys of which one
-// each. Writes are those to the bucket: of permits, of who was given back, of the lease.
+// BenchmarkLimits works no-op jobs that are there already, in 100 slots of one worker or of two: without a limit, with one
+// key of which 10 may run, and with 10,000 keys of which one each. Writes are those to the bucket: of permits, of uncounted
+// deliveries, of the lease.
 //
 //	go test -run '^$' -bench Limits -benchtime 20000x -count 3 .
 func BenchmarkLimits(b *testing.B) {

@@ -17,7 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// isInsert matches a job, delayed or not, on its way to the server.
+// isInsert reports whether a frame carries a job, delayed or not, to the server.
 func isInsert(f natstest.Frame) bool {
 	return f.FromClient && (strings.HasPrefix(f.Subject, "jobs.") || strings.HasPrefix(f.Subject, "jobs-later."))
 }

@@ -95,7 +95,7 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 	t.Errorf("the marker came before the job after each of %d restarts", rounds)
 }
 
-// jobIsFirst waits for the job and tells whether the marker had come by then.
+// jobIsFirst waits for the job, and reports whether it came before the marker.
 func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) bool {
 	t.Helper()
 

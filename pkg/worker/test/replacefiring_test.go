@@ -11,9 +11,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// TestScheduleThatMayBeFiringIsNotReplaced gives up a replacement before the time of the
-// schedule that it found, within 300 ms of it. The schedule is still there, and its job runs:
-// had it been replaced by then, whoever died before looking again would have left two.
+// TestScheduleThatMayBeFiringIsNotReplaced gives up a replacement before the time of the schedule that it found, within 300
+// ms of it. The schedule is still there, and its job runs: had the client replaced it by then, and died before it looked
+// again, there would be two jobs.
 func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := keyed(t, srv)

@@ -1,5 +1,5 @@
-// Package token turns any id into a token of a NATS subject, and back. Ids come from outside: as they are they could
-// hold a dot, a wildcard or a space, and so name another's data.
+// Package token turns any id into a token of a NATS subject, and back. Ids come from outside. An id with a dot, a wildcard
+// or a space would otherwise name the data of another.
 package token
 
 import (
@@ -20,12 +20,12 @@ var (
 )
 
 const (
-	// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most
-	// 428 bytes, so that subjects of a few stay far below the server's control line of 4,096.
+	// MaxID is the longest id, in bytes, that may become part of a subject or a key. Its encoded form has at most 428 bytes,
+	// so that a subject of a few tokens stays far below the limit of the server's protocol line, 4,096 bytes.
 	MaxID = 320
 
-	// mark starts every encoded token. It is outside the safe alphabet, so no id that is used as it is
-	// can look like the encoded form of another.
+	// mark starts every encoded token. It is outside the safe alphabet, so an id that is used as it is cannot equal the
+	// encoded form of another.
 	mark = '='
 )
 
@@ -37,8 +37,7 @@ var encoding = base64.RawURLEncoding.Strict()
 // its bytes in base64url without padding (RFC 4648 §5). The mapping is injective and case-preserving, and
 // Decode undoes it. A result never holds a dot, a wildcard, a slash or a space and is never empty.
 //
-// It returns ErrEmpty for "" and ErrTooLong for more than MaxID bytes; the error says the length
-// and never repeats the id.
+// It returns ErrEmpty for "" and ErrTooLong for more than MaxID bytes; the error holds the length and never the id.
 func Encode(id string) (string, error) {
 	switch {
 	case id == "":

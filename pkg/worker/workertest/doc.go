@@ -1,5 +1,5 @@
-// Package workertest tests what runs on pkg/worker: one handler with [Run], a whole service
-// with [Conform]. It starts NATS servers of its own, inside the test.
+// Package workertest tests handlers and services of pkg/worker: [Run] tests one handler, [Conform] a whole service. It
+// starts NATS servers of its own, inside the test.
 //
 // # One job
 //
@@ -12,8 +12,8 @@
 //		}
 //	}
 //
-// It is the real thing: a stream, a worker, an acknowledgement; only that nothing is waited
-// for. Under fake time a handler may take as long as it likes:
+// Run uses a real stream, a real worker and real acknowledgements, but waits for no retry. Under fake time a handler may
+// take as long as it likes:
 //
 //	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 //		r := workertest.Run(t, policy, send, Mail{To: "ada"}, func(o *workertest.Options) { o.Server = srv })
@@ -22,8 +22,8 @@
 //
 // # A service
 //
-// A service is a function that works jobs until its context ends. In the test its effects
-// go to a recorder, which stands for whatever is on the far side. This one passes:
+// A service is a function that works jobs until its context ends. In the test its effects go to a recorder, which stands for
+// the system that the service calls. This service passes:
 //
 //	func serve(ctx context.Context, env workertest.Env) error {
 //		w, err := worker.New(env.JS, worker.Config{
@@ -52,12 +52,11 @@
 //		})
 //	}
 //
-// With Record in place of RecordOnce, a far side that takes every mail it is given, it fails:
+// With Record in place of RecordOnce, which stands for a mail server that delivers every mail that it receives, it fails:
 //
 //	--- FAIL: TestMailer/redelivery_after_SIGKILL
 //	    job conform-3 has 2 effects, want 1
 //
-// A service whose effects are somewhere else, in a database for instance, calls
-// Recorder.Reach where it is about to leave one, so that the suite can kill it there, and
-// counts them in Suite.Effects.
+// A service whose effects are elsewhere, in a database for instance, calls Recorder.Reach right before an effect, so that
+// the suite can kill the service there. Suite.Effects then counts the effects.
 package workertest

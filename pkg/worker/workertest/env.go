@@ -9,41 +9,39 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrRefused is returned by the recorder for the job that is to be poison: the far side
-// does not take it, however often it is tried.
+// ErrRefused is returned by the recorder for the poison job: the recorder refuses it at every attempt.
 var ErrRefused = errors.New("workertest: refused: this job is to be poison")
 
-// Service is what a suite puts to the test: the program, or the part of it that works jobs.
-// It works them through env until ctx ends, then returns.
+// Service is the program under test, or the part of it that works jobs. It works the jobs of env until ctx ends, then
+// returns.
 type Service func(ctx context.Context, env Env) error
 
 // Env is what a service gets from the suite.
 type Env struct {
-	// AckWait is what the worker's Config.AckWait should be. A suite waits for it when a
-	// process was killed; a service that takes another only makes it wait longer.
+	// AckWait is what the worker's Config.AckWait should be. The suite waits for the deliveries of a killed process; with a
+	// longer AckWait it waits longer.
 	AckWait time.Duration
 
-	// JS is where the jobs are. Its connection survives restarts of the server.
+	// JS reaches the stream of the jobs. Its connection survives restarts of the server.
 	JS jetstream.JetStream
 
 	// Logger goes to the test's output.
 	Logger *slog.Logger
 
-	// Recorder is the far side, where effects are left.
+	// Recorder receives the effects of the jobs.
 	Recorder Recorder
 }
 
-// Recorder is the far side of a service under test, where its effects go. It outlives the service, and no crash of the service
-// can confuse it. The suite also uses it to stop a handler: to kill its process right before or right after the effect, or to
-// keep it waiting. A call returns when the suite lets it, or when ctx ends.
+// Recorder receives the effects of a service under test, in place of the system that the service calls. It outlives the
+// service and its crashes. The suite also uses it to hold a handler: to kill its process right before or right after the
+// effect, or to keep it waiting. A call returns when the suite releases it, or when ctx ends.
 type Recorder interface {
-	// Record leaves an effect of the job with this ID. A second call leaves a second one.
+	// Record counts an effect of the job with this ID. A second call counts a second effect.
 	Record(ctx context.Context, jobID string) error
 
-	// RecordOnce leaves an effect unless the job has one, as a far side does that gets the job's ID as its idempotency key.
+	// RecordOnce counts an effect unless the job has one, like a system that gets the job's ID as its idempotency key.
 	RecordOnce(ctx context.Context, jobID string) error
 
-	// Reach leaves nothing. It is for services whose effects are elsewhere (Suite.Effects),
-	// called where the effect is about to be left.
+	// Reach counts no effect. A service whose effects are elsewhere (Suite.Effects) calls it right before an effect.
 	Reach(ctx context.Context, jobID string) error
 }

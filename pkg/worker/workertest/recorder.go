@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// moment is where in a call the suite takes hold of it.
+// moment is the point of a call at which the suite holds it.
 type moment int
 
 const (
@@ -15,17 +15,16 @@ const (
 	afterEffect
 )
 
-// hold keeps the first calls that come to a moment.
+// hold holds the first calls that reach a moment.
 type hold struct {
 	at       moment
-	left     int           // how many more it keeps
+	left     int           // how many more calls it holds
 	reached  chan string   // gets the job of each
-	released chan struct{} // closed when they may go on
-	result   error         // what they return then
+	released chan struct{} // closed when the calls may continue
+	result   error         // what the calls return then
 }
 
-// release lets the calls go on; with an error they return it instead, and one that is held
-// before its effect leaves none.
+// release lets the calls continue. With an error they return it instead, and a call that is held before its effect has none.
 func (h *hold) release(result error) {
 	h.result = result
 	close(h.released)
@@ -113,7 +112,7 @@ func (r *recorder) take(at moment) *hold {
 	return r.held
 }
 
-// hold keeps the first n calls that come to a moment from now on, in place of an earlier hold.
+// hold holds the first n calls that reach a moment from now on, in place of an earlier hold.
 func (r *recorder) hold(n int, at moment) *hold {
 	r.mu.Lock()
 	defer r.mu.Unlock()

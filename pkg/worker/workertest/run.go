@@ -22,8 +22,8 @@ const (
 
 // Options change what [Run] does. The zero value is a first attempt on a server of its own.
 type Options struct {
-	// Attempt is which attempt this is to be: the job was delivered and failed so often less
-	// one before. At the policy's MaxAttempts an error is final. Defaults to 1.
+	// Attempt is the number of this attempt: the job has failed Attempt-1 times before. At the policy's MaxAttempts an error
+	// is final. Defaults to 1.
 	Attempt int
 
 	// Header holds the job's headers. Defaults to none but the message ID.
@@ -32,24 +32,22 @@ type Options struct {
 	// ID is the job's ID. Defaults to the name of the test.
 	ID string
 
-	// Payload is what the job carries in place of the arguments as JSON: for a Policy.Decode
-	// of one's own, or a payload that cannot be read. Defaults to nil.
+	// Payload replaces the arguments as JSON: for a handler with a Policy.Decode, or to test an undecodable payload.
+	// Defaults to nil.
 	Payload []byte
 
-	// Server is where the job runs: for handlers that need what a test has prepared there,
-	// and in a natstest.Bubble. Defaults to a server that ends with the test.
+	// Server is the server on which the job runs: for a handler that needs data on the server, and in a natstest.Bubble.
+	// Defaults to a server that ends with the test.
 	Server *natsrun.Server
 
 	// Subject is the job's subject. Defaults to "jobs.test".
 	Subject string
 
-	// Worker may change the worker's configuration, all but its stream, consumer and
-	// concurrency. Defaults to nil.
+	// Worker may change the worker's configuration, except its stream, consumer and concurrency. Defaults to nil.
 	Worker func(*worker.Config)
 }
 
-// Result is what became of one attempt: the worker's own account of it (Attempt, Delay,
-// Err, Outcome and more).
+// Result is the outcome of one attempt, with the worker's Settlement (Attempt, Delay, Err, Outcome and more).
 type Result struct {
 	worker.Settlement
 
@@ -57,14 +55,13 @@ type Result struct {
 	Dead *worker.DeadLetter
 }
 
-// Run runs one attempt at one job through handler and returns what became of it. The job
-// takes the way of any job: published to a stream, pulled, decoded, worked by a
-// [worker.Worker], settled with the server. Nothing sleeps: Run returns when the server has
-// confirmed the outcome, a few milliseconds after the handler. A retry or a snooze is not
-// waited for; Result.Delay says when it would come.
+// Run runs one attempt at one job through handler and returns its outcome. The job goes the way of any job: it is published
+// to a stream, pulled, decoded and worked by a [worker.Worker], and settled with the server. Run returns when the server has
+// confirmed the outcome, a few milliseconds after the handler. It does not wait for a retry or a snooze; Result.Delay is the
+// delay of the next delivery.
 //
-// It can be called in parallel tests, and inside a bubble of natstest.Bubble with the
-// bubble's server. The test fails when the worker does not get as far as an outcome.
+// It can be called in parallel tests, and inside a bubble of natstest.Bubble with the bubble's server. The test fails when
+// the attempt has no outcome.
 func Run[T any](
 	t testing.TB, policy worker.Policy, handler worker.Handler[T], args T, mutate ...func(*Options),
 ) Result {
@@ -140,7 +137,7 @@ func (o Options) config(settled func(worker.Settlement)) worker.Config {
 	return cfg
 }
 
-// enqueue puts the job into a new stream, and lets it fail until it is at its attempt.
+// enqueue puts the job into a new stream, and lets it fail until it has the attempt of o.
 func enqueue(t testing.TB, js jetstream.JetStream, o Options, payload []byte) {
 	t.Helper()
 

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errKilled is what a call returns to a process that is no more.
+// errKilled is returned by a call of a process that was killed.
 var errKilled = errors.New("workertest: killed")
 
 // window is longer than the stream remembers message IDs.
@@ -20,7 +20,7 @@ func (s *stage) window() (time.Duration, error) {
 	return stream.CachedInfo().Config.Duplicates + time.Second, nil
 }
 
-// republish inserts jobs that the stream may refuse, because it knows them.
+// republish inserts jobs that the stream may refuse as duplicates.
 func (s *stage) republish(window time.Duration) error {
 	s.pass(window)
 

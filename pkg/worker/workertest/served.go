@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
-// task is what a service in a process of its own is told.
+// task is what the test passes to a service in a process of its own.
 type task struct {
 	AckWait  time.Duration
 	NATS     string
@@ -38,7 +38,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// serveIfChild is the whole life of a process that was started to be the service of this test.
+// serveIfChild runs the service and ends the process, if the process was started to be the service of this test.
 func serveIfChild(t *testing.T, suite Suite) {
 	t.Helper()
 
@@ -59,7 +59,7 @@ func serveIfChild(t *testing.T, suite Suite) {
 	})
 }
 
-// offer makes the recorder known to other processes.
+// offer makes the recorder available to other processes.
 func (s *stage) offer() (address string, err error) {
 	address, closed, err := listen(s.ctx, s.recorder)
 	if err == nil {

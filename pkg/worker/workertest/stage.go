@@ -23,7 +23,7 @@ const (
 	firstPoll = 10 * time.Millisecond
 )
 
-// stage is where a scenario is played.
+// stage is the server, the stream and the recorder of a scenario.
 type stage struct {
 	ackWait  time.Duration
 	clears   []func()
@@ -38,7 +38,7 @@ type stage struct {
 	t        *testing.T
 }
 
-// clear ends what a scenario has started and not ended.
+// clear ends everything that a scenario has started and not ended.
 func (s *stage) clear() {
 	for _, end := range slices.Backward(s.clears) {
 		end()
@@ -107,7 +107,7 @@ func (s *stage) publish(jobs ...*nats.Msg) error {
 	return nil
 }
 
-// reached waits until the hold has as many calls as it keeps.
+// reached waits until the hold has all its calls.
 func (s *stage) reached(h *hold) (jobs []string, err error) {
 	for range cap(h.reached) {
 		select {
@@ -227,7 +227,7 @@ func (s *stage) left(jobs []*nats.Msg) (names []string, err error) {
 	return names, nil
 }
 
-// worked waits until n jobs have effects in the recorder, or have been at it if effects are elsewhere.
+// worked waits until n jobs have effects in the recorder, or have called Reach if effects are elsewhere.
 func (s *stage) worked(n int) error {
 	for {
 		effects, reached, changed := s.recorder.look()

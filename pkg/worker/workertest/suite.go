@@ -20,8 +20,8 @@ import (
 
 // Suite describes a service for [Conform]. Job and Service are required.
 type Suite struct {
-	// Effects counts the effects of each job, by job ID, where they are not left with the
-	// recorder: it asks the store, or the far side, itself. Defaults to the recorder's count.
+	// Effects counts the effects of each job, by job ID, for a service whose effects do not go to the recorder: it reads
+	// them from the service's store, for instance. Defaults to the recorder's count.
 	Effects func(ctx context.Context, js jetstream.JetStream) (map[string]int, error)
 
 	// Job makes the nth job as its publisher would: subject, payload, headers. Jobs of different n are different jobs. A job
@@ -35,10 +35,10 @@ type Suite struct {
 	// Defaults to the stream of worker.StreamConfig, with the jobs "jobs.>".
 	Prepare func(ctx context.Context, js jetstream.JetStream) error
 
-	// Service is what is tested.
+	// Service is the service under test.
 	Service Service
 
-	// Skip gives scenarios by name a reason not to be run. Defaults to none.
+	// Skip holds the reasons for which scenarios are not run, by the name of the scenario. Defaults to none.
 	Skip map[string]string
 
 	// Stream is the name of the job stream. Defaults to "JOBS".
@@ -48,7 +48,7 @@ type Suite struct {
 	Undecodable []byte
 }
 
-// scenario is one thing that happens to a service.
+// scenario is one thing that can happen to a service.
 type scenario struct {
 	name string
 	real bool // with processes, in real time
@@ -68,9 +68,8 @@ var scenarios = []scenario{
 	{"paused process", true, pausedProcess},
 }
 
-// Conform runs a service through everything that happens to one in production, and fails
-// the test for each job whose effect is lost or doubled, for each that is left behind, and
-// for each that should have a dead letter and has none:
+// Conform runs a service through the failures of production. It fails the test for each job whose effect is lost or doubled,
+// for each that stays in the stream, and for each that should have a dead letter and has none:
 //
 //	duplicate delivery           the same job is in the stream twice, at once and later
 //	handler slower than AckWait  it takes a hundred AckWaits, with another worker idle
@@ -82,10 +81,10 @@ var scenarios = []scenario{
 //	redelivery after SIGKILL     of a real process, before an effect, after it, and in full flow
 //	paused process               a process that stops (SIGSTOP), is replaced, and goes on
 //
-// The first seven take no real time (testing/synctest), so neither the test nor one that
-// contains it may call t.Parallel. For the last two the test binary runs itself: as a child
-// it comes to this very call again, which then is the service and never returns. So what a
-// test does before Conform happens in the child too, and a test calls Conform once.
+// The first seven take no real time (testing/synctest), so neither the test nor one that contains it may call t.Parallel.
+// For the last two the test binary starts itself. The child process reaches this call of Conform as well, which runs the
+// service there and never returns. So the child also executes what the test does before Conform, and a test may call Conform
+// once only.
 func Conform(t *testing.T, suite Suite) {
 	t.Helper()
 
@@ -171,8 +170,8 @@ func (s Suite) try(t *testing.T, sc scenario, role string) (err error) {
 	return err
 }
 
-// Waits end after these. They decide nothing else, so they are far longer than anything
-// takes; those of a bubble cost no time.
+// Bounds of the waits. They only end a test that hangs, so they are far longer than any step takes; those of a bubble cost
+// no time.
 const (
 	bubblePatience = 24 * time.Hour
 	realPatience   = 2 * time.Minute

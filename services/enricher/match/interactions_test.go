@@ -150,7 +150,7 @@ func TestNearerIsNeverWorse(t *testing.T) {
 	r := newRandom(t)
 	for range rounds / 5 {
 		a, b := r.place(), r.place()
-		a.Address, b.Address = "", "" // an equal address excuses a distance
+		a.Address, b.Address = "", "" // an equal address outweighs a distance
 		a.Location = at(32, 34)
 		last := 2.0
 		for _, degrees := range []float64{0, 0.0003, 0.001, 0.003, 0.01, 0.1, 10} {

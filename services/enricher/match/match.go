@@ -3,7 +3,7 @@ package match
 // Outcome is what was decided.
 type Outcome string
 
-// The outcomes. A fourth, ERROR, belongs to whoever could not ask.
+// The outcomes. A fourth, ERROR, belongs to the caller whose provider did not answer.
 const (
 	// Found means that one candidate is the place.
 	Found Outcome = "FOUND"

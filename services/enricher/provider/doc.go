@@ -1,4 +1,4 @@
-// Package provider says what the enricher asks of a source of delivery links.
+// Package provider defines what the enricher needs of a source of delivery links.
 //
 // A provider gets a place and returns the venues that may be that place, as many
 // as it likes and in any order; it does not decide. Deciding is the matcher's

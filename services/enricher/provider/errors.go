@@ -19,8 +19,8 @@ var (
 	// not have its documented shape, or with more than the caller accepts.
 	ErrMalformed = errors.New("provider answered in a shape it does not document")
 
-	// ErrMisconfigured is returned when the provider cannot be asked at all as it
-	// is set up. Somebody has to change the configuration.
+	// ErrMisconfigured is returned when the provider cannot be asked at all as it is set up. An operator has to change the
+	// configuration.
 	ErrMisconfigured = errors.New("provider is misconfigured")
 
 	// ErrRateLimited is returned when the provider, or the limit set for it here,
@@ -39,8 +39,7 @@ var (
 	ErrUnsupported = errors.New("provider cannot search for this place")
 )
 
-// Kind says what sort of thing went wrong. Its text is stable: it goes into logs,
-// metrics and dead letters.
+// Kind is the class of a failure. Its text is stable: it goes into logs, metrics and dead letters.
 type Kind string
 
 // The kinds of failure. Each has a sentinel of the same name for errors.Is.
@@ -96,15 +95,15 @@ type Error struct {
 	// Provider is the name of the provider that failed.
 	Provider string
 
-	// RetryAfter is how long to leave the provider alone, as the provider asked or
-	// as its own limits demand. Zero means that nothing was said.
+	// RetryAfter is how long to leave the provider alone, as the provider asked or as its own limits demand. Zero means that
+	// the provider sent none.
 	RetryAfter time.Duration
 
 	// Status is the HTTP status of the answer, or 0 when there was none.
 	Status int
 }
 
-// Error says who failed, how, and why.
+// Error names the provider, the kind of the failure and the cause.
 func (e *Error) Error() string {
 	var b strings.Builder
 

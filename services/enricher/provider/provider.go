@@ -17,10 +17,9 @@ type Provider interface {
 	// Search returns the venues that may be the place: the candidates among which
 	// the matcher decides.
 	//
-	// An empty list with a nil error says that the provider answered and knows no
-	// such place, and nothing else says that. Whatever keeps the provider from
-	// answering is an [*Error], also the end of ctx; then the list is nil. Every
-	// venue has an ID, unique in the list, a name and a URL.
+	// An empty list with a nil error means that the provider answered and has no such place. Nothing else means that.
+	// Whatever keeps the provider from answering is an [*Error], also the end of ctx; then the list is nil. Every venue has
+	// an ID, unique in the list, a name and a URL.
 	//
 	// Search is called from many goroutines at once.
 	Search(ctx context.Context, place match.Place) ([]Venue, error)
@@ -35,7 +34,7 @@ type Limited interface {
 	Limits() Limits
 }
 
-// Limits say how much a provider may be asked.
+// Limits bound the searches and calls of a provider.
 type Limits struct {
 	// Burst is how many calls may be made at once after a pause.
 	Burst int

@@ -95,5 +95,5 @@ func duration(hours, minutes, seconds, millis int64) time.Duration {
 		time.Duration(seconds)*time.Second + time.Duration(millis)*time.Millisecond
 }
 
-// isSpace reports what HTML calls ASCII whitespace.
+// isSpace reports whether c is ASCII whitespace of HTML.
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\f' || c == '\r' }

@@ -59,7 +59,7 @@ func (w *webVTT) header(line []byte) {
 	}
 }
 
-// notInWord reports what a tag of a language has not, nor a kind.
+// notInWord reports whether r ends the tag of a language, or a kind.
 func notInWord(r rune) bool { return r >= 0x80 || !isAlphanumeric(byte(r)) && r != '-' && r != '_' } //nolint:gosec // below 0x80
 
 // next returns the next cue.

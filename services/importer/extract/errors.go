@@ -18,7 +18,7 @@ const (
 	messageInvalid = "Invalid recipe data from AI"
 )
 
-// Error is returned when a far side did not make a recipe of a source.
+// Error is returned when a service did not extract a recipe from a source.
 type Error struct {
 	// Code is the class of the error: extraction_failed or invalid_recipe.
 	Code contracts.ImportCode
@@ -26,9 +26,9 @@ type Error struct {
 	Err error
 	// Message is for a person, as the importer shows it. It holds no secrets, and nothing of the source.
 	Message string
-	// Retryable says that a later attempt may succeed.
+	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
-	// RetryAfter is how long the far side asked to be left alone; zero when it did not say, and at most an hour.
+	// RetryAfter is the wait that the service has asked for, at most an hour; zero when it has asked for none.
 	RetryAfter time.Duration
 	// Status is the HTTP status of the answer, 0 when there was none.
 	Status int
@@ -53,9 +53,9 @@ func Failed(retryable bool, cause error, reason string, args ...any) *Error {
 	}
 }
 
-// Failure says what an error of an [Extractor] means to an import: an [*Error] is itself, a recipe that does not hold is
-// invalid_recipe, a source without a recipe is final, and whatever is not known may be tried again. It returns nil for no
-// error, and for the end of a context, which says nothing of the source.
+// Failure returns the [*Error] for an error of an [Extractor]: an [*Error] is itself, a recipe that fails validation is
+// invalid_recipe, a source without a recipe is final, and an unknown error is retryable. It returns nil for no error, and
+// for the end of a context, which says nothing of the source.
 func Failure(err error) *Error {
 	failed, ok := errors.AsType[*Error](err)
 	switch {

@@ -36,7 +36,7 @@ type Input struct {
 	Source recipe.Source
 	// Title of the video or page.
 	Title string
-	// Untimed says that the times of the segments mean nothing, so that no step gets a timestamp.
+	// Untimed is true when the times of the segments mean nothing, so that no step gets a timestamp.
 	Untimed bool
 }
 

@@ -208,7 +208,7 @@ func TestStallIsATimeout(t *testing.T) {
 	}
 }
 
-// Whoever cancels gets the reason back: it is no failure of the source.
+// A cancelled fetch returns the reason of the cancellation: it is no failure of the source.
 func TestCancelledFetch(t *testing.T) {
 	t.Parallel()
 	reason := errors.New("shutting down")

@@ -41,18 +41,19 @@ type Config struct {
 	// Logger gets what is no error of a request, such as a temporary folder that could not be removed. Defaults to none.
 	Logger *slog.Logger
 
-	// MaxBytes is how much of a file or page is read, unpacked; the rest is left out and said to be. A photo that is larger
-	// is refused. Defaults to 8 MiB.
+	// MaxBytes is how much of a file or page is read, unpacked; the rest is left out, which Material.Truncated reports. A
+	// photo that is larger is refused. Defaults to 8 MiB.
 	MaxBytes int64
 
-	// MaxTranscriptBytes is how much text is kept of a caption file; the rest is left out and said to be. Defaults to 4 MiB.
+	// MaxTranscriptBytes is how much text is kept of a caption file; the rest is left out, which Material.Truncated reports.
+	// Defaults to 4 MiB.
 	MaxTranscriptBytes int64
 
 	// MinTranscript is the number of characters below which a transcript, and the description that comes with it, are too
 	// short to hold a recipe. -1 lets any length pass. Defaults to 50.
 	MinTranscript int
 
-	// Photo says how photos are read. Defaults to tesseract, where that is installed.
+	// Photo configures how photos are read. Defaults to tesseract, where that is installed.
 	Photo Photo
 
 	// TempDir is the folder for temporary files, of which nothing else makes use. What was left in it by a process that is gone
@@ -62,7 +63,7 @@ type Config struct {
 	// Timeout bounds the fetching of one file or page, redirects included. Defaults to 30 seconds.
 	Timeout time.Duration
 
-	// UserAgent names us to the far side. Defaults to expediter-importer/1.
+	// UserAgent identifies this service to the sites. Defaults to expediter-importer/1.
 	UserAgent string
 
 	// YouTube turns on what needs the program yt-dlp. Defaults to nil: videos are refused.
@@ -78,7 +79,7 @@ type Files interface {
 // ErrNoFile is to be wrapped by [Files] that do not have a file.
 var ErrNoFile = errors.New("source: there is no such file")
 
-// Photo says how the text of photos is read. Each photo is passed on as well, for extractors that can see.
+// Photo configures how the text of photos is read. Each photo is passed on as well, for extractors that can see.
 type Photo struct {
 	// Languages are those to look for, as tesseract names them, such as eng+deu. Defaults to eng.
 	Languages string
@@ -90,7 +91,7 @@ type Photo struct {
 	Timeout time.Duration
 }
 
-// YouTube says how videos of YouTube are fetched. The zero value is good for most.
+// YouTube configures how videos of YouTube are fetched. The zero value is good for most.
 type YouTube struct {
 	// CAFile is a file of certificates in PEM to trust instead of the system's, where a proxy needs it. Defaults to none.
 	CAFile string
@@ -101,7 +102,7 @@ type YouTube struct {
 	// Proxy is the http or https address of a proxy, which may hold a password. Defaults to none.
 	Proxy string
 
-	// SocketTimeout bounds the waiting for the far side. Defaults to 20 seconds.
+	// SocketTimeout bounds the wait for an answer of the site. Defaults to 20 seconds.
 	SocketTimeout time.Duration
 
 	// Timeout bounds all that is done for one video, and the question for the program's version at the start; the program and

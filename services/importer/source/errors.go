@@ -26,9 +26,9 @@ var ErrYouTube = errors.New("source: videos of YouTube cannot be fetched")
 type Error struct {
 	// Code is the class of the error.
 	Code contracts.ImportCode
-	// Retryable says that a later attempt may succeed.
+	// Retryable reports whether a later attempt may succeed.
 	Retryable bool
-	// RetryAfter is how long the far side asked to be left alone; zero when it did not say.
+	// RetryAfter is the wait that the server has asked for; zero when it has asked for none.
 	RetryAfter time.Duration
 	// Message is for a person. It holds no secrets, no paths and at most 500 bytes.
 	Message string
@@ -48,7 +48,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// retryable lists the codes that a later attempt may cure.
+// retryable reports whether a later attempt may succeed after a failure with this code.
 func retryable(code contracts.ImportCode) bool {
 	switch code {
 	case contracts.CodeBotCheck, contracts.CodeNetwork, contracts.CodeRateLimited, contracts.CodeTimeout:

@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/source/internal/fetch"
 )
 
-// KindOf tells the source type of a file that is at hand, by what is in it and then by its name.
+// KindOf returns the source type of a file, by its content and then by its name.
 func KindOf(name string, content []byte) string {
 	text := bytes.ToLower(bytes.TrimLeft(bytes.TrimPrefix(content, []byte("\ufeff")), " \t\r\n"))
 	ext := strings.ToLower(path.Ext(name))

@@ -98,7 +98,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// Who asks knows the language of a file that does not say, or says it wrongly. Each language is a source of its own.
+// The request names the language of a file that names none, or a wrong one. Each language is a source of its own.
 func TestLanguageOfAFile(t *testing.T) {
 	t.Parallel()
 	files := drawer{}

@@ -166,7 +166,7 @@ func withoutTracking(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// kindOf tells the source type by an address.
+// kindOf returns the source type of an address.
 func kindOf(u *url.URL) string {
 	if isYouTube(u) {
 		return contracts.SourceYouTube

@@ -86,7 +86,7 @@ func sizeOf(photo []byte) (image.Config, bool) {
 	return size, err == nil
 }
 
-// imageType tells what an image is by its first bytes; "" when it is none that is taken.
+// imageType returns the type of an image by its first bytes; "" when it is none that is taken.
 func imageType(data []byte) string {
 	if len(data) >= 12 && string(data[4:8]) == "ftyp" {
 		switch string(data[8:12]) {

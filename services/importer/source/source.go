@@ -65,7 +65,7 @@ type Material struct {
 	Chapters []Chapter `json:"chapters,omitempty"`
 	// Track says which captions were taken.
 	Track Track `json:"track,omitzero"`
-	// Transcript is what is said; without segments where a page gave a recipe or a photo is still to be read.
+	// Transcript is the spoken text; without segments where a page gave a recipe or a photo is still to be read.
 	Transcript caption.Transcript `json:"transcript,omitzero"`
 	// Recipe is the recipe that a page itself holds, cleaned and valid; nil when there is none.
 	Recipe *recipe.Recipe `json:"recipe,omitempty"`

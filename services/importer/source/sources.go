@@ -79,8 +79,8 @@ func (s *Sources) Identify(_ context.Context, request Request) (string, error) {
 	return t.id, nil
 }
 
-// Fetch implements [Fetcher]. It takes as long as the far side, but no longer than the limits of [Config] for each thing that
-// it fetches.
+// Fetch implements [Fetcher]. It takes as long as the site takes, but no longer than the limits of [Config] for each
+// resource.
 func (s *Sources) Fetch(ctx context.Context, request Request, progress func(step string, share float64)) (*Material, error) {
 	t, err := s.identify(request)
 	if err != nil {

@@ -46,8 +46,8 @@ func titleOf(address string) string {
 	return ""
 }
 
-// tells says that a word may name a dish: it has three letters, or two of a script that has many, and is no id or hash,
-// which mix letters and digits, or have no vowel although they are Latin.
+// tells reports whether a word may name a dish: it has three letters, or two of a script with many letters, and is no id or
+// hash. Ids and hashes mix letters and digits, or are Latin without a vowel.
 func tells(word string) bool {
 	letters, vowels, foreign := 0, 0, 0
 	for _, r := range word {

@@ -146,7 +146,7 @@ func TestYouTubeCaptions(t *testing.T) {
 	}
 }
 
-// The captions of another language than the one that is spoken are fetched for who wants them.
+// A request can name another language than the spoken one: its captions are fetched.
 func TestYouTubeInAWantedLanguage(t *testing.T) {
 	t.Parallel()
 	y, s, _ := tube(t, map[string]sourcetest.Video{"wanted00000": {Title: "Lemon cake", Tracks: []sourcetest.Track{

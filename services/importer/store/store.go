@@ -18,10 +18,10 @@ type Store interface {
 	// Status returns what the store knows of a job, nil when it knows nothing of it, or does not keep that.
 	Status(ctx context.Context, jobID string) (*contracts.ImportStatus, error)
 
-	// SetStatus tells the store where a job stands.
+	// SetStatus stores the status of a job.
 	SetStatus(ctx context.Context, jobID string, status contracts.ImportStatus) error
 
-	// SaveTranscript keeps what is said in the source of a job.
+	// SaveTranscript stores the transcript of a job's source.
 	SaveTranscript(ctx context.Context, jobID string, segments []caption.Segment) error
 
 	// Create keeps the recipe of a job and returns its id. The second recipe of a job is not kept: the id is that of the
@@ -35,14 +35,14 @@ type Draft struct {
 	OwnerID string
 	Recipe  recipe.Recipe
 
-	// Transcript is what is said in the source, "[12.34s] text" a line; empty when nothing is.
+	// Transcript is the spoken text of the source, "[12.34s] text" a line; empty when nothing is.
 	Transcript string
 }
 
 // ErrNotFound is returned when there is no such recipe.
 var ErrNotFound = errors.New("importer: there is no such recipe")
 
-// Error says that a store did not do what it was asked to.
+// Error is returned when a store refused a call or failed.
 type Error struct {
 	// Op is what it was asked, such as "create recipe".
 	Op string
@@ -50,7 +50,7 @@ type Error struct {
 	// Status is the HTTP status that it answered with, 0 when it did not.
 	Status int
 
-	// Retryable says that it may work later: the store failed, was too slow, or could not be reached.
+	// Retryable reports whether a later call may succeed: the store failed, was too slow, or could not be reached.
 	Retryable bool
 
 	// RetryAfter is how long the store wants to be left alone, 0 when it did not say.

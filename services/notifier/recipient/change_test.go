@@ -114,7 +114,7 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 
 const rootKey = "$KV.directory.ADMIN.root"
 
-// Whoever writes between the read and the write of a change loses nothing, and the change is made.
+// A write between the read and the write of a change is not lost, and the change is made.
 func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -29,8 +29,8 @@ const (
 	// listResets is how often a list that breaks off goes on where it was.
 	listResets = 3
 
-	// listSilence is for how long a list is waited for that brings nothing. Its consumer went with the server, or its answers
-	// did: whoever asks again gets a list that goes on.
+	// listSilence is after how long a list without a message fails. Its consumer was lost with the server, or the answers
+	// were: a caller that repeats the list gets one that continues.
 	listSilence = 5 * time.Second
 
 	// listEnd bounds the wait for the server to forget a list that has ended.
@@ -70,8 +70,9 @@ type listing struct {
 	yield func(contracts.Recipient, error) bool
 }
 
-// shown yields those whom a consumer shows. more is false when nobody wants more. Whoever takes them is given no more than they
-// ask for: a watch would hold all that the server can send meanwhile. Two round trips, and one for some hundred keys.
+// shown yields the recipients that a consumer delivers. more is false when the caller wants no more. The consumer delivers
+// only as many as were requested: a watch would hold everything that the server can send meanwhile. Two round trips, and one
+// for some hundred keys.
 func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -101,7 +102,7 @@ func (l *listing) shown(ctx context.Context) (more bool, err error) {
 	for {
 		silence.Reset(listSilence)
 		msg, err := messages.Next(jetstream.NextContext(ctx))
-		silence.Stop() // whoever takes them may be slow
+		silence.Stop() // the caller of the list may be slow
 		if err != nil {
 			return true, broken(ErrIncomplete, err)
 		}

@@ -26,11 +26,11 @@ type Query struct {
 
 // Resolver is a source of recipients.
 type Resolver interface {
-	// Resolve yields the recipients, in any order. An error ends it, and says that those before it are not all; without
-	// one they are. A user may come twice and counts once. Who takes them may stop at any time. Who implements it holds
-	// no more than a bounded number at a time.
+	// Resolve yields the recipients, in any order. An error ends the sequence: the recipients before it are not all. Without
+	// an error they are all. A user may come twice and counts once. The caller may stop at any time. An implementation holds
+	// no more than a bounded number of recipients at a time.
 	//
-	// An error that is not an [*Error] is taken for one that passes.
+	// An error that is not an [*Error] counts as temporary.
 	Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error]
 }
 

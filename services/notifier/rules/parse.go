@@ -15,7 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/token"
 )
 
-// maxMistakes is how many are told: whoever has more than that did not mean to write rules.
+// maxMistakes is how many mistakes are reported: a text with more was not meant as rules.
 const maxMistakes = 100
 
 // parser walks a document and collects what is wrong with it.

@@ -45,7 +45,7 @@ type parts struct{ subject, text, html executor }
 
 // Text is what is said.
 type Text struct {
-	// HTML is the same as Text for whoever shows HTML. "" is none.
+	// HTML is the content of Text for clients that show HTML. "" is none.
 	HTML string
 
 	// Subject is one line.

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// maxFolder bounds how much of a folder is compared, in files: whoever has more did not mean to write templates.
+// maxFolder bounds how much of a folder is compared, in files: a larger folder was not meant for templates.
 const maxFolder = 10_000
 
 var errTooMany = errors.New("has too many files")

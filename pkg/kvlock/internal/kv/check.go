@@ -22,25 +22,25 @@ const (
 	checkGrace = 250 * time.Millisecond
 )
 
-// leaderCheck asks the stream's leader every so often for the number of the last change, for the mirror, and for the hub
-// when it has many keys to poll: both know what pushes keep true.
+// leaderCheck asks the stream's leader every checkEvery for the number of the last change. The mirror needs that, and so
+// does the hub when it has many keys to poll: with it they know that no push is missing.
 type leaderCheck struct {
 	store *Store
-	done  chan struct{} // closed when the asking has ended
+	done  chan struct{} // closed when run has ended
 	wake  chan struct{}
 
 	started bool // guarded by the hub's mu
 
 	mu   sync.Mutex
-	gone bool      // the stream was, when last asked for
-	made time.Time // when the stream was, as last told; zero when it never was
+	gone bool      // the stream did not exist when it was last asked for
+	made time.Time // when the stream was created, by the last answer; zero before the first
 }
 
 func newLeaderCheck(s *Store) *leaderCheck {
 	return &leaderCheck{store: s, done: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
-// start starts the asking, once. It is called with the hub's mu held.
+// start starts run, once. The caller holds the hub's mu.
 func (c *leaderCheck) start() {
 	if c.started || c.store.Closing.Err() != nil {
 		return
@@ -49,7 +49,7 @@ func (c *leaderCheck) start() {
 	go c.run(c.store.Conn.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING))
 }
 
-// run asks the leader every so often, until the store closes.
+// run asks the leader every checkEvery, until the store closes.
 func (c *leaderCheck) run(status chan nats.Status) {
 	defer close(c.done)
 	defer c.store.Conn.RemoveStatusListener(status)
@@ -81,7 +81,7 @@ func (c *leaderCheck) run(status chan nats.Status) {
 	}
 }
 
-// soon has the leader asked at once.
+// soon makes run ask the leader at once.
 func (c *leaderCheck) soon() {
 	select {
 	case c.wake <- struct{}{}:
@@ -89,9 +89,9 @@ func (c *leaderCheck) soon() {
 	}
 }
 
-// check asks the leader for the number of the last change. When all changes up to it were pushed, what is known was true
-// when the question was sent, or when the leader was last known to be it. When they were not, and none of them came after
-// a while, they got lost.
+// check asks the leader for the number of the last change. When all changes up to that number were pushed, the known values
+// were current when the question was sent, or when the server that answered was last known to be the leader. When some were
+// not pushed, and do not come within checkGrace, they are lost.
 func (c *leaderCheck) check(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +123,8 @@ func (c *leaderCheck) check(ctx context.Context) error {
 	return nil
 }
 
-// follow sees to it that nothing that is known is older than the answer of the leader. All changes up to applied had been
-// pushed when it was asked.
+// follow applies the answer of the leader: afterwards no known value is older than that answer. All changes up to applied
+// had been pushed when the question was sent.
 func (c *leaderCheck) follow(ctx context.Context, info *jetstream.StreamInfo, applied uint64) error {
 	last, first := info.State.LastSeq, c.made.IsZero()
 	anew := c.gone || !first && !info.Created.Equal(c.made) || last < applied // the stream is another one, or was restored
@@ -160,8 +160,8 @@ func (c *leaderCheck) await(ctx context.Context, last uint64) error {
 	return nil
 }
 
-// skip has the mirror and the hub begin anew behind the change last. Pushes may have overtaken the answer that told of it:
-// they will not come again, so whatever was pushed later is behind those.
+// skip makes the mirror and the hub begin anew behind the change last. Pushes may have overtaken the answer with that
+// number, and will not come again: so they begin behind the last push if that is later.
 func (c *leaderCheck) skip(last uint64) {
 	if mirror := c.store.Hub.mirror; mirror != nil {
 		mirror.Skip(last)
@@ -169,8 +169,8 @@ func (c *leaderCheck) skip(last uint64) {
 	c.store.Hub.skip(last)
 }
 
-// reset has the mirror and the hub begin anew behind the change last of a stream whose changes have nothing to do with
-// those before.
+// reset makes the mirror and the hub begin anew behind the change last of another stream, whose numbers have nothing to do
+// with the former ones.
 func (c *leaderCheck) reset(last uint64) {
 	if mirror := c.store.Hub.mirror; mirror != nil {
 		mirror.Reset(last)
@@ -178,7 +178,7 @@ func (c *leaderCheck) reset(last uint64) {
 	c.store.Hub.reset(last)
 }
 
-// close waits until the asking has ended. The store is closing.
+// close waits until run has ended. The store is closing.
 func (c *leaderCheck) close() {
 	c.store.Hub.mu.Lock()
 	started := c.started
@@ -188,9 +188,9 @@ func (c *leaderCheck) close() {
 	}
 }
 
-// leads returns how long ago the server that answered was the leader for sure. While there is none, any server that keeps
-// the stream answers, with what it has. And a leader that has been cut off from the others does not know for a long time
-// that another was elected: it was the leader when it last heard of so many that they are a majority with it.
+// leads returns how long ago the server that answered was certainly the leader. While there is no leader, any server with a
+// replica of the stream answers. And a leader that is cut off does not learn for a long time that another one was elected:
+// it was certainly the leader when it last had contact with a majority.
 func leads(c *jetstream.ClusterInfo) (ago time.Duration, err error) {
 	if c == nil || len(c.Replicas) == 0 { // there is but one
 		return 0, nil

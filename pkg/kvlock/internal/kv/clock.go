@@ -11,14 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Clock knows the server's time on this process's monotonic clock, between two bounds: a wall clock that is wrong, or is
-// set while the process runs, makes no value older or younger than it is.
+// Clock bounds the server's time from below and above, on this process's monotonic clock. So a wall clock that is wrong, or
+// is set while the process runs, does not change the age of a value.
 //
-// What a server stored says that its time is that or later, so of all that is seen the highest counts. What a server says
-// of its time when it is asked, as when a store is opened and with a memory every second, bounds that on both sides, and
-// replaces what was known: its clock may have been set, and another one may answer. Ages are counted from the lower bound:
-// nobody takes a claim for over because an answer was slow. What is left of a TTL is counted from the upper one: nothing
-// is served past its end because of that.
+// The time at which a server stored a message is a lower bound; the highest of all counts. The time in a server's answer
+// (when a store is opened and, with a memory, every second) is a bound on both sides. It replaces the former bounds, because
+// the clock of the server may have been set, and another server may answer. Ages are counted from the lower bound, so that a
+// slow answer does not make a claim look expired. The rest of a TTL is counted from the upper bound, so that no value is
+// served past its end.
 type Clock struct {
 	base  time.Time    // of this process
 	least atomic.Int64 // the server's time at base, in nanoseconds since 1970, at least; 0 when unknown
@@ -27,12 +27,12 @@ type Clock struct {
 
 func newClock() *Clock { return &Clock{base: time.Now()} }
 
-// at returns what the server's time was at base if it was server when this process's was local.
+// at returns the server's time at base, given that it was server at this process's time local.
 func (c *Clock) at(local, server time.Time) int64 {
 	return server.UnixNano() - int64(local.Sub(c.base))
 }
 
-// asked takes note that a server told its time, at some time between sent and answered of this process.
+// asked applies an answer with the server's time, which was read between the times sent and answered of this process.
 func (c *Clock) asked(sent, answered, server time.Time) {
 	if !server.IsZero() {
 		c.least.Store(c.at(answered, server))
@@ -40,7 +40,7 @@ func (c *Clock) asked(sent, answered, server time.Time) {
 	}
 }
 
-// learn takes note that the server's time was server when this process's was local, or later.
+// learn records that the server's time was server or later at this process's time local.
 func (c *Clock) learn(local, server time.Time) {
 	if server.IsZero() {
 		return
@@ -70,7 +70,7 @@ func (c *Clock) Since(then, local time.Time) time.Duration {
 	return max(0, time.Duration(least-c.at(local, then)))
 }
 
-// Until returns how long it takes, at least, until the server's time is then.
+// Until returns how long it is, at least, until the server's time is then.
 func (c *Clock) Until(then time.Time) time.Duration {
 	now := time.Now()
 	most := c.most.Load()
@@ -80,8 +80,7 @@ func (c *Clock) Until(then time.Time) time.Duration {
 	return time.Duration(c.at(now, then) - most)
 }
 
-// generationMetadata is where a stream says that it belongs to a later generation than its creation, in nanoseconds since
-// 1970.
+// generationMetadata is the metadata of a stream that was marked as restored: its generation, in nanoseconds since 1970.
 const generationMetadata = "kvlock-epoch"
 
 // generationOf returns the generation of a stream: when it was created, or marked as restored.
@@ -94,8 +93,8 @@ func generationOf(info *jetstream.StreamInfo) uint64 {
 	return max(created, marked)
 }
 
-// Generation returns which of the streams that had this name the bucket is, in nanoseconds since 1970: it grows when the
-// bucket is made anew, or marked as restored. With a revision it orders all writes of a key.
+// Generation returns the generation of the bucket, in nanoseconds since 1970. It grows when the bucket is created again, or
+// marked as restored. A generation and a revision order all writes of a key.
 func (s *Store) Generation() uint64 { return s.generation.Load() }
 
 // MarkRestored makes the generation of a bucket greater than all earlier ones. Two round trips.
@@ -118,9 +117,9 @@ func MarkRestored(ctx context.Context, js jetstream.JetStream, bucket string) er
 	return nil
 }
 
-// acknowledged takes note of a revision. before is the highest revision there was when the write was sent. A stream
-// that goes on never acknowledges a lower one. If it does, the bucket was deleted and made anew, or restored from a
-// backup, and has another generation. One more round trip then, until by, none otherwise.
+// acknowledged records the revision of an acknowledged write. before is the highest known revision when the write was sent.
+// A stream never acknowledges a lower one, unless the bucket was deleted and created again, or restored from a backup: then
+// it has another generation. One more round trip then, until by, none otherwise.
 func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by time.Time) {
 	for revision > before {
 		now := s.highest.Load()
@@ -132,13 +131,13 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	defer cancel()
 	stream, err := s.JS.Stream(ctx, s.Stream)
 	if err != nil {
-		// The next write finds out: until then tokens are smaller than they should be, and the side that compares refuses.
+		// The next write asks again. Until then tokens are smaller than they should be, and a guard refuses them.
 		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its epoch is not known yet", "error", err)
 		return
 	}
 	generation := generationOf(stream.CachedInfo())
 	if generation == s.generation.Load() {
-		// Asked again with every write, until it is marked or the old sequence is reached.
+		// Each write asks again, until the bucket is marked or the old sequence is reached.
 		s.Log.ErrorContext(ctx, "kvlock: bucket was restored from a backup and gives tokens again that it has given: call MarkRestored",
 			"revision", revision, "before", before)
 		return
@@ -147,10 +146,10 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	s.highest.Store(revision)
 }
 
-// MaxTTL is the longest TTL: far below where seconds would overflow, far above what anybody keeps.
+// MaxTTL is the longest TTL: far below an overflow of seconds, far above the TTLs in use.
 const MaxTTL = 10 * 365 * 24 * time.Hour
 
-// CheckTTL refuses what the server would round: it counts whole seconds and cuts fractions off.
+// CheckTTL refuses a TTL that the server would round: the server counts whole seconds and drops fractions.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < time.Second || ttl > MaxTTL || ttl%time.Second != 0 {
 		return fmt.Errorf("%s is not a TTL: want whole seconds, from 1s to %s", ttl, MaxTTL)
@@ -158,29 +157,29 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Seconds returns a TTL as records and headers have it.
+// Seconds returns a TTL in the unit of records and headers.
 func Seconds(ttl time.Duration) int64 { return int64(ttl / time.Second) }
 
-// MarkerTTL returns how long a marker must stay that hides a value with ttl left: a server that is killed may find the
-// hidden message again when it restarts, and the marker has to be there still.
+// MarkerTTL returns how long a marker must stay that hides a value with ttl left: a server that was killed may restore the
+// hidden message when it restarts, and the marker has to outlive that.
 func MarkerTTL(ttl time.Duration) time.Duration { return min(2*max(ttl, time.Minute), MaxTTL) }
 
-// Deadline returns until when an entry is there for sure that was written with ttl by a request sent at sent: its TTL
-// counts from when the server stored it, which was later. The margin, a quarter of the TTL and at most a second, is for
-// the server's clock running faster than this process's.
+// Deadline returns until when an entry certainly exists that was written with ttl by a request sent at sent: its TTL counts
+// from when the server stored it, which was later. The margin, a quarter of the TTL and at most a second, is for the
+// server's clock running faster than this process's.
 func Deadline(sent time.Time, ttl time.Duration) time.Time {
 	return sent.Add(ttl - min(time.Second, ttl/4))
 }
 
-// deadlineContext is a context that reports its end on time. The timer that ends it may be late: when a process goes on
-// after a pause, its goroutines may go on before its timers do, and somebody else holds the key by then.
+// deadlineContext is a context that reports its end on time. The timer that ends it may be late: after a pause of the
+// process its goroutines may run before its timers do, and another process may hold the key by then.
 type deadlineContext struct {
 	context.Context //nolint:containedctx // it is one
 
 	end func() // ends the context, if its time is over
 }
 
-// DeadlineContext returns ctx with Done and Err that call end before they look at it: end ends ctx if its time is over.
+// DeadlineContext returns ctx with a Done and an Err that first call end, which ends ctx if its time is over.
 func DeadlineContext(ctx context.Context, end func()) context.Context {
 	return deadlineContext{ctx, end}
 }
@@ -193,7 +192,7 @@ func (c deadlineContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Err is nil only while the context's time is not over.
+// Err returns nil only until the context's time is over.
 func (c deadlineContext) Err() error {
 	if err := c.Context.Err(); err != nil {
 		return err

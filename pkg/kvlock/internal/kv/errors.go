@@ -20,7 +20,7 @@ const MaxKeyBytes = 1024
 // reservedPrefix begins the keys that are not for callers (ADR-8).
 const reservedPrefix = "_kv"
 
-// CheckKey refuses what is not a KV key as NATS has it (ADR-8), in particular the wildcards '*' and '>'.
+// CheckKey refuses a text that is no KV key of NATS (ADR-8), in particular the wildcards '*' and '>'.
 func CheckKey(key string) error {
 	switch {
 	case key == "":
@@ -40,7 +40,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// CheckPrefix refuses what begins no key. The empty prefix is of all keys.
+// CheckPrefix refuses a prefix that begins no key. The empty prefix stands for all keys.
 func CheckPrefix(prefix string) error {
 	if prefix == "" {
 		return nil

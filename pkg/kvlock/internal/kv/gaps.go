@@ -10,25 +10,25 @@ const (
 	// busyThreshold is how many keys are polled regularly before the leader is asked instead.
 	busyThreshold = 16
 
-	// maxDefers is how often in a row a key is not read when it is due.
+	// maxDefers is how often in a row the read of a due key is deferred.
 	maxDefers = 10
 )
 
-// Mirror keeps a copy of the bucket in the memory of this process, which pushes keep true.
+// Mirror keeps a copy of the bucket in the memory of this process, which pushes keep current.
 type Mirror interface {
-	// Pushed takes a change of key that the bucket pushed.
+	// Pushed applies a change of key that the bucket pushed.
 	Pushed(key string, sequence uint64)
 
-	// Changed takes a write of key that the server acknowledged to this process.
+	// Changed applies a write of key by this process that the server acknowledged.
 	Changed(key string, revision uint64)
 
-	// Purged takes that at revision the keys that begin with prefix were purged below revision before.
+	// Purged applies a purge: at revision, the keys that begin with prefix were removed below revision before.
 	Purged(prefix string, before, revision uint64)
 
-	// Extend takes that no change from before then is missing.
+	// Extend records that no change from before then is missing.
 	Extend(then time.Time)
 
-	// Suspend takes that changes may be missing until the next Extend.
+	// Suspend records that changes may be missing until the next Extend.
 	Suspend()
 
 	// Skip forgets everything and begins anew behind sequence, or behind the last change that was pushed.
@@ -38,7 +38,8 @@ type Mirror interface {
 	Reset(sequence uint64)
 }
 
-// Feed has m told of all changes from now on. It asks the leader for the number of the last. One round trip.
+// Feed makes the hub call m for all changes from now on. It asks the leader for the number of the last change. One round
+// trip.
 func (h *Hub) Feed(ctx context.Context, m Mirror) error {
 	if h.subscription.subject == "" {
 		return fmt.Errorf("kvlock: Memory needs a bucket that republishes all its changes, and bucket %q does not", h.store.Bucket)
@@ -57,19 +58,19 @@ func (h *Hub) Feed(ctx context.Context, m Mirror) error {
 	return h.checks.check(ctx)
 }
 
-// gapTracker is what the hub knows of the changes that the bucket pushed. A stream numbers its changes without gaps, so
-// what was not pushed is known too. As long as nothing is missing, a read would say what is known: of a key that was read
-// once, as of a change since which it has been watched.
+// gapTracker records which changes the bucket has pushed. A stream numbers its changes without gaps, so the tracker sees
+// when one is missing. While none is missing, a read would return the known value: for a key that was read once, as of a
+// change since which it has been watched.
 type gapTracker struct {
-	applied uint64    // all changes up to it were pushed, or floor is not below those that were not
-	floor   uint64    // what is known as of a change below it may not be true any more
-	begun   bool      // there is a beginning: until then any first push looks as if others were missing
+	applied uint64    // all changes up to this one were pushed, or those that were not are at most floor
+	floor   uint64    // a value that is known as of a change below this one may be outdated
+	begun   bool      // the tracker has a first number: before that, any push looks as if others were missing
 	reread  time.Time // when all keys were last to be read because of missing changes
 	trusted time.Time // until when none is missing, as far as it matters
 }
 
-// track takes note of a push, and reports whether its key is watched. Both at once: a key that is watched from now on has
-// missed this one. A sequence of 0 is not known.
+// track records a push, and reports whether its key is watched. It does both under one lock: a key that is watched
+// afterwards has missed this push. A sequence of 0 is unknown.
 func (h *Hub) track(key string, sequence uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,8 +78,8 @@ func (h *Hub) track(key string, sequence uint64) bool {
 	return h.keys[key] != nil
 }
 
-// trackSequence takes the number of a change that was pushed. It is called with mu held. When others before it are missing
-// all keys are read, though not for each of many such.
+// trackSequence records the number of a change that was pushed. When changes before it are missing it makes all keys due,
+// but not again for each of many gaps. The caller holds mu.
 func (h *Hub) trackSequence(sequence uint64) {
 	g := &h.gaps
 	gap := g.begun && sequence > g.applied+1
@@ -100,21 +101,22 @@ func (h *Hub) pushedUpTo() uint64 {
 	return h.gaps.applied
 }
 
-// skip begins anew behind sequence, or behind the last change that was pushed: what is known may have changed up to it.
+// skip begins anew behind sequence, or behind the last change that was pushed: the known values may have changed up to
+// there.
 func (h *Hub) skip(sequence uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beginBehind(max(sequence, h.gaps.applied))
 }
 
-// reset begins anew behind sequence, whatever was pushed: what is known may have been undone.
+// reset begins anew behind sequence, whatever was pushed: the known values may have been undone.
 func (h *Hub) reset(sequence uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.beginBehind(sequence)
 }
 
-// beginBehind is called with mu held.
+// beginBehind does what skip and reset share. The caller holds mu.
 func (h *Hub) beginBehind(sequence uint64) {
 	first := !h.gaps.begun
 	h.gaps.applied, h.gaps.floor, h.gaps.begun = sequence, sequence, true
@@ -127,14 +129,14 @@ func (h *Hub) beginBehind(sequence uint64) {
 	}
 }
 
-// restart has all keys read, because the connection was down.
+// restart makes all keys due, because the connection was down.
 func (h *Hub) restart() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forget()
 }
 
-// forget makes all keys due for reads that have not begun yet. It is called with mu held.
+// forget makes all keys due for reads that have not begun yet. The caller holds mu.
 func (h *Hub) forget() {
 	h.gaps.trusted = time.Time{}
 	for _, k := range h.due {
@@ -143,7 +145,7 @@ func (h *Hub) forget() {
 	h.allDue()
 }
 
-// allDue is called with mu held.
+// allDue makes all keys due. The caller holds mu.
 func (h *Hub) allDue() {
 	for _, k := range h.due {
 		k.next = time.Time{}
@@ -151,7 +153,7 @@ func (h *Hub) allDue() {
 	h.wakePoller()
 }
 
-// extend takes that no push from before then is missing.
+// extend records that no push from before then is missing.
 func (h *Hub) extend(then time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,15 +161,15 @@ func (h *Hub) extend(then time.Time) {
 	h.lastHeard = time.Now()
 }
 
-// suspend has keys read when they are due, until extend is called.
+// suspend makes the poller read keys when they are due, until extend is called.
 func (h *Hub) suspend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gaps.trusted = time.Time{}
 }
 
-// defers reports whether k need not be read now, as it would be regularly: its watchers were told all that there is to
-// say, and whatever comes is pushed. It is called with mu held.
+// defers reports whether the regular read of k can be left out: its watchers have its value, and further changes are pushed.
+// The caller holds mu.
 func (h *Hub) defers(k *watched, now time.Time) bool {
 	known := k.asOf > 0 && k.asOf >= max(k.floor, h.gaps.floor) && k.known && !k.expired(now.Add(batchWindow))
 	if !known || !now.Before(h.gaps.trusted) || k.deferred >= maxDefers || k.resting() || !k.served(0) {
@@ -185,7 +187,7 @@ func (h *Hub) isBusy() bool {
 	return h.regular > busyThreshold
 }
 
-// count takes note of whether k is polled regularly. It is called with mu held, after each change of its watchers.
+// count records whether k is polled regularly. It is called after each change of its watchers. The caller holds mu.
 func (h *Hub) count(k *watched) {
 	rests := k.resting() || k.watchers.none()
 	switch {

@@ -15,14 +15,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 )
 
-// View is what the layer above makes of an entry, for those that watch its key.
+// View is an entry as the layer above decoded it, for the watchers of its key.
 type View struct {
 	Value   any       // shared by all watchers, and never changed
 	Expires time.Time // when the server removes the entry if nobody writes it, see Expiry; zero for never
-	Polled  bool      // watchers wait for that: the key is read when the entry expires
+	Polled  bool      // watchers wait for the expiry: the key is read when the entry expires
 }
 
-// Receiver is told how watched keys change. Its methods are called with the hub locked, and must not call the hub.
+// Receiver receives the changes of watched keys. Its methods are called with the hub locked, and must not call the hub.
 type Receiver interface {
 	// Deliver takes the value of a key. first reports whether it was read after the watch was added: other values may be
 	// older than what the watcher's caller has just written. A value may be delivered again.
@@ -31,7 +31,7 @@ type Receiver interface {
 	// Knows reports whether the receiver has taken a value of the key. While it has not, the key is read for it.
 	Knows(key string) bool
 
-	// Wake has the receiver look whether Hub.Over.
+	// Wake makes the receiver check Hub.Over.
 	Wake()
 }
 
@@ -60,7 +60,7 @@ type Hub struct {
 	mu        sync.Mutex
 	pending   *Watch // and those after it: the poller adds their keys
 	due       dueHeap
-	lastHeard time.Time // when the bucket was last heard of
+	lastHeard time.Time // when the bucket last answered or pushed
 	keys      map[string]*watched
 	reads     uint64 // how many reads have begun
 	started   bool
@@ -73,14 +73,14 @@ type Hub struct {
 // watched is a key with watchers.
 type watched struct {
 	key      string
-	known    bool      // the next fields are of the latest that was told
+	known    bool      // the next fields are of the latest view that was delivered
 	revision uint64    // of it, as the next two
 	created  time.Time //
 	view     View
 	asOf     uint64    // the change up to which the view is true; 0 when unknown
 	floor    uint64    // up to which it may have missed pushes: it was not watched yet, or one was of no use
 	next     time.Time // when to read it again
-	since    uint64    // the first read that is not too early: an earlier one may have missed what was pushed
+	since    uint64    // the first read that counts: an earlier one may have missed a push
 	index    int       // in the heap
 	deferred int8      // how often the read was deferred in a row
 	rests    bool      // see resting
@@ -92,8 +92,8 @@ func (k *watched) expired(now time.Time) bool {
 	return !k.view.Expires.IsZero() && !now.Before(k.view.Expires)
 }
 
-// followers are the watchers of a key, with how many reads had begun when they came: mostly there is one, and no map for
-// it.
+// followers are the watchers of a key, each with how many reads had begun when it was added. As a rule there is one, and
+// then no map.
 type followers struct {
 	one  *Watch // nil when there is none, or more
 	came uint64 // of that one
@@ -121,7 +121,7 @@ func (f *followers) remove(w *Watch) {
 
 func (f *followers) none() bool { return f.one == nil && len(f.all) == 0 }
 
-// each goes over all of them.
+// each yields all of them.
 func (f *followers) each(yield func(w *Watch, came uint64) bool) {
 	if f.one != nil && !yield(f.one, f.came) {
 		return
@@ -140,8 +140,8 @@ func newHub(s *Store, republish *jetstream.RePublish) *Hub {
 	}
 }
 
-// Add has the keys of w watched by the poller, before it reads them: the caller keeps the stack that it takes, and what is
-// pushed before the first read is of no use to it.
+// Add watches the keys of w. The poller adds them before it reads them, so that the goroutine of the caller does not need
+// the stack for that. Pushes before the first read are not delivered to w.
 func (h *Hub) Add(w *Watch) error {
 	h.mu.Lock()
 	err := h.admit()
@@ -153,7 +153,7 @@ func (h *Hub) Add(w *Watch) error {
 	return err
 }
 
-// AddNow is Add for a watcher that needs what is pushed from now on. It rests at first.
+// AddNow is Add for a watcher that needs all pushes from now on. It rests at first.
 func (h *Hub) AddNow(w *Watch) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +165,7 @@ func (h *Hub) AddNow(w *Watch) error {
 	return err
 }
 
-// admit returns why no watcher may be added. It is called with mu held.
+// admit returns the error because of which no watcher may be added, or nil. The caller holds mu.
 func (h *Hub) admit() error {
 	if err := context.Cause(h.store.Closing); err != nil {
 		return err
@@ -174,12 +174,12 @@ func (h *Hub) admit() error {
 		return err
 	}
 	if len(h.keys) == 0 && h.pending == nil {
-		h.lastHeard = time.Now() // nothing was asked
+		h.lastHeard = time.Now() // no request was sent before
 	}
 	return nil
 }
 
-// placePending places the watchers that were added. It is called with mu held.
+// placePending places the watchers that were added. The caller holds mu.
 func (h *Hub) placePending() {
 	for h.pending != nil {
 		w := h.pending
@@ -190,7 +190,7 @@ func (h *Hub) placePending() {
 	}
 }
 
-// place is called with mu held.
+// place adds the keys of w to the hub. The caller holds mu.
 func (h *Hub) place(w *Watch) {
 	var first time.Time // when the keys are to be read: at once, unless the watcher rests
 	if w.resting {
@@ -239,7 +239,7 @@ func (h *Hub) wakePoller() {
 	}
 }
 
-// start subscribes to changes and starts the poller, once. It is called with mu held.
+// start subscribes to changes and starts the poller, once. The caller holds mu.
 func (h *Hub) start() error {
 	if h.started {
 		return nil
@@ -272,18 +272,18 @@ func (h *Hub) close() {
 	h.stop()
 }
 
-// Silence returns for how long nothing was heard of the bucket although something was asked.
+// Silence returns for how long the bucket has neither answered nor pushed although the hub has asked it.
 func (h *Hub) Silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Since(h.lastHeard)
 }
 
-// MaxSilence returns how much Silence there is at most when the bucket can be reached.
+// MaxSilence returns the longest Silence of a bucket that can be reached.
 func (h *Hub) MaxSilence() time.Duration { return 2*PollEvery + h.store.OpTimeout }
 
-// onPush takes a message that the bucket republished. One that cannot be decoded is read from the bucket: nothing is
-// removed because of what somebody sent.
+// onPush applies a message that the bucket republished. When it cannot be decoded, the key is read from the bucket: anybody
+// could have published the message, so nothing is removed because of it.
 func (h *Hub) onPush(m *nats.Msg) {
 	key := strings.TrimPrefix(m.Subject, h.subscription.trim)
 	if key == purgeKey {
@@ -309,10 +309,10 @@ func (h *Hub) onPush(m *nats.Msg) {
 	h.readSoon(key)
 }
 
-// readSoon has the key read at once.
+// readSoon makes the poller read the key at once.
 func (h *Hub) readSoon(key string) { h.readSince(key, 0) }
 
-// readSince is readSoon, and what is known of the key before the given change is not good enough.
+// readSince is readSoon for a read that must be as of the given change or later.
 func (h *Hub) readSince(key string, asOf uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -354,7 +354,7 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	}
 	early := read > 0 && read < k.since
 	if k.next = k.nextRead(h.lastHeard); early || !k.served(read) {
-		k.next = time.Time{} // a watcher or a push came while it was read
+		k.next = time.Time{} // a watcher was added, or a push came, while the key was read
 	}
 	if !early {
 		k.asOf = max(k.asOf, e.AsOf)
@@ -368,7 +368,7 @@ func (h *Hub) deliver(e *Entry, v View, read uint64) {
 	}
 }
 
-// served reports whether no watcher of k that knows nothing yet waits for a read later than the given one.
+// served reports whether every watcher of k has a value, or has waited for the given read or an earlier one.
 func (k *watched) served(read uint64) bool {
 	for w, came := range k.watchers.each {
 		if came >= read && !w.To.Knows(k.key) {

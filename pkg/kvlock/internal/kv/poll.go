@@ -16,7 +16,7 @@ const (
 	// PollEvery bounds how long a lost push can go unnoticed: from this long to twice as long.
 	PollEvery = time.Second
 
-	// restingPollEvery is the same for keys of which a watcher learns in other ways too.
+	// restingPollEvery is the same for keys whose watchers rest: they learn of changes in other ways too.
 	restingPollEvery = 10 * time.Second
 
 	// expiryStep is how often a key is read whose claim is over: the server removes it up to 350 ms late.
@@ -63,7 +63,7 @@ func (k *watched) resting() bool {
 	return !k.watchers.none()
 }
 
-// Rest sets whether the watcher rests: it waits for nothing that only a push or a read can tell.
+// Rest sets whether the watcher rests: it waits for no change that only a push or a read can show.
 func (h *Hub) Rest(w *Watch, resting bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *Hub) Rest(w *Watch, resting bool) {
 	}
 }
 
-// readAt changes when k is read. It is called with mu held.
+// readAt changes when k is read. The caller holds mu.
 func (h *Hub) readAt(k *watched, at time.Time) {
 	k.next = at
 	heap.Fix(&h.due, k.index)
@@ -119,7 +119,7 @@ func (h *Hub) run(status <-chan nats.Status) {
 	}
 }
 
-// Over returns why nothing is told any more; nil while something is.
+// Over returns why the hub delivers no more changes; nil while it does.
 func (h *Hub) Over() error {
 	if h.store.Closing.Err() != nil {
 		return context.Cause(h.store.Closing)
@@ -132,7 +132,7 @@ func (h *Hub) Over() error {
 	}
 }
 
-// wakeAll has all watchers look whether it is over.
+// wakeAll makes all receivers check Over.
 func (h *Hub) wakeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,8 +170,8 @@ func (h *Hub) takeDue() (keys []string, read uint64) {
 	return keys, h.reads
 }
 
-// poll reads keys and delivers what it finds. What is older than what was pushed comes from a replica that lags behind,
-// unless the leader says the same.
+// poll reads keys and delivers what it finds. An entry that is older than the last push comes from a replica that lags
+// behind, unless the leader returns the same.
 func (h *Hub) poll(keys []string, read uint64) {
 	ctx, cancel := h.store.Bound(h.store.Closing)
 	defer cancel()
@@ -191,7 +191,7 @@ func (h *Hub) poll(keys []string, read uint64) {
 	}
 }
 
-// unread has those keys read again that somebody waits to hear of for the first time.
+// unread makes due again the keys for which a watcher waits for its first value.
 func (h *Hub) unread(keys []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,7 +203,7 @@ func (h *Hub) unread(keys []string) {
 	}
 }
 
-// doubts reports whether e is older than what is known already, and its TTL does not explain it.
+// doubts reports whether e is older than the known entry, and the TTL of that entry does not explain it.
 func (h *Hub) doubts(e *Entry) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,8 +252,8 @@ type republished struct {
 	trim    string // what republished subjects have before the key
 }
 
-// newRepublished understands what kvlock.StreamConfig sets. Any other mapping of subjects is left alone, and the bucket is
-// watched.
+// newRepublished accepts the mapping that kvlock.StreamConfig sets. With any other mapping of subjects, a KV watcher watches
+// the bucket.
 func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	if republish == nil || republish.HeadersOnly {
 		return republished{}
@@ -270,8 +270,9 @@ func newRepublished(prefix string, republish *jetstream.RePublish) republished {
 	return republished{subject: trim + ">", trim: trim}
 }
 
-// subscribe gets pushes from what the bucket republishes. A bucket that does not is watched with one KV watcher, which
-// costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on meanwhile.
+// subscribe subscribes to the changes that the bucket republishes. A bucket that republishes none is watched with one KV
+// watcher. That costs a consumer, and stalls for many seconds when the server that hosts it stops; the poller goes on
+// meanwhile.
 func (h *Hub) subscribe() (unsubscribe func(), err error) {
 	if h.subscription.subject == "" {
 		return h.subscribeWatcher()

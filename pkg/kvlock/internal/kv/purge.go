@@ -11,10 +11,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/directget"
 )
 
-// purgeKey is the key that is written when keys are purged, for all to learn of it: the purge of a stream is not pushed.
+// purgeKey is the key that Purge writes, so that all hubs receive it: the purge of a stream is not pushed.
 const purgeKey = reservedPrefix + "_purge"
 
-// markVersion is the version of a purgeMark. A reader that does not know it takes the mark to be about all keys.
+// markVersion is the version of a purgeMark. A reader that does not know the version treats the mark as one of all keys.
 const markVersion = 1
 
 // purgeMark is the value of purgeKey.
@@ -24,7 +24,7 @@ type purgeMark struct {
 	Before  uint64 `json:"before,omitempty"` // the revision that purged keys are below; 0 for that of the mark itself
 }
 
-// keys returns what all keys begin with that are purged.
+// keys returns the text that all purged keys begin with.
 func (m purgeMark) keys() string {
 	if m.Prefix == "" {
 		return ""
@@ -33,9 +33,9 @@ func (m purgeMark) keys() string {
 }
 
 // Purge removes all keys that begin with prefix and a dot, and all keys with the prefix "", as they were before the call,
-// and returns how many entries the server removed. It marks the point in the order of changes up to which keys go, removes
-// them, and tells that they have gone. What a replica answers that knows of the second mark is without them. Three round
-// trips.
+// and returns how many entries the server removed. It writes a mark, which fixes the point in the order of changes up to
+// which keys are removed, then removes them, and writes a second mark. A replica that has the second mark answers without
+// the keys. Three round trips.
 func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
 	if err := CheckPrefix(prefix); err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func (s *Store) Purge(ctx context.Context, prefix string) (n int, err error) {
 	return n, err
 }
 
-// markPurge writes the mark, however often: each says the same.
+// markPurge writes the mark. Writing it twice does no harm, since both are equal.
 func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64, err error) {
 	data, err := json.Marshal(mark)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) markPurge(ctx context.Context, mark purgeMark) (revision uint64,
 	return revision, err
 }
 
-// purgeStream removes what is stored under subject below revision before.
+// purgeStream removes the messages of subject below revision before.
 func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) (n int, err error) {
 	var answer struct {
 		Purged int `json:"purged"`
@@ -83,7 +83,7 @@ func (s *Store) purgeStream(ctx context.Context, subject string, before uint64) 
 	return answer.Purged, err
 }
 
-// onPurgeMark takes a pushed mark: nothing under its prefix is believed that is older.
+// onPurgeMark applies a pushed mark: older entries under its prefix do not count any more.
 func (h *Hub) onPurgeMark(m *nats.Msg) {
 	message, err := directget.Pushed(m)
 	if err != nil {
@@ -93,13 +93,12 @@ func (h *Hub) onPurgeMark(m *nats.Msg) {
 	var mark purgeMark
 	if err := json.Unmarshal(m.Data, &mark); err != nil || mark.Version > markVersion {
 		h.store.Log.Warn("kvlock: mark of a purge is not understood, all keys are read anew", "error", err)
-		mark = purgeMark{} // whatever it is about, let it be about all
+		mark = purgeMark{} // treat it as a mark of all keys
 	}
 	h.purged(mark, message.Sequence)
 }
 
-// purged drops what is in memory of the keys that the mark at revision is about, and has their watchers look once they
-// have gone.
+// purged drops the purged keys from memory, and makes the poller read the watched ones again when they are removed.
 func (h *Hub) purged(mark purgeMark, revision uint64) {
 	gone := mark.Before > 0
 	if !gone {

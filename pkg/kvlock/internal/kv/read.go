@@ -36,7 +36,7 @@ type Entry struct {
 	Data     []byte
 
 	AsOf uint64        // the sequence of the stream at which Revision was still the last of the key; 0 when unknown
-	Seen time.Time     // when this process learnt of it, on the monotonic clock
+	Seen time.Time     // when this process received it, on the monotonic clock
 	Age  time.Duration // how old it was when it was seen, by the server's clock
 }
 
@@ -49,7 +49,7 @@ func (e *Entry) Deleted() bool {
 		e.Purged() && len(e.Data) == 0
 }
 
-// Expiry returns when the server removes what was written with ttl and was so old when it was seen, on this process's
+// Expiry returns when the server removes an entry with ttl that had the given age when it was seen, on this process's
 // monotonic clock: never before it was seen. It is zero for a ttl of 0.
 func Expiry(ttl, age time.Duration, seen time.Time) time.Time {
 	if ttl <= 0 {
@@ -75,7 +75,7 @@ func Later(revision uint64, created time.Time, last uint64, lastCreated time.Tim
 // MaxRead is how many keys one round trip of Read reads.
 const MaxRead = directget.MaxSubjects
 
-// entry takes a stored message.
+// entry returns the entry of a stored message.
 func (s *Store) entry(key string, m jsapi.Message) Entry {
 	seen := time.Now()
 	s.Clock.learn(seen, m.Time)
@@ -115,7 +115,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 		}
 	}
 	if len(subjects) > MaxRead {
-		asOf = 0 // they were read one part after the other
+		asOf = 0 // the parts were read one after the other
 	}
 	seen := time.Now()
 	for i, key := range keys {
@@ -126,7 +126,7 @@ func (s *Store) Read(ctx context.Context, keys []string) ([]Entry, error) {
 	return entries, nil
 }
 
-// Ask is Leader that asks until somebody answers, or the operation's time is up.
+// Ask is Leader, repeated until a server answers or the time of the operation is up.
 func (s *Store) Ask(ctx context.Context, key string) (entry Entry, err error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -161,33 +161,33 @@ func (s *Store) Unavailable(ctx context.Context, op string, keys []string, err e
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fmt.Errorf("kvlock: %s %s: %w: %w", op, what, context.Cause(ctx), err)
 	}
-	// The server does not answer what it does not permit. It only tells the connection.
+	// The server leaves a request that is not permitted unanswered, and reports the refusal to the connection.
 	if last := s.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) {
-		err = fmt.Errorf("%w (the connection was told: %w)", err, last)
+		err = fmt.Errorf("%w (the connection's last error: %w)", err, last)
 	}
 	s.Unanswered.Add(1)
 	return fmt.Errorf("kvlock: %s %s in bucket %q: %w: %w", op, what, s.Bucket, ErrUnavailable, err)
 }
 
-// All returns the data of all messages of a subject in another stream, in their order: size bytes, and fewer or more
-// only when it is something else. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
+// All returns the data of all messages of a subject in another stream, in their order. size is how many bytes are expected;
+// another length means other data. Any replica may answer, so the end may be missing. One round trip for each 4 MB.
 func (s *Store) All(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	return s.get.All(ctx, stream, subject, size)
 }
 
-// AllLeader is All as the stream's leader knows it, which is asked for each message.
+// AllLeader is All from the stream's leader, with a request for each message.
 func (s *Store) AllLeader(ctx context.Context, stream, subject string, size int) ([]byte, error) {
 	return s.get.AllLeader(ctx, stream, subject, size)
 }
 
-// scanAhead is how many messages are fetched before they are asked for.
+// scanAhead is how many messages are fetched ahead.
 const scanAhead = 500
 
 // Scan yields the last messages of all keys that begin with prefix and a dot, and of all keys with the prefix "", markers
 // included, or only their headers. An error is the last that it yields, with an entry without a key.
 //
-// It goes over the stream with a consumer. For other requests for the next messages the server counts, each time, how many
-// there are behind, so that a million keys took minutes with them.
+// It reads the stream with a consumer. For each request without one, the server counts how many messages follow, so that a
+// million keys took minutes.
 func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := CheckPrefix(prefix); err != nil {
@@ -239,7 +239,7 @@ func (s *Store) Scan(ctx context.Context, prefix string, headersOnly bool) iter.
 	}
 }
 
-// errStalled says that a scan got no message for too long.
+// errStalled is returned when a scan got no message for too long.
 var errStalled = errors.New("nothing came")
 
 // messagesUnder makes a consumer of all keys under prefix, and returns how many messages there are.

@@ -21,7 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// Store is a bucket as one process sees it: its reads, its conditional writes and what it pushes.
+// Store gives one process access to a bucket: reads, conditional writes and pushed changes.
 type Store struct {
 	Bucket     string
 	Stream     string // behind the bucket
@@ -52,16 +52,16 @@ type Store struct {
 	cancelClosed context.CancelCauseFunc
 }
 
-// Config says which bucket a [Store] binds to, and how.
+// Config configures a [Store].
 type Config struct {
 	Bucket    string        // required
 	Instance  string        // names this process in entries; defaults to host name, process id and a random part
 	Logger    *slog.Logger  // defaults to slog.Default()
 	OpTimeout time.Duration // bounds each operation; defaults to 2 seconds
 
-	// Pushed and Read decode entries for watchers. Pushed decodes one that was pushed: after an error the key is
-	// read instead, for nothing is concluded from what anybody could have published. Read decodes one that was read, and
-	// what it returns for an entry that cannot be decoded is told like any other. Unused where nothing is watched.
+	// Pushed and Read decode entries for watchers. Pushed decodes an entry that was pushed. After an error the key is read
+	// instead, because anybody could have published the push. Read decodes an entry that was read; the view that it returns
+	// for an undecodable entry is delivered like any other. A store without watchers uses neither.
 	Pushed func(Entry) (View, error)
 	Read   func(context.Context, Entry) View
 }
@@ -71,7 +71,7 @@ const MaxInstanceBytes = 256
 
 const defaultOpTimeout = 2 * time.Second
 
-// WithDefaults returns cfg with what it leaves out.
+// WithDefaults returns cfg with the defaults in place of zero values.
 func (cfg Config) WithDefaults() Config {
 	if cfg.Instance == "" {
 		host, err := os.Hostname()
@@ -136,7 +136,7 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	return s, nil
 }
 
-// subscribe subscribes to answers.
+// subscribe subscribes to the answers of requests.
 func (s *Store) subscribe() (err error) {
 	if s.get, err = directget.New(s.Conn, s.api.Prefix); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Store) subscribe() (err error) {
 	return nil
 }
 
-// unsubscribe ends what subscribe began, as far as that came.
+// unsubscribe ends the subscriptions that subscribe has made, also after it failed.
 func (s *Store) unsubscribe() error {
 	var errs []error
 	if s.acks != nil {
@@ -160,8 +160,8 @@ func (s *Store) unsubscribe() error {
 	return errors.Join(errs...)
 }
 
-// StreamInfo asks for a stream until somebody answers: a cluster does not while it elects a leader, as after the stream
-// was made. bucket names it in errors.
+// StreamInfo asks for a stream until a server answers: a cluster does not answer while it elects a leader, for instance
+// after the stream was created. bucket names it in errors.
 func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string) (*jetstream.StreamInfo, error) {
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
 		try, cancel := context.WithTimeout(ctx, SendTimeout/2)
@@ -179,10 +179,11 @@ func StreamInfo(ctx context.Context, js jetstream.JetStream, bucket, name string
 	}
 }
 
-// BeginClose ends all waits with ErrClosed. Operations still work, so that callers can give back what they hold.
+// BeginClose ends all waits with ErrClosed. Operations still work, so that callers can release their claims.
 func (s *Store) BeginClose() { s.beginClose(ErrClosed) }
 
-// Close ends everything that was sent or waited for. BeginClose was called before, and all work has ended.
+// Close ends the subscriptions and waits for the goroutines of the store. BeginClose was called before, and all operations
+// have ended.
 func (s *Store) Close() {
 	s.cancelClosed(ErrClosed)
 	s.Hub.close()
@@ -214,7 +215,7 @@ var BucketName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 // StreamName returns the name of the stream behind a bucket.
 func StreamName(bucket string) string { return "KV_" + bucket }
 
-// SubjectPrefix returns what the subjects of a bucket's keys begin with.
+// SubjectPrefix returns the prefix of the subjects of a bucket's keys.
 func SubjectPrefix(bucket string) string { return "$KV." + bucket + "." }
 
 // CreateStream makes a stream when there is none of its name; an existing one is left as it is. what names it in errors.
@@ -230,7 +231,7 @@ func CreateStream(ctx context.Context, js jetstream.JetStream, what string, sc j
 	return nil
 }
 
-// CheckStream reports all settings of a bucket's stream on which entries would not be safe.
+// CheckStream reports all settings of a bucket's stream with which entries would not be safe.
 func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 	s := Settings{What: fmt.Sprintf("bucket %q", bucket)}
 	s.Wantf(sc.AllowMsgTTL, "AllowMsgTTL is off: claims could not expire; make the bucket from kvlock.StreamConfig")
@@ -260,7 +261,7 @@ func (s *Settings) Wantf(ok bool, format string, args ...any) {
 	}
 }
 
-// WantKept wants messages to stay until their TTL, and writes to be acknowledged.
+// WantKept adds an error unless messages stay until their TTL and writes are acknowledged.
 func (s *Settings) WantKept(sc jetstream.StreamConfig) {
 	s.Wantf(sc.MaxAge == 0, "MaxAge is %s: it would end claims and values before their TTL; set it to 0", sc.MaxAge)
 	s.Wantf(sc.Discard == jetstream.DiscardNew || sc.MaxBytes <= 0 && sc.MaxMsgs <= 0,
@@ -271,5 +272,5 @@ func (s *Settings) WantKept(sc jetstream.StreamConfig) {
 	s.Wantf(!sc.NoAck && !sc.Sealed, "NoAck or Sealed is on: no write would be acknowledged")
 }
 
-// Err returns everything that is wrong, or nil.
+// Err returns all errors, joined, or nil.
 func (s *Settings) Err() error { return errors.Join(s.errs...) }

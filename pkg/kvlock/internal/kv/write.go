@@ -15,13 +15,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
-// Between two tries of a write whose outcome is unknown. A leader change takes seconds; a lost reply is one try.
+// Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost reply
+// costs one try.
 const (
 	minSettleWait = time.Millisecond
 	maxSettleWait = 250 * time.Millisecond
 )
 
-// RetryWait is when a write may be tried again that nobody answered.
+// RetryWait is after how long an unanswered write may be tried again.
 const RetryWait = maxSettleWait
 
 // SendTimeout bounds one try of a write, so that a reply that was lost in a leader change costs one try and not the
@@ -36,29 +37,29 @@ type Change struct {
 	State  string        // stored in the header HeaderState, for readers of headers only
 	TTL    time.Duration // 0 for none
 	Purge  bool          // write a marker: the key is absent to readers
-	Held   time.Time     // until when Expect, which was acknowledged to us, is there for sure; zero when it was only read
-	Within time.Duration // bounds each try and each reading back, if that is less than SendTimeout; 0 for none
+	Held   time.Time     // until when the entry at Expect exists for certain, if a write of this process was acknowledged there; zero when it was only read
+	Within time.Duration // bounds each try and each read after it, if it is less than SendTimeout; 0 for none
 	Writer Writer
 }
 
-// Writer decides for a [Change] whether what its key holds was written by it.
+// Writer decides for a [Change] whether this writer wrote the entry that the key holds.
 type Writer interface {
-	// Found interprets what the key holds after a try that was not acknowledged.
+	// Found interprets the entry of the key after a try that was not acknowledged.
 	Found(ctx context.Context, e Entry) Found
 
-	// Pushed returns the last that was pushed of the key, which saves a read when it is later than Change.Expect. The zero
+	// Pushed returns the last pushed entry of the key, which saves a read when it is later than Change.Expect. The zero
 	// value is none.
 	Pushed() Found
 }
 
-// Found is what a key holds after a try of a write that was not acknowledged.
+// Found is the entry of a key after a try of a write that was not acknowledged.
 type Found struct {
 	Revision uint64
-	Ours     bool  // it is of this write, or of an earlier one by the same writer whose outcome was not learnt
+	Ours     bool  // this write stored it, or an earlier one by the same writer with an unknown outcome
 	Err      error // it cannot be decoded: the write ends with this error
 }
 
-// ConflictError says that a change did not come about, because the key holds another revision.
+// ConflictError is returned when a change was not made because the key holds another revision.
 type ConflictError struct {
 	Key      string
 	Revision uint64
@@ -77,9 +78,9 @@ func (c Change) timeout() time.Duration {
 	return min(c.Within, SendTimeout)
 }
 
-// outdated reports whether a read shows less than what was acknowledged to us and cannot be over yet: the server that
-// answered was deposed and does not know. Or the key is absent after all, because somebody else claimed it meanwhile for a
-// shorter time; a marker, which is only accepted where the key is absent, tells the two apart.
+// outdated reports whether a read shows an older entry than one whose write was acknowledged to this process and that cannot
+// have expired: a deposed leader answered. Or the key is absent after all, because another process claimed it meanwhile for
+// a shorter time. A marker, which the server accepts only where the key is absent, decides between the two.
 func (c Change) outdated(revision uint64) bool {
 	return revision < c.Expect && time.Now().Before(c.Held)
 }
@@ -87,12 +88,11 @@ func (c Change) outdated(revision uint64) bool {
 // Write makes the change, or returns a [ConflictError] when the key moved on. It returns the new revision, and the time
 // at which the try that the server acknowledged was sent.
 //
-// A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were
-// applied. So after either the key is read back from the leader, and its writer compares what it holds with the unique
-// owner in its data. A read may be old too. So if the data is ours, of this write or of an earlier one whose outcome was
-// not learnt, the write is confirmed by another conditional write on the revision found; and if the key is unchanged, by
-// the same write again. Only an acknowledgement, or a later record of somebody else, ends the matter for good. One round
-// trip when all is well; three when the outcome was unknown.
+// A refusal proves no more than a time-out does: around a leader change both have been seen for writes that were applied. So
+// after either, Write reads the key from the leader, and the Writer compares the owner in the entry with its own. A read may
+// be outdated too. So if the entry is of this writer, another conditional write on the revision found confirms it; and if
+// the key is unchanged, Write sends the same again. Only an acknowledgement, or a later entry of another writer, ends Write.
+// One round trip, as a rule; three when the outcome was unknown.
 func (s *Store) Write(ctx context.Context, c Change) (revision uint64, sent time.Time, err error) {
 	sent = time.Now()
 	if revision, err = s.SendOnce(ctx, c, s.OpTimeout); err == nil {
@@ -108,7 +108,7 @@ func (s *Store) SendOnce(ctx context.Context, c Change, bound time.Duration) (re
 	return s.publish(ctx, m, min(c.timeout(), bound))
 }
 
-// Settle is the rest of Write: after a try that was sent at sent and ended with the error last. The time of the operation
+// Settle is the rest of Write, after a try that was sent at sent and failed with the error last. The time of the operation
 // counts from since.
 func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, last error) (uint64, time.Time, error) {
 	ctx, cancel := s.boundBy(ctx, since.Add(s.OpTimeout))
@@ -144,7 +144,7 @@ func (s *Store) Settle(ctx context.Context, c Change, sent, since time.Time, las
 	}
 }
 
-// found returns what the key of a change holds after the change was not acknowledged.
+// found returns the entry of a change's key after the change was not acknowledged.
 func (s *Store) found(ctx context.Context, c Change) (Found, error) {
 	if now := c.Writer.Pushed(); now.Revision > c.Expect {
 		return now, nil
@@ -169,8 +169,8 @@ func (s *Store) Mark(ctx context.Context, key string, expect uint64, ttl time.Du
 }
 
 // RemoveCorrupt replaces an entry that cannot be decoded by a marker, if it is still the same one. The marker has no TTL,
-// because nobody knows how long the entry would have lived: the next write replaces it. It reports whether this call
-// removed the entry, and logs it then, so that of many processes that read it at the same time one does.
+// because the TTL of the entry is unknown: the next write replaces it. RemoveCorrupt reports whether this call removed the
+// entry, and logs that, so that of many processes that read the entry at the same time one logs it.
 func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, cause error) bool {
 	err := s.Mark(ctx, key, revision, 0)
 	switch {
@@ -183,7 +183,7 @@ func (s *Store) RemoveCorrupt(ctx context.Context, key string, revision uint64, 
 	return err == nil
 }
 
-// Persist calls try until it succeeds, cannot, or ctx ends. op and key name it in errors.
+// Persist calls try until it succeeds, fails for good, or ctx ends. op and key name the operation in errors.
 func (s *Store) Persist(ctx context.Context, op, key string, try func() error) error {
 	for wait := minSettleWait; ; wait = min(2*wait, maxSettleWait) {
 		switch err := try(); {
@@ -197,7 +197,7 @@ func (s *Store) Persist(ctx context.Context, op, key string, try func() error) e
 	}
 }
 
-// message is a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
+// message returns a write to key that the server accepts only while revision expect is the last; 0 means none. A ttl of 0 is
 // none. With purge it is a marker.
 func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duration, purge bool) *nats.Msg {
 	m := nats.NewMsg(s.put + key)
@@ -226,8 +226,8 @@ func (s *Store) publish(ctx context.Context, m *nats.Msg, bound time.Duration) (
 	return revision, err
 }
 
-// Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection
-// is down: the client would keep the message and send it much later, when its claim is long over.
+// Send sends m to stream, once, and returns the sequence at which it was stored. It sends nothing while the connection is
+// down: the client would keep the message and send it much later, when its claim has expired.
 func (s *Store) Send(ctx context.Context, stream string, m *nats.Msg, bound time.Duration) (uint64, error) {
 	api := s.api
 	api.Within = bound

@@ -6,21 +6,20 @@ import (
 )
 
 var (
-	// ErrFenced is what every FencedError is.
+	// ErrFenced is the error that every FencedError matches.
 	ErrFenced = errors.New("step: another attempt has taken over")
 
 	// ErrMisuse is returned when the code of a handler uses steps in a way that cannot work.
 	ErrMisuse = errors.New("step: misuse")
 
-	// ErrNotRecorded is returned when the result of a step could not be recorded, or nobody
-	// knows whether it was.
+	// ErrNotRecorded is returned when the result of a step could not be recorded, or the outcome of recording it is unknown.
 	ErrNotRecorded = errors.New("step: result not recorded")
 
 	// ErrTooLarge is returned for a result of more than MaxResult bytes.
 	ErrTooLarge = errors.New("step: result is too large")
 )
 
-// FencedError says that a later attempt has taken the job's journal over.
+// FencedError is returned when a later attempt has taken over the job's journal.
 type FencedError struct {
 	// Deliveries is how often the job had been delivered when that attempt began.
 	Deliveries int
@@ -34,18 +33,18 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("step: another attempt (delivery %d) has taken over job %s", e.Deliveries, e.Job)
 }
 
-// Is makes errors.Is(err, ErrFenced) true.
+// Is reports whether target is ErrFenced.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// RecordError says that what is recorded cannot be read.
+// RecordError is returned when a record cannot be decoded, or a result is no value of the step's type.
 type RecordError struct {
-	// Cause is why.
+	// Cause is the error of decoding it.
 	Cause error
 
 	// Job is the ID of the job.
 	Job string
 
-	// Step is the name of the step, empty when all of the record is unreadable.
+	// Step is the name of the step, empty when the whole record is unreadable.
 	Step string
 }
 

@@ -1,11 +1,10 @@
 // Package journal records what the steps of a job returned, so that a later attempt at the
 // job has it.
 //
-// All steps of a job are in one record, and every write replaces the revision that the
-// writer knows: who takes the record over, by writing it, has seen every step that was
-// ever acknowledged, and from then on whoever had it before is refused. So one record is
-// the results, their order and the fence at once, and a read that was stale shows by the
-// write after it.
+// All steps of a job are in one record, and every write replaces the revision that the writer knows. An attempt takes the
+// record over by writing it: then it has seen every step that was ever acknowledged, and the server refuses the writes of
+// earlier attempts. So one record holds the results and their order and is the fence as well, and the write after a stale
+// read fails.
 package journal
 
 import (
@@ -52,11 +51,11 @@ type Attempt struct {
 	// Stream is the stream.
 	Stream string
 
-	// Unsure says that the server may have forgotten an attempt before this one.
+	// Unsure is true when the server may have forgotten an attempt before this one.
 	Unsure bool
 }
 
-// fresh says that no attempt was before this one, so there is no journal yet.
+// fresh reports whether this is the first attempt, so that there is no journal yet.
 func (a Attempt) fresh() bool { return a.Deliveries <= 1 && a.Resume == "" }
 
 // origin is equal for attempts whose deliveries can be compared.
@@ -64,8 +63,7 @@ func (a Attempt) origin() string {
 	return strconv.FormatInt(a.Created, 36) + "-" + strconv.FormatUint(a.Sequence, 10)
 }
 
-// Journal is the journal of one job in the hands of one attempt. Its methods may be called
-// by many at once.
+// Journal is the journal of one job, as one attempt uses it. Its methods are safe for concurrent use.
 type Journal struct {
 	attempt Attempt
 	base    context.Context //nolint:containedctx // ends when outcomes are no longer recorded
@@ -73,7 +71,7 @@ type Journal struct {
 	server  *Store     // makes store, when a step needs it
 	span    *span.Span // of requests that end with base
 	store   backend
-	turn    chan struct{} // holds an element while somebody uses what follows
+	turn    chan struct{} // holds an element while a goroutine uses the fields below
 
 	acked    bool // a write of this attempt was acknowledged
 	broken   error
@@ -168,10 +166,9 @@ func (j *Journal) Close() {
 	}
 }
 
-// Forget is called when the job is completed, which the server has confirmed. The journal
-// of a job that was delivered once is kept for another minute, for a delivery that is on
-// its way already. After more deliveries it is kept as long as any, since an earlier
-// attempt may still run somewhere. Nothing is waited for.
+// Forget is called when the job is completed, which the server has confirmed. The journal of a job that was delivered once
+// is kept for another minute, for a delivery that is on its way already. After more deliveries it is kept as long as any,
+// since an earlier attempt may still run somewhere. Forget does not wait for an answer.
 func (j *Journal) Forget() {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
@@ -196,7 +193,7 @@ func (j *Journal) Forget() {
 	}
 }
 
-// begin looks the step up. done says that data is its result; otherwise the caller runs it.
+// begin looks the step up. When done is true, data is its result; otherwise the caller runs the step.
 func (j *Journal) begin(ctx context.Context, name string) (data []byte, done bool, err error) {
 	if err := j.enter(ctx); err != nil {
 		return nil, false, fmt.Errorf("step: %q was not started: %w", name, err)
@@ -228,7 +225,7 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 	return nil, false, nil
 }
 
-// enter waits for its turn. A context that has ended starts nothing.
+// enter waits for the turn of its caller. It returns an error when ctx has ended.
 func (j *Journal) enter(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -316,9 +313,9 @@ func (j *Journal) running() int {
 	return n
 }
 
-// record writes the result of a step and returns it, or what an earlier attempt recorded of
-// which this one could not know. It does not end with the handler's context: what was done
-// is worth recording, above all when there is no more time to do it again.
+// record writes the result of a step and returns it. If an earlier attempt recorded a result that this attempt did not know
+// of, record returns that. It does not end with the handler's context: a result is worth recording, above all when there is
+// no time to compute it again.
 func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	j.turn <- struct{}{}
 	defer j.leave()

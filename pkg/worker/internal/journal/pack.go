@@ -33,7 +33,7 @@ const (
 	maxParts = 64 << 10
 )
 
-// errMissing says that a result's messages have gone.
+// errMissing is returned when a message of a result is gone.
 var errMissing = errors.New("step: a part of the result is missing")
 
 // pack makes the entry of a result, and stores what does not go into the record.
@@ -51,7 +51,7 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 			return entry{}, err
 		}
 
-		if len(packed) <= len(data)-len(data)/8 { // else who reads it would pay for nothing
+		if len(packed) <= len(data)-len(data)/8 { // otherwise each read would decompress for nothing
 			e.Codec, e.Length, stored = codecZstd, len(data), packed
 		}
 	}
@@ -79,8 +79,7 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	return e, nil
 }
 
-// put stores one part. It may be stored twice: nobody knows its subject before the record
-// is written.
+// put stores one part. Storing it twice does no harm: no attempt knows its subject before the record is written.
 func (j *Journal) put(ctx context.Context, until time.Time, subject string, data []byte) error {
 	return j.persist(ctx, until, func(ctx context.Context) error { return j.store.put(ctx, subject, data) })
 }
@@ -119,7 +118,7 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 	return data, nil
 }
 
-// persist tries until it succeeds, its time is over, or trying again cannot help.
+// persist repeats try until it succeeds, its time is over, or another try cannot succeed.
 func (j *Journal) persist(ctx context.Context, until time.Time, try func(context.Context) error) error {
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		once, cancel := context.WithTimeout(ctx, j.limits.timeout)

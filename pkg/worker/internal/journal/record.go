@@ -179,7 +179,7 @@ func decode(data []byte) (record, error) {
 	return rec, nil
 }
 
-// check refuses what this package does not write. left is how many bytes there are.
+// check refuses an entry that this package does not write. left is how many bytes there are.
 func (e *entry) check(left int) error {
 	switch {
 	case e.Size < 0 || e.Size > left:
@@ -198,7 +198,7 @@ func (e *entry) check(left int) error {
 	return nil
 }
 
-// checkName refuses names that nobody could read in a log.
+// checkName refuses names that are unreadable in a log.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("%w: the name %.120q: use 1 to %d bytes of text", ErrMisuse, name, maxName)

@@ -49,8 +49,7 @@ func New(cfg Config) *Store {
 	}
 }
 
-// Open returns the journal of an attempt. It makes no request: that is left to the first
-// step. Nothing is written after base has ended.
+// Open returns the journal of an attempt. It makes no request: the first step does. Nothing is written after base has ended.
 func (s *Store) Open(base context.Context, attempt Attempt) *Journal {
 	return &Journal{attempt: attempt, base: base, limits: s.limits(), server: s, turn: make(chan struct{}, 1)}
 }
@@ -183,8 +182,8 @@ func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	return sequence, nil
 }
 
-// sender sends nothing while the connection is down: the client would keep the message and
-// send it much later. The contexts of its requests bound their time.
+// sender sends nothing while the connection is down, since the client would keep the message and send it much later. The
+// contexts of its requests bound their time.
 type sender struct{ conn *nats.Conn }
 
 // Request implements jsapi.Sender.

@@ -12,17 +12,17 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
-// Between two tries of a write whose outcome is unknown. A leader change takes seconds, a
-// lost answer costs one try.
+// Bounds of the wait between two tries of a write whose outcome is unknown. A leader change takes seconds, a lost answer
+// costs one try.
 const (
 	minWait = 5 * time.Millisecond
 	maxWait = 250 * time.Millisecond
 )
 
-// errOutrun says that a journal of which this attempt knew nothing was there.
+// errOutrun is returned when the stored journal is one that this attempt did not know of.
 var errOutrun = errors.New("the journal has changed")
 
-// open makes the journal this attempt's. The first attempt at a job need not look.
+// open takes the journal over for this attempt. The first attempt at a job need not read it.
 func (j *Journal) open(ctx context.Context) error {
 	if j.opened {
 		return nil
@@ -54,9 +54,8 @@ func (j *Journal) open(ctx context.Context) error {
 	return nil
 }
 
-// takeOver reads the journal and writes it again under this attempt's name. The write is
-// accepted only at the revision that was read, so nothing was missed, and nobody who had
-// the journal before can write any more.
+// takeOver reads the journal and writes it again under this attempt's name. The server accepts the write only at the
+// revision that was read, so no step was missed, and no earlier attempt can write any more.
 func (j *Journal) takeOver(ctx context.Context, until time.Time) error {
 	for wait := minWait; ; wait = min(2*wait, maxWait) {
 		now, revision, err := j.load(ctx)
@@ -102,11 +101,10 @@ func (j *Journal) load(ctx context.Context) (record, uint64, error) {
 
 // write replaces the record by one with the given steps.
 //
-// A refusal proves no more than a time-out does: around a change of leader both have been
-// seen for writes that were applied. So after either the record is read back. If this
-// attempt wrote it, it is this write, since there is one at a time. If it is as it was, or
-// older because whoever answered was deposed, the same is sent again. A later record of
-// somebody else ends the attempt, or shows one that began without looking what there was.
+// A refusal proves no more than a time-out does: around a change of leader both have been seen for writes that were applied.
+// So after either, write reads the record back. If this attempt wrote it, it is this write, since an attempt sends one at a
+// time. If it is unchanged, or older because a deposed leader answered, write sends the same again. A later record of
+// another attempt ends this one. If this attempt began without reading the journal, write returns errOutrun instead.
 func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) error {
 	data, err := encode(j.head, steps)
 	if err != nil {
@@ -152,7 +150,7 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 	}
 }
 
-// save sends a write once. Those of results, which all have the same base, share a context.
+// save sends a write once. The writes of results, which all have the same base, share a context.
 func (j *Journal) save(ctx context.Context, data []byte) (uint64, error) {
 	if ctx != j.base {
 		once, cancel := context.WithTimeout(ctx, j.limits.timeout)

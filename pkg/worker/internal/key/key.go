@@ -1,5 +1,5 @@
 // Package key computes the subjects of one key. All messages of a job in its stream have the job's subject but for the first
-// token, which says what kind of message it is:
+// token, which is the kind of message:
 //
 //	jobs.mail.u17         the job
 //	jobs-later.mail.u17   the job, delayed: a schedule that becomes jobs.mail.u17

@@ -1,19 +1,17 @@
 // Package limit counts, over all workers of a bucket, how many jobs run at once and how
 // often they start.
 //
-// Each key of a limit has a record. It holds how many permits each worker has, who waits
-// for one, and when the next start is due; a worker changes it by writes that the server
-// accepts only at the revision that they were computed from. What a worker wants of a key
-// is put together into one write, and a permit that one job leaves is given to the next
-// here without any.
+// Each key of a limit has a record. It holds how many permits each worker has, which workers wait for one, and when the next
+// start is due. A worker changes it by writes that the server accepts only at the revision that they were computed from. A
+// worker asks for the permits of all its waiting jobs in one write, and passes a permit from one of its jobs to the next
+// without a write.
 //
-// That a worker lives is not in those records but in one of its own, renewed three times in
-// its TTL, however many keys it has permits of. Others treat its permits as taken until they
-// have ended that record: by a write at the revision that they have seen unchanged for the
-// whole TTL. The worker itself counts from when it sent the write that stands there, so its
-// time is over before; and having been ended it can renew no more. So no clock is compared
-// with another, nothing is decided from a read, and a worker that was cut off or stopped
-// cannot come back to permits that others have.
+// Each worker has a lease for all its permits: a record of its own, which it renews three times in its TTL, however many
+// keys it has permits of. Other workers treat its permits as taken until they have ended that record: by a write at the
+// revision that they have seen unchanged for the whole TTL. The worker itself counts the lease from when it sent the last
+// renewal, so for it the lease ends earlier; and it cannot renew a record that was ended. So no clock is compared with
+// another, nothing is decided from a read, and a worker that was cut off or paused cannot use permits that others have by
+// then.
 //
 // Starts are counted by the generic cell rate algorithm (ITU-T I.371, annex A; "virtual
 // scheduling"): one time in the record, from which all is computed.
@@ -35,36 +33,35 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// patience is how long a job that has its permits waits with them for its start, when
-// another limit says when that is.
+// patience is how long a job that has its other permits keeps them while it waits for the start that a rate allows.
 const patience = time.Second
 
 // late is how long after its time a start may be used.
 const late = time.Second
 
 var (
-	// ErrClosed is returned to who waits when the worker stops.
+	// ErrClosed is returned to a job that waits when the worker stops.
 	ErrClosed = errors.New("limit: closed")
 
-	// ErrLost is the cause with which the work under a permit ends that is not held any more.
+	// ErrLost is the cause with which a job ends whose permit is no longer held.
 	ErrLost = errors.New("limit: the lease of this worker's permits has ended")
 )
 
-// FullError is returned when no more jobs can wait here.
+// FullError is returned when no more jobs can wait in this worker.
 type FullError struct {
-	// Delay is when to come back.
+	// Delay is after how long the job should come back.
 	Delay time.Duration
 }
 
 // Error implements error.
 func (e *FullError) Error() string { return fmt.Sprintf("limit: full, come back in %s", e.Delay) }
 
-// RecordError is returned when what is stored of a limit cannot be read.
+// RecordError is returned when the record of a limit cannot be decoded.
 type RecordError struct {
-	// Cause is what is wrong.
+	// Cause is the error of decoding it.
 	Cause error
 
-	// Subject is where it is.
+	// Subject is the subject of the record.
 	Subject string
 }
 
@@ -92,25 +89,24 @@ type Rule struct {
 	Spec Spec
 }
 
-// Seat is the place that a job takes up in its worker while it does not wait. It must not
-// block.
+// Seat is the slot that a job takes up in its worker while it does not wait. Its methods must not block.
 type Seat interface {
-	// Give gives the place to others, and says whether it was taken.
+	// Give leaves the slot to other jobs, and reports whether the job had one.
 	Give() bool
 
-	// Take takes it again, and reports false when there is none.
+	// Take takes a slot again, and reports whether the job has one then.
 	Take() bool
 }
 
-// Config says where the records are.
+// Config configures a [Set].
 type Config struct {
-	// Conn is the connection on which the writes of others are listened to.
+	// Conn is the connection that receives the writes of other workers.
 	Conn *nats.Conn
 
-	// Failed is told of requests that failed. They are tried again.
+	// Failed is called with the error of a request. The request is repeated.
 	Failed func(error)
 
-	// Lease is how long the permits of a worker outlive it.
+	// Lease is the TTL of a worker's lease: how long its permits outlive it.
 	Lease time.Duration
 
 	// Lost is called when the lease has ended.
@@ -122,34 +118,33 @@ type Config struct {
 	// Request is how long one request may take.
 	Request time.Duration
 
-	// Waiting is how many jobs may wait here.
+	// Waiting is how many jobs may wait in this worker.
 	Waiting int
 }
 
-// Entry is a job that wants in.
+// Entry is a job that asks for permits.
 type Entry struct {
-	// Lost is called when a permit is not held any more.
+	// Lost is called when a permit of the job is no longer held.
 	Lost func(error)
 
-	// Rules are what it counts under. Those with a rate come last, else they are sorted, so
-	// that all jobs ask in the same order.
+	// Rules are the limits of the job, in the order of Sort, so that all jobs ask in the same order.
 	Rules []Rule
 
-	// Seat is its place. It has one when it comes, and when it was let in.
+	// Seat is the slot of the job, which has one when it calls Enter and when Enter returns a Pass.
 	Seat Seat
 
-	// Sequence is its place in line: the smallest is first.
+	// Sequence is the place of the job in line: the smallest is first.
 	Sequence uint64
 }
 
-// Sort brings rules into the order in which they are asked.
+// Sort brings rules into the order in which jobs ask for them: by name, those with a rate last.
 func Sort(rules []Rule) {
 	slices.SortFunc(rules, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(min(a.Spec.Rate, 1), min(b.Spec.Rate, 1)), cmp.Compare(a.Spec.Name, b.Spec.Name))
 	})
 }
 
-// Pass is the right to run. Leave it when done.
+// Pass holds the permits of a job that may run. The job calls Leave when it is done.
 type Pass struct {
 	held []permit
 	lost func(error)
@@ -157,11 +152,11 @@ type Pass struct {
 }
 
 type permit struct {
-	gate  *gate
-	owner string // the name under which it was taken
+	limiter *limiter
+	owner   string // the name of the lease under which it was taken
 }
 
-// Leave gives the permits to others. It does not block.
+// Leave gives the permits to other jobs. It does not block.
 func (p *Pass) Leave() {
 	if p == nil {
 		return
@@ -173,15 +168,15 @@ func (p *Pass) Leave() {
 
 func (p *Pass) drop() {
 	for _, held := range slices.Backward(p.held) {
-		held.gate.leave(held.owner)
+		held.limiter.leave(held.owner)
 	}
 
 	p.held = nil
 }
 
-// Enter waits until a job may run. It waits with nothing in hand: what one limit has granted
-// is given back when another does not grant at once, and the job waits in line there. When
-// too many wait, the last of them get a [*FullError].
+// Enter waits until a job may run. It waits for one limit at a time and holds no permit of another meanwhile: when a limit
+// does not grant at once, Enter gives back what the others have granted, and waits in line there. When too many jobs wait,
+// the last of them get a [*FullError].
 func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	pass := &Pass{lost: e.Lost, set: s}
 
@@ -202,8 +197,7 @@ func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 	}
 }
 
-// try asks all limits, first the one to wait for, and returns which of them refused, -1 for
-// none.
+// try asks all limits, the one to wait for first, and returns the index of the one that refused, -1 for none.
 func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, error) {
 	var start time.Time
 
@@ -229,7 +223,7 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 			return at, err
 		}
 
-		pass.held = append(pass.held, permit{gate: g, owner: got.owner})
+		pass.held = append(pass.held, permit{limiter: g, owner: got.owner})
 		if got.start.After(start) {
 			start = got.start
 		}
@@ -247,9 +241,9 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 }
 
 // ask asks one limit.
-func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*gate, grant, error) {
+func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*limiter, grant, error) {
 	for {
-		g := s.gate(r)
+		g := s.limiter(r)
 
 		got, err := g.enter(ctx, w)
 		if !errors.Is(err, errRetired) || s.ctx.Err() != nil {
@@ -258,7 +252,7 @@ func (s *Set) ask(ctx context.Context, r Rule, w *waiter) (*gate, grant, error) 
 	}
 }
 
-// hash makes any key a token of a subject.
+// hash turns any key into a token of a subject.
 func hash(key string) string {
 	const enough = 16 // bytes
 

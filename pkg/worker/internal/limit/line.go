@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// arrange has those sit who may get a permit now, and the others wait without a seat, or
-// not at all. It returns how many sit.
-func (g *gate) arrange(now time.Time) int {
+// arrange gives a seat to each job that may get a permit now. The other jobs wait without a seat, or are sent away. It
+// returns how many have a seat.
+func (g *limiter) arrange(now time.Time) int {
 	room, sit := g.room(now), 0
 	g.starving = false
 
 	for _, w := range slices.Clone(g.waiters) {
 		switch {
-		case w.done: // sent away for another
+		case w.done: // sent away in favour of another
 		case sit < room && !g.starving && (!w.parked || w.seat.Take()):
 			g.unpark(w)
 
@@ -37,8 +37,8 @@ func (g *gate) arrange(now time.Time) int {
 	return sit
 }
 
-// park has a waiter wait without a seat. When too many do, the last in line is sent away.
-func (g *gate) park(now time.Time, w *waiter) {
+// park lets a job wait without a seat. When too many do, the last in line is sent away.
+func (g *limiter) park(now time.Time, w *waiter) {
 	parked, last := 0, w
 
 	for _, other := range g.waiters {
@@ -51,7 +51,7 @@ func (g *gate) park(now time.Time, w *waiter) {
 		}
 	}
 
-	// No key takes more than half of the room, nor more than what it leaves.
+	// No key takes more than half of the room: at most as much as it leaves to others.
 	if room := g.set.cfg.Waiting - int(g.set.parked.Load()); parked > 0 && parked >= room || room <= 0 {
 		err := errRefused
 		if !last.try {
@@ -70,8 +70,8 @@ func (g *gate) park(now time.Time, w *waiter) {
 	w.seat.Give()
 }
 
-// soon reports whether a job that has other permits waits for its start with them.
-func (g *gate) soon(now time.Time, w *waiter) bool {
+// soon reports whether a job may keep its other permits while it waits for its start.
+func (g *limiter) soon(now time.Time, w *waiter) bool {
 	if g.spec.Rate == 0 || g.spec.Concurrency > 0 {
 		return false
 	}
@@ -81,8 +81,8 @@ func (g *gate) soon(now time.Time, w *waiter) bool {
 	return g.rec.next(g.spec, now).Add(time.Duration(before) * g.spec.gap()).Before(now.Add(patience))
 }
 
-// room returns how many can be let in now, as far as is known.
-func (g *gate) room(now time.Time) int {
+// room returns how many jobs can start now, by the record as last known.
+func (g *limiter) room(now time.Time) int {
 	room := len(g.waiters)
 
 	if g.spec.Concurrency > 0 {
@@ -100,16 +100,16 @@ func (g *gate) room(now time.Time) int {
 	return max(room, 0)
 }
 
-// owes reports whether permits are to be left to those in line: not when they left a free
-// one lying, and not at once when they go from job to job here.
-func (g *gate) owes(now time.Time) bool {
+// owes reports whether this worker has to leave permits to other workers in line: not when these have left a free permit
+// unused for grace, and not before its own turn ends.
+func (g *limiter) owes(now time.Time) bool {
 	lying := g.rec.total() < g.spec.Concurrency && !now.Before(g.seen.Add(grace))
 
 	return !lying && (g.held == 0 || !now.Before(g.turn))
 }
 
-// pace measures how often jobs start here while some wait.
-func (g *gate) pace(now time.Time) {
+// pace measures how often jobs of the key start here while some wait.
+func (g *limiter) pace(now time.Time) {
 	const weight = 8
 
 	since := now.Sub(g.began)
@@ -118,11 +118,10 @@ func (g *gate) pace(now time.Time) {
 	g.began = now
 }
 
-// delay is when a job that is sent away should be back: a little before those ahead of it,
-// here and away, will have started, so that there is always one to start. It goes by the
-// pace of late, or by how long nothing has started, and trusts that no further than it has
-// been seen.
-func (g *gate) delay(now time.Time) time.Duration {
+// delay returns after how long a job that is sent away should come back: a little before all jobs ahead of it, waiting here
+// or sent away, have started, so that there is always one to start. It computes that from the recent pace, or from how long
+// no job has started, and looks no further ahead than it has measured.
+func (g *limiter) delay(now time.Time) time.Duration {
 	const shortest, longest = 100 * time.Millisecond, time.Minute
 
 	trusted := min(2*shortest+2*now.Sub(g.busy), longest)

@@ -16,34 +16,34 @@ const (
 	// beats is how often a lease is renewed in its time.
 	beats = 3
 
-	// margin is the part of a lease's time by which it ends early for who has it: clocks may
-	// differ in speed.
+	// margin is the part of a lease, one in this many, by which it ends early for its holder, because clocks may differ in
+	// speed.
 	margin = 10
 
-	// forgetAfter is how long it is known of a worker whether it lives.
+	// forgetAfter is how long a set remembers whether another worker lives.
 	forgetAfter = time.Hour
 )
 
-// member is what is stored of a worker.
+// member is the record of a worker.
 type member struct {
-	// Ended says that its permits are void.
+	// Ended is true when the worker's permits are void.
 	Ended bool `json:"ended,omitempty"`
 
-	// TTL is that of its lease.
+	// TTL is that of the worker's lease.
 	TTL time.Duration `json:"ttl"`
 }
 
-// watched is another worker.
+// watched is another worker whose lease is checked.
 type watched struct {
 	next     time.Time // when to look again
 	revision uint64
 	seen     bool
 	since    time.Time // when that revision was first seen
 	ttl      time.Duration
-	wanted   time.Time // when somebody last asked
+	wanted   time.Time // when a limiter last called watch
 }
 
-// name is the name under which permits are held now.
+// name returns the name under which permits are held now.
 func (s *Set) name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,7 +51,7 @@ func (s *Set) name() string {
 	return s.id
 }
 
-// live reports whether there is a lease. It is called with mu held.
+// live reports whether there is a lease. The caller holds mu.
 func (s *Set) live(now time.Time) bool { return now.Before(s.until) }
 
 func (s *Set) isLive(id string) bool {
@@ -61,7 +61,7 @@ func (s *Set) isLive(id string) bool {
 	return id == s.id && s.live(time.Now())
 }
 
-// ensure sees to it that there is a lease.
+// ensure begins a lease unless there is one, and reports whether there is one then.
 func (s *Set) ensure() bool {
 	if s.isLive(s.name()) {
 		return true
@@ -80,14 +80,13 @@ func (s *Set) untilDue() time.Duration {
 	defer s.mu.Unlock()
 
 	if s.renewed.IsZero() {
-		return s.cfg.Lease / beats // nobody has needed one
+		return s.cfg.Lease / beats // no job has needed one
 	}
 
 	return time.Until(s.renewed.Add(s.cfg.Lease / beats))
 }
 
-// renew makes the lease last, or begins one. It counts from when the write was sent that the
-// server acknowledged.
+// renew prolongs the lease, or begins one. A lease counts from when the acknowledged write was sent.
 func (s *Set) renew() {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
@@ -123,7 +122,7 @@ func (s *Set) renew() {
 	s.again()
 }
 
-// extend takes an acknowledgement.
+// extend applies an acknowledged renewal.
 func (s *Set) extend(id string, stored kvrecord.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +142,7 @@ func (s *Set) extend(id string, stored kvrecord.Record) {
 	s.again()
 }
 
-// reread finds out what became of a renewal that was not acknowledged, and reports whether
-// another can be tried.
+// reread reads the outcome of a renewal that was not acknowledged, and reports whether another one can succeed.
 func (s *Set) reread(id string, over kvrecord.Record) bool {
 	found, err := s.get(s.member(id))
 	if err != nil {
@@ -180,8 +178,7 @@ func (s *Set) lapse(id string, until time.Time) {
 	}
 }
 
-// lose ends all that is done under permits of a lease that is over. From here on permits are
-// held under another name.
+// lose ends the jobs that run under permits of an ended lease. From here on permits are held under another name.
 func (s *Set) lose(id string, err error) {
 	s.mu.Lock()
 
@@ -198,7 +195,7 @@ func (s *Set) lose(id string, err error) {
 
 	for p := range s.passes {
 		for _, held := range p.held {
-			if held.gate.spec.Concurrency > 0 && held.owner == id {
+			if held.limiter.spec.Concurrency > 0 && held.owner == id {
 				lost = append(lost, p)
 
 				break
@@ -218,7 +215,7 @@ func (s *Set) lose(id string, err error) {
 	s.pokeAll()
 }
 
-// resign ends the lease, so that nobody waits for its end.
+// resign ends the lease, so that no other worker waits for its end.
 func (s *Set) resign() {
 	s.mu.Lock()
 	id, over := s.id, s.lease
@@ -241,7 +238,7 @@ func (s *Set) isGone(id string) bool {
 	return s.gone[id]
 }
 
-// watch asks whether a worker lives.
+// watch has the loop check whether a worker lives.
 func (s *Set) watch(id string, ttl time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,7 +258,7 @@ func (s *Set) watch(id string, ttl time.Duration) {
 	w.ttl, w.wanted = max(w.ttl, ttl), now
 }
 
-// lookAtOthers looks at those who are waited for, and returns when to do so again.
+// lookAtOthers checks the workers whose permits are waited for, and returns after how long to do so again.
 func (s *Set) lookAtOthers() time.Duration {
 	next := time.Hour
 
@@ -290,8 +287,8 @@ func (s *Set) lookAtOthers() time.Duration {
 	}
 }
 
-// lookAt looks whether a worker lives. One that has not renewed its lease for the whole of
-// its time is ended, if it does not do so in this very moment.
+// lookAt checks whether a worker lives. It ends the lease of a worker that has not renewed it for the whole of its time. The
+// server refuses that write if the worker renews the lease at this moment.
 func (s *Set) lookAt(id string) {
 	found, err := s.get(s.member(id))
 	if err != nil {

@@ -14,19 +14,18 @@ const (
 	// maxLease is the longest lease of a worker.
 	maxLease = 24 * time.Hour
 
-	// maxQueue is how many workers can stand in line. Others look from time to time.
+	// maxQueue is how many workers can stand in line. Further ones read the record from time to time.
 	maxQueue = 64
 
-	// horizon is how far ahead starts are given out, so that those who write at the moment
-	// when one is due do not fall behind.
+	// horizon is how far ahead starts are granted. Without it, a worker that writes only when a start is due would fall
+	// behind the rate.
 	horizon = 10 * time.Millisecond
 
-	// apart is by how much clocks may differ. What is further ahead was written by one that
-	// was wrong.
+	// apart is by how much clocks may differ. A time that is further ahead was written by a worker whose clock was wrong.
 	apart = time.Minute
 )
 
-// record is what is stored of a key.
+// record is the stored state of a key.
 type record struct {
 	// Holders are the workers with permits.
 	Holders []holder `json:"holders,omitempty"`
@@ -35,10 +34,10 @@ type record struct {
 	// theoretical arrival time.
 	Next int64 `json:"next,omitempty"`
 
-	// Queue are the workers who want permits, the first in line first.
+	// Queue are the workers that want permits, the first in line first.
 	Queue []string `json:"queue,omitempty"`
 
-	// Version is that of the form.
+	// Version is that of the encoding.
 	Version int `json:"v"`
 }
 
@@ -57,7 +56,7 @@ var (
 	errVersion = errors.New("a version that is not known here")
 )
 
-// decode reads a record. No data is an empty one.
+// decode reads a record. No data is an empty record.
 func decode(data []byte) (record, error) {
 	if len(data) == 0 {
 		return record{Version: version}, nil
@@ -112,7 +111,7 @@ func (r record) total() int {
 	return n
 }
 
-// set gives a worker permits.
+// set sets how many permits a worker has.
 func (r *record) set(id string, n int, ttl time.Duration) {
 	at := slices.IndexFunc(r.Holders, func(h holder) bool { return h.ID == id })
 
@@ -127,7 +126,7 @@ func (r *record) set(id string, n int, ttl time.Duration) {
 	}
 }
 
-// without takes out the workers that are gone, and says whether there were any.
+// without removes the workers that are gone, and reports whether there were any.
 func (r *record) without(gone func(id string) bool) bool {
 	before := len(r.Holders) + len(r.Queue)
 	r.Holders = slices.DeleteFunc(r.Holders, func(h holder) bool { return gone(h.ID) })
@@ -136,7 +135,7 @@ func (r *record) without(gone func(id string) bool) bool {
 	return len(r.Holders)+len(r.Queue) < before
 }
 
-// share returns how many permits each of those who have or want some may keep.
+// share returns how many permits each worker that has or wants some may keep.
 func (r record) share(limit int, id string) int {
 	n := len(r.Holders)
 	if r.of(id) == 0 {
@@ -152,8 +151,8 @@ func (r record) share(limit int, id string) int {
 	return limit / n
 }
 
-// owed returns how many permits are to be left to others in line: one to each who has less
-// than its share, or stands before.
+// owed returns how many permits are to be left to other workers in line: one to each that has less than its share, or stands
+// before this one.
 func (r record) owed(limit int, id string) int {
 	share, n := r.share(limit, id), 0
 	before := true
@@ -170,8 +169,8 @@ func (r record) owed(limit int, id string) int {
 	return n
 }
 
-// most returns how many permits a worker may have. What it owes to others reduces only what
-// is above its share.
+// most returns how many permits a worker may have. The permits that it owes to others are taken only from those above its
+// share.
 func (r record) most(limit int, id string, owes bool) int {
 	there := limit - r.total() + r.of(id)
 	if !owes {
@@ -181,7 +180,8 @@ func (r record) most(limit int, id string, owes bool) int {
 	return max(min(there, r.share(limit, id)), there-r.owed(limit, id))
 }
 
-// stand puts a worker in line, or out of it. Who has got something goes to the end.
+// stand puts a worker in line or takes it out, and reports whether the record has to be written for that. A worker that has
+// got a permit and wants more goes to the end of the line.
 func (r *record) stand(id string, wants, got bool) bool {
 	at := slices.Index(r.Queue, id)
 
@@ -234,7 +234,7 @@ func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
 	return starts
 }
 
-// kept returns how long a record has to be kept.
+// kept returns how long the server has to keep the record.
 func (r record) kept(now time.Time) time.Duration {
 	if len(r.Holders)+len(r.Queue) > 0 {
 		return heldFor

@@ -11,38 +11,38 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Set are the limits of one worker.
+// Set holds the limits of one worker.
 type Set struct {
 	cfg      Config
 	ctx      context.Context //nolint:containedctx // of every request
 	cancel   context.CancelFunc
-	look     chan struct{} // somebody is to be looked at
-	parked   atomic.Int64  // who wait without a seat
+	look     chan struct{} // wakes the loop
+	parked   atomic.Int64  // jobs that wait without a seat
 	renewing sync.Mutex    // one renewal at a time
-	starved  atomic.Bool   // some gates wait for a seat
+	starved  atomic.Bool   // a limiter waits for a seat
 	work     sync.WaitGroup
 
-	mu       sync.Mutex // taken after that of a gate
+	mu       sync.Mutex // taken after that of a limiter
 	closed   bool
-	gates    map[string]*gate
-	gone     map[string]bool // whose permits are void
+	limiters map[string]*limiter
+	gone     map[string]bool // the workers whose permits are void
 	id       string          // the name under which permits are held now
 	passes   map[*Pass]struct{}
-	renewed  time.Time       // when the lease was last tried to be renewed, zero when there is none
+	renewed  time.Time       // when this worker last tried to renew the lease, zero when there is none
 	lease    kvrecord.Record // as it was last written or read
-	starving []*gate
+	starving []*limiter
 	swept    time.Time
 	timer    *time.Timer // the end of the lease
 	until    time.Time   // likewise
 	watched  map[string]*watched
 }
 
-// New returns the limits of a worker. Nothing is asked before the first Enter.
+// New returns the limits of a worker. It sends no request before the first Enter.
 func New(cfg Config) *Set {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
 		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1),
-		gates: make(map[string]*gate), gone: make(map[string]bool), id: nuid.Next(), passes: make(map[*Pass]struct{}),
+		limiters: make(map[string]*limiter), gone: make(map[string]bool), id: nuid.Next(), passes: make(map[*Pass]struct{}),
 		swept: time.Now(), watched: make(map[string]*watched),
 	}
 	s.work.Go(s.loop)
@@ -50,8 +50,8 @@ func New(cfg Config) *Set {
 	return s
 }
 
-// Close gives back what is held and waits for the end of everything, for as long as two
-// requests may take. Nobody may wait any more.
+// Close gives back all permits and the lease, and waits until the goroutines of the set have ended: for as long as two
+// requests may take. No job may wait in Enter any more.
 func (s *Set) Close() {
 	if s == nil {
 		return
@@ -90,8 +90,8 @@ func (s *Set) Close() {
 	s.work.Wait()
 }
 
-// hire has a goroutine work for the set, unless it is closed.
-func (s *Set) hire(work func()) bool {
+// spawn runs work in a goroutine that Close waits for, and reports whether it did: a closed set runs nothing.
+func (s *Set) spawn(work func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -104,41 +104,41 @@ func (s *Set) hire(work func()) bool {
 	return true
 }
 
-func (s *Set) all() []*gate {
+func (s *Set) all() []*limiter {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	all := make([]*gate, 0, len(s.gates))
-	for _, g := range s.gates {
+	all := make([]*limiter, 0, len(s.limiters))
+	for _, g := range s.limiters {
 		all = append(all, g)
 	}
 
 	return all
 }
 
-// gate returns the gate of a key.
-func (s *Set) gate(r Rule) *gate {
+// limiter returns the limiter of a rule's key, and makes it when it is new.
+func (s *Set) limiter(r Rule) *limiter {
 	subject := r.Spec.Name + "." + hash(r.Key)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	g := s.gates[subject]
+	g := s.limiters[subject]
 	if g == nil {
-		g = &gate{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
-		s.gates[subject] = g
+		g = &limiter{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
+		s.limiters[subject] = g
 	}
 
 	return g
 }
 
-// keep notes a pass, and reports false when a permit of it is void already.
+// keep records a pass, and reports whether it may be used: all its permits are still held, and the set is open.
 func (s *Set) keep(p *Pass) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	for _, held := range p.held {
-		if held.gate.spec.Concurrency > 0 && (held.owner != s.id || !s.live(time.Now())) {
+		if held.limiter.spec.Concurrency > 0 && (held.owner != s.id || !s.live(time.Now())) {
 			return false
 		}
 	}
@@ -159,8 +159,8 @@ func (s *Set) forget(p *Pass) {
 	delete(s.passes, p)
 }
 
-// starve notes that a gate waits for a seat. It is called with the gate's mu held.
-func (s *Set) starve(g *gate) {
+// starve records that a limiter waits for a seat. The caller holds the limiter's mu.
+func (s *Set) starve(g *limiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -168,7 +168,7 @@ func (s *Set) starve(g *gate) {
 	s.starved.Store(true)
 }
 
-// Freed says that there may be a seat. It costs one atomic load unless somebody waits for it.
+// Freed wakes the limiters that wait for a seat, since one may be free. It costs one atomic load while none waits.
 func (s *Set) Freed() {
 	if s == nil || !s.starved.Load() {
 		return
@@ -180,9 +180,9 @@ func (s *Set) Freed() {
 	s.starved.Store(false)
 	s.mu.Unlock()
 
-	// Not here: who frees a seat may be a gate.
-	s.hire(func() {
-		seen := make(map[*gate]bool, len(starving))
+	// Not on this goroutine: the caller may be a limiter that holds its mu.
+	s.spawn(func() {
+		seen := make(map[*limiter]bool, len(starving))
 		for _, g := range starving {
 			if !seen[g] {
 				seen[g] = true
@@ -193,7 +193,7 @@ func (s *Set) Freed() {
 	})
 }
 
-// loop renews the lease and looks at others.
+// loop renews the lease of this worker and checks those of others.
 func (s *Set) loop() {
 	timer := time.NewTimer(s.cfg.Lease / beats)
 	defer timer.Stop()
@@ -220,7 +220,7 @@ func (s *Set) loop() {
 	}
 }
 
-// sweep lets go of the gates that nobody uses.
+// sweep removes the limiters that no job has used for a while and forgets workers, and reports whether it was time to do so.
 func (s *Set) sweep() bool {
 	now := time.Now()
 
@@ -254,7 +254,7 @@ func (s *Set) sweep() bool {
 	return true
 }
 
-// again has the loop look once more.
+// again wakes the loop.
 func (s *Set) again() {
 	select {
 	case s.look <- struct{}{}:
@@ -262,14 +262,14 @@ func (s *Set) again() {
 	}
 }
 
-// pokeAll has all gates look what is to be done.
+// pokeAll starts all limiters.
 func (s *Set) pokeAll() {
 	for _, g := range s.all() {
 		g.poke()
 	}
 }
 
-// report passes on what went wrong.
+// report passes an error to Config.Failed, unless the set is closed.
 func (s *Set) report(err error) {
 	if s.ctx.Err() == nil && s.cfg.Failed != nil {
 		s.cfg.Failed(err)

@@ -8,10 +8,10 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// subject is where something is kept.
+// subject returns the subject of a record.
 func (s *Set) subject(of string) string { return s.cfg.Records.Key("limits." + of) }
 
-// get reads from the leader of the bucket's stream. Nothing there is revision 0.
+// get reads a record from the leader of the bucket's stream. Its revision is 0 when there is none.
 func (s *Set) get(subject string) (kvrecord.Record, error) {
 	found, err := s.cfg.Records.Latest(s.ctx, subject)
 	if err != nil {
@@ -21,9 +21,8 @@ func (s *Set) get(subject string) (kvrecord.Record, error) {
 	return found, nil
 }
 
-// put writes once, if the subject still holds the given record. Workers of versions before
-// kvrecord write records of the same content under the same conditions, and wake up for
-// these writes as for those of any other worker.
+// put writes a record once, if the subject still holds over. Workers of versions before kvrecord write the same content
+// under the same condition, and these writes wake them like those of any other worker.
 func (s *Set) put(subject string, value any, over kvrecord.Record, ttl time.Duration) (kvrecord.Record, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

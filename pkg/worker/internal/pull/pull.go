@@ -29,7 +29,7 @@ const (
 	silence = 2 * time.Second
 )
 
-// ErrSilent is given to Lost when the server stopped answering a request.
+// ErrSilent is the reason with which Lost is called when the server does not answer a request.
 var ErrSilent = errors.New("pull: no answer from the server")
 
 var errClosed = fmt.Errorf("pull: %w", nats.ErrConnectionClosed)
@@ -100,7 +100,8 @@ func New(cfg Config) *Puller {
 	return p
 }
 
-// Freed tells the Puller that Free may have grown. It never blocks and costs one atomic load unless a request waits for it.
+// Freed notifies the Puller that Free may have grown. It never blocks and costs one atomic load unless a request waits for
+// it.
 func (p *Puller) Freed() {
 	if p.starved.Load() {
 		p.look()
@@ -208,7 +209,7 @@ func (p *Puller) fill(s *source) {
 
 	free := p.Free()
 	if free <= 0 {
-		// Look again after saying so: a slot freed in between would not be reported.
+		// Look again after setting starved: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
 
 		if free = p.Free(); free <= 0 {

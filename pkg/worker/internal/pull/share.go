@@ -42,7 +42,7 @@ func (p *Puller) share() {
 			return // its end is the next look
 		}
 
-		// Look again after saying so: a slot freed in between would not be reported.
+		// Look again after setting starved: a slot that was freed in between would not be reported.
 		p.starved.Store(true)
 
 		if free = p.Free(); free <= 0 {

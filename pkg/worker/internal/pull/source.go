@@ -27,7 +27,7 @@ const (
 type source struct {
 	Source
 
-	alive atomic.Bool   // the server has been heard of since the latest request
+	alive atomic.Bool   // the server has answered since the latest request
 	left  atomic.Int64  // messages that the outstanding request may still bring
 	more  atomic.Bool   // the latest message said that others wait
 	wary  atomic.Bool   // Up waits for a sign of life

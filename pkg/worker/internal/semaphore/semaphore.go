@@ -22,8 +22,8 @@ type waiter struct {
 // New returns a semaphore with n slots.
 func New(n int) *Priority { return &Priority{free: n} }
 
-// Acquire waits for a slot and reports true, or false when done is closed or limit passes first. A limit of 0 is none. The
-// waiter with the highest rank is served first.
+// Acquire waits for a slot, and reports whether it got one before done was closed and limit passed. A limit of 0 is none.
+// The waiter with the highest rank gets a slot first.
 func (p *Priority) Acquire(rank int, done <-chan struct{}, limit time.Duration) bool {
 	p.mu.Lock()
 	if p.free > 0 {

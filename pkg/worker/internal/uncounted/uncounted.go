@@ -45,8 +45,8 @@ type record struct {
 // New returns the store of a bucket. No round trip.
 func New(bucket *kvrecord.Stream) *Store { return &Store{bucket: bucket} }
 
-// Count returns how many deliveries of a message used no attempt, zero when none is known. One round trip, to the leader of the
-// bucket's stream: a follower may not have heard of a record that was written a moment ago, which would cost the job an attempt.
+// Count returns how many deliveries of a message used no attempt, zero when none is known. One round trip, to the leader of
+// the bucket's stream: a follower may lack a record that was written a moment ago, and that would cost the job an attempt.
 func (s *Store) Count(ctx context.Context, msg Message) (int, error) {
 	stored, err := s.bucket.Latest(ctx, s.subject(msg))
 	return decode(stored, msg).Uncounted, err

@@ -15,10 +15,10 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// Config says how a [Service] works.
+// Config configures a [Service].
 type Config struct {
-	// ClaimTTL is how long a place counts as being looked up when nobody renews the claim, in whole seconds.
-	// Defaults to 60 seconds.
+	// ClaimTTL is how long a place counts as being looked up when its claim is not renewed, in whole seconds. Defaults to 60
+	// seconds.
 	ClaimTTL time.Duration
 
 	// Deprecated writes the field `wolt` beside `providers.wolt`, for readers that have not moved yet.
@@ -47,15 +47,16 @@ type Config struct {
 
 	// MemoryBytes bounds the results that this process keeps in memory, so that a request whose places it has costs no round
 	// trip. What it has is settled, has not expired, and is dropped when the store changes it: see [flight.MemoryConfig]. A
-	// result that was replaced or removed is answered for up to 3 seconds more, when the push that says so got lost; one that
-	// an administrator removed from the stream by hand for up to 5 minutes. The process gets every change of the bucket, and
-	// asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000 results; -1 keeps none.
+	// result that was replaced or removed is answered for up to 3 seconds more, when the push of that change was lost; one
+	// that an administrator removed from the stream by hand for up to 5 minutes. The process gets every change of the
+	// bucket, and asks the stream's leader one small question a second. Defaults to 32 MiB, some 20,000 results; -1 keeps
+	// none.
 	MemoryBytes int64
 
 	// NotFoundTTL is how long an answer NOT_FOUND is kept, ±10 %. Defaults to 24 hours.
 	NotFoundTTL time.Duration
 
-	// Observe is told what happens to slots. Defaults to nothing.
+	// Observe is called with each event of a slot. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
 	// Providers are asked about every place. At least one, with different names. Required.

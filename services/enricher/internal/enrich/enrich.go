@@ -15,13 +15,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 )
 
-// Enrich answers a request that [contracts.Decode] or Validate has let through. It never waits for a provider unless
-// req.WaitMS asks for that: what is not known is PENDING, a job is queued for it, and [Service.Subscribe] tells the
-// rest. When the store is down everything is PENDING, and when the request could not be recorded the answer says so in
-// Skipped, because Subscribe does not know it then. The only error is [ErrUnknownProvider].
+// Enrich answers a request that [contracts.Decode] or Validate has accepted. It waits for a provider only if req.WaitMS asks
+// for that: a place without a result is PENDING, Enrich queues a job for it, and [Service.Subscribe] delivers the result.
+// When the store is down every place is PENDING. When the request could not be recorded, Skipped reports that, because
+// Subscribe does not find the request then. The only error is [ErrUnknownProvider].
 //
-// A place that has waited for the worker of its job for some seconds is queued again in the background, once for each
-// claim and process, and refused if it is queued: whoever claimed it may have died before it queued the job.
+// When a place has waited for the worker of its job for some seconds, the process that claimed it may have died before it
+// queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
+// if it is queued.
 //
 // No round trip when this process has all places in memory (see Config.MemoryBytes for how old that can be), one for each 512
 // when all are known. Otherwise three: read, claim, queue; the claims go out

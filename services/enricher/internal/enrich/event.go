@@ -16,7 +16,7 @@ const (
 	EventCacheHit       Event = "cache_hit"       // status
 	EventCacheMiss      Event = "cache_miss"      // cityText
 	EventLockAcquired   Event = "lock_acquired"   // claim
-	EventLockSkipped    Event = "lock_skipped"    // owner: somebody else has the claim
+	EventLockSkipped    Event = "lock_skipped"    // owner: another process has the claim
 	EventLockFailed     Event = "lock_failed"     // lockError
 	EventJobEnqueued    Event = "job_enqueued"    // name, cityText, statusSet, reason
 	EventEnqueueSkipped Event = "enqueue_skipped" // reason: a SkipReason
@@ -29,7 +29,7 @@ const (
 	EventProviderFail Event = "provider_fail" // attempt, error, kind: a provider.Kind, or "" for an error that is none
 )
 
-// SkipReason says why no job was queued for a place.
+// SkipReason is why no job was queued for a place.
 type SkipReason string
 
 // The reasons, by the names that operators search for.
@@ -38,7 +38,7 @@ const (
 	SkipNoResults        SkipReason = "no_results"               // the request has no restaurants
 	SkipStoreDown        SkipReason = contracts.SkippedStoreDown // the slots cannot be read
 	SkipAlreadyCached    SkipReason = "already_cached"           // the slot holds an answer
-	SkipLockHeld         SkipReason = "lock_held"                // somebody else has the claim, or the job is queued already
+	SkipLockHeld         SkipReason = "lock_held"                // another process has the claim, or the job is queued already
 	SkipLockError        SkipReason = "lock_error"               // the claim could not be taken
 	SkipQueueUnavailable SkipReason = "queue_unavailable"        // the job could not be queued
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
-// failed decides what becomes of a job whose look-up failed. An end of the worker or of the claim is nobody's fault.
+// failed decides the outcome of a job whose look-up failed. The end of the worker or of the claim is no failure.
 func (s *Service) failed(ctx context.Context, job *worker.Job[contracts.EnrichJob], t *target, claim *flight.Claim, cause error) error {
 	if _, lost := errors.AsType[*worker.LimitLostError](context.Cause(ctx)); lost || errors.Is(context.Cause(ctx), worker.ErrShutdown) {
 		return s.putBack(ctx, claim, cause)
@@ -50,9 +50,9 @@ func errorResult() contracts.EnrichResult {
 	}
 }
 
-// Settled is the worker's hook. A job that was dead-lettered without having been worked, because it could not be read or its
-// workers died, leaves its place without an answer for a while; otherwise whoever waits for it would have it queued
-// again, for ever.
+// Settled is the hook of the worker. When a job was dead-lettered without having been worked, because it could not be read
+// or its workers died, Settled leaves its place without an answer for a while. Otherwise the processes of the waiting
+// subscribers would queue the job again, for ever.
 func (s *Service) Settled(settled worker.Settlement) {
 	if settled.Outcome != worker.OutcomeDead {
 		return
@@ -69,7 +69,7 @@ func (s *Service) Settled(settled worker.Settlement) {
 	})
 }
 
-// putBack leaves the claim to the next attempt at the job, and returns what the worker is told.
+// putBack leaves the claim to the next attempt at the job, and returns the error for the worker.
 func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict error) error {
 	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
@@ -78,8 +78,8 @@ func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict erro
 }
 
 // abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed was left to that
-// job; one that somebody works on is left alone if it is another job's. It is taken over and not given up first: whoever
-// follows the place would claim it in between, and queue it again.
+// job. A claim that a worker holds is left alone if it is another job's. abandon takes the claim over and does not give it
+// up first: in between, a process with a subscriber would claim the place and queue the job again.
 func (s *Service) abandon(ctx context.Context, key, jobID string) error {
 	slot, err := s.flight.Get(ctx, key)
 	var claim *flight.Claim

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// gather is how long places that became free are gathered, at most, to be claimed together. It also keeps those who
-	// follow the same place from going for it at the same moment.
+	// gather is how long places that became free are gathered, at most, to be claimed together. It also keeps the followers
+	// of a place from claiming it at the same moment.
 	gather = 50 * time.Millisecond
 
 	// minReclaim and maxReclaim bound how long a place is left alone that could not be claimed or queued. The pause
@@ -23,9 +23,9 @@ const (
 // errDue ends a wait because free places are due to be claimed, or jobs to be queued again.
 var errDue = errors.New("places are due to be claimed or queued")
 
-// follower learns what becomes of places. One that nobody works on any more, because its claim expired with its worker
-// or its job, or because it could not be claimed or queued, is claimed and queued; one whose claim has waited for long is
-// queued again. Nobody who follows waits for ever.
+// follower follows the slots of places for a subscriber. It claims and queues a place that no process works on any more,
+// because its claim expired with its worker or its job, or because it could not be claimed or queued. It queues a place
+// again whose claim has waited for long. So no subscriber waits for ever.
 type follower struct {
 	service *Service
 	byKey   map[string]*target
@@ -108,11 +108,11 @@ func (f *follower) await(ctx context.Context) (flight.Slot, error) {
 	return f.watcher.Next(ctx)
 }
 
-// learn takes over what a slot says, and returns the place if that is news to who follows it.
+// learn applies a slot, and returns the place if the slot is news to its subscriber.
 func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 	t := f.byKey[slot.Key]
 	if t.told && slot.State != flight.Done {
-		return nil // what was told last holds
+		return nil // the last notification is still valid
 	}
 	delete(f.handed, t.key)
 	err := t.learn(slot)
@@ -124,7 +124,7 @@ func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 		f.release(t, chance(gather))
 	case slot.State == flight.Absent:
 		f.release(t, chance(gather))
-	case slot.State == flight.Failed: // whoever claimed it could not queue it
+	case slot.State == flight.Failed: // the process that claimed it could not queue it
 		f.release(t, f.pause)
 	case isHandedOff(slot):
 		f.suspect(slot)
@@ -135,7 +135,7 @@ func (f *follower) learn(ctx context.Context, slot flight.Slot) *target {
 	return t
 }
 
-// release notes that nobody works on a place, and that it is to be claimed after a while.
+// release records that no process works on a place, and that it is to be claimed after a while.
 func (f *follower) release(t *target, after time.Duration) {
 	due := time.Now().Add(after)
 	if len(f.free) == 0 || due.Before(f.due) {
@@ -144,7 +144,7 @@ func (f *follower) release(t *target, after time.Duration) {
 	f.free[t.key] = t
 }
 
-// reclaim claims and queues all places that nobody works on. Those with which that fails are left for a while.
+// reclaim claims and queues all places that no process works on. Those with which that fails are left for a while.
 func (f *follower) reclaim(ctx context.Context) {
 	if len(f.free) == 0 {
 		return

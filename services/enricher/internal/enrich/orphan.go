@@ -11,25 +11,27 @@ import (
 )
 
 const (
-	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then
-	// whoever took it has queued the job or given the claim back, unless it died, or never learnt that it has the claim.
+	// orphanAge is how old a claim that waits for its job has to be before it may be suspected of having none. By then the
+	// process that took the claim has queued the job or given the claim back, unless it died, or never learnt that it has
+	// the claim.
 	orphanAge = claimTimeout
 
-	// orphanSpread bounds what is added to that by chance. Who is first gets the job worked, and the others see it.
+	// orphanSpread bounds the random time that is added to orphanAge. The first process queues the job again, and the others
+	// see that.
 	orphanSpread = 3 * time.Second
 
 	// requeueTimeout bounds one try to queue a job again: there will be others.
 	requeueTimeout = 2 * publishTry
 
-	// reasonOrphaned is why a job was queued for a claim of somebody else.
+	// reasonOrphaned is why a job was queued for the claim of another process.
 	reasonOrphaned = "orphaned_claim"
 )
 
-// isHandedOff says that a place waits for the worker of a job.
+// isHandedOff reports whether a place waits for the worker of a job.
 func isHandedOff(slot flight.Slot) bool { return slot.State == flight.Pending && slot.Handoff }
 
-// requeues remembers for which claims this process has queued the job again, so that all who see the same claim do it
-// once. An entry lives about as long as a claim that nobody renews.
+// requeues remembers for which claims this process has queued the job again, so that all requests and subscriptions that see
+// the same claim do it once. An entry lives about as long as a claim that is not renewed.
 type requeues struct {
 	mu    sync.Mutex
 	byKey map[string]requeued
@@ -41,8 +43,8 @@ type requeued struct {
 	until time.Time
 }
 
-// begin reports whether the caller is to queue the job of a claim again: nobody of this process does it just now, tried
-// it a moment ago, or knows that the queue has it.
+// begin reports whether the caller is to queue the job of a claim again: not when this process is doing it, tried it a
+// moment ago, or knows that the job is queued.
 func (r *requeues) begin(slot flight.Slot, ttl time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,10 +74,10 @@ func (r *requeues) done(slot flight.Slot, ttl time.Duration) {
 	r.byKey[slot.Key] = requeued{claim: slot.Claim, until: time.Now().Add(ttl)}
 }
 
-// requeue queues the jobs of claims again, in the background. It is for claims that have waited for long: most have a
-// job in a backlog, and the stream says so, by the job's subject or its message id; a claim whose holder died before it
-// queued the job gets it now, with the name and address that t asks for. One round trip for each claim and process, and
-// again when the claim is renewed for longer than ClaimTTL.
+// requeue queues the jobs of claims again, in the background. It is for claims that have waited for long. Most have a job in
+// a backlog, which the stream refuses a second time by the job's subject or its message id. A claim whose holder died before
+// it queued the job gets a job now, with the name and address of t. One round trip for each claim and process, and again
+// when the claim is renewed for longer than ClaimTTL.
 func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	if !s.requeues.begin(slot, s.cfg.ClaimTTL) {
 		return

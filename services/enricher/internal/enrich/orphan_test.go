@@ -68,8 +68,8 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 	}
 }
 
-// TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. Whoever sees that next has the
-// place looked up within seconds, however it learns of it, with the name and address that it asks for itself.
+// TestDeathBetweenClaimAndJob: a process claims a place and dies before it queues the job. The next process that learns of
+// the place, in any way, has it looked up within seconds, with the name and address of its own request.
 func TestDeathBetweenClaimAndJob(t *testing.T) {
 	for name, learn := range map[string]func(t *testing.T, i *instance) contracts.ProviderState{
 		"listener": func(t *testing.T, i *instance) contracts.ProviderState {

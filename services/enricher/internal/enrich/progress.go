@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// errStaleEventID is returned for an event id of another request, of an earlier one under the same id, or of nobody.
+// errStaleEventID is returned for an event id of another request, of an earlier one under the same id, or one that was never
+// issued.
 var errStaleEventID = errors.New("event id does not belong to this request")
 
-// told is what a subscriber has been told about one place: nothing, that it has no answer for now, or the answer.
-// It only ever grows.
+// told is what a subscriber has received about one place: nothing, that it has no answer for now, or the answer. It only
+// grows.
 type told uint8
 
 const (
@@ -21,9 +22,9 @@ const (
 	toldAnswer
 )
 
-// progress is what a subscriber has been told about each place of a request. It travels in event ids: two bits for each
-// place, in the order of the request's record, behind the record's nonce. So any process can go on exactly where
-// another left off, in whatever order the answers came, and nothing needs to be kept for those who may come back.
+// progress is what a subscriber has received about each place of a request. Event ids carry it: two bits for each place, in
+// the order of the request's record, behind the record's nonce. So any process can continue exactly where another one
+// stopped, in whatever order the answers came, and no state is kept for subscribers that may come back.
 type progress struct {
 	nonce string
 	told  []told
@@ -38,8 +39,8 @@ func (p progress) eventID() string {
 	return p.nonce + "." + base64.RawURLEncoding.EncodeToString(bits)
 }
 
-// resume takes over the progress in an event id. A record that has grown since is fine: nothing was told of what was
-// added.
+// resume applies the progress in an event id. The record may have grown since: the subscriber has received nothing about the
+// added places.
 func (p progress) resume(eventID string) error {
 	nonce, encoded, found := strings.Cut(eventID, ".")
 	if !found || nonce != p.nonce {
@@ -57,7 +58,7 @@ func (p progress) resume(eventID string) error {
 	return nil
 }
 
-// complete says that the subscriber has been told something about every place.
+// complete reports whether the subscriber has received something about every place.
 func (p progress) complete() bool {
 	return !slices.Contains(p.told, toldNothing)
 }

@@ -27,9 +27,9 @@ func newClient(js jetstream.JetStream) (*worker.Client, error) {
 	return client, nil
 }
 
-// queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim
-// expired while its job waits is not queued twice; the claim then belongs to whoever works that job. If the queue
-// cannot be reached the claim is given back, so that the next request may try. It returns why the job was not queued.
+// queue queues the job of a claim. The stream takes one job for each place at a time, so that a place whose claim expired
+// while its job waits is not queued twice; the worker of that job then holds the claim. If the queue cannot be reached the
+// claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
 	stored, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {

@@ -14,14 +14,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// ErrUnknownRequest is returned for a request that nobody made, that is too old, or that had nothing pending: such a
-// one is not recorded.
+// ErrUnknownRequest is returned for a request that was never made, that is too old, or that had nothing pending: such a
+// request is not recorded.
 var ErrUnknownRequest = errors.New("enricher: unknown request")
 
-// requestRecord is what is kept of a request: enough to tell its places' states, and to queue them again. Places are
-// only ever appended, so that a position in it means the same for as long as the record lives.
+// requestRecord is the stored form of a request: enough to look up the states of its places, and to queue them again. Places
+// are only ever appended, so that a position in it means the same for as long as the record lives.
 type requestRecord struct {
-	// Nonce tells this record from another one under the same id, before or after.
+	// Nonce distinguishes this record from an earlier or later one under the same id.
 	Nonce string `json:"nonce"`
 
 	// Jobs are the places, without their claims.
@@ -69,7 +69,7 @@ func (s *Service) save(ctx context.Context, requestID string, targets []*target)
 	return fmt.Errorf("enricher: save request %q: it changed %d times meanwhile", requestID, saveTries)
 }
 
-// add appends what the record does not have, and says whether there was anything.
+// add appends the targets that the record does not have, and reports whether there were any.
 func (r *requestRecord) add(targets []*target) bool {
 	before := len(r.Jobs)
 	for _, t := range targets {
@@ -90,7 +90,7 @@ func (s *Service) load(ctx context.Context, requestID string) (requestRecord, er
 		return requestRecord{}, fmt.Errorf("%w: %w", ErrUnknownRequest, err)
 	}
 	stored, err := s.requests.Get(ctx, s.requests.Key(key))
-	if err == nil && stored.Revision == 0 { // a replica may not have heard of a record that was written a moment ago
+	if err == nil && stored.Revision == 0 { // a replica may lack a record that was written a moment ago
 		stored, err = s.requests.Latest(ctx, s.requests.Key(key))
 	}
 	switch {

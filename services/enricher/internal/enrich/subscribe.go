@@ -11,13 +11,13 @@ import (
 // ErrTooManySubscriptions is returned when this process has as many as Config.MaxSubscriptions.
 var ErrTooManySubscriptions = errors.New("enricher: too many subscriptions in this process")
 
-// The types of events that a Subscription tells.
+// The types of events of a Subscription.
 const (
 	// TypeSnapshot is the first event of a new subscription: the states of all places of the request.
 	TypeSnapshot = "snapshot"
 	// TypeReset is the first event when the id to resume after is unknown: forget what you have, a snapshot follows.
 	TypeReset = "reset"
-	// TypeComplete is the last event: something has been told about every place.
+	// TypeComplete is the last event: the subscriber has received something about every place.
 	TypeComplete = "complete"
 )
 
@@ -29,11 +29,11 @@ type Update struct {
 	// Type is TypeSnapshot, TypeReset, TypeComplete or contracts.TypeResultPatch.
 	Type string
 
-	// Body is what to tell: a Snapshot, a contracts.ResultPatch or a Notice.
+	// Body is the content of the event: a Snapshot, a contracts.ResultPatch or a Notice.
 	Body any
 }
 
-// Notice is the body of an event that says no more than its type.
+// Notice is the body of an event that has nothing but its type.
 type Notice struct {
 	Type      string `json:"type"`
 	RequestID string `json:"requestId"`
@@ -54,7 +54,7 @@ type SnapshotPlace struct {
 	contracts.Patch //nolint:embeddedstructfieldcheck // in this order on the wire
 }
 
-// Patches returns the snapshot's settled places as patches, for clients that know nothing else.
+// Patches returns the snapshot's settled places as patches, for clients that accept only patches.
 func (s Snapshot) Patches() []contracts.ResultPatch {
 	var patches []contracts.ResultPatch
 	for _, place := range s.Places {
@@ -71,7 +71,7 @@ func (s Snapshot) Patches() []contracts.ResultPatch {
 	return patches
 }
 
-// Subscription tells what becomes of one request. It is used by one goroutine, and closed.
+// Subscription delivers the results of one request. One goroutine uses it, and closes it.
 type Subscription struct {
 	service   *Service
 	requestID string
@@ -79,14 +79,14 @@ type Subscription struct {
 	places    map[*target]int // their positions
 	progress  progress
 	follower  *follower
-	queue     []Update // what is known and not told yet
+	queue     []Update // known and not returned by Next yet
 	over      bool
 }
 
-// Subscribe starts to tell what becomes of a request. A new subscription begins with a snapshot. One that resumes after
-// the event with id lastEventID gets the patches that came since, and those only; the id may come from any process. When
-// that id is not one of this request, it begins with a reset and a snapshot. The last event says that there will be no
-// more; one that resumes after it gets nothing.
+// Subscribe starts to deliver the results of a request. A new subscription begins with a snapshot. A subscription that
+// resumes after the event with id lastEventID gets only the patches that came since; the id may come from any process. When
+// the id is not one of this request, the subscription begins with a reset and a snapshot. After the last event there are no
+// more; a subscription that resumes after it gets nothing.
 //
 // It returns [ErrUnknownRequest] and [ErrTooManySubscriptions]. Two round trips.
 func (s *Service) Subscribe(ctx context.Context, requestID, lastEventID string) (*Subscription, error) {
@@ -132,7 +132,7 @@ func (s *Service) subscribe(ctx context.Context, requestID, lastEventID string) 
 	return sub, nil
 }
 
-// begin queues what a subscriber is told first.
+// begin queues the first events of a subscription.
 func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	resumed := lastEventID != "" && sub.resume(lastEventID)
 	if err := sub.follower.first(ctx); err != nil {
@@ -146,7 +146,7 @@ func (sub *Subscription) begin(ctx context.Context, lastEventID string) error {
 	case lastEventID == "":
 		sub.snapshot()
 	default:
-		// Without an id: who is cut off now begins anew, for the snapshot is still missing.
+		// Without an id: a client that is cut off now has to begin anew, because the snapshot is still missing.
 		sub.queue = append(sub.queue, Update{Type: TypeReset, Body: Notice{Type: TypeReset, RequestID: sub.requestID}})
 		sub.snapshot()
 	}
@@ -172,7 +172,7 @@ func (sub *Subscription) Close() {
 	<-sub.service.subscriptions
 }
 
-// Over says that Next has nothing to tell any more.
+// Over reports whether Next has returned the last event.
 func (sub *Subscription) Over() bool { return sub.over && len(sub.queue) == 0 }
 
 // Next waits for the next event. ok is false after the last one.
@@ -193,7 +193,7 @@ func (sub *Subscription) Next(ctx context.Context) (update Update, ok bool, err 
 	return update, true, nil
 }
 
-// patch queues the state of place i if the subscriber has not been told as much.
+// patch queues the state of place i unless the subscriber has received it.
 func (sub *Subscription) patch(i int) {
 	t := sub.targets[i]
 	if !sub.advance(i) {
@@ -204,7 +204,7 @@ func (sub *Subscription) patch(i int) {
 		contracts.NewResultPatch(sub.requestID, t.job.PlaceID, t.job.Provider, t.state, sub.service.cfg.Deprecated))
 }
 
-// advance notes that the subscriber is told of place i, and reports whether that is news.
+// advance records that the subscriber receives the state of place i, and reports whether that is news.
 func (sub *Subscription) advance(i int) bool {
 	t, rank := sub.targets[i], toldNothing
 	switch {
@@ -243,7 +243,7 @@ func (sub *Subscription) snapshot() {
 	sub.tell(TypeSnapshot, body)
 }
 
-// finish queues the last event when everything has been told.
+// finish queues the last event when the subscriber has received something about every place.
 func (sub *Subscription) finish() {
 	if sub.over || !sub.progress.complete() {
 		return

@@ -21,9 +21,9 @@ type target struct {
 	// settled: the state is what the look-up came to, whether it is an answer or not.
 	settled bool
 
-	// told: who follows the place has heard of an end, and does not need it to be looked up again.
+	// told: the subscriber of the place has received its outcome, so the place need not be looked up again.
 	told bool
-	// unclaimed: nobody works on the place, because it could not be claimed or queued.
+	// unclaimed: no process works on the place, because it could not be claimed or queued.
 	unclaimed bool
 }
 
@@ -71,7 +71,7 @@ func (t *target) learn(slot flight.Slot) error {
 	return nil
 }
 
-// answered says that the look-up came to an answer: FOUND or NOT_FOUND.
+// answered reports whether the look-up has an answer: FOUND or NOT_FOUND.
 func (t *target) answered() bool { return t.settled && t.state.Status != contracts.StatusPending }
 
 // readState reads the part of a result that the outside sees, and leaves the evidence alone: it is on the path of every

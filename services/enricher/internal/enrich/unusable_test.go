@@ -105,7 +105,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()
-	for range 2 { // it is never free meanwhile: whoever follows it would have it queued again
+	for range 2 { // the place is never free meanwhile: a process with a subscriber would queue its job again
 		if msg, err := writes.NextMsg(patience); err != nil || msg.Header.Get("KV-Operation") != "" {
 			t.Fatalf("%v: %v", msg, err)
 		}
@@ -132,7 +132,7 @@ func TestInvalidVenue(t *testing.T) {
 	}
 }
 
-// TestStructuredJob: a job may come as a CloudEvent in structured mode, from whoever can publish.
+// TestStructuredJob: a job may come as a CloudEvent in structured mode, from any publisher.
 func TestStructuredJob(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})

@@ -34,14 +34,14 @@ const (
 	// maxRetryAfter bounds how long a provider can have itself left alone.
 	maxRetryAfter = 10 * time.Minute
 
-	// limitedFor is for how long after a job was queued the limits of its provider are waited for without using an
-	// attempt: a backlog is nobody's failure.
+	// limitedFor is for how long after a job was queued it waits for the limits of its provider without using an attempt: a
+	// backlog is no failure of the job.
 	limitedFor = 10 * time.Minute
 
 	// storeSnooze is when to try again after the store did not answer. That is not the job's fault: no attempt is used.
 	storeSnooze = time.Second
 
-	// minHeldSnooze and maxHeldSnooze bound when to look again at a place that somebody else works on.
+	// minHeldSnooze and maxHeldSnooze bound when to look again at a place that another worker has claimed.
 	minHeldSnooze = 500 * time.Millisecond
 	maxHeldSnooze = 5 * time.Second
 
@@ -49,8 +49,8 @@ const (
 	expiryLate = 350 * time.Millisecond
 )
 
-// Policy is how the worker runs [Service.Work]: in no more calls and searches of a provider than its [provider.Limits] allow,
-// over all instances. A job that waits for a search uses no attempt, and its claim is held by nobody.
+// Policy is how the worker runs [Service.Work]: in no more calls and searches of a provider than its [provider.Limits]
+// allow, over all instances. A job that waits for a search uses no attempt, and no process holds its claim.
 func (s *Service) Policy() worker.Policy {
 	return worker.Policy{
 		Backoff:     worker.Exponential(2*time.Second, time.Minute),
@@ -75,15 +75,15 @@ func decodeJob(header nats.Header, payload []byte, args any) error {
 	return nil
 }
 
-// Work looks one place up. It resumes the claim that the job carries, asks the provider, lets the matcher decide, and
-// turns the claim into the result. When somebody else has done it already nothing is asked. When somebody else has the
-// claim, because the server delivered the job to both, the job is put off: until there is a result, or the other one
-// has stopped to renew its lease.
+// Work looks one place up. It resumes the claim that the job carries, asks the provider, lets the matcher decide, and turns
+// the claim into the result. When another worker has stored a result already, Work does not ask the provider. When another
+// worker has the claim, because the server delivered the job to both, Work puts the job off until there is a result, or the
+// other worker no longer renews its claim.
 //
-// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing: a
-// search goes on although the claim is lost meanwhile, and what it came to is stored if nobody else was faster. A
-// failure that may pass is tried again by the worker's policy, not before the provider allows it. One that may not, and
-// the last one, leave the place without an answer for UnresolvedTTL and end in the dead letters.
+// So the provider is asked once, and again only after a failure, or when a worker died between asking and storing: a search
+// goes on although the claim is lost meanwhile, and its result is stored if no other worker was faster. A failure that may
+// pass is tried again by the worker's policy, not before the provider allows it. One that may not, and the last one, leave
+// the place without an answer for UnresolvedTTL and end in the dead letters.
 func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]) error {
 	t, err := s.jobTarget(job.Args)
 	if err != nil {
@@ -114,13 +114,14 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.EnrichJob]
 	return s.unstored(ctx, t, s.store(ctx, t, claim, result))
 }
 
-// unusable says that a claim could not be resumed because of what the job says it is, which no retry can mend.
+// unusable reports whether a claim could not be resumed because the job has an invalid key or reference, which no retry can
+// mend.
 func unusable(err error) bool {
 	return errors.Is(err, flight.ErrInvalidRef) || errors.Is(err, kvlock.ErrInvalidKey)
 }
 
-// store stores a result, and keeps trying while the store does not answer: the provider is not to be asked again for
-// what it has said already.
+// store stores a result, and keeps trying while the store does not answer: the provider is not to be asked twice for one
+// answer.
 func (s *Service) store(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	for {
 		err := s.complete(context.WithoutCancel(ctx), t, claim, result)
@@ -200,8 +201,8 @@ func resultOf(d match.Decision, venues []provider.Venue) (contracts.EnrichResult
 	return result, nil
 }
 
-// complete stores the result. If the claim was lost meanwhile, because this process was paused or cut off, it is taken
-// again when nobody else has it, so that the provider need not be asked again.
+// complete stores the result. If the claim was lost meanwhile, because this process was paused or cut off, it is taken again
+// when no other process has it, so that the provider need not be asked again.
 func (s *Service) complete(ctx context.Context, t *target, claim *flight.Claim, result contracts.EnrichResult) error {
 	value, err := contracts.Encode(result)
 	if err != nil {

@@ -173,7 +173,7 @@ func TestRateLimited(t *testing.T) {
 	})
 }
 
-// TestRateLimitedForEver: the patience ends, and whoever waits is told.
+// TestRateLimitedForEver: the patience ends, and the subscriber receives that.
 func TestRateLimitedForEver(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		p := &far{search: failTimes(1000, &provider.Error{Kind: provider.KindRateLimited, Provider: "wolt", RetryAfter: 30 * time.Second})}

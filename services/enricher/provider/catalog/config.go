@@ -31,8 +31,8 @@ type Config struct {
 	// Name is the provider's name. Defaults to catalog.
 	Name string
 
-	// OnBadRow is told of each row that cannot be used, which is then left out.
-	// Defaults to nil: bad rows keep a file from being loaded.
+	// OnBadRow is called with each row that cannot be used, which is then left out. Defaults to nil: bad rows keep a file
+	// from being loaded.
 	OnBadRow func(RowError)
 
 	// URLTemplate makes the URL of a venue that has none of its own, from {id},

@@ -16,7 +16,7 @@ var ErrTooLarge = errors.New("more venues than are accepted")
 // maxRowErrors bounds the bad rows that are named; the rest is counted.
 const maxRowErrors = 1000
 
-// RowError says what is wrong with one row.
+// RowError is the error of one row.
 type RowError struct {
 	// Line is the line of the file that the row starts on, from 1; in a list of
 	// venues, the place in the list.

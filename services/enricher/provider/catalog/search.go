@@ -59,10 +59,9 @@ func (t *tally) reset() {
 	t.hits = t.hits[:0]
 }
 
-// Search returns the venues likeliest to be the place, the best first, at most
-// MaxCandidates. They share a word or sound of the name, the telephone, the house
-// number with the street, or the neighbourhood. None, with a nil error, says that no
-// venue shares any. It asks nobody and takes a few milliseconds at most.
+// Search returns the venues likeliest to be the place, the best first, at most MaxCandidates. They share a word or sound of
+// the name, the telephone, the house number with the street, or the neighbourhood. None, with a nil error, means that no
+// venue shares any. It makes no request and takes a few milliseconds at most.
 //
 // The venues share memory with the catalogue: do not change what they point to.
 func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Venue, error) {

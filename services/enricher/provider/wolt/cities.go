@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
-// city is one that the far side delivers in.
+// city is a city in which Wolt delivers.
 type city struct {
 	country  string // ISO 3166-1 alpha-3, upper case
 	location match.Point

@@ -17,7 +17,7 @@ const refreshPause = time.Minute
 // cityStore keeps the list of cities. One caller at a time fetches it; the others
 // wait for that, each no longer than its own context.
 type cityStore struct {
-	fetching chan struct{} // holds a token while somebody fetches
+	fetching chan struct{} // holds a token while a search fetches the cities
 
 	mu      sync.Mutex
 	fresh   time.Time // until when list needs no refresh
@@ -58,7 +58,7 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	list, err := c.fetchCities(ctx)
 
 	if ctx.Err() != nil && err != nil {
-		return nil, err // Given up, which tells the others nothing.
+		return nil, err // given up by its caller, which is no failure for the others
 	}
 
 	return store.settle(c, list, err)
@@ -89,8 +89,8 @@ func (s *cityStore) current() (*cityList, bool) {
 	return s.list, s.list != nil && time.Now().Before(s.fresh)
 }
 
-// failedSince is the error of an attempt that ended after asked, which speaks for
-// whoever waited for it. It is nil when that attempt was only given up.
+// failedSince returns the error of an attempt that ended after asked, which is also the error of every caller that waited
+// for it. It is nil when that attempt was only given up.
 func (s *cityStore) failedSince(asked time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *cityStore) failedSince(asked time.Time) error {
 	return s.failure
 }
 
-// settle keeps the outcome of a fetch and says what the caller gets.
+// settle keeps the outcome of a fetch and returns what the caller gets.
 func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,22 +62,20 @@ type Config struct {
 	// lives. Defaults to 24 h.
 	CitiesTTL time.Duration
 
-	// CityAliases maps names of cities, as callers write them, to the slugs of the
-	// far side: "Tel Aviv-Yafo" to tel-aviv. It is used for places without a
-	// location. Defaults to none.
+	// CityAliases maps names of cities, as callers write them, to the slugs of Wolt: "Tel Aviv-Yafo" to tel-aviv. It is used
+	// for places without a location. Defaults to none.
 	CityAliases map[string]string
 
 	// ClientID is sent as x-wolt-web-clientid, a UUID for each installation.
 	// Defaults to a random one for each Client.
 	ClientID string
 
-	// ClientVersion is sent as client-version. The far side refuses versions it
-	// finds too old (HTTP 430 or 410). Defaults to 1.16.125.
+	// ClientVersion is sent as client-version. Wolt refuses versions that are too old (HTTP 430 or 410). Defaults to
+	// 1.16.125.
 	ClientVersion string
 
-	// Confident says whether the venues found so far settle the matter, so that the
-	// remaining queries of the plan are spared. Defaults to the matcher deciding
-	// FOUND.
+	// Confident reports whether the venues found so far decide the search, so that the remaining queries of the plan are
+	// left out. Defaults to the matcher deciding FOUND.
 	Confident func(place match.Place, venues []provider.Venue) bool
 
 	// Languages are the languages in which venues are asked for, as app-language.
@@ -111,8 +109,7 @@ type Config struct {
 	// together: see Limits and Turn. Defaults to 2.
 	Rate float64
 
-	// RateLimitPause is how long no call is made after an answer 429 that does not
-	// say how long. Defaults to 30 s.
+	// RateLimitPause is how long no call is made after an answer 429 without a Retry-After. Defaults to 30 s.
 	RateLimitPause time.Duration
 
 	// Timeout bounds a whole search: waiting for turns, the list of cities, all calls.
@@ -128,7 +125,7 @@ type Config struct {
 	// to no wait: the caller of Search sees to the rate.
 	Turn func(ctx context.Context) error
 
-	// UserAgent names us to the far side. Defaults to expediter-enricher/1.
+	// UserAgent identifies this service to Wolt. Defaults to expediter-enricher/1.
 	UserAgent string
 }
 
@@ -180,7 +177,7 @@ func orDefault[T comparable](value, fallback T) T {
 	return value
 }
 
-// matched is the default of Confident.
+// matched reports whether the matcher finds the place among the venues. It is the default of Confident.
 func matched(place match.Place, venues []provider.Venue) bool {
 	return match.Best(place, provider.Places(venues)).Outcome == match.Found
 }

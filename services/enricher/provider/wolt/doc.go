@@ -26,13 +26,11 @@
 //
 // # What is an answer
 //
-// The far side says 200 in many ways that are no answer: nothing at all, a
-// no-content page for clients that it does not trust, a page of HTML. The empty
-// answer is therefore defined narrowly: sections are there, none is a no-content
-// page, and there is a list of venues, which is empty or holds no restaurant. All
-// calls of the plan have to be answered like that. When some venues cannot be read,
-// the others can still be found, but "none" cannot be concluded. Everything else is
-// a [provider.Error]:
+// Wolt sends many bodies with status 200 that are no answer: nothing at all, a no-content page for clients that it does not
+// trust, a page of HTML. The empty answer is therefore defined narrowly: sections are there, none is a no-content page, and
+// there is a list of venues, which is empty or holds no restaurant. All calls of the plan have to be answered like that.
+// When some venues cannot be read, the others can still be found, but "none" cannot be concluded. Everything else is a
+// [provider.Error]:
 //
 //	429                                      rate_limited, with the Retry-After or 30 s
 //	403, 410, 430, redirect, empty, no-content   blocked

@@ -131,8 +131,7 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 	return failure
 }
 
-// statusClientTooOld is what the far side answers to a client that it wants
-// updated. It is no registered status.
+// statusClientTooOld is the status with which Wolt refuses an outdated client. It is no registered status.
 const statusClientTooOld = 430
 
 func sortStatus(status int) (provider.Kind, string) {

@@ -15,8 +15,7 @@ import (
 // turnPause is when to come back after no turn was to be had.
 const turnPause = 5 * time.Second
 
-// guard decides whether a call is made at all: not while the far side asked for a
-// pause, not while it keeps failing.
+// guard decides whether a call is made at all: not while Wolt has asked for a pause, and not while it keeps failing.
 type guard struct {
 	breaker *gobreaker.CircuitBreaker[struct{}]
 
@@ -48,22 +47,22 @@ func newGuard(config Config) *guard {
 	return g
 }
 
-// sparedError is a failed call that does not speak against the far side, because
-// none was made or because the caller ended it.
+// sparedError is the error of a call that does not count as a failure of Wolt, because none was made or because the caller
+// ended it.
 type sparedError struct{ error }
 
 func (e sparedError) Unwrap() error { return e.error }
 
-// spared reports whether a failed call is left out of the breaker's count. A far
-// side that asked for a pause is working: the pause is kept, and that is enough.
+// spared reports whether a failed call is left out of the breaker's count. A server that asks for a pause is working: the
+// pause is kept, and that is enough.
 func spared(err error) bool {
 	_, ok := errors.AsType[sparedError](err)
 
 	return ok || errors.Is(err, provider.ErrRateLimited)
 }
 
-// call makes a call if the guard lets it through, and has its body read. An answer
-// that cannot be read speaks against the far side as much as none.
+// call makes a call if the guard lets it through, and has its body read. An answer that cannot be read counts as a failure,
+// like none.
 func (c *Client) call(ctx context.Context, r request, read func(body []byte) error) error {
 	if err := c.paused(); err != nil {
 		return err
@@ -97,8 +96,8 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 	return err //nolint:wrapcheck // It is a provider.Error, from the function above.
 }
 
-// takeTurn waits until the rate allows a call. What happened meanwhile counts: a
-// queue of calls must not run into a far side that has begun to refuse or fail.
+// takeTurn waits until the rate allows a call. What happened meanwhile counts: a queue of calls must not be sent when Wolt
+// has begun to refuse or to fail.
 func (c *Client) takeTurn(ctx context.Context) error {
 	if err := c.config.Turn(ctx); ctx.Err() != nil {
 		return c.ended(ctx)

@@ -20,8 +20,8 @@ func link(base, language string, in city, slug string) string {
 	}, "/")
 }
 
-// safeSegment reports whether a slug from the far side can be one segment of a
-// link. Escaping takes care of slashes, but not of dots, which would walk up.
+// safeSegment reports whether a slug from Wolt can be one segment of a link. Escaping takes care of slashes, but not of
+// dots, which would walk up.
 func safeSegment(slug string) bool {
 	return slug != "" && len(slug) <= maxSegment && strings.Trim(slug, ".") != "" &&
 		!strings.ContainsFunc(slug, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '\\' })

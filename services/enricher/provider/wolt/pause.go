@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pause keeps calls back until a moment that the far side has asked for.
+// pause holds calls back until a time that Wolt has asked for.
 type pause struct {
 	mu    sync.Mutex
 	until time.Time

@@ -90,7 +90,7 @@ func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (
 	return server, client
 }
 
-// exactName is a matcher that tests can foresee.
+// exactName reports whether a venue has the very name of the place: a matcher whose result tests can foresee.
 func exactName(place match.Place, venues []provider.Venue) bool {
 	for _, v := range venues {
 		if v.Name == place.Name {

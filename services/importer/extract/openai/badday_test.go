@@ -149,7 +149,7 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 }
 
-// TestNothingIsRepeated leaves repeating to whoever runs imports.
+// TestNothingIsRepeated: the extractor makes each call once, because the service that runs imports repeats it.
 func TestNothingIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{400, 429, 500} {

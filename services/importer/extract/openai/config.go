@@ -75,7 +75,7 @@ type Config struct {
 	// Model is the name of the model. Required.
 	Model string
 
-	// OnUsage is told what each answered call cost, in the goroutine of Extract. Defaults to nothing.
+	// OnUsage is called with the cost of each answered call, in the goroutine of Extract. Defaults to nothing.
 	OnUsage func(Usage)
 
 	// Temperature is sent as it is; some models take none. Defaults to not sent.
@@ -90,7 +90,7 @@ type Config struct {
 	// UserAgent names us to the server. Defaults to expediter-importer/1.
 	UserAgent string
 
-	// Vision says that the model can see, so that photos are sent. Defaults to false.
+	// Vision is true for a model that reads images, so that photos are sent. Defaults to false.
 	Vision bool
 }
 

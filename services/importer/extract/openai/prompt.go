@@ -103,8 +103,8 @@ func user(in extract.Input, shown digest.Digest) string {
 	return "<<<SOURCE " + word + "\n" + text + "\n<<<END " + word
 }
 
-// unforeseen returns a word that a text does not hold, and that stays the same for the same text, so that the same source
-// gives the same call: its hash, which whoever writes the text would have to know before it is written.
+// unforeseen returns a word that a text does not hold. It is the hash of the text: the same source gives the same call, and
+// the author of a text would have to know the hash before writing the text.
 func unforeseen(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	word := hex.EncodeToString(sum[:16])

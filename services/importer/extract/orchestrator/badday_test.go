@@ -162,7 +162,7 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 }
 
-// TestNothingIsRepeated leaves repeating to whoever runs imports.
+// TestNothingIsRepeated: the extractor makes each call once, because the service that runs imports repeats it.
 func TestNothingIsRepeated(t *testing.T) {
 	t.Parallel()
 	f, e := setup(t, status(503))

@@ -1,8 +1,8 @@
-// Package orchestrator has recipes made by a service with one endpoint, POST /extract, which takes a transcript and answers
-// with a title, ingredients and steps.
+// Package orchestrator extracts recipes with a service that has one endpoint, POST /extract. The service takes a transcript
+// and answers with a title, ingredients and steps.
 //
-// A call is made once: whoever runs imports repeats it, by what [extract.Failure] says of the error. The Idempotency-Key of
-// a call is the hash of its body, so that a service that keeps its answers need not pay for one twice.
+// A call is made once: the service that runs imports repeats it, if [extract.Failure] allows that for the error. The
+// Idempotency-Key of a call is the hash of its body, so that a service that keeps its answers need not pay for one twice.
 package orchestrator
 
 import (

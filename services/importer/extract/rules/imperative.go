@@ -61,7 +61,7 @@ func afterPlan(s *talk.Sentence, from int) int {
 	return to
 }
 
-// isBase reports a verb of the kitchen that gives an order as it stands.
+// isBase reports whether the word at i is a verb of the kitchen in the form of an order.
 func isBase(s *talk.Sentence, i int) bool {
 	if i >= len(s.Words) || lexicon.Verb(s.Stems[i]) == lexicon.None {
 		return false

@@ -249,7 +249,7 @@ func (g *gatherer) ingredients(title []string) []recipe.Ingredient {
 	return nil
 }
 
-// isDish reports a food that is what the title ends in: "soup" or "tomato soup" in a tomato soup.
+// isDish reports whether a food is the end of the title: "soup" or "tomato soup" in "tomato soup".
 func isDish(item, title []string) bool {
 	return len(title) > 0 && contains(title, item) && item[len(item)-1] == title[len(title)-1]
 }

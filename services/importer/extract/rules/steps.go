@@ -114,7 +114,8 @@ func (r *reader) spokenSteps(threshold float64) {
 	}
 }
 
-// goesOn reports a sentence that names a time, a temperature or a sign, and no action of its own, such as "for about five minutes".
+// goesOn reports whether a sentence names a time, a temperature or a sign, and no action of its own, such as "for about five
+// minutes".
 func goesOn(s *talk.Sentence) bool {
 	if len(s.Words) > 16 {
 		return false
@@ -131,7 +132,7 @@ func goesOn(s *talk.Sentence) bool {
 	return tells
 }
 
-// outside reports a time in a chapter that holds no cooking.
+// outside reports whether a time is in a chapter without cooking.
 func (r *reader) outside(at float64) bool {
 	for i, c := range r.in.Chapters {
 		if start, end := r.chapter(i); at >= start && (at < end || end <= start) {

@@ -27,14 +27,14 @@ const (
 	// timeout bounds one operation on the bucket: a file is up to 8 MiB.
 	timeout = 10 * time.Second
 
-	// refresh is the share of its time after which a file that is handed in again is kept anew: whoever hands it in finds it
-	// there for a quarter of the time at least.
+	// refresh is the share of its time after which a file is stored again when a client hands it in again. So the client
+	// finds the file for at least a quarter of the time.
 	refresh = 0.5
 )
 
-// Config says how files are kept.
+// Config configures how files are kept.
 type Config struct {
-	// Logger gets what nobody else is told. Defaults to slog.Default().
+	// Logger gets the errors that no caller receives. Defaults to slog.Default().
 	Logger *slog.Logger
 
 	// MaxBytes is how large a file may be. Required.

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
-// Config says what the API serves, and how.
+// Config configures the API.
 type Config struct {
 	// Files keeps sources that are handed in with a job. Defaults to none: they are refused.
 	Files Files

@@ -25,9 +25,9 @@ type update struct {
 	change uint64
 }
 
-// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless that is what
-// Last-Event-ID names, and again after each change. It ends when the job has. A client that comes back after that gets
-// 204, which tells EventSource to stop.
+// events answers GET /v1/imports/{job}/events with server-sent events: the job as it is, unless that is what Last-Event-ID
+// names, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
+// EventSource stops.
 func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("job"), seen(r))
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 	formType = "multipart/form-data"
 )
 
-// isForm says that a request brings its source along.
+// isForm reports whether a request has the source in its body.
 func isForm(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == formType

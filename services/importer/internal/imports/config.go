@@ -26,7 +26,7 @@ var (
 	retryCreate  = retry.Policy{Retries: 3, Base: time.Second}
 )
 
-// Config says how a [Service] works.
+// Config configures a [Service].
 type Config struct {
 	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
 	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
@@ -51,7 +51,7 @@ type Config struct {
 	// Meter makes the instruments. Defaults to one that measures nothing.
 	Meter metric.Meter
 
-	// Observe is told what happens to shared steps. Defaults to nothing.
+	// Observe is called with each event of a shared step. Defaults to nothing.
 	Observe func(context.Context, flight.Event)
 
 	// Passed is called at each point of a job's life, in tests. Defaults to nothing.
@@ -69,8 +69,8 @@ type Config struct {
 	// TranscriptTTL is how long the transcript of a source is kept for other jobs, in whole seconds. Defaults to 7 days.
 	TranscriptTTL time.Duration
 
-	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It is for jobs
-	// that are submitted, not for those that are published. Defaults to false: whoever submits says.
+	// Unique imports a source once for each owner: a second job is the first one, unless that has failed. It applies to jobs
+	// that are submitted, not to those that are published. Defaults to false: then the client decides for each job.
 	Unique bool
 }
 

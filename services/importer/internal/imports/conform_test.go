@@ -81,7 +81,7 @@ func conformService(ctx context.Context, env workertest.Env, hold func(*instance
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}}
 	hold(i, env.Recorder.Reach)
 	s, err := New(ctx, env.JS, Config{
-		ClaimTTL:  2 * time.Second, // which whoever comes after a process that was paused waits for
+		ClaimTTL:  2 * time.Second, // the successor of a paused process waits for this
 		Extractor: Extractor{Extractor: i.chef, Name: "chef"}, Fetcher: i.far, Logger: env.Logger, Store: i.keeper,
 	})
 	if err != nil {

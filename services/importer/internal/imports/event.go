@@ -21,7 +21,7 @@ const (
 	EventPutOff      Event = "import_put_off"     // code, step, attempt, error: another attempt follows
 	EventNoProgress  Event = "progress_unread"    // error: the progress of a job that runs is left out
 	EventInterrupted Event = "import_interrupted" // the worker stops, or lost the job
-	EventUntold      Event = "status_untold"      // status, error: the store does not know, and will be told later
+	EventUntold      Event = "status_untold"      // status, error: the store has not received the status, and gets it later
 )
 
 func (s *Service) log(ctx context.Context, level slog.Level, event Event, jobID string, attrs ...slog.Attr) {

@@ -20,11 +20,11 @@ type FailedError struct {
 	Code    contracts.ImportCode
 	Message string
 
-	// Retryable says that it may pass; RetryAfter is how long to wait then, 0 for what is usual.
+	// Retryable reports whether it may pass; RetryAfter is how long to wait then, 0 for what is usual.
 	Retryable  bool
 	RetryAfter time.Duration
 
-	// Exhausted says that it was tried as often as it is to be: the job fails now.
+	// Exhausted reports whether no attempts are left: the job fails now.
 	Exhausted bool
 
 	Err error
@@ -121,7 +121,7 @@ func (c *carried) failure(err error) *FailedError {
 	return &FailedError{Code: c.Code, Message: c.Message, Retryable: c.Retryable, RetryAfter: c.RetryAfter, Exhausted: c.Exhausted, Err: err}
 }
 
-// finalTTL is for how long a failure that will not pass is kept for others who ask for the same source.
+// finalTTL is for how long a permanent failure is kept for other jobs of the same source.
 const finalTTL = 30 * time.Second
 
 func failureTTL(err error) time.Duration {

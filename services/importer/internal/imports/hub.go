@@ -17,7 +17,7 @@ import (
 // recheck is after how long a subscriber looks by itself: a push that was lost delays it by so much.
 const recheck = 2 * time.Second
 
-// hub tells those who wait that a job's record was changed, or its progress written: two subscriptions for all of them.
+// hub notifies waiting requests that a job's record was changed, or its progress written: two subscriptions for all of them.
 type hub struct {
 	subscriptions []*nats.Subscription
 	prefix        string
@@ -69,12 +69,12 @@ func (h *hub) changed(key string) {
 	for c := range h.waits[key] {
 		select {
 		case c <- struct{}{}:
-		default: // it has been told and did not look yet
+		default: // it was notified before and has not looked yet
 		}
 	}
 }
 
-// listen returns a channel that is told of changes of a key, and closed with the hub.
+// listen returns a channel that receives a value at each change of a key, and is closed with the hub.
 func (h *hub) listen(key string) (told chan struct{}, stop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *hub) listen(key string) (told chan struct{}, stop func()) {
 	}
 }
 
-// ErrClosed is returned to those who wait when the service stops.
+// ErrClosed is returned to waiting requests when the service stops.
 var ErrClosed = errors.New("importer: the service is stopping")
 
 // Subscription follows one job. Close ends it.

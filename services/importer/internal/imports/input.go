@@ -52,7 +52,7 @@ func published(m *source.Material, in extract.Input) (recipe.Recipe, error) {
 	return made, nil
 }
 
-// judgeExtract says of an error of an extractor whether it may pass.
+// judgeExtract classifies the error of an extractor: whether it may pass.
 func judgeExtract(err error) retry.Verdict {
 	if failed := extract.Failure(err); failed != nil {
 		return retry.Verdict{Again: failed.Retryable, After: failed.RetryAfter}
@@ -60,7 +60,7 @@ func judgeExtract(err error) retry.Verdict {
 	return retry.Verdict{Again: true} // it took too long
 }
 
-// extractFailure says why there is no recipe, in the words that are documented.
+// extractFailure returns the failure of an extraction, with a documented message.
 func extractFailure(err error) *FailedError {
 	failed := extract.Failure(err)
 	if failed == nil {
@@ -71,7 +71,7 @@ func extractFailure(err error) *FailedError {
 
 func asStoreError(err error) (*store.Error, bool) { return errors.AsType[*store.Error](err) }
 
-// text is what is said in a source, a line for each segment.
+// text returns the transcript of a source, with a line for each segment.
 func text(m *source.Material) string {
 	var b strings.Builder
 	if err := m.Transcript.WriteText(&b); err != nil {

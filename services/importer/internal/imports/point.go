@@ -5,12 +5,12 @@ const (
 	PointRunning     = "running"           // the job is RUNNING, and the store does not know
 	PointBegun       = "begun"             // the store knows
 	PointFetching    = "fetching"          // the source is this worker's to fetch
-	PointFetched     = "fetched"           // it has answered, and nobody else has what it said
+	PointFetched     = "fetched"           // it has answered, and no other process has the answer
 	PointShared      = "transcript shared" // all jobs have it, and this one has not noted it
 	PointTranscript  = "transcript noted"  // it has
 	PointSaved       = "transcript saved"  // the store was given it
 	PointExtracting  = "extracting"        // the recipe is this worker's to make
-	PointExtracted   = "extracted"         // it is made, and nobody else has it
+	PointExtracted   = "extracted"         // it is made, and no other process has it
 	PointRecipe      = "extract shared"    // all jobs have it, and this one has not noted it
 	PointRecipeNoted = "extract noted"     // it has
 	PointCreated     = "created"           // the store has the recipe, and the job has not noted it
@@ -20,7 +20,7 @@ const (
 	PointSettled     = "settled"           // the message is gone
 )
 
-// passed tells a test that a job has come to a point.
+// passed notifies a test that a job has reached a point.
 func (s *Service) passed(point string) {
 	if s.cfg.Passed != nil {
 		s.cfg.Passed(point)

@@ -69,7 +69,7 @@ func isSubjectOf(subject, jobID string) bool {
 	return err == nil && strings.HasSuffix(subject, "."+key)
 }
 
-// progressed wakes those who follow a job whose progress was written.
+// progressed wakes the requests that follow a job whose progress was written.
 func (h *hub) progressed(data []byte) {
 	var p worker.Progress
 	if json.Unmarshal(data, &p) == nil {

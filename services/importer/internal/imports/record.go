@@ -43,10 +43,10 @@ type Job struct {
 	// SourceID is what the source is, whichever of its addresses was given.
 	SourceID string `json:"source_id,omitempty"`
 
-	// Retryable says of a failed job that it may go better another time.
+	// Retryable reports whether a retry of a failed job may succeed.
 	Retryable bool `json:"retryable,omitempty"`
 
-	// Run counts how often the job was started by somebody, from 1.
+	// Run counts how often a client or a replay has started the job, from 1.
 	Run int `json:"run"`
 
 	// Title is the recipe's, or before there is one the source's.
@@ -65,7 +65,7 @@ func (j *Job) request() contracts.ImportJob {
 	}
 }
 
-// same says that a request is the one that the job was made from.
+// same reports whether the job was made from an equal request.
 func (j *Job) same(req contracts.ImportJob) bool {
 	return j.OwnerID == req.OwnerID && j.URL == req.URL && j.SourceType == req.SourceType && j.Language == req.Language
 }
@@ -74,19 +74,19 @@ func (j *Job) same(req contracts.ImportJob) bool {
 type record struct {
 	Job
 
-	// Told says that the store knows of the final state.
+	// Told reports whether the store has received the final state.
 	Told bool `json:"told,omitempty"`
 
-	// Exhausted says of a failed job that it belongs into the dead letters.
+	// Exhausted reports whether a failed job belongs into the dead letters.
 	Exhausted bool `json:"exhausted,omitempty"`
 
 	// Message is the position in the stream of the message that is handled while the job runs, or whose handling ended it.
 	Message uint64 `json:"message,omitempty"`
 
-	// Changes counts the changes that those who follow the job are told of.
+	// Changes counts the changes that followers of the job receive.
 	Changes uint64 `json:"changes"`
 
-	// Mark tells this write of the record from every other.
+	// Mark is unique to this write of the record.
 	Mark string `json:"mark"`
 }
 
@@ -128,9 +128,9 @@ func (s *Service) read(ctx context.Context, jobID string) (record, kvrecord.Reco
 	return r, stored, nil
 }
 
-// update changes the record of a job by what edit makes of it, as often as somebody else changes it at the same time.
-// edit is given nil when there is no record, and returns the record to write, or errKeep, or why there is nothing to do.
-// It returns the record as it is then. Two round trips.
+// update applies edit to the record of a job, again each time another process has changed the record meanwhile. edit is
+// given nil when there is no record, and returns the record to write, or errKeep, or why there is nothing to do. It returns
+// the record as it is then. Two round trips.
 func (s *Service) update(ctx context.Context, jobID string, edit func(*record) (*record, error)) (record, error) {
 	for {
 		r, stored, err := s.read(ctx, jobID)

@@ -133,8 +133,8 @@ func (a *attempt) fetch(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// saveTranscript gives the store what was said. A store that does not take it does not keep the recipe from being made:
-// it comes with the recipe once more.
+// saveTranscript stores the transcript. A store that does not take it does not keep the recipe from being made: it comes
+// with the recipe once more.
 func (a *attempt) saveTranscript(ctx context.Context, m *source.Material) {
 	if len(m.Transcript.Segments) == 0 {
 		return
@@ -260,7 +260,7 @@ func (a *attempt) create(ctx context.Context, m *source.Material, made recipe.Re
 	})
 }
 
-// ready ends the job well. A recipe that exists outweighs a failure that another attempt has told of.
+// ready ends the job well. A recipe that exists outweighs a failure that another attempt has reported.
 func (a *attempt) ready(ctx context.Context, recipeID string, made recipe.Recipe) error {
 	changed := false
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Submission is a job that somebody hands in.
+// Submission is a job as a client hands it in.
 type Submission struct {
 	contracts.ImportJob
 

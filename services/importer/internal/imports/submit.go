@@ -135,8 +135,8 @@ func jobOf(r *record) (worker.NewJob, error) {
 	return job, nil
 }
 
-// uniqueClaim says which job imports a source for an owner. It holds the whole job, so that whoever comes second can see
-// to it that there is one, whatever became of who came first.
+// uniqueClaim names the job that imports a source for an owner. It holds the whole job, so that the second client can submit
+// the job if the process of the first one died before it did.
 type uniqueClaim struct {
 	Job      contracts.ImportJob `json:"job"`
 	SourceID string              `json:"source_id"`
@@ -170,7 +170,7 @@ func (s *Service) claimSource(ctx context.Context, req contracts.ImportJob, sour
 	}
 }
 
-// stands says that a job has not failed. One that nobody has made yet stands: whoever asks makes it.
+// stands reports whether a job has not failed. A job that does not exist yet stands: the caller submits it.
 func (s *Service) stands(ctx context.Context, jobID string) (bool, error) {
 	known, _, err := s.read(ctx, jobID)
 	if errors.Is(err, ErrUnknownJob) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// untoldPause is when to try again to tell the store of the end of a job.
+	// untoldPause is after how long to try again to send the store the end of a job.
 	untoldPause = 10 * time.Second
 
 	// untoldFor is for how long that is tried.
@@ -56,14 +56,14 @@ func (a *attempt) adopt(ctx context.Context, status contracts.ImportStatus) erro
 	return err
 }
 
-// retryStatus tells the store a status, several times if need be.
+// retryStatus sends the store a status, several times if need be.
 func (s *Service) retryStatus(ctx context.Context, status contracts.ImportStatus) error {
 	return retryStatus.Do(ctx, func(ctx context.Context) error {
 		return s.cfg.Store.SetStatus(ctx, status.JobID, status)
 	}, judge, s.onRetry(ctx, "status_update", status.JobID))
 }
 
-// judge says of an error of the store or of an extractor whether it may pass.
+// judge classifies an error of the store or of an extractor: whether it may pass.
 func judge(err error) retry.Verdict {
 	v := retry.Verdict{Again: store.Retryable(err)}
 	if failed, ok := asStoreError(err); ok {
@@ -80,10 +80,11 @@ func (s *Service) onRetry(ctx context.Context, operation, jobID string) func(int
 	}
 }
 
-// tell tells the store of the end of a job, and notes that it knows. refused is the error of a store that will never take it.
+// tell sends the store the end of a job, and records that the store has it. refused is the error of a store that will never
+// take it.
 //
-// A job that failed for one attempt may be READY by another meanwhile. Whichever of the two the store heard last, READY is
-// told after it.
+// A job that failed for one attempt may be READY by another meanwhile. READY is always sent last, whichever of the two the
+// store received before.
 func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
 	for told := *r; !told.Told; {
 		refused = s.retryStatus(ctx, told.ImportStatus)
@@ -94,7 +95,7 @@ func (s *Service) tell(ctx context.Context, r *record) (refused, err error) {
 				return nil, errKeep
 			case now.endsOtherwise(&told):
 				now.Told = false
-			case unsure || now.Mark != told.Mark: // somebody else wants it told once more, or began another run
+			case unsure || now.Mark != told.Mark: // another attempt wants the end sent once more, or began another run
 				return nil, errKeep
 			default:
 				now.Told = true
@@ -117,7 +118,7 @@ func (r *record) endsOtherwise(before *record) bool {
 	return r.Status.Final() && (r.Status != before.Status || r.Run != before.Run)
 }
 
-// tellEnd tells the store of the end of a job, or has the worker come back for that.
+// tellEnd sends the store the end of a job, or makes the worker deliver the job again for that.
 func (a *attempt) tellEnd(ctx context.Context, r *record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

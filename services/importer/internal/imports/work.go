@@ -140,7 +140,7 @@ func (a *attempt) begin(ctx context.Context) (bool, error) {
 	return a.checkStore(ctx)
 }
 
-// runsAgain says that a job that failed is to be run once more: somebody replayed its dead letter.
+// runsAgain reports whether a failed job is to run again, because its dead letter was replayed.
 func (a *attempt) runsAgain(r *record) bool {
 	return a.replay && r.Status == contracts.ImportFailed && r.Message != a.job.Sequence && r.Code != contracts.CodeCancelled
 }
@@ -158,10 +158,10 @@ func (a *attempt) again(ctx context.Context) error {
 	if err := a.tellEnd(ctx, &r); err != nil {
 		return err
 	}
-	return a.burial(&r)
+	return a.finalError(&r)
 }
 
-// watch ends the attempt when somebody takes the job back.
+// watch ends the attempt when the job is cancelled, removed or run again meanwhile.
 func (a *attempt) watch(ctx context.Context) (stop func()) {
 	key, err := contracts.ImportJobKey(a.id)
 	if err != nil {
@@ -216,7 +216,7 @@ func (a *attempt) enterStep(ctx context.Context, name string) error {
 	return err
 }
 
-// verdict is what the worker is told of an attempt, after what the job's record and the store are.
+// verdict returns the error of an attempt for the worker, by the state of the job's record and of the store.
 func (a *attempt) verdict(ctx context.Context, err error) error {
 	var snooze *worker.SnoozeError
 	var given *worker.CancelError
@@ -246,8 +246,8 @@ func isTimeout(ctx context.Context) bool {
 	return errors.As(context.Cause(ctx), &timeout)
 }
 
-// leave ends an attempt at a job that was taken back, or has ended elsewhere. This attempt may have told the store that
-// the job begins, after another one told the end: so the end is told once more.
+// leave ends an attempt at a job that was taken back, or has ended elsewhere. This attempt may have sent the store the
+// beginning of the job after another one sent the end: so the end is sent once more.
 func (a *attempt) leave(ctx context.Context) error {
 	cancelled := false
 	r, err := a.update(ctx, a.id, func(r *record) (*record, error) {
@@ -273,12 +273,12 @@ func (a *attempt) leave(ctx context.Context) error {
 	if err := a.tellEnd(ctx, &r); err != nil {
 		return err
 	}
-	return a.burial(&r)
+	return a.finalError(&r)
 }
 
-// burial is what the worker is told of a job that has ended: one that this message brought to its end in vain belongs into
-// the dead letters.
-func (a *attempt) burial(r *record) error {
+// finalError returns the error for the worker of a job that has ended: one that this message brought to its end in vain belongs
+// into the dead letters.
+func (a *attempt) finalError(r *record) error {
 	if r.Exhausted && r.Message == a.job.Sequence {
 		return worker.Cancel(errors.New(r.Error))
 	}

@@ -1,5 +1,5 @@
-// Package natsapi serves the importer as a NATS micro service (ADR-32): what HTTP offers, for those who have a NATS
-// connection already, and for the nats command line.
+// Package natsapi serves the importer as a NATS micro service (ADR-32): the functions of the HTTP API, for clients that have
+// a NATS connection already, and for the nats command line.
 package natsapi
 
 import (

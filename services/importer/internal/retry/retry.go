@@ -1,4 +1,4 @@
-// Package retry repeats a call to a far side a few times, with pauses that grow.
+// Package retry repeats a call to a service a few times, with pauses that grow.
 package retry
 
 import (
@@ -14,11 +14,11 @@ const (
 	// minPause is the shortest pause.
 	minPause = 100 * time.Millisecond
 
-	// MaxAfter bounds how long a far side can have itself waited for.
+	// MaxAfter bounds the pause that a service can ask for.
 	MaxAfter = time.Minute
 )
 
-// Policy says how often, and after what pauses.
+// Policy is how often a call is made, and after which pauses.
 type Policy struct {
 	// Base is the pause before the first repetition; each further one is twice as long, ±20 %.
 	Base time.Duration
@@ -36,15 +36,15 @@ func (p Policy) Pause(attempt int) time.Duration {
 
 // Verdict is what is to be done about an error.
 type Verdict struct {
-	// Again says that another attempt may go better.
+	// Again reports whether another attempt may succeed.
 	Again bool
 
-	// After is the least pause, when the far side said so. Defaults to none.
+	// After is the least pause, if the service has asked for one. Defaults to none.
 	After time.Duration
 }
 
-// Do calls f until it succeeds, judge has no hope, or the repetitions are used up, and returns the last error. When ctx
-// ends in a pause, its cause is returned. onRetry is told before each pause.
+// Do calls f until it succeeds, judge has no hope, or the repetitions are used up, and returns the last error. When ctx ends
+// in a pause, its cause is returned. onRetry is called before each pause.
 func (p Policy) Do(
 	ctx context.Context, f func(context.Context) error, judge func(error) Verdict, onRetry func(attempt int, pause time.Duration, err error),
 ) error {

@@ -164,7 +164,7 @@ func summaryOf(s Stored) Summary {
 	return sum
 }
 
-// matches says that every word of a search is in the title or in an ingredient.
+// matches reports whether every word of a search is in the title or in an ingredient.
 func (s Summary) matches(words []string) bool {
 	text := strings.ToLower(s.Title + "\n" + strings.Join(s.Ingredients, "\n"))
 	for _, w := range words {

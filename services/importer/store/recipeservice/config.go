@@ -1,12 +1,12 @@
-// Package recipeservice leaves recipes with a Recipe Service, by its four internal endpoints:
+// Package recipeservice stores recipes in a Recipe Service, by its four internal endpoints:
 //
-//	GET  /internal/import-jobs/:job_id             where a job stands
+//	GET  /internal/import-jobs/:job_id             the status of a job
 //	POST /internal/import-jobs/:job_id/status      a new status
-//	POST /internal/import-jobs/:job_id/transcript  what is said in the source
+//	POST /internal/import-jobs/:job_id/transcript  the transcript of the source
 //	POST /internal/recipes/from-import-job         the recipe; idempotent by job id
 //
-// Every call carries the header x-service-token. A call is made once: whoever calls repeats it, as far as the error says
-// that this may help. No error and no log line holds the token, or an answer's body beyond its error message.
+// Every call carries the header x-service-token. A call is made once: the caller repeats it if the error is retryable. No
+// error and no log line holds the token, or an answer's body beyond its error message.
 package recipeservice
 
 import (

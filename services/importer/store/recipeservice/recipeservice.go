@@ -26,7 +26,7 @@ const (
 	// maxReason is how much of an error's message is shown.
 	maxReason = 200
 
-	// tokenHeader names the header that proves who calls.
+	// tokenHeader names the header with the secret of the caller.
 	tokenHeader = "X-Service-Token"
 )
 

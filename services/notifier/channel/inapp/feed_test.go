@@ -52,8 +52,8 @@ func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox 
 	return b
 }
 
-// What changes while a feed is cut off is told when it is connected again, once, however often whoever reads it looks up
-// from waiting meanwhile, and so is what comes after a restart of the server.
+// A feed that was cut off delivers the changes of that time once when it is connected again, however often its reader stops
+// waiting meanwhile. It also delivers the changes after a restart of the server.
 func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, inapp.Config{})

@@ -1,4 +1,4 @@
-// Package webhook tells users by calling an address of theirs, signed as Standard Webhooks 1.0 says:
+// Package webhook sends messages by calling an address of the user, signed by Standard Webhooks 1.0:
 //
 //	POST <the address>
 //	content-type: application/json
@@ -9,9 +9,9 @@
 //	{"type":"RESERVATION_REQUESTED","timestamp":"2026-11-20T18:00:00Z",
 //	 "data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{…}}}
 //
-// Whoever answers 2xx has taken the message. 410 removes the address; what will never be taken fails at once; everything else is
-// tried again, after Retry-After, on the schedule of [Retries]. Redirects are not followed. An address that leads into a
-// network that is not public is refused when it is dialled.
+// An answer 2xx accepts the message. 410 removes the address. A message that cannot ever be accepted fails at once. After
+// any other answer the message is sent again, after Retry-After, on the schedule of [Retries]. Redirects are not followed.
+// An address that leads into a network that is not public is refused when it is dialled.
 //
 // Each user has a secret of its own, [Secret], so that none can sign for another. It derives from the service's; more than
 // one of those is a rotation.

@@ -151,9 +151,9 @@ func (a *API) suppress(ctx context.Context, rows []stored, answer *Cancelled) er
 	return nil
 }
 
-// suppressOne ends a row over exactly the record that says that it has not been sent, so that its sender, who writes over
-// the same record before it sends, cannot have missed it. What is being sent is left to whoever sends it. A digest is sealed
-// first, so that nothing goes into one that is not told.
+// suppressOne ends a row that has not been sent. It replaces the record that it has read. The sender replaces the same
+// record before it sends, so only one of the two succeeds. A row that is being sent is left to its sender. A digest is
+// sealed first, so that no event goes into a digest that is not sent.
 func (a *API) suppressOne(ctx context.Context, row stored) (*deliveries.Delivery, error) {
 	there, err := a.cfg.Deliveries.Get(ctx, row.key)
 	if err == nil && row.Collected && !there.State.Ended() {

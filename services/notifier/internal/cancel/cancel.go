@@ -50,7 +50,7 @@ type Set struct {
 	known map[id]time.Time // when each was listed or pushed last
 }
 
-// Mark tells events apart, in a part of the SHA-256 of their ids. Who cannot keep ids asks by it.
+// Mark identifies an event by a part of the SHA-256 of its id, for callers that cannot keep ids.
 type Mark [12]byte
 
 // MarkOf returns the mark of an event.

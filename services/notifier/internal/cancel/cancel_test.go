@@ -159,7 +159,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 	}
 }
 
-// Whoever waits for another one's question, which is not answered, waits for no longer than its own context lasts.
+// A caller that waits for the unanswered request of another caller waits no longer than its own context lasts.
 func TestAQuestionHoldsUpNobodyForLonger(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		proxy := natstest.NewProxy(t, srv)

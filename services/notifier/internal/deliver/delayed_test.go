@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// excused is how many deliveries of the row used no attempt.
-func (n *nest) excused() int {
+// uncounted returns how many deliveries of the row used no attempt.
+func (n *nest) uncounted() int {
 	n.Helper()
 	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketJobs)
 	if err != nil {
@@ -60,8 +60,8 @@ func TestARowWaitsForItsTime(t *testing.T) {
 					if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
 						t.Errorf("until %s", d.Until)
 					}
-					if n.excused() != 1 {
-						t.Errorf("%d deliveries used no attempt", n.excused())
+					if n.uncounted() != 1 {
+						t.Errorf("%d deliveries used no attempt", n.uncounted())
 					}
 				}
 				elapse(test.at)

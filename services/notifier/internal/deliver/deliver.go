@@ -225,7 +225,7 @@ func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error
 	d.Attempts[len(d.Attempts)-1].TookMS = time.Since(begun).Milliseconds()
 	err = s.settle(ctx, r, d)
 	s.called(ctx, r, sent, failure)
-	if err != nil { // whoever works the row next takes the caller for dead
+	if err != nil { // the next worker of the row will take this one for dead
 		return s.later(ctx, r, fmt.Errorf("the outcome of a call could not be written down: %w", err))
 	}
 	s.cfg.Passed(PointRecorded)

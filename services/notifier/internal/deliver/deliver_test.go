@@ -189,8 +189,8 @@ func TestACallerThatIsLate(t *testing.T) {
 	}
 }
 
-// A caller that is taken for dead and is not writes down that the row is sent, and what is known of whoever took it over: one that
-// died itself says nothing any more, and nobody works a row that has ended.
+// A sender that was taken for dead and is alive records that the row is sent, and that the call of its successor has no
+// known outcome: a successor that died records nothing any more, and no worker works a row that has ended.
 func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 	for name, dies := range map[string]bool{"dies": true, "lives": false} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 )
 
-// gather puts a row into the digest of its window, or of the next that is open. Which one is written down first, so that
-// whoever works the row again asks the same digest whether it has it. Four round trips; the first of a window has one more.
+// gather puts a row into the digest of its window, or of the next one that is open. It first records which digest that is,
+// so that the next worker of the row looks into the same digest. Four round trips; the first row of a window has one more.
 func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	if d.State != deliveries.Deferred || d.Reason != deliveries.ReasonDigest {
 		if err := s.note(ctx, r, d, time.Now()); err != nil {

@@ -116,7 +116,7 @@ func TestARowIsGivenUpInTime(t *testing.T) {
 	})
 }
 
-// poison kills whoever asks for a user.
+// poison kills the process that asks for a user.
 type poison struct{ profile }
 
 func (poison) Get(context.Context, contracts.RecipientType, string) (contracts.Recipient, bool, error) {

@@ -100,7 +100,7 @@ func (o *overtaken) Get(ctx context.Context, kind contracts.RecipientType, user 
 	return o.street.Get(ctx, kind, user)
 }
 
-// Whoever is let through to see whether an endpoint is back, and does not call it after all, holds up nobody.
+// A row that may try whether an endpoint is back, and does not call it after all, holds up no other row.
 func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 	inNest(t, func(n *nest) {
 		known := n.healthBook()

@@ -70,7 +70,7 @@ const (
 // Outcomes of attempts, beside the kinds of channel errors.
 const (
 	OutcomeSent    = "sent"
-	OutcomeUnknown = "unknown" // whoever made it died, or lost touch
+	OutcomeUnknown = "unknown" // the sender died, or lost the connection
 )
 
 // Delivery is what is kept of one row.

@@ -1,5 +1,5 @@
-// Package deliveries keeps what became of each row: its state, why it has it, and every attempt to send it.
+// Package deliveries keeps the delivery of each row: its state, the reason for it, and every attempt to send the row.
 //
-// An attempt is written down before the far side is called. So whoever finds one that has no outcome knows that the far
-// side may have been called, and by whom, although the caller is gone.
+// An attempt is recorded before the provider is called. So an attempt without an outcome shows that the provider may have
+// been called, and by which process, even when that process is gone.
 package deliveries

@@ -171,9 +171,9 @@ func (s *Store) Join(ctx context.Context, n, event *contracts.Notification) (joi
 	return false, err
 }
 
-// Seal lets nothing more into the record of a digest, takes out the events that cancelled says are not to be told any more, and
-// returns it: from then on it stays as it is. Whoever ends the row of a digest seals it first, so that nothing goes into
-// one that is not told. Two round trips.
+// Seal closes the record of a digest, removes the events for which cancelled reports true, and returns it: from then on the
+// record does not change. A caller that ends the row of a digest seals the digest first, so that no event goes into a digest
+// that is not sent. Two round trips.
 func (s *Store) Seal(ctx context.Context, n *contracts.Notification, cancelled func(cancel.Mark) bool) (*Digest, error) {
 	subject, err := s.subjectOf(n)
 	if err != nil {

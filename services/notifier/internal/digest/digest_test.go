@@ -151,8 +151,8 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 	}
 }
 
-// Nothing goes into a digest that is sealed, which is the same to whoever seals it, whatever is cancelled later. Who had put an event
-// in before and asks again learns that it is there.
+// No event goes into a sealed digest, and every later Seal returns the same digest, also when events are cancelled later. A
+// row whose event was put in before, and that asks again, learns that the event is there.
 func TestASealedDigestStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	s := newShelf(t)

@@ -29,8 +29,8 @@ const (
 type trouble struct {
 	missed int
 	pause  time.Duration // the last one, 0 for none
-	until  time.Time     // when it may be tried again, or when whoever tries it counts as lost
-	tried  bool          // by somebody, now
+	until  time.Time     // when it may be tried again, or when the caller that tries it counts as lost
+	tried  bool          // a caller is trying it now
 }
 
 // breaker leaves endpoints alone that were not reached several times in a row. Afterwards one call at a time finds out whether

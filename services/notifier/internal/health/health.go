@@ -155,8 +155,9 @@ func (s *Store) learn(e Endpoint) {
 	}
 }
 
-// Gate says whether an endpoint may be called: not when it is disabled, and only after a wait when it was not reached lately.
-// Who may call it tells what came of it by Called, or by Left that nothing did. It costs no round trip.
+// Gate returns whether an endpoint is disabled, and otherwise the wait before it may be called, 0 for none: an endpoint that
+// was not reached lately gets one. A caller that may call it reports the outcome by Called, or by Left that it made no call.
+// No round trip.
 func (s *Store) Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration) {
 	key := s.subject(name, id(name, address))
 	s.mu.Lock()
@@ -168,7 +169,7 @@ func (s *Store) Gate(name, address string, timeout time.Duration) (disabled bool
 	return false, s.breaker.enter(key, time.Now(), timeout)
 }
 
-// Called tells what came of a call, nil for a success. It writes when that changes the endpoint's state.
+// Called records the outcome of a call, nil for a success. It writes when that changes the endpoint's state.
 func (s *Store) Called(ctx context.Context, m channel.Message, name string, failure *channel.Error) {
 	key := s.subject(name, id(name, m.Address))
 	s.breaker.called(key, time.Now(), failure)

@@ -16,7 +16,7 @@ type State string
 
 // The states of an event.
 const (
-	// StateSeen means: its plan is being made, or whoever made it died.
+	// StateSeen is an event whose plan is being made, or whose planner died.
 	StateSeen State = "seen"
 	// StatePlanned means: its plan is committed.
 	StatePlanned State = "planned"

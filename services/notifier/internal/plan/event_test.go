@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
-// Whoever notes that all rows are stored may have read the event before somebody else wrote that it is planned, or
-// cancelled. It is noted all the same, but for one that is cancelled.
+// A planner that records that all rows are stored may have read the event before another process recorded that it is
+// planned, or cancelled. The record is made all the same, unless the event is cancelled.
 func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -172,7 +172,7 @@ func (p *Planner) commit(
 	if err != nil {
 		return nil, "", err
 	}
-	if seen.again { // whoever saw it first may have come further
+	if seen.again { // the process that saw it first may have come further
 		found, err := p.notifications.Get(ctx, subject)
 		if err != nil {
 			return nil, "", err

@@ -65,8 +65,8 @@ func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	})
 }
 
-// Expanded notes that all rows of a plan are stored, unless the event has been cancelled. Whoever made the plan may be noting
-// that at the same time. Two round trips, as a rule.
+// Expanded records that all rows of a plan are stored, unless the event has been cancelled. The planner may record the same
+// at that moment. Two round trips, as a rule.
 func (r *Reader) Expanded(ctx context.Context, p *Plan) error {
 	_, err := r.events.change(ctx, p.EventID, func(e *Event) bool {
 		open := e.State != StateExpanded && e.State != StateCancelled

@@ -52,7 +52,8 @@ func TestRowsAreEncodedAsContractsDo(t *testing.T) {
 	})
 }
 
-// Who adds a field to rows has to say whether it is the same in all rows of a plan, like the event, or tells frames apart.
+// For a new field of rows the author has to decide whether it is the same in all rows of a plan, like the event, or
+// distinguishes frames.
 func TestFramesKnowAllFields(t *testing.T) {
 	t.Parallel()
 	const known = 19

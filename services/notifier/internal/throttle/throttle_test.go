@@ -159,7 +159,8 @@ func TestManyAskAtOnce(t *testing.T) {
 	})
 }
 
-// A row that is told again, whoever tells it, takes no second grant, and who asks again before its turn is told the same.
+// A row that is sent again, by any worker, takes no second grant, and a row that asks again before its turn gets the same
+// answer.
 func TestARowTakesOneGrant(t *testing.T) {
 	inGate(t, func(g *gate) {
 		for n := range 20 {

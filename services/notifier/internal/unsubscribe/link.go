@@ -84,7 +84,7 @@ func (l *Links) Of(name string) func(m channel.Message) string {
 	}
 }
 
-// Token is what a link carries: the subject, readable to whoever has the link, and a signature.
+// Token returns the text that a link carries: the subject, readable to everybody with the link, and a signature.
 func (l *Links) Token(s Subject) string {
 	data, err := json.Marshal(s)
 	if err != nil {

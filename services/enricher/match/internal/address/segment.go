@@ -142,8 +142,9 @@ func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	}
 }
 
-// spelled files a house number in letters, "One Market Plaza". Where the segment has digits too, these are the number:
-// "Cinco de Mayo 12". Other scripts than Latin do not spell house numbers, but streets start with such words.
+// spelled records a house number in letters, "One Market Plaza", and reports whether the word is one. Where the segment has
+// digits too, these are the number: "Cinco de Mayo 12". Other scripts than Latin do not spell house numbers, but streets
+// start with such words.
 func (s *segment) spelled(w text.Word) bool {
 	if s.digits || len(s.numbers) > 0 || w.Script != text.Latin {
 		return false

@@ -213,7 +213,7 @@ func (s *Source) hasUnit(unit string, places []int) bool {
 	return around(places, func(at int) bool { return s.units[at] == u.Name })
 }
 
-// around calls found for the places near, until one is.
+// around reports whether found is true at a place or near it.
 func around(places []int, found func(at int) bool) bool {
 	for _, place := range places {
 		for at := place - nearBefore; at <= place+nearAfter; at++ {

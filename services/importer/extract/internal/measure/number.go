@@ -109,7 +109,7 @@ func upper(ws []words.Word, i, used int, low float64) (high float64, more int) {
 	return 0, 0
 }
 
-// isDate keeps "1-2-2020" from being read as a range.
+// isDate reports whether words are part of a date such as "1-2-2020", and no range.
 func isDate(ws []words.Word, from, to int) bool {
 	return from > 0 && (at(ws, from-1) == "-" || at(ws, from-1) == "/") && ws[from-1].End == ws[from].Start ||
 		at(ws, to) == "-" && to+1 < len(ws) && ws[to+1].Kind == words.Digits && ws[to].End == ws[to+1].Start

@@ -60,7 +60,7 @@ func degrees(ws []words.Word, i int) (Temperature, int) {
 	return Temperature{Min: n.Min, Max: n.Max, Scale: scale}, used
 }
 
-// isOven reports a bare number that can only be the temperature of an oven.
+// isOven reports whether a number without a unit can only be the temperature of an oven.
 func isOven(ws []words.Word, i, used int, n Number) bool {
 	if !ovenBefore(ws, i) || n.Min < 90 || n.Max > 600 || n.Min != math.Trunc(n.Min) {
 		return false
@@ -88,7 +88,8 @@ func degreeSign(ws []words.Word, i int) (scale string, used int) {
 	return "", 0
 }
 
-// ovenBefore says whether "at 350" speaks of an oven: one of the four words before does, or the verb preheat.
+// ovenBefore reports whether the "at 350" at i is about an oven: one of the four words before names an oven, or is the verb
+// preheat.
 func ovenBefore(ws []words.Word, i int) bool {
 	if w := at(ws, i-1); w != "to" && w != "at" && w != "of" && w != "on" && w != "is" && w != "about" && w != "oven" {
 		return false

@@ -95,7 +95,7 @@ func form(s *Sentence, i int) Form {
 	return FormElse
 }
 
-// IsBase reports a word that is no form in -ing or -ed.
+// IsBase reports whether a word is no form in -ing or -ed.
 func IsBase(w string) bool { return !isIng(w) && !isPast(w) }
 
 func isIng(w string) bool { return strings.HasSuffix(w, "ing") && len(w) > 5 } // not "bring"

@@ -91,7 +91,8 @@ func (c *cutter) segment(s Segment) {
 	}
 }
 
-// cutsBefore says whether a sentence ends before word i of a segment, of which the words before from are cut off already.
+// cutsBefore reports whether a sentence ends before word i of a segment. The words before from are in an earlier sentence
+// already.
 func (c *cutter) cutsBefore(ws []words.Word, i, from int) bool {
 	if i-from >= maxRun {
 		return true
@@ -104,7 +105,7 @@ func (c *cutter) cutsBefore(ws []words.Word, i, from int) bool {
 
 func isEnd(w string) bool { return w == "." || w == "?" || w == "!" || w == "。" }
 
-// beginsAnew reports words with which speakers begin a sentence.
+// beginsAnew reports whether speakers begin a sentence with the word at i.
 func beginsAnew(ws []words.Word, i int, before string) bool {
 	next := ""
 	if i+1 < len(ws) {
@@ -151,8 +152,8 @@ func (c *cutter) before(ws []words.Word, i int) string {
 	return ws[i-1].Lower
 }
 
-// isOrder reports a verb of the kitchen that begins an order: "season it", "chop the onions". It says nothing of a verb after
-// one of the words that go before verbs and nouns.
+// isOrder reports whether the word at i is a verb of the kitchen that begins an order: "season it", "chop the onions". After
+// a word that may precede a noun as well as a verb it is false.
 func isOrder(ws []words.Word, i int, before string) bool {
 	if i+1 >= len(ws) || ws[i].Kind != words.Letters || !objects[ws[i+1].Lower] {
 		return false

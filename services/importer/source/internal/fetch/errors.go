@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// StatusError is returned when the far side answers anything but 200.
+// StatusError is returned when the server answers with another status than 200.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
-	// RetryAfter is how long the far side asked to be left alone; zero when it did not say, and at most a day.
+	// RetryAfter is the wait that the server has asked for, at most a day; zero when it has asked for none.
 	RetryAfter time.Duration
 }
 

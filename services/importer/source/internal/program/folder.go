@@ -16,7 +16,7 @@ const prefix = "job-"
 // Folders makes temporary folders under one folder, and removes those that a process has left that did not end well.
 type Folders struct{ root string }
 
-// NewFolders makes the root where it is missing and removes the folders under it that nobody holds.
+// NewFolders makes the root where it is missing and removes the folders under it that no process holds.
 func NewFolders(root string) (*Folders, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("program: make the folder for temporary files: %w", err)
@@ -42,7 +42,7 @@ func (f *Folders) sweep() error {
 		dir := filepath.Join(f.root, entry.Name())
 		held, err := hold(dir)
 		if err != nil {
-			continue // somebody is at work in it
+			continue // a process works in it
 		}
 		errs = append(errs, os.RemoveAll(dir), held.Close())
 	}

@@ -14,65 +14,63 @@ import (
 )
 
 const (
-	// emptyFor is how long a record is kept that says nothing any more, and a gate without
-	// work.
+	// emptyFor is how long a record without holders and queue is kept, and a limiter without work.
 	emptyFor = 2 * time.Minute
 
-	// heldFor is how long a record is kept that says something, and refreshFor when it is
-	// written again.
+	// heldFor is how long a record with holders or a queue is kept, and refreshFor how old it is when its holder writes it
+	// again.
 	heldFor    = 24 * time.Hour
 	refreshFor = heldFor / 3
 
-	// grace is how long a permit is left to those who are first in line.
+	// grace is how long a free permit is left to the workers that are first in line.
 	grace = 100 * time.Millisecond
 
-	// turn is for how long permits go from job to job here while others stand in line.
+	// turn is how long a worker passes permits from job to job while other workers stand in line.
 	turn = 10 * time.Millisecond
 
-	// recheck is how often what is waited for is looked at, should no push come. Half of it
-	// to all of it.
+	// recheck is after how long a waiting limiter reads its record when no push has come: between half of it and all of it.
 	recheck = 2 * time.Second
 
-	// Between two tries of a write.
+	// Bounds of the wait between two tries of a write.
 	minPause = 250 * time.Microsecond
 	maxPause = 250 * time.Millisecond
 )
 
 var (
-	errRefused = errors.New("limit: no permit") // to who does not wait
-	errRetired = errors.New("limit: the gate was let go of")
+	errRefused = errors.New("limit: no permit") // the answer to a job that does not wait
+	errRetired = errors.New("limit: the limiter was removed")
 )
 
-// gate is one key of a limit, as one worker sees it.
-type gate struct {
+// limiter grants the permits of one key to the jobs of this worker.
+type limiter struct {
 	name    string
 	set     *Set
 	spec    Spec
 	subject string
 
 	mu       sync.Mutex
-	at       kvrecord.Record // that rec is of
-	away     time.Time       // when the last of those that were sent away will be back
+	at       kvrecord.Record // the record that rec was decoded from
+	away     time.Time       // when the last of the jobs that were sent away will be back
 	began    time.Time       // when the last job started
-	busy     time.Time       // since when somebody has been waiting
-	dead     bool            // let go of
+	busy     time.Time       // since when a job has been waiting
+	dead     bool            // removed from the set
 	every    time.Duration   // between two starts, of late
 	failed   int             // tries in a row
 	held     int             // permits of owner in a record that was acknowledged
 	look     bool            // the record has to be read
 	looked   time.Time       // when rec was last read or written
-	owner    string          // for whom held and used are counted
-	pushed   int64           // the revision that somebody is about to replace, -1 for none
+	owner    string          // the name of the lease that held and used are counted for
+	pushed   int64           // the revision that another worker is about to replace, -1 for none
 	rec      record
 	seen     time.Time // when rec was first known
-	starving bool      // could go on if there was a seat
+	starving bool      // a waiting job could start if it had a seat
 	sub      *nats.Subscription
 	timer    *time.Timer
-	turn     time.Time // when permits are to be left to others, zero when nobody wants any
+	turn     time.Time // when permits are to be left to other workers, zero when none wants any
 	used     int       // permits in use
 	waiters  []*waiter // the first in line first
 	working  bool
-	wrote    time.Time // when rec was last written from here
+	wrote    time.Time // when this worker last wrote rec
 }
 
 // waiter is a job in line.
@@ -93,7 +91,7 @@ type grant struct {
 }
 
 // enter waits for a permit.
-func (g *gate) enter(ctx context.Context, w *waiter) (grant, error) {
+func (g *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
 	g.mu.Lock()
 
 	if g.dead {
@@ -133,7 +131,7 @@ func (g *gate) enter(ctx context.Context, w *waiter) (grant, error) {
 }
 
 // leave takes a permit back.
-func (g *gate) leave(owner string) {
+func (g *limiter) leave(owner string) {
 	if g.spec.Concurrency == 0 {
 		return
 	}
@@ -147,46 +145,46 @@ func (g *gate) leave(owner string) {
 	}
 }
 
-// remove takes a waiter out of line.
-func (g *gate) remove(w *waiter) {
+// remove takes a waiter out of the line.
+func (g *limiter) remove(w *waiter) {
 	g.waiters = slices.DeleteFunc(g.waiters, func(o *waiter) bool { return o == w })
 	w.done = true
 	g.unpark(w)
 }
 
-func (g *gate) unpark(w *waiter) {
+func (g *limiter) unpark(w *waiter) {
 	if w.parked {
 		w.parked = false
 		g.set.parked.Add(-1)
 	}
 }
 
-// answer ends a wait.
-func (g *gate) answer(w *waiter, got grant) {
+// answer ends a wait with a grant or an error.
+func (g *limiter) answer(w *waiter, got grant) {
 	g.remove(w)
 
 	w.out <- got
 }
 
-// start does what is to be done, or has it done. It is called with mu held.
-func (g *gate) start() {
+// start does what needs no request, and runs the rest in a goroutine. The caller holds mu.
+func (g *limiter) start() {
 	if g.working || g.dead || !g.pass() {
 		return
 	}
 
-	g.working = g.set.hire(g.run)
+	g.working = g.set.spawn(g.run)
 }
 
 // poke is start without mu.
-func (g *gate) poke() {
+func (g *limiter) poke() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	g.start()
 }
 
-// run writes, or reads, until there is nothing to be done.
-func (g *gate) run() {
+// run reads and writes the record until no request is needed.
+func (g *limiter) run() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
@@ -201,9 +199,8 @@ func (g *gate) run() {
 	g.working = false
 }
 
-// pass does what can be done without asking the server, and reports whether it has to be
-// asked. It is called with mu held.
-func (g *gate) pass() bool {
+// pass does what needs no request, and reports whether a request is needed. The caller holds mu.
+func (g *limiter) pass() bool {
 	now := time.Now()
 
 	g.sync()
@@ -230,14 +227,14 @@ func (g *gate) pass() bool {
 	return g.look
 }
 
-// sync takes notice of the end of a lease: what was held under its name is void.
-func (g *gate) sync() {
+// sync drops the permits of a lease that has ended: they are void.
+func (g *limiter) sync() {
 	if owner := g.set.name(); owner != g.owner {
 		g.owner, g.used, g.held = owner, 0, 0
 	}
 }
 
-// plan is what the record should be.
+// plan is the record to be written, and what its acknowledgement allows.
 type plan struct {
 	grants int
 	rec    record
@@ -245,8 +242,8 @@ type plan struct {
 	write  bool
 }
 
-// plan computes it.
-func (g *gate) plan(now time.Time, want int) plan {
+// plan computes the record by which want jobs can start, as far as the limit allows.
+func (g *limiter) plan(now time.Time, want int) plan {
 	p := plan{grants: want, rec: g.rec.clone()}
 	gone := p.rec.without(g.set.isGone)
 
@@ -277,14 +274,14 @@ func (g *gate) plan(now time.Time, want int) plan {
 	return p
 }
 
-// admit lets in whom the plan says.
-func (g *gate) admit(p plan) {
+// admit answers as many waiting jobs as the plan grants.
+func (g *limiter) admit(p plan) {
 	now := time.Now()
 
 	for n := 0; n < p.grants; {
 		at := slices.IndexFunc(g.waiters, func(w *waiter) bool { return !w.parked })
 		if at < 0 {
-			return // gone meanwhile
+			return // the waiters have left meanwhile
 		}
 
 		got := grant{owner: g.owner}

@@ -13,8 +13,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// read learns what the record is. It is called with mu held, and lets go of it meanwhile.
-func (g *gate) read() {
+// read reads the record. The caller holds mu, which read releases meanwhile.
+func (g *limiter) read() {
 	pushed := g.pushed
 
 	g.mu.Unlock()
@@ -27,7 +27,7 @@ func (g *gate) read() {
 		return
 	}
 
-	// What somebody was about to write may not be there yet.
+	// The write that another worker announced may not be stored yet.
 	const enough = 8 // the last one waits for 64 ms
 
 	if pushed >= 0 && found.Revision <= uint64(pushed) && g.failed < enough {
@@ -45,8 +45,8 @@ func (g *gate) read() {
 	g.learn(found)
 }
 
-// learn takes what was read. A write decides whether it is true.
-func (g *gate) learn(found kvrecord.Record) {
+// learn applies a record that was read. It is a hint: the next write decides.
+func (g *limiter) learn(found kvrecord.Record) {
 	now := time.Now()
 
 	rec, err := decode(found.Data)
@@ -70,12 +70,12 @@ func (g *gate) learn(found kvrecord.Record) {
 	}
 
 	g.at, g.looked, g.rec = found, now, rec
-	g.held = min(g.held, max(rec.of(g.owner), g.used)) // never take for spare what others may have
+	g.held = min(g.held, max(rec.of(g.owner), g.used)) // never count as spare a permit that another worker may have
 	g.notice(now)
 }
 
-// notice begins a turn when others stand in line.
-func (g *gate) notice(now time.Time) {
+// notice begins a turn when other workers stand in line.
+func (g *limiter) notice(now time.Time) {
 	switch others := g.rec.owed(max(g.spec.Concurrency, 1), g.owner) > 0; {
 	case !others || g.held == 0:
 		g.turn = time.Time{}
@@ -84,8 +84,8 @@ func (g *gate) notice(now time.Time) {
 	}
 }
 
-// write stores what is wanted. It is called with mu held, and lets go of it meanwhile.
-func (g *gate) write() {
+// write stores the planned record. The caller holds mu, which write releases meanwhile.
+func (g *limiter) write() {
 	if g.spec.Concurrency > 0 {
 		g.mu.Unlock()
 		live := g.set.ensure()
@@ -108,7 +108,7 @@ func (g *gate) write() {
 	}
 
 	owner, over := g.owner, g.at
-	g.held = min(g.held, p.rec.of(owner)) // what is given away is gone, whatever comes of the write
+	g.held = min(g.held, p.rec.of(owner)) // a permit that is given back is gone, whatever the outcome of the write
 
 	g.mu.Unlock()
 	stored, err := g.set.put(g.subject, p.rec, over, p.rec.kept(now))
@@ -122,20 +122,20 @@ func (g *gate) write() {
 		g.failed++
 		g.pause()
 	default:
-		// A refusal says as little as silence: what is stored is read, and written anew.
+		// A refusal proves no more than silence: the record is read, and written again.
 		g.look = true
 		g.fail(err)
 	}
 }
 
-// stored takes an acknowledgement.
-func (g *gate) stored(p plan, owner string, at kvrecord.Record) {
+// stored applies an acknowledged write.
+func (g *limiter) stored(p plan, owner string, at kvrecord.Record) {
 	now := time.Now()
 	gave := p.rec.of(owner) < g.rec.of(owner)
 	g.at, g.failed, g.looked, g.rec, g.seen, g.wrote = at, 0, now, p.rec, now, now
 
 	if g.pushed >= 0 && uint64(g.pushed) < at.Revision {
-		g.pushed, g.look = -1, false // it was refused, or is this write
+		g.pushed, g.look = -1, false // the announced write was refused, or is this one
 	}
 
 	if g.spec.Concurrency > 0 {
@@ -154,15 +154,15 @@ func (g *gate) stored(p plan, owner string, at kvrecord.Record) {
 	g.admit(p)
 }
 
-// fail waits for a while.
-func (g *gate) fail(err error) {
+// fail reports an error and waits before the next try.
+func (g *limiter) fail(err error) {
 	g.failed++
 	g.set.report(err)
 	g.pause()
 }
 
-// pause waits between two tries. It is called with mu held, and lets go of it meanwhile.
-func (g *gate) pause() {
+// pause waits between two tries. The caller holds mu, which pause releases meanwhile.
+func (g *limiter) pause() {
 	wait := min(minPause<<min(g.failed, 12), maxPause)
 
 	g.mu.Unlock()
@@ -170,18 +170,18 @@ func (g *gate) pause() {
 	g.mu.Lock()
 }
 
-// follow listens to what others write while somebody waits here.
-func (g *gate) follow() {
+// follow subscribes to the writes of other workers while a job waits here.
+func (g *limiter) follow() {
 	waits := len(g.waiters) > 0
 
 	switch {
 	case waits && g.sub == nil && g.spec.Concurrency > 0:
-		// The bucket's stream takes what is published here, and so do those who listen: that
-		// somebody writes is known at once, and what became of it is read.
-		sub, err := g.set.cfg.Conn.Subscribe(g.subject, g.heard)
+		// Workers publish their writes to this subject, so a subscriber receives each write when the stream does. Whether
+		// the stream stored it is read afterwards.
+		sub, err := g.set.cfg.Conn.Subscribe(g.subject, g.onPush)
 		if err == nil {
 			g.sub = sub
-			g.look = true // something may have been missed
+			g.look = true // a write may have been missed
 		}
 	case !waits && g.sub != nil && g.held == 0:
 		_ = g.sub.Unsubscribe() //nolint:errcheck // the connection is gone, and it with it
@@ -189,8 +189,8 @@ func (g *gate) follow() {
 	}
 }
 
-// heard is called when somebody writes.
-func (g *gate) heard(msg *nats.Msg) {
+// onPush is called when a worker writes the record.
+func (g *limiter) onPush(msg *nats.Msg) {
 	const bits = 63
 
 	replaced, err := strconv.ParseUint(msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, bits)
@@ -199,15 +199,15 @@ func (g *gate) heard(msg *nats.Msg) {
 	defer g.mu.Unlock()
 
 	if err != nil || replaced < g.at.Revision {
-		return // it will be refused, or is the write that g.at was stored by
+		return // the server will refuse it, or it is the write that stored g.at
 	}
 
 	g.look, g.pushed = true, max(g.pushed, int64(replaced))
 	g.start()
 }
 
-// wake sets the timer for what is next.
-func (g *gate) wake(now time.Time) {
+// wake sets the timer to when the limiter has to look next.
+func (g *limiter) wake(now time.Time) {
 	var at time.Time
 
 	sooner := func(t time.Time) {
@@ -218,7 +218,7 @@ func (g *gate) wake(now time.Time) {
 
 	if len(g.waiters) > 0 {
 		if g.starving {
-			sooner(now.Add(grace)) // one may have been left before that was known
+			sooner(now.Add(grace)) // a seat may have become free before starve recorded the wait
 		}
 
 		if g.spec.Concurrency > 0 {
@@ -258,8 +258,8 @@ func (g *gate) wake(now time.Time) {
 	}
 }
 
-// due is called by the timer.
-func (g *gate) due() {
+// due is called when the timer ends.
+func (g *limiter) due() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
@@ -270,8 +270,8 @@ func (g *gate) due() {
 	g.start()
 }
 
-// watch has those looked at who have, or want, what is waited for.
-func (g *gate) watch() {
+// watch has the set check the workers that have permits of this key, or want some.
+func (g *limiter) watch() {
 	for _, h := range g.rec.Holders {
 		if h.ID != g.owner {
 			g.set.watch(h.ID, h.TTL)
@@ -285,8 +285,8 @@ func (g *gate) watch() {
 	}
 }
 
-// settle waits until all is given back, or until the given time.
-func (g *gate) settle(end time.Time) {
+// settle waits until all permits are given back, or until end.
+func (g *limiter) settle(end time.Time) {
 	for pause := minPause; time.Now().Before(end); pause = min(2*pause, maxPause) {
 		g.mu.Lock()
 		g.start()
@@ -301,8 +301,8 @@ func (g *gate) settle(end time.Time) {
 	}
 }
 
-// retire lets go of a gate that nobody has used for long.
-func (g *gate) retire(now time.Time) {
+// retire removes a limiter that no job has used for emptyFor.
+func (g *limiter) retire(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
@@ -315,18 +315,18 @@ func (g *gate) retire(now time.Time) {
 	g.set.mu.Lock()
 	defer g.set.mu.Unlock()
 
-	delete(g.set.gates, g.name)
+	delete(g.set.limiters, g.name)
 }
 
-// end is retire when the worker stops.
-func (g *gate) end() {
+// end ends the limiter when the worker stops.
+func (g *limiter) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
 	g.finish()
 }
 
-func (g *gate) finish() {
+func (g *limiter) finish() {
 	g.dead = true
 
 	if g.timer != nil {
