@@ -30,7 +30,6 @@ func Text(name string, without ...string) (string, error) {
 	if err := appendText(&b, name, without, 0); err != nil {
 		return "", err
 	}
-
 	return b.String(), nil
 }
 
@@ -49,7 +48,6 @@ func Variables(name string) ([]string, error) {
 	}
 
 	slices.Sort(names)
-
 	return slices.Compact(names), nil
 }
 
@@ -69,7 +67,6 @@ func CheckVariables(name string, getenv func(string) string) error {
 			errs = append(errs, fmt.Errorf("%w: %s of %s: set it in the server's environment", ErrVariable, v, name))
 		}
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -100,6 +97,5 @@ func appendText(b *strings.Builder, name string, without []string, depth int) er
 			return err
 		}
 	}
-
 	return nil
 }

@@ -111,7 +111,6 @@ func TestFilesHoldNoSecret(t *testing.T) {
 				t.Errorf("%s: %q is not a variable", name, strings.TrimSpace(line))
 			}
 		}
-
 		return nil
 	})
 	if err != nil {

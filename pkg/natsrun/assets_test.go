@@ -70,7 +70,6 @@ func createAssets(t *testing.T, js jetstream.JetStream, change func(*jetstream.S
 
 		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 			_, err := js.CreateStream(ctx, sc)
-
 			return err
 		}); err != nil {
 			t.Errorf("%s: %v", file, err)

@@ -66,7 +66,6 @@ func (c ClusterConfig) withDefaults() ClusterConfig {
 	if c.ReadyTimeout == 0 {
 		c.ReadyTimeout = defaultClusterReady
 	}
-
 	return c
 }
 
@@ -88,7 +87,6 @@ func (c ClusterConfig) validate() error {
 	if c.Processes {
 		errs = append(errs, checkNodeMain())
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -129,7 +127,6 @@ func StartCluster(ctx context.Context, cfg ClusterConfig) (*Cluster, error) {
 	if err := c.WaitReady(ctx); err != nil {
 		return nil, errors.Join(err, c.shutdown())
 	}
-
 	return c, nil
 }
 
@@ -148,7 +145,6 @@ func (c *Cluster) URLs() string {
 	for i, n := range c.Nodes {
 		urls[i] = n.URL
 	}
-
 	return strings.Join(urls, ",")
 }
 
@@ -164,7 +160,6 @@ func (c *Cluster) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: connect to cluster: %w", err)
 	}
-
 	return nc, nil
 }
 
@@ -186,7 +181,6 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 			return errors.Join(err, stopErr)
 		}
 	}
-
 	return err
 }
 
@@ -227,7 +221,6 @@ func (c *Cluster) defineNodes() error {
 
 		c.Nodes[i] = newNode(spec, c.cfg)
 	}
-
 	return nil
 }
 
@@ -240,7 +233,6 @@ func (c *Cluster) takePorts() error {
 
 	err = c.ports.close()
 	c.ports = ports
-
 	return err
 }
 
@@ -254,7 +246,6 @@ func (c *Cluster) each(f func(*Node) error) error {
 	}
 
 	wg.Wait()
-
 	return errors.Join(errs...)
 }
 
@@ -264,6 +255,5 @@ func (c *Cluster) shutdown() error {
 	c.stop.Do(func() {
 		err = errors.Join(c.each((*Node).Stop), c.ports.close(), c.dir.close())
 	})
-
 	return err
 }

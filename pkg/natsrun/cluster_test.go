@@ -163,7 +163,6 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		kv, err = js.KeyValue(ctx, "b")
-
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -253,7 +252,6 @@ func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return n
 }
 
@@ -263,7 +261,6 @@ func soon(t testing.TB) context.Context {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	t.Cleanup(cancel)
-
 	return ctx
 }
 
@@ -295,7 +292,6 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 			if err := json.Unmarshal(msg.Data, &got); err != nil || got.Error == nil {
 				return err
 			}
-
 			return got.Error
 		}); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,6 @@ const stepDownAPI = "$JS.API.STREAM.LEADER.STEPDOWN."
 func (c *Cluster) StreamLeader(ctx context.Context, stream string) (*Node, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-
 	return c.otherLeader(ctx, stream, nil)
 }
 
@@ -46,20 +45,17 @@ func (c *Cluster) StepDown(ctx context.Context, stream string) error {
 
 		// A request without an answer may have been carried out.
 		_, err := c.otherLeader(ctx, stream, before)
-
 		return errors.Join(refused, err)
 	})
 	if final(refused) {
 		return refused
 	}
-
 	return err
 }
 
 // final reports whether asking again gets the same refusal.
 func final(err error) bool {
 	var api *server.ApiError
-
 	return errors.As(err, &api) && api.Code != http.StatusServiceUnavailable
 }
 
@@ -84,7 +80,6 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 
 			leader.CompareAndSwap(nil, n)
 			cancel()
-
 			return nil
 		})
 	})
@@ -92,7 +87,6 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 	if n := leader.Load(); n != nil {
 		return n, nil
 	}
-
 	return nil, fmt.Errorf("%w: %s: create it first: %w", ErrNoLeader, stream, err)
 }
 
@@ -100,7 +94,6 @@ func (c *Cluster) otherLeader(ctx context.Context, stream string, not *Node) (*N
 func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	defer cancel()
-
 	return c.withClient(ctx, func(nc *nats.Conn) error {
 		msg, err := nc.RequestWithContext(ctx, stepDownAPI+stream, nil)
 		if err != nil {
@@ -115,7 +108,6 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 		if resp.Error != nil {
 			return fmt.Errorf("natsrun: step down leader of %s: %w", stream, resp.Error)
 		}
-
 		return nil
 	})
 }
@@ -123,6 +115,5 @@ func (c *Cluster) requestStepDown(ctx context.Context, stream string) error {
 // leads reports whether the node leads the stream by its own answer.
 func leads(info *server.JSInfo, node, stream string) bool {
 	d := details(info)[stream]
-
 	return d != nil && d.Cluster != nil && d.Cluster.Leader == node
 }

@@ -37,7 +37,6 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	}
 
 	name := "natsrun-ready-" + rand.Text()
-
 	return c.pollPatiently(ctx, func(ctx context.Context) error { return c.checkCreate(ctx, name) })
 }
 
@@ -46,7 +45,6 @@ func (c *Cluster) bounded(ctx context.Context) (context.Context, context.CancelF
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
-
 	return context.WithTimeout(ctx, c.cfg.ReadyTimeout)
 }
 
@@ -77,7 +75,6 @@ func (c *Cluster) poll(ctx context.Context, check func(context.Context) error) e
 // next time.
 func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context) error) error {
 	patience := firstTry
-
 	return c.poll(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -86,7 +83,6 @@ func (c *Cluster) pollPatiently(ctx context.Context, check func(context.Context)
 		if ctx.Err() != nil {
 			patience = min(2*patience, lastTry)
 		}
-
 		return err
 	})
 }
@@ -114,7 +110,6 @@ func view[T any](ctx context.Context, c *Cluster, ask func(context.Context, *Nod
 			view[c.Nodes[i].Name] = answer
 		}
 	}
-
 	return view
 }
 
@@ -142,7 +137,6 @@ func (c *Cluster) checkCurrent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-
 	return checkStreams(before, after)
 }
 
@@ -161,7 +155,6 @@ func viewAll[T any](ctx context.Context, c *Cluster, ask func(context.Context, *
 	if len(silent) > 0 {
 		return nil, fmt.Errorf("no answer from %s", strings.Join(silent, ", "))
 	}
-
 	return view, nil
 }
 
@@ -183,7 +176,6 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 		if err != nil {
 			return fmt.Errorf("create a stream with %d replicas: %w", replicas, err)
 		}
-
 		return js.DeleteStream(ctx, name)
 	})
 }
@@ -196,7 +188,6 @@ func (c *Cluster) running() int {
 			running++
 		}
 	}
-
 	return running
 }
 
@@ -208,7 +199,6 @@ func (c *Cluster) withClient(ctx context.Context, f func(*nats.Conn) error) erro
 		return err
 	}
 	defer nc.Close()
-
 	return f(nc)
 }
 
@@ -234,7 +224,6 @@ func checkRoutes(view map[string]*server.Routez) error {
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -271,7 +260,6 @@ func checkMeta(view map[string]*server.JSInfo) error {
 			return fmt.Errorf("meta leader %s does not know %s as current", leader, name)
 		}
 	}
-
 	return nil
 }
 
@@ -302,7 +290,6 @@ func checkStreams(before, after map[string]*server.JSInfo) error {
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -318,7 +305,6 @@ func checkReplicas(leader *server.StreamDetail, after map[string]*server.JSInfo)
 			return fmt.Errorf("replica of %s on %s is behind", leader.Name, peer.Name)
 		}
 	}
-
 	return nil
 }
 
@@ -350,7 +336,6 @@ func checkConsumers(node string, stream *server.StreamDetail, after map[string]*
 			}
 		}
 	}
-
 	return nil
 }
 
@@ -363,6 +348,5 @@ func details(info *server.JSInfo) map[string]*server.StreamDetail {
 			streams[account.Streams[i].Name] = &account.Streams[i]
 		}
 	}
-
 	return streams
 }

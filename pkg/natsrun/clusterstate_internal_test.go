@@ -66,7 +66,6 @@ func TestCheckConsumers(t *testing.T) {
 				Leader: lead, Replicas: []*server.PeerInfo{{Name: follower}, {Name: "n4"}},
 			}})
 		}
-
 		return &server.JSInfo{AccountDetails: []*server.AccountDetail{{Streams: []server.StreamDetail{d}}}}
 	}
 
@@ -151,7 +150,6 @@ func TestCheckRoutes(t *testing.T) {
 				all.Routes = append(all.Routes, &server.RouteInfo{RemoteName: peer})
 			}
 		}
-
 		return all
 	}
 

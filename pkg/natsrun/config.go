@@ -84,7 +84,6 @@ func (c Config) withDefaults() Config {
 	}
 
 	c.Listen = c.Listen || c.Port != 0
-
 	return c
 }
 
@@ -107,6 +106,5 @@ func (c Config) validate() error {
 	if c.Users != nil && c.ConfigFile != "" {
 		errs = append(errs, errors.New("natsrun: Users and ConfigFile exclude each other: include the accounts in the file"))
 	}
-
 	return errors.Join(errs...)
 }

@@ -35,7 +35,6 @@ func configText(name string, users map[string]string, variables ...string) (stri
 
 		text += accounts
 	}
-
 	return strings.Join(variables, "\n") + "\n" + text, nil
 }
 
@@ -72,7 +71,6 @@ func accountsText(users map[string]string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}
-
 	return b.String() + accounts, nil
 }
 
@@ -85,6 +83,5 @@ func parse(text, name string) (*server.Options, error) {
 	if err := opts.ProcessConfigString(text); err != nil {
 		return nil, fmt.Errorf("natsrun: embedded %s: %w", name, err)
 	}
-
 	return opts, nil
 }

@@ -23,10 +23,8 @@ func startServer(ctx context.Context, opts *server.Options, cfg Config) (*server
 	if err := awaitReady(ctx, ns, opts, log, cfg.ReadyTimeout); err != nil {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-
 		return nil, err
 	}
-
 	return ns, nil
 }
 
@@ -53,6 +51,5 @@ func awaitReady(
 		return fmt.Errorf("%w: server %s: JetStream is off: is %s writable and not full?",
 			ErrNotReady, opts.ServerName, opts.StoreDir)
 	}
-
 	return nil
 }

@@ -20,7 +20,6 @@ func newServerLog(log *slog.Logger) *serverLog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-
 	return &serverLog{log: log}
 }
 
@@ -54,7 +53,6 @@ func (l *serverLog) Warnf(format string, v ...any) { l.write(slog.LevelWarn, for
 func (l *serverLog) firstFatal() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-
 	return l.fatal
 }
 

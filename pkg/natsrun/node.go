@@ -84,7 +84,6 @@ func (n *Node) Start(ctx context.Context) error {
 	}
 
 	n.run = run
-
 	return nil
 }
 
@@ -101,7 +100,6 @@ func (n *Node) Restart(ctx context.Context) error {
 	if err := n.Stop(); err != nil {
 		return err
 	}
-
 	return n.Start(ctx)
 }
 
@@ -116,7 +114,6 @@ func (n *Node) Continue() error { return n.pause(false) }
 func (n *Node) Running() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-
 	return n.run != nil
 }
 
@@ -134,12 +131,10 @@ func (n *Node) end(how func(runningNode) error) error {
 		}
 
 		n.run = nil
-
 		return fmt.Errorf("natsrun: stop node %s: %w", n.Name, err)
 	}
 
 	n.run = nil
-
 	return nil
 }
 
@@ -154,7 +149,6 @@ func (n *Node) pause(on bool) error {
 	if err := n.run.pause(on); err != nil {
 		return fmt.Errorf("natsrun: node %s: %w", n.Name, err)
 	}
-
 	return nil
 }
 
@@ -195,6 +189,5 @@ func (n *Node) running() (runningNode, error) {
 	if n.run == nil {
 		return nil, fmt.Errorf("%w: node %s", ErrStopped, n.Name)
 	}
-
 	return n.run, nil
 }

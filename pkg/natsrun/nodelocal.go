@@ -25,7 +25,6 @@ func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (ru
 	if err != nil {
 		return nil, err
 	}
-
 	return &localNode{ns: ns}, nil
 }
 
@@ -38,7 +37,6 @@ func (l *localNode) info(ctx context.Context) (*server.JSInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: JetStream of %s: %w", l.ns.Name(), err)
 	}
-
 	return info, nil
 }
 
@@ -51,7 +49,6 @@ func (l *localNode) routes(ctx context.Context) (*server.Routez, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: routes of %s: %w", l.ns.Name(), err)
 	}
-
 	return routes, nil
 }
 
@@ -62,7 +59,6 @@ func (l *localNode) pause(bool) error { return ErrNoProcess }
 func (l *localNode) stop() error {
 	l.ns.Shutdown()
 	l.ns.WaitForShutdown()
-
 	return nil
 }
 
@@ -80,6 +76,5 @@ func timeLeft(ctx context.Context) time.Duration {
 	if !ok {
 		return defaultClusterReady
 	}
-
 	return time.Until(deadline)
 }

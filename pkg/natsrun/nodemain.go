@@ -46,7 +46,6 @@ func checkNodeMain() error {
 	if nodeMainCalled.Load() {
 		return nil
 	}
-
 	return fmt.Errorf("%w: call natsrun.NodeMain() first thing in main or TestMain", ErrNoNodeMain)
 }
 
@@ -77,6 +76,5 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 
 	ns.Shutdown()
 	ns.WaitForShutdown()
-
 	return errors.Join(writeErr, readErr)
 }

@@ -44,7 +44,6 @@ func startProcess(ctx context.Context, spec nodeSpec, _ *slog.Logger) (runningNo
 	if err := p.handshake(ctx, spec); err != nil {
 		return nil, errors.Join(err, p.kill())
 	}
-
 	return p, nil
 }
 
@@ -65,7 +64,6 @@ func (p *processNode) launch() error {
 	cmd.Env = append(os.Environ(), nodeEnv+"=1")
 	cmd.Stderr = log
 	p.Process, err = process.Start(cmd)
-
 	return err
 }
 
@@ -87,7 +85,6 @@ func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.PID(), ctx.Err(), p.log)
 	}
-
 	return errors.Join(fmt.Errorf("%w: the process ended: %s (%s)", ErrNotReady, lastLine(p.log), p.log), err)
 }
 
@@ -119,7 +116,6 @@ func ask[T any](ctx context.Context, url string) (*T, error) {
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
 		return nil, fmt.Errorf("natsrun: answer of the node (%s): %w", resp.Status, err)
 	}
-
 	return answer, nil
 }
 
@@ -142,7 +138,6 @@ func (p *processNode) stop() error {
 	if p.Err != nil {
 		return fmt.Errorf("%w: %s (%s)", p.Err, lastLine(p.log), p.log)
 	}
-
 	return nil
 }
 
@@ -154,6 +149,5 @@ func lastLine(path string) string {
 	}
 
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-
 	return lines[len(lines)-1]
 }

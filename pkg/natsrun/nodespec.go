@@ -29,7 +29,6 @@ func nodeText(i int, users map[string]string, routes []string, password string) 
 	name := fmt.Sprintf("cluster/n%d.conf", min(i+1, confNodes))
 	all := fmt.Sprintf("NATS_ROUTES: [%q]", strings.Join(routes, `", "`))
 	all = strings.ReplaceAll(all, `\"`, `"`)
-
 	return configText(name, users, define("NATS_ROUTE_PASSWORD", password), all)
 }
 
@@ -47,6 +46,5 @@ func nodeOptions(s nodeSpec) (*server.Options, error) {
 	opts.Host, opts.Port = loopback, s.ClientPort
 	opts.HTTPHost, opts.HTTPPort = loopback, s.MonitorPort
 	opts.Cluster.Host, opts.Cluster.Port = loopback, s.RoutePort
-
 	return opts, nil
 }

@@ -35,7 +35,6 @@ func serverOptions(cfg Config, storeDir string) (*server.Options, error) {
 	for _, change := range cfg.changes {
 		change(opts)
 	}
-
 	return opts, nil
 }
 
@@ -53,7 +52,6 @@ func readConfig(cfg Config) (*server.Options, error) {
 		if err != nil {
 			return nil, fmt.Errorf("natsrun: read ConfigFile %s: %w", cfg.ConfigFile, err)
 		}
-
 		return opts, nil
 	}
 
@@ -61,6 +59,5 @@ func readConfig(cfg Config) (*server.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	return parse(text, singleConf)
 }

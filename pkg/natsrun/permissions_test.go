@@ -47,7 +47,6 @@ func accountsServer(t *testing.T) (*natsrun.Server, *natstest.Users) {
 			t.Fatalf("admin creates consumer %s: %v", durable, err)
 		}
 	}
-
 	return srv, users
 }
 
@@ -221,13 +220,11 @@ func useBucket(t *testing.T, js jetstream.JetStream) error {
 	if _, err := stream.GetMsg(t.Context(), rev); err != nil {
 		return err
 	}
-
 	return kv.Delete(t.Context(), "wolt.1", jetstream.LastRevision(rev))
 }
 
 func readMany(nc *nats.Conn) error {
 	_, err := nc.Request("$JS.API.DIRECT.GET.KV_enrich", []byte(`{"multi_last":["$KV.enrich.wolt.*"]}`), time.Minute)
-
 	return err
 }
 
@@ -247,7 +244,6 @@ func useJobs(t *testing.T, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
-
 	return errors.Join(msg.InProgress(), msg.DoubleAck(t.Context()))
 }
 
@@ -255,7 +251,6 @@ func publish(t *testing.T, js jetstream.JetStream, subject string) error {
 	t.Helper()
 
 	_, err := js.Publish(t.Context(), subject, nil)
-
 	return err
 }
 
@@ -275,6 +270,5 @@ func violation(t *testing.T, nc *nats.Conn) error {
 	if err := nc.FlushTimeout(2 * time.Minute); err != nil {
 		t.Fatal(err)
 	}
-
 	return nc.LastError()
 }

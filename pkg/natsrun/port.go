@@ -58,7 +58,6 @@ func reservePorts(n int) (*portBlock, error) {
 			return nil, err
 		}
 	}
-
 	return nil, fmt.Errorf("%w: found no row of %d free ports between %d and %d", ErrPortInUse, n, firstPort, lastPort)
 }
 
@@ -71,7 +70,6 @@ func (b *portBlock) close() error {
 	if err := b.guard.Close(); err != nil {
 		return fmt.Errorf("natsrun: give ports back: %w", err)
 	}
-
 	return nil
 }
 
@@ -82,7 +80,6 @@ func address(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(p
 func probe(port int) error {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // waits for nothing
 	cancel()
-
 	return awaitPort(ctx, loopback, port)
 }
 
@@ -122,7 +119,6 @@ func probePort(addr string) error {
 	if err := l.Close(); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-
 	return nil
 }
 
@@ -133,6 +129,5 @@ func listen(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-
 	return l, nil
 }

@@ -26,6 +26,5 @@ func ramDir() string {
 	if syscall.Access(ramPath, 2 /* W_OK */) != nil {
 		return ""
 	}
-
 	return ramPath
 }

@@ -79,14 +79,12 @@ func Start(cfg Config) (*Server, error) {
 
 	s.begin = func(ctx context.Context, port int) (incarnation, error) {
 		opts.Port = port
-
 		return startServer(ctx, opts, cfg)
 	}
 
 	if err := s.run(context.Background()); err != nil { //nolint:forbidigo // bounded by ReadyTimeout
 		return nil, errors.Join(err, dir.close())
 	}
-
 	return s, nil
 }
 
@@ -108,7 +106,6 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-
 	return conn, nil
 }
 
@@ -127,7 +124,6 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: connect in process: %w", err)
 	}
-
 	return nc, nil
 }
 
@@ -145,7 +141,6 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 
 	s.halt()
-
 	return s.run(ctx)
 }
 
@@ -173,7 +168,6 @@ func (s *Server) portTimeout() time.Duration {
 	if s.url == "" {
 		return 0
 	}
-
 	return s.cfg.ReadyTimeout
 }
 
@@ -209,6 +203,5 @@ func (s *Server) run(ctx context.Context) error {
 	}
 
 	s.current.Store(&embedded{ns})
-
 	return nil
 }

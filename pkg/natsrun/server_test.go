@@ -277,7 +277,6 @@ func TestFiftyServersInParallel(t *testing.T) {
 
 			if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 				keys, err = kv.Keys(ctx)
-
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -297,12 +296,10 @@ func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jet
 
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: replicas})
-
 		return err
 	}); err != nil {
 		t.Fatalf("create bucket %s with %d replicas: %v", name, replicas, err)
 	}
-
 	return kv
 }
 
@@ -311,12 +308,10 @@ func put(t testing.TB, kv jetstream.KeyValue, key, value string) (revision uint6
 
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		revision, err = kv.PutString(ctx, key, value)
-
 		return err
 	}); err != nil {
 		t.Fatalf("put %s: %v", key, err)
 	}
-
 	return revision
 }
 

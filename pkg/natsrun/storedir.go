@@ -47,7 +47,6 @@ func openStoreDir(dir string, memory bool) (*storeDir, error) {
 	if !held {
 		return nil, fmt.Errorf("%w: %s: stop the server that runs there, or give another Dir", ErrDirInUse, sd.path)
 	}
-
 	return sd, nil
 }
 
@@ -56,7 +55,6 @@ func (sd *storeDir) create(memory bool) error {
 		if err := os.MkdirAll(sd.path, dirMode); err != nil {
 			return fmt.Errorf("create: %w", err)
 		}
-
 		return nil
 	}
 
@@ -75,7 +73,6 @@ func (sd *storeDir) create(memory bool) error {
 	}
 
 	sd.path = path
-
 	return nil
 }
 
@@ -113,6 +110,5 @@ func (sd *storeDir) close() error {
 	if err != nil {
 		return fmt.Errorf("natsrun: release store directory %s: %w", sd.path, err)
 	}
-
 	return nil
 }

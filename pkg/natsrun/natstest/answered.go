@@ -17,6 +17,5 @@ func UntilAnswered(t testing.TB, ask func(ctx context.Context) error) error {
 	if jsretry.Transient(err) {
 		t.Fatalf("no answer within %s: %v", patience, err)
 	}
-
 	return err
 }

@@ -27,7 +27,6 @@ func Cluster(t testing.TB, n int, mutate ...func(*natsrun.ClusterConfig)) *natsr
 	}
 
 	t.Cleanup(c.Stop)
-
 	return c
 }
 
@@ -57,6 +56,5 @@ func Forget(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 			t.Fatalf("a cluster that goes on without a node: %v", err)
 		}
 	}
-
 	return forgotten
 }

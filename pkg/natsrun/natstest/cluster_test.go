@@ -37,7 +37,6 @@ func TestClusterTakesThreeReplicas(t *testing.T) {
 
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Replicas: 3})
-
 		return err
 	}); err != nil {
 		t.Error(err)

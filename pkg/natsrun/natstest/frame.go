@@ -23,7 +23,6 @@ type Frame struct {
 // Payload returns the payload of the message, after its headers if it has any.
 func (f Frame) Payload() []byte {
 	_, payload, _ := bytes.Cut(f.Raw, []byte("\r\n"))
-
 	return bytes.TrimSuffix(payload, []byte("\r\n"))
 }
 
@@ -36,7 +35,6 @@ func (f Frame) With(content []byte, headers int) []byte {
 	if headers > 0 {
 		line = fmt.Sprintf("HMSG %s %s %d %d", words[1], words[2], headers, len(content))
 	}
-
 	return fmt.Appendf(nil, "%s\r\n%s\r\n", line, content)
 }
 
@@ -96,7 +94,6 @@ func readFrame(r *bufio.Reader, fromClient bool) (Frame, error) {
 	}
 
 	f.Raw = append(f.Raw, payload...)
-
 	return f, nil
 }
 

@@ -46,6 +46,5 @@ func Parallel(m *testing.M, n int) *testing.M {
 	if err := flag.Set(name, strconv.Itoa(n*runtime.GOMAXPROCS(0))); err != nil {
 		panic(err) // this program has no tests
 	}
-
 	return m
 }

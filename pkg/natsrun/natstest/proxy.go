@@ -58,7 +58,6 @@ func NewProxy(t testing.TB, server nats.InProcessConnProvider) *Proxy {
 		p.Cut()
 		p.wg.Wait()
 	})
-
 	return p
 }
 
@@ -84,7 +83,6 @@ func (p *Proxy) InProcessConn() (net.Conn, error) {
 
 	p.wg.Go(func() { p.forward(near, up, true) })
 	p.wg.Go(func() { p.forward(up, near, false) })
-
 	return client, nil
 }
 
@@ -150,7 +148,6 @@ func (p *Proxy) Cut() {
 func (p *Proxy) Subscriptions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return p.subs
 }
 
@@ -184,15 +181,12 @@ func (p *Proxy) Hit(which func(Frame) bool, how Fault, n int) {
 				first[f.Reply] = true
 			case RefusedApplied:
 				first[f.Reply] = true
-
 				return Twice
 			}
 		case !f.FromClient && first[f.Subject]:
 			delete(first, f.Subject)
-
 			return Lose
 		}
-
 		return Relay
 	})
 }
@@ -255,7 +249,6 @@ func (p *Proxy) pass(f Frame) (raw []byte, late time.Duration) {
 	if !f.FromClient {
 		late = p.delay
 	}
-
 	return bytes.Repeat(f.Raw, n), late
 }
 

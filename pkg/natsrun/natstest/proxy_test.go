@@ -34,7 +34,6 @@ func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-
 	return asked
 }
 
@@ -82,7 +81,6 @@ func TestProxyChangesAndDelays(t *testing.T) {
 			if f.FromClient || !bytes.Equal(f.Payload(), []byte("first")) {
 				return nil
 			}
-
 			return f.With([]byte("another"), 0)
 		})
 

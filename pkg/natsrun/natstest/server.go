@@ -41,7 +41,6 @@ func Server(t testing.TB, mutate ...func(*natsrun.Config)) *natsrun.Server {
 	}
 
 	t.Cleanup(s.Stop)
-
 	return s
 }
 
@@ -53,7 +52,6 @@ func Connect(t testing.TB, s *natsrun.Server, opts ...nats.Option) (*nats.Conn, 
 	t.Helper()
 
 	nc, err := s.Connect(append([]nats.Option{logErrors(t)}, opts...)...)
-
 	return client(t, nc, err)
 }
 
@@ -65,7 +63,6 @@ func ConnectURL(t testing.TB, url string, opts ...nats.Option) (*nats.Conn, jets
 	t.Helper()
 
 	nc, err := nats.Connect(url, append(append(urlOptions(), logErrors(t)), opts...)...)
-
 	return client(t, nc, err)
 }
 
@@ -82,7 +79,6 @@ func client(t testing.TB, nc *nats.Conn, err error) (*nats.Conn, jetstream.JetSt
 	if err != nil {
 		t.Fatalf("JetStream context: %v", err)
 	}
-
 	return nc, js
 }
 
@@ -100,7 +96,6 @@ func logErrors(t testing.TB) nats.Option {
 
 		log = io.Discard
 	})
-
 	return nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		mu.Lock()
 		defer mu.Unlock()

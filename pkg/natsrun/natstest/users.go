@@ -40,7 +40,6 @@ func NewUsers(t testing.TB) *Users {
 
 		u.Public[name], u.pairs[name] = public, pair
 	}
-
 	return u
 }
 
@@ -51,7 +50,6 @@ func (u *Users) As(name string) nats.Option {
 		if pair == nil {
 			return errors.New("natstest: no user " + name)
 		}
-
 		return errors.Join(
 			nats.Nkey(u.Public[name], pair.Sign)(o),
 			nats.CustomInboxPrefix("_INBOX_"+name)(o),

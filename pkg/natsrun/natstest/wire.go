@@ -43,7 +43,6 @@ func (m Mishap) String() string {
 	case m.Restarts:
 		return what + " with the server"
 	}
-
 	return what
 }
 
@@ -76,7 +75,6 @@ type Wire struct {
 // NewWire returns a Wire.
 func NewWire(t testing.TB, server *natsrun.Server, mishap Mishap) *Wire {
 	t.Helper()
-
 	return &Wire{t: t, mishap: mishap, server: server, struck: make(chan struct{})}
 }
 
@@ -92,7 +90,6 @@ func (w *Wire) Connect() []nats.Option {
 	defer w.mu.Unlock()
 
 	w.proxy, w.dead, w.reply = proxy, false, ""
-
 	return []nats.Option{proxy.Through(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})}
 }
 
@@ -138,7 +135,6 @@ func (w *Wire) Until(most time.Duration, open func() string, next func()) (took 
 	defer w.mu.Unlock()
 
 	w.left = 0
-
 	return time.Since(up), struck
 }
 
@@ -150,14 +146,12 @@ func (w *Wire) happened(known bool) <-chan struct{} {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	return w.struck
 }
 
 func (w *Wire) befell() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
 	return w.what
 }
 
@@ -192,7 +186,6 @@ func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 		return Lose
 	case !f.FromClient && w.reply != "" && f.Subject == w.reply:
 		w.reply = ""
-
 		return Lose
 	case !f.FromClient, w.left == 0, w.mishap.Answered && f.Reply == "":
 		return Relay
@@ -212,6 +205,5 @@ func (w *Wire) judge(on *Proxy, f Frame) Verdict {
 	}
 
 	w.reply = f.Reply
-
 	return Relay
 }

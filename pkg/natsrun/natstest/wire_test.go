@@ -62,7 +62,6 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 						if sum < 0 {
 							return "requests"
 						}
-
 						return ""
 					}, start)
 

@@ -34,7 +34,6 @@ func (c Config) withDefaults() Config {
 	c.DeadSubject = cmp.Or(c.DeadSubject, "dead")
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 5*time.Second)
 	c.Stream = cmp.Or(c.Stream, "DEAD")
-
 	return c
 }
 
@@ -54,7 +53,6 @@ func (c Config) validate() error {
 	if !safeName.MatchString(c.Stream) {
 		bad("Config.Stream is %q: use 1 to 255 letters, digits, '-' and '_'", c.Stream)
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -84,6 +82,5 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Store, erro
 	if _, err := s.lastSequence(ctx, cfg.Stream); err != nil {
 		return nil, err
 	}
-
 	return s, nil
 }

@@ -73,7 +73,6 @@ func (s *Store) each(ctx context.Context, f Filter, p pass, do func(*Entry) (uin
 	for seq := range missing {
 		settle(Outcome{Entry: Entry{Sequence: seq}, Err: fmt.Errorf("%w: %d in stream %s", ErrNotFound, seq, s.cfg.Stream)})
 	}
-
 	return result, nil
 }
 
@@ -83,6 +82,5 @@ func (s *Store) selected(ctx context.Context, f Filter, m *jsapi.Message) (*Entr
 	if e, err := s.glance(ctx, f, m); err != nil || e == nil || !f.selects(e) {
 		return nil, err
 	}
-
 	return s.load(ctx, m.Sequence)
 }

@@ -83,7 +83,6 @@ func (s *Store) isInternal(subject string) bool {
 	}
 
 	_, rest, _ = strings.Cut(rest, ".")
-
 	return strings.HasPrefix(rest, worker.TokenReplay+".") || strings.HasPrefix(rest, worker.TokenPart+".")
 }
 
@@ -96,7 +95,6 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 		e.Letter = worker.DeadLetter{
 			Consumer: consumer, DeadAt: m.Time, Reason: reason, Signature: consumer + ": " + string(reason), Stream: stream,
 		}
-
 		return e, true
 	}
 
@@ -116,7 +114,6 @@ func (s *Store) classify(m *jsapi.Message) (*Entry, bool) {
 	e.Letter = worker.DeadLetter{
 		Reason: worker.Reason(reason), Signature: m.Header.Get(worker.HeaderDeadSignature), Stream: stream, Subject: subject,
 	}
-
 	return e, true
 }
 
@@ -131,7 +128,6 @@ func parseAdvisory(subject string) (reason worker.Reason, stream, consumer strin
 	}
 
 	stream, consumer, more := strings.Cut(rest, ".")
-
 	return reason, stream, consumer, ok && more
 }
 
@@ -145,7 +141,6 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 		return e, s.openStranded(ctx, e, m.Data)
 	case e.Kind == KindUnreadable && sure:
 		e.Problem = fmt.Errorf("%w: its subject is not one of %s.<stream>.>", ErrUnreadable, s.cfg.DeadSubject)
-
 		return e, nil
 	}
 
@@ -167,7 +162,6 @@ func (s *Store) open(ctx context.Context, m *jsapi.Message) (*Entry, error) {
 	default:
 		return nil, err
 	}
-
 	return e, nil
 }
 
@@ -190,7 +184,6 @@ func (s *Store) join(ctx context.Context, stub worker.DeadLetter) (worker.DeadLe
 
 	letter, err := worker.ParseDeadLetter(whole.Bytes())
 	letter.Parts = stub.Parts
-
 	return letter, err
 }
 
@@ -210,7 +203,6 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 
 	if about.Sequence == 0 {
 		e.Problem = fmt.Errorf("%w: advisory: no stream_seq: %.100q", ErrUnreadable, body)
-
 		return nil
 	}
 
@@ -236,7 +228,6 @@ func (s *Store) openStranded(ctx context.Context, e *Entry, body []byte) error {
 		l.EnqueuedAt, l.Header, l.Payload, l.Subject = found.Time, found.Header, found.Data, found.Subject
 		l.ID = jobID(found.Header, l.Stream, about.Sequence)
 	}
-
 	return nil
 }
 
@@ -247,7 +238,6 @@ func jobID(header nats.Header, stream string, sequence uint64) string {
 			return id
 		}
 	}
-
 	return stream + ":" + strconv.FormatUint(sequence, 10)
 }
 

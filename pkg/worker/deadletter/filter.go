@@ -63,14 +63,12 @@ func (f Filter) Validate() error {
 	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
 		errs = append(errs, fmt.Errorf("deadletter: Filter.Since (%s) must be before Filter.Until (%s)", f.Since, f.Until))
 	}
-
 	return errors.Join(errs...)
 }
 
 // selects reports whether the filter selects a classified entry.
 func (f Filter) selects(e *Entry) bool {
 	l := &e.Letter
-
 	return (f.Kind == "" || f.Kind == e.Kind) &&
 		(f.Reason == "" || f.Reason == l.Reason) &&
 		(f.Signature == "" || f.Signature == l.Signature) &&

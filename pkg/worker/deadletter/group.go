@@ -45,7 +45,6 @@ type Group struct {
 // Filter returns the filter that selects the letters of the group among those that within selects.
 func (g Group) Filter(within Filter) Filter {
 	within.Kind, within.Reason, within.Signature, within.Stream = g.Kind, g.Reason, g.Signature, g.Stream
-
 	return within
 }
 
@@ -121,7 +120,6 @@ func (s *Store) Groups(ctx context.Context, f Filter) (Overview, error) {
 	slices.SortFunc(overview.Groups, func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), b.LastAt.Compare(a.LastAt), cmp.Compare(a.Example, b.Example))
 	})
-
 	return overview, nil
 }
 
@@ -132,7 +130,6 @@ func (s *Store) glance(ctx context.Context, f Filter, m *jsapi.Message) (*Entry,
 	if sure && (e.Kind != KindStranded || f.Subject == "") {
 		return e, nil
 	}
-
 	return s.load(ctx, m.Sequence)
 }
 
@@ -158,6 +155,5 @@ func common(a, b string) string {
 	if n <= 0 {
 		return ">"
 	}
-
 	return strings.Join(left[:n], ".") + ".>"
 }

@@ -32,7 +32,6 @@ func (s *Store) Get(ctx context.Context, sequence uint64) (Entry, error) {
 	if e == nil {
 		return Entry{}, fmt.Errorf("%w: %d in stream %s", ErrNotFound, sequence, s.cfg.Stream)
 	}
-
 	return *e, nil
 }
 
@@ -46,7 +45,6 @@ func (s *Store) load(ctx context.Context, sequence uint64) (*Entry, error) {
 	if m == nil || err != nil || s.isInternal(m.Subject) {
 		return nil, err
 	}
-
 	return s.open(ctx, m)
 }
 
@@ -58,7 +56,6 @@ func (s *Store) List(ctx context.Context, f Filter, order Order) iter.Seq2[Entry
 		for e, err := range s.entries(ctx, f, order) {
 			if err != nil {
 				yield(Entry{}, err)
-
 				return
 			}
 
@@ -79,7 +76,6 @@ func (s *Store) entries(ctx context.Context, f Filter, order Order) iter.Seq2[*E
 
 			if err != nil {
 				yield(nil, err)
-
 				return
 			}
 
@@ -106,20 +102,17 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOn
 	return func(yield func(*jsapi.Message, error) bool) {
 		if err := f.Validate(); err != nil {
 			yield(nil, err)
-
 			return
 		}
 
 		if len(f.Sequences) > 0 {
 			s.named(ctx, f.Sequences, order)(yield)
-
 			return
 		}
 
 		last, err := s.lastSequence(ctx, s.cfg.Stream)
 		if err != nil {
 			yield(nil, err)
-
 			return
 		}
 
@@ -132,7 +125,6 @@ func (s *Store) everything(ctx context.Context, f Filter, order Order, headersOn
 			switch {
 			case err != nil:
 				yield(nil, err)
-
 				return
 			case order == NewestFirst && m.Time.Before(f.Since):
 				return
@@ -151,13 +143,11 @@ func (s *Store) named(ctx context.Context, sequences []uint64, order Order) iter
 	if order == NewestFirst {
 		slices.Reverse(sequences)
 	}
-
 	return func(yield func(*jsapi.Message, error) bool) {
 		for _, seq := range sequences {
 			m, err := s.get(ctx, s.cfg.Stream, jsapi.Query{Sequence: seq})
 			if err != nil {
 				yield(nil, err)
-
 				return
 			}
 
@@ -178,7 +168,6 @@ func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message,
 		first, err := s.firstSequence(ctx)
 		if err != nil {
 			yield(nil, err)
-
 			return
 		}
 
@@ -190,7 +179,6 @@ func (s *Store) backwards(ctx context.Context, r span) iter.Seq2[*jsapi.Message,
 			latest, dropped, err := s.window(ctx, span{from: from, headersOnly: r.headersOnly, to: to})
 			if err != nil {
 				yield(nil, err)
-
 				return
 			}
 
@@ -225,13 +213,11 @@ func (s *Store) window(ctx context.Context, r span) (latest []*jsapi.Message, dr
 
 		latest = append(latest, m)
 	}
-
 	return latest, dropped, nil
 }
 
 func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
 	info, err := s.info(ctx, s.cfg.Stream)
-
 	return info.State.FirstSeq, err
 }
 
@@ -239,6 +225,5 @@ func (s *Store) firstSequence(ctx context.Context) (uint64, error) {
 // round trip.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	info, err := s.info(ctx, s.cfg.Stream)
-
 	return info.TimeStamp, err
 }

@@ -55,7 +55,6 @@ func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error)
 			return t, err
 		}
 	}
-
 	return ticket{}, errors.New("deadletter: somebody else replays the same letter")
 }
 
@@ -76,7 +75,6 @@ func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {
 	if err != nil {
 		return ticket{}, fmt.Errorf("deadletter: record the replay of letter %d: %w", e.Sequence, err)
 	}
-
 	return ticket{fresh: true, record: ack.Sequence}, nil
 }
 
@@ -92,7 +90,6 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 	found, sure, err := s.find(ctx, e, t.record, after)
 	if err != nil || found {
 		t.published = found
-
 		return t, err
 	}
 
@@ -110,7 +107,6 @@ func (s *Store) look(ctx context.Context, e *Entry, again bool) (ticket, error) 
 	if err != nil || info.TimeStamp.Sub(t.begunAt) < info.Config.Duplicates-margin {
 		return t, err
 	}
-
 	return t, fmt.Errorf("%w: letter %d, begun at %s: replay it again if it may run twice, or discard it",
 		ErrUnsettled, e.Sequence, t.begunAt.UTC().Format(time.RFC3339))
 }
@@ -124,7 +120,6 @@ func (s *Store) recorded(ctx context.Context, e *Entry) (t ticket, after uint64,
 
 	t = ticket{begunAt: m.Time, published: m.Header.Get(worker.HeaderReplayState) == worker.ReplayWorked, record: m.Sequence}
 	after, _ = strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) //nolint:errcheck // zero is the start of the stream
-
 	return t, after, nil
 }
 
@@ -142,7 +137,6 @@ func (s *Store) find(ctx context.Context, e *Entry, record, after uint64) (found
 
 		after = m.Sequence
 	}
-
 	return false, false, nil
 }
 
@@ -156,7 +150,6 @@ func (s *Store) withdraw(ctx context.Context, t ticket, reason error) error {
 	if !t.fresh || !certain {
 		return nil
 	}
-
 	return s.remove(ctx, s.cfg.Stream, t.record)
 }
 
@@ -166,7 +159,6 @@ func (s *Store) finish(ctx context.Context, e *Entry, t ticket) error {
 	if err := s.removeEntry(ctx, e); err != nil || t.record == 0 {
 		return err
 	}
-
 	return s.forget(ctx, s.recordSubject(e))
 }
 
@@ -176,7 +168,6 @@ func (s *Store) forget(ctx context.Context, subject string) error {
 	if err := s.api.Ask(ctx, "STREAM.PURGE."+s.cfg.Stream, map[string]string{"filter": subject}, nil); err != nil {
 		return fmt.Errorf("deadletter: remove the record of a replay, %s: %w", subject, err)
 	}
-
 	return nil
 }
 
@@ -196,6 +187,5 @@ func (s *Store) sweep(ctx context.Context, subject string, dry bool) error {
 	if err != nil || next == nil || next.Sequence <= letter {
 		return err
 	}
-
 	return s.forget(ctx, subject)
 }

@@ -76,7 +76,6 @@ type Outcome struct {
 // key, or because Edit returned an error. Otherwise an outcome with an error failed.
 func (o Outcome) Skipped() bool {
 	var taken *TakenError
-
 	return errors.Is(o.Err, ErrSkip) || errors.Is(o.Err, ErrGone) || errors.Is(o.Err, ErrUnreadable) ||
 		errors.Is(o.Err, ErrUnsettled) || errors.Is(o.Err, ErrNotFound) || errors.As(o.Err, &taken)
 }
@@ -123,12 +122,10 @@ func (s *Store) Replay(ctx context.Context, f Filter, opts ReplayOptions) (Resul
 	if opts.Rate == -1 || opts.DryRun {
 		limiter.SetLimit(rate.Inf)
 	}
-
 	return s.each(ctx, f, pass{dry: opts.DryRun, limit: opts.Limit, report: opts.Each}, func(e *Entry) (uint64, error) {
 		if err := limiter.Wait(ctx); err != nil {
 			return 0, fmt.Errorf("deadletter: %w", err)
 		}
-
 		return s.replay(ctx, e, opts)
 	})
 }
@@ -151,7 +148,6 @@ func (s *Store) Discard(ctx context.Context, f Filter, opts DiscardOptions) (Res
 				}
 			}
 		}
-
 		return 0, s.removeEntry(ctx, e)
 	})
 }
@@ -202,7 +198,6 @@ func (s *Store) replay(ctx context.Context, e *Entry, opts ReplayOptions) (uint6
 	if err != nil {
 		return 0, errors.Join(err, s.withdraw(ctx, t, err))
 	}
-
 	return sequence, s.finish(ctx, e, t)
 }
 
@@ -224,7 +219,6 @@ func (s *Store) rehearse(ctx context.Context, e *Entry, again bool) error {
 	}
 
 	_, err = s.claim(ctx, e)
-
 	return err
 }
 
@@ -280,7 +274,6 @@ func (s *Store) publish(ctx context.Context, e *Entry, t ticket, payload []byte,
 	case err != nil:
 		return 0, fmt.Errorf("deadletter: publish to %s: %w", l.Subject, err)
 	}
-
 	return ack.Sequence, nil
 }
 
@@ -309,7 +302,6 @@ func isFatal(err error) bool {
 			return true
 		}
 	}
-
 	return false
 }
 
@@ -320,6 +312,5 @@ func (s *Store) removeEntry(ctx context.Context, e *Entry) error {
 
 func (s *Store) isWorkQueue(ctx context.Context, stream string) (bool, error) {
 	info, err := s.info(ctx, stream)
-
 	return info.Config.Retention == jetstream.WorkQueuePolicy, err
 }

@@ -63,7 +63,6 @@ func (s *Store) scan(ctx context.Context, r span) iter.Seq2[*jsapi.Message, erro
 
 			if failures >= tries || ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 				yield(nil, fmt.Errorf("deadletter: read stream %s: %w", s.cfg.Stream, err))
-
 				return
 			}
 
@@ -138,7 +137,6 @@ func (s *Store) scanOnce(ctx context.Context, r *span, yield func(*jsapi.Message
 	if err := s.isAll(ctx, r); err != nil {
 		return false, err
 	}
-
 	return true, nil
 }
 
@@ -156,7 +154,6 @@ func (s *Store) isAll(ctx context.Context, r *span) error {
 	if err == nil && left != nil && left.Sequence >= r.from && left.Sequence <= r.to && !left.Time.Before(r.since) {
 		err = errBehind
 	}
-
 	return err
 }
 
@@ -178,7 +175,6 @@ func (s *Store) consumer(ctx context.Context, r *span) (jetstream.Consumer, erro
 	if err != nil {
 		return nil, fmt.Errorf("create a consumer: %w", err)
 	}
-
 	return consumer, nil
 }
 
@@ -195,6 +191,5 @@ func (s *Store) pending(ctx context.Context, consumer jetstream.Consumer, next u
 	if info.Delivered.Consumer >= next {
 		return 0, errGap // it has been, and there is none after it to show it
 	}
-
 	return info.NumPending, nil
 }

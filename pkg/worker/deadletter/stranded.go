@@ -60,7 +60,6 @@ func (s *Store) adopt(ctx context.Context, e *Entry) (*Entry, error) {
 	if err == nil && kept == nil {
 		err = fmt.Errorf("%w: %d in stream %s", ErrNotFound, sequence, s.cfg.Stream)
 	}
-
 	return kept, err
 }
 
@@ -76,7 +75,6 @@ func (s *Store) adopted(ctx context.Context, letter worker.DeadLetter) (uint64, 
 	if err != nil || have.Sequence != letter.Sequence || have.Consumer != letter.Consumer || !have.EnqueuedAt.Equal(letter.EnqueuedAt) {
 		return 0, nil //nolint:nilerr // another program's message
 	}
-
 	return m.Sequence, nil
 }
 
@@ -173,7 +171,6 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	})
 
 	found.Subjects = found.Subjects[:min(len(found.Subjects), maxNamed)]
-
 	return found, nil
 }
 
@@ -199,7 +196,6 @@ func (s *Store) untaken(ctx context.Context, stream string, takers []taker) ([]S
 			all = append(all, SubjectCount{Messages: count, Subject: name})
 		}
 	}
-
 	return all, nil
 }
 
@@ -231,7 +227,6 @@ func (s *Store) passed(ctx context.Context, info jetstream.StreamInfo, takers []
 		of.Messages = n
 		all = append(all, of)
 	}
-
 	return all, nil
 }
 

@@ -37,14 +37,12 @@ func (s *Store) remove(ctx context.Context, stream string, sequences ...uint64) 
 			return fmt.Errorf("deadletter: remove message %d from stream %s: %w", seq, stream, err)
 		}
 	}
-
 	return nil
 }
 
 // lastSequence is the sequence of the latest message of a stream, present or not.
 func (s *Store) lastSequence(ctx context.Context, stream string) (uint64, error) {
 	info, err := s.info(ctx, stream)
-
 	return info.State.LastSeq, err
 }
 
@@ -59,6 +57,5 @@ func (s *Store) info(ctx context.Context, stream string) (jetstream.StreamInfo, 
 	case err != nil:
 		return info, fmt.Errorf("deadletter: look up stream %s: %w", stream, err)
 	}
-
 	return info, nil
 }

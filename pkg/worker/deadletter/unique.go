@@ -34,7 +34,6 @@ func (s *Store) claim(ctx context.Context, e *Entry) (map[string]string, error) 
 
 		last = holder.Sequence
 	}
-
 	return map[string]string{
 		jetstream.ExpectedLastSubjSeqHeader:     strconv.FormatUint(last, 10),
 		jetstream.ExpectedLastSubjSeqSubjHeader: k.Any(),
@@ -48,7 +47,6 @@ func keyOf(e *Entry) (key.Key, bool) {
 	}
 
 	k, err := key.Of(e.Letter.Subject)
-
 	return k, err == nil
 }
 
@@ -77,6 +75,5 @@ func (s *Store) holderOf(ctx context.Context, e *Entry, t ticket) (uint64, error
 	case holder.Header.Get(worker.HeaderReplayRecord) == strconv.FormatUint(t.record, 10):
 		return holder.Sequence, nil
 	}
-
 	return 0, &TakenError{Sequence: holder.Sequence, Subject: holder.Subject}
 }

@@ -40,7 +40,6 @@ func startBehind(t *testing.T, js jetstream.JetStream, code jetstream.ErrorCode)
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return b
 }
 
@@ -51,7 +50,6 @@ func (b *behind) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstrea
 	if b.is.Load() {
 		return nil, &jetstream.APIError{Code: 400, ErrorCode: b.code, Description: "wrong last sequence"}
 	}
-
 	return b.JetStream.PublishMsg(ctx, msg, opts...)
 }
 
@@ -61,7 +59,6 @@ func (b *behind) Options() jetstream.JetStreamOptions {
 	if b.is.Load() {
 		opts.APIPrefix = elsewhere
 	}
-
 	return opts
 }
 
@@ -107,7 +104,6 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 
 				run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 					ran.Add(1)
-
 					return nil
 				})
 

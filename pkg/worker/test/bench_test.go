@@ -47,11 +47,9 @@ type inserter func(b *testing.B, js jetstream.JetStream) (insert func(from, to i
 
 func insertRaw(b *testing.B, js jetstream.JetStream) (func(from, to int) error, int) {
 	b.Helper()
-
 	return func(i, _ int) error {
 		id := strconv.Itoa(i)
 		_, err := js.Publish(b.Context(), "jobs.k."+id, []byte(`{"n":1}`), jetstream.WithMsgID(id))
-
 		return err
 	}, 1
 }
@@ -63,7 +61,6 @@ func benchJob(unique *worker.Unique, i int) worker.NewJob {
 	} else {
 		job.Unique = &worker.Unique{Keep: unique.Keep, Key: strconv.Itoa(i)}
 	}
-
 	return job
 }
 
@@ -72,10 +69,8 @@ func insertOne(unique *worker.Unique) inserter {
 		b.Helper()
 
 		c := client(b, js)
-
 		return func(i, _ int) error {
 			_, err := c.Insert(b.Context(), benchJob(unique, i))
-
 			return err
 		}, 1
 	}
@@ -88,7 +83,6 @@ func insertMany(unique *worker.Unique) inserter {
 		const size = 100
 
 		c := client(b, js)
-
 		return func(from, to int) error {
 			jobs := make([]worker.NewJob, 0, size)
 			for i := from; i < to; i++ {
@@ -96,7 +90,6 @@ func insertMany(unique *worker.Unique) inserter {
 			}
 
 			_, err := c.InsertMany(b.Context(), jobs)
-
 			return err
 		}, size
 	}
@@ -132,7 +125,6 @@ func benchInserts(b *testing.B, how inserter, work func(b *testing.B, js jetstre
 			for i := p * size; i < b.N; i += producers * size {
 				if err := insert(i, min(i+size, b.N)); err != nil {
 					b.Error(err)
-
 					return
 				}
 			}
@@ -165,7 +157,6 @@ func (b *bundle) queued(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return len(info.State.Subjects)
 }
 
@@ -267,7 +258,6 @@ func BenchmarkStart(b *testing.B) {
 	cfg := (&bundle{js: js}).config(b, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
 	run(b, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		started <- time.Since(begun[job.Args.N])
-
 		return nil
 	})
 	receive(b, ready, "the worker to be ready")
@@ -306,6 +296,5 @@ func cpu(b *testing.B) time.Duration {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
 		b.Fatal(err)
 	}
-
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }

@@ -58,7 +58,6 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 					if job.Args.N != 2 {
 						t.Errorf("job %+v started", job)
 					}
-
 					return nil
 				})
 
@@ -99,7 +98,6 @@ func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 					if !errors.Is(context.Cause(ctx), worker.ErrCancelled) {
 						t.Errorf("cause %v, want ErrCancelled", context.Cause(ctx))
 					}
-
 					return errors.New("interrupted") // which does not say by what
 				})
 
@@ -146,7 +144,6 @@ func TestCancelOfAKilledWorkersJob(t *testing.T) {
 		killed := dieAt(p, func(f natstest.Frame) bool { return f.FromClient && body(f) == "+WPI" })
 		first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
 			<-ctx.Done()
-
 			return ctx.Err()
 		})
 
@@ -241,7 +238,6 @@ func TestCancelIsRefusedOnceTheJobHasGone(t *testing.T) {
 					t.Errorf("note %q is not conditional", f.Raw)
 				}
 			}
-
 			return natstest.Relay
 		})
 		cancel(t, client(t, js), worker.StateQueued)

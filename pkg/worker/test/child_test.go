@@ -63,13 +63,11 @@ func workUntilKilled(ctx context.Context, is killedTask) error {
 				return err
 			}
 		}
-
 		return ctx.Err()
 	})
 	if err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }
 
@@ -81,7 +79,6 @@ func connectChild(url string) (js jetstream.JetStream, done func(), err error) {
 	}
 
 	js, err = jetstream.New(nc)
-
 	return js, nc.Close, err
 }
 
@@ -118,7 +115,6 @@ func TestKilledProcessLosesNoJob(t *testing.T) {
 	})
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		last <- job.Attempt
-
 		return nil
 	})
 
@@ -158,7 +154,6 @@ func TestPoisonEndsInTheDeadLetters(t *testing.T) {
 		if job.Subject == "jobs.poison" {
 			t.Error("the poison was started once more")
 		}
-
 		return nil
 	})
 

@@ -52,7 +52,6 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 
 		effects[job.Args.N]++
 		milestones <- len(effects)
-
 		return nil
 	})
 
@@ -61,7 +60,6 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 
 		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 			_, err := b.js.Publish(ctx, "jobs."+strconv.Itoa(i), msg, jetstream.WithMsgID(strconv.Itoa(i)))
-
 			return err
 		})
 		if err != nil {
@@ -130,14 +128,12 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 
 		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
-
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-
 	return b
 }
 
@@ -156,7 +152,6 @@ func consumerLeader(t *testing.T, b *bundle, cluster *natsrun.Cluster) (*natsrun
 		if cluster := consumer.CachedInfo().Cluster; cluster != nil {
 			name = cluster.Leader
 		}
-
 		return nil
 	})
 	if err != nil {
@@ -168,6 +163,5 @@ func consumerLeader(t *testing.T, b *bundle, cluster *natsrun.Cluster) (*natsrun
 			return node, nil
 		}
 	}
-
 	return cluster.StreamLeader(t.Context(), stream)
 }

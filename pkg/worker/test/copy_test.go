@@ -41,10 +41,8 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 				frame, reply = bytes.Clone(f.Raw), f.Reply
 			case !f.FromClient && repeat:
 				repeat = false
-
 				return append(bytes.Clone(frame), f.Raw...)
 			}
-
 			return nil
 		})
 
@@ -53,7 +51,6 @@ func TestCopyBehindTheConfirmationIsNotWorked(t *testing.T) {
 		})
 		run(t, js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			worked <- job.Subject
-
 			return nil
 		})
 

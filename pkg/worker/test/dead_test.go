@@ -96,7 +96,6 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		})
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
 			runs.Add(1)
-
 			return io.EOF
 		})
 		<-ready
@@ -166,14 +165,12 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 		}
 
 		*text = string(payload)
-
 		return nil
 	}}
 	if err = worker.Handle(w, "jobs.text.>", raw, func(_ context.Context, job *worker.Job[string]) error {
 		if job.Args != "plain" || job.ID != "JOBS:2" || job.MaxAttempts != 10 || job.EnqueuedAt.IsZero() {
 			t.Errorf("job: %+v", job)
 		}
-
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -249,7 +246,6 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 		job := make(chan *worker.Job[order], 1)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, j *worker.Job[order]) error {
 			job <- j
-
 			return nil
 		})
 
@@ -289,7 +285,6 @@ func TestNoMoreThanConcurrencyRunAtOnce(t *testing.T) {
 			}
 
 			pass(time.Duration(job.Args.N%5+1) * time.Second)
-
 			return nil
 		})
 
@@ -313,6 +308,5 @@ func consumerInfo(js jetstream.JetStream) (*jetstream.ConsumerInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-
 	return consumer.CachedInfo(), nil
 }

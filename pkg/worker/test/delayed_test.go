@@ -26,7 +26,6 @@ func TestDelayedJobStartsWhenDueAndNotBefore(t *testing.T) {
 		starts := make(chan start, 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			starts <- start{time.Now(), job.ID}
-
 			return nil
 		})
 
@@ -74,7 +73,6 @@ func TestDelayedJobsOfOneSubjectAllStart(t *testing.T) {
 		run(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{},
 			func(_ context.Context, job *worker.Job[order]) error {
 				jobs <- job
-
 				return nil
 			})
 		<-ready // a server that stops while it makes a stream leaves a goroutine

@@ -35,10 +35,8 @@ func (h errorTexts) Handle(_ context.Context, r slog.Record) error {
 			default:
 			}
 		}
-
 		return true
 	})
-
 	return nil
 }
 
@@ -110,7 +108,6 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 		case job.Deliveries == 1:
 			return worker.Snooze(0)
 		}
-
 		return nil
 	})
 	b.publish(t, "jobs.1", `{"n":0}`)
@@ -124,7 +121,6 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 				t.Errorf("%s: %s", s.Subject, s.Outcome)
 			}
 		}
-
 		return
 	}
 

@@ -39,7 +39,6 @@ func withServer(example func(ctx context.Context, js jetstream.JetStream) error)
 		if _, err := js.CreateStream(ctx, worker.StreamConfig("JOBS", "jobs.>")); err != nil {
 			return err
 		}
-
 		return example(ctx, js)
 	}()
 	if err != nil {
@@ -54,7 +53,6 @@ func withClient(example func(ctx context.Context, js jetstream.JetStream, c *wor
 		if err != nil {
 			return err
 		}
-
 		return example(ctx, js, c)
 	})
 }
@@ -75,7 +73,6 @@ func workOne(ctx context.Context, js jetstream.JetStream, h worker.Handler[Mail]
 	if err := worker.Handle(w, "jobs.mail.>", worker.Policy{}, h); err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }
 
@@ -87,10 +84,8 @@ func ExampleClient_Insert() {
 		}
 
 		fmt.Println(receipt.Subject, receipt.Sequence, receipt.State)
-
 		return workOne(ctx, js, func(_ context.Context, job *worker.Job[Mail]) error {
 			fmt.Println("sent to", job.Args.To, job.ID == receipt.ID)
-
 			return nil
 		})
 	})
@@ -116,7 +111,6 @@ func ExampleClient_Insert_unique() {
 		}
 
 		insert()
-
 		return nil
 	})
 	// Output:
@@ -135,10 +129,8 @@ func ExampleClient_Insert_delayed() {
 		}
 
 		fmt.Println(receipt.State)
-
 		return workOne(ctx, js, func(context.Context, *worker.Job[Mail]) error {
 			fmt.Println("not before it is due:", time.Since(begun) >= 300*time.Millisecond)
-
 			return nil
 		})
 	})
@@ -159,7 +151,6 @@ func ExampleClient_InsertMany() {
 		if failed, ok := errors.AsType[*worker.InsertError](err); ok {
 			fmt.Println("job", failed.Index, "is wrong, none was inserted")
 		}
-
 		return nil
 	})
 	// Output:
@@ -186,7 +177,6 @@ func ExampleClient_Free() {
 
 		again, err := c.Insert(ctx, job)
 		fmt.Println(again.State, again.Duplicate, err)
-
 		return nil
 	})
 	// Output:
@@ -207,7 +197,6 @@ func ExampleClient_Inspect() {
 
 		status, err = c.Inspect(ctx, "jobs.mail", "u18")
 		fmt.Println(status.State, err)
-
 		return nil
 	})
 	// Output:
@@ -240,7 +229,6 @@ func ExampleClient_Schedule() {
 		for _, s := range all {
 			fmt.Println(s.Subject, "at", s.Cron, s.TimeZone)
 		}
-
 		return c.Unschedule(ctx, "jobs.mail", "morning")
 	})
 	// Output:

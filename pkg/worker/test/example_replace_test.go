@@ -18,10 +18,8 @@ func ExampleClient_Replace() {
 			})
 			fmt.Println(receipt.State, receipt.Replaced, err)
 		}
-
 		return workOne(ctx, js, func(_ context.Context, job *worker.Job[Mail]) error {
 			fmt.Println("ran once:", job.Args.To)
-
 			return nil
 		})
 	})
@@ -51,12 +49,10 @@ func ExampleClient_Cancel() {
 		if err != nil {
 			return err
 		}
-
 		return workOne(ctx, js, func(ctx context.Context, _ *worker.Job[Mail]) error {
 			cancel()
 			<-ctx.Done()
 			fmt.Println(context.Cause(ctx))
-
 			return ctx.Err()
 		})
 	})
@@ -72,7 +68,6 @@ func ExampleJob_Progress() {
 		if _, err := c.Insert(ctx, worker.NewJob{Args: Mail{}, Subject: "jobs.mail.all"}); err != nil {
 			return err
 		}
-
 		return workOne(ctx, js, func(ctx context.Context, job *worker.Job[Mail]) error {
 			if err := job.Progress(ctx, map[string]int{"sent": 120, "of": 300}); err != nil {
 				return err
@@ -80,7 +75,6 @@ func ExampleJob_Progress() {
 
 			progress, err := c.Progress(ctx, "jobs.mail.all", "") // from anywhere
 			fmt.Println(progress.State, string(progress.Value), err)
-
 			return nil
 		})
 	})

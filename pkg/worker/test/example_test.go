@@ -56,7 +56,6 @@ func example(ctx context.Context, js jetstream.JetStream) error {
 		}
 
 		fmt.Println("sent to", job.Args.To)
-
 		return nil
 	})
 	if err != nil {
@@ -68,6 +67,5 @@ func example(ctx context.Context, js jetstream.JetStream) error {
 			return err
 		}
 	}
-
 	return w.Run(ctx)
 }

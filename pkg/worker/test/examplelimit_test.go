@@ -26,7 +26,6 @@ func ExampleLimit() {
 		})
 
 		fmt.Println("at most two at once:", most.Load() <= 2)
-
 		return err
 	})
 	// Output:
@@ -43,7 +42,6 @@ func ExampleLimit_key() {
 		}
 
 		_, host, _ := strings.Cut(mail.To, "@")
-
 		return host
 	}
 
@@ -55,7 +53,6 @@ func ExampleLimit_key() {
 		})
 
 		fmt.Println(sent.Load(), "sent")
-
 		return err
 	})
 	// Output:
@@ -71,7 +68,6 @@ func ExampleLimit_rate() {
 		err := exampleLimit(ctx, js, c, 7, limit, func(*worker.Job[Mail]) {})
 
 		fmt.Println("at least 50 ms:", time.Since(began) >= 50*time.Millisecond)
-
 		return err
 	})
 	// Output:
@@ -111,12 +107,10 @@ func exampleLimit(
 
 	err = worker.Handle(w, "jobs.mail.>", policy, func(_ context.Context, job *worker.Job[Mail]) error {
 		work(job)
-
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }

@@ -43,7 +43,6 @@ func ExamplePriority() {
 
 		send := func(_ context.Context, job *worker.Job[Mail]) error {
 			fmt.Println(job.Subject, "by", job.Consumer)
-
 			return nil
 		}
 		if err := worker.Handle(w, "jobs.password.>", worker.Policy{Priority: worker.PriorityHigh}, send); err != nil {
@@ -53,7 +52,6 @@ func ExamplePriority() {
 		if err := worker.Handle(w, "jobs.news.>", worker.Policy{}, send); err != nil {
 			return err
 		}
-
 		return w.Run(ctx)
 	})
 	// Output:

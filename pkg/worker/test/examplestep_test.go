@@ -80,23 +80,19 @@ func exampleSteps(ctx context.Context, js jetstream.JetStream) error {
 		text, err := step.Run(ctx, job, "transcript", func(ctx context.Context) (string, error) {
 			shared, err := transcripts.Do(ctx, job.Args.URL, func(context.Context) ([]byte, error) {
 				fmt.Println("transcribe", job.Args.URL)
-
 				return []byte("soup"), nil
 			}, flight.DoOptions{TTL: time.Hour})
-
 			return string(shared.Value), err
 		})
 		if err != nil {
 			return err
 		}
-
 		return step.Do(ctx, job, "create", func(context.Context) error {
 			if job.Attempt == 1 && job.Sequence == 1 {
 				return errors.New("the recipe service is away")
 			}
 
 			fmt.Println("create", text)
-
 			return nil
 		})
 	})
@@ -107,6 +103,5 @@ func exampleSteps(ctx context.Context, js jetstream.JetStream) error {
 	if _, err := js.Publish(ctx, "jobs.import.1", []byte(`{"url":"video/7"}`)); err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }

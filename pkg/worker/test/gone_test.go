@@ -53,13 +53,11 @@ func inFlight(t *testing.T, srv *natsrun.Server) *gone {
 		if job.Args.N == 1 {
 			<-g.finish
 		}
-
 		return nil
 	})
 
 	g.publish(t, "jobs.1", `{"n":1}`)
 	receive(t, g.started, "the first job")
-
 	return g
 }
 
@@ -230,7 +228,6 @@ func TestClosedConnectionEndsRun(t *testing.T) {
 	_, js := natstest.Connect(t, g.srv)
 	run(t, js, g.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		again <- job.Deliveries
-
 		return nil
 	})
 
@@ -258,7 +255,6 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 			if job.Deliveries < 3 {
 				return worker.Snooze(time.Second)
 			}
-
 			return nil
 		})
 		<-ready

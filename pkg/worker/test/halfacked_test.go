@@ -39,7 +39,6 @@ func startHalfAcked(t *testing.T) *halfAcked {
 	h.bundle = setup(t, h.running.Load())
 	h.nc.Close()
 	h.nc, h.js = natstest.Connect(t, h.srv, nats.InProcessServer(h))
-
 	return h
 }
 
@@ -49,7 +48,6 @@ func (h *halfAcked) InProcessConn() (net.Conn, error) {
 	if srv == nil {
 		return nil, natsrun.ErrStopped
 	}
-
 	return srv.InProcessConn()
 }
 
@@ -70,7 +68,6 @@ func (h *halfAcked) restore() {
 		if err := os.RemoveAll(h.messages()); err != nil {
 			return err
 		}
-
 		return os.CopyFS(h.messages(), os.DirFS(h.saved))
 	})
 }
@@ -230,6 +227,5 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return msg
 }

@@ -49,14 +49,12 @@ func throughProxy(t *testing.T, b *bundle, policy worker.Policy, err error, muta
 		if runs == 1 {
 			return err
 		}
-
 		return nil
 	})
 
 	if !<-ready {
 		t.Fatal("not ready")
 	}
-
 	return p, starts
 }
 
@@ -176,7 +174,6 @@ func TestJobSentToACutOffWorkerRunsElsewhereAfterAckWait(t *testing.T) {
 		again := make(chan attemptStart, 1)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			again <- attemptStart{time.Now(), job}
-
 			return nil
 		})
 
@@ -204,7 +201,6 @@ func TestSilentConnectionIsGivenUpByItsPings(t *testing.T) {
 		run(t, js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), worker.Policy{},
 			func(context.Context, *worker.Job[order]) error {
 				starts <- time.Now()
-
 				return nil
 			})
 		<-ready
@@ -279,7 +275,6 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 		run(t, b.js, b.config(t, one), oneAtATime, func(context.Context, *worker.Job[order]) error {
 			close(started)
 			<-leave
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -296,7 +291,6 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 			if !f.FromClient && strings.HasPrefix(f.Subject, "$KV.jobs.limits.") {
 				return natstest.Lose
 			}
-
 			return natstest.Relay
 		})
 

@@ -31,7 +31,6 @@ func keyed(t testing.TB, srv *natsrun.Server) *bundle {
 	if _, err := b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern)); err != nil {
 		t.Fatal(err)
 	}
-
 	return b
 }
 
@@ -48,7 +47,6 @@ func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientC
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return c
 }
 
@@ -60,14 +58,12 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return r
 }
 
 // settled collects what becomes of jobs.
 func settled(n int) (chan worker.Settlement, func(*worker.Config)) {
 	c := make(chan worker.Settlement, n)
-
 	return c, func(cfg *worker.Config) { cfg.Hooks.Settled = func(s worker.Settlement) { c <- s } }
 }
 
@@ -81,7 +77,6 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 	jobs := make(chan *worker.Job[order], 3)
 	run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job
-
 		return nil
 	})
 

@@ -54,7 +54,6 @@ func jobStream(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), r
 
 	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 		_, err := js.CreateOrUpdateStream(ctx, cfg)
-
 		return err
 	})
 	if err != nil {
@@ -74,7 +73,6 @@ func write(key, id string, due time.Time) *nats.Msg {
 		msg.Header.Set("Nats-Schedule", "@at "+due.UTC().Format(time.RFC3339Nano))
 		msg.Header.Set("Nats-Schedule-Target", "jobs."+key)
 	}
-
 	return msg
 }
 
@@ -85,10 +83,8 @@ func refused(t *testing.T, err error) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
 		t.Errorf("unexpected: %v", err)
-
 		return false
 	}
-
 	return api.ErrorCode == 10071 || api.ErrorCode == 10164
 }
 
@@ -145,11 +141,9 @@ func hammer(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), keys
 			}
 		})
 	}
-
 	return func() (int64, int64) {
 		done()
 		group.Wait()
-
 		return yes.Load(), yes.Load() + no.Load()
 	}
 }
@@ -220,13 +214,11 @@ func stored(t *testing.T, js jetstream.JetStream) uint64 {
 		if err == nil {
 			n = s.CachedInfo().State.Msgs
 		}
-
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return n
 }
 

@@ -30,7 +30,6 @@ func newCrowd() *crowd { return &crowd{live: map[string][]context.Context{}, mos
 func (c *crowd) peak(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-
 	return c.most[key]
 }
 
@@ -49,7 +48,6 @@ func (c *crowd) enter(ctx context.Context, key string) (leave func()) {
 	}
 
 	c.most[key] = max(c.most[key], n)
-
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -57,7 +55,6 @@ func (c *crowd) enter(ctx context.Context, key string) (leave func()) {
 		for i, other := range c.live[key] {
 			if other == ctx {
 				c.live[key] = append(c.live[key][:i:i], c.live[key][i+1:]...)
-
 				return
 			}
 		}
@@ -110,7 +107,6 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 				panic("as it happens")
 			case 2:
 				<-ctx.Done()
-
 				return ctx.Err()
 			case 3:
 				return worker.Snooze(0)
@@ -121,7 +117,6 @@ func TestLimitIsNeverExceeded(t *testing.T) {
 			if left.Add(-1) == 0 {
 				close(all)
 			}
-
 			return nil
 		}
 
@@ -175,7 +170,6 @@ func TestLimitIsUsed(t *testing.T) {
 	handle := func(context.Context, *worker.Job[order]) error {
 		started <- struct{}{}
 		<-next
-
 		return nil
 	}
 
@@ -228,12 +222,10 @@ func TestFloodOfOneKeyHoldsUpNoOther(t *testing.T) {
 				case <-hold:
 				case <-ctx.Done():
 				}
-
 				return ctx.Err()
 			}
 
 			ran <- job
-
 			return nil
 		})
 
@@ -269,7 +261,6 @@ func TestWaitingUsesNoAttempt(t *testing.T) {
 			deliveries.Add(int32(job.Deliveries))
 			runs.Add(1)
 			pass(time.Second)
-
 			return nil
 		})
 

@@ -24,7 +24,6 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 		first := run(t, js, b.config(t, stopAtOnce), oneAtATime, func(ctx context.Context, _ *worker.Job[order]) error {
 			started <- struct{}{}
 			<-ctx.Done()
-
 			return ctx.Err()
 		})
 
@@ -44,13 +43,11 @@ func TestRefusedEndOfALeaseCountsForNothing(t *testing.T) {
 				renew(t, b.js, f.Subject)
 				renewed <- time.Now()
 			}
-
 			return natstest.Relay
 		})
 
 		run(t, js, b.config(t), oneAtATime, func(context.Context, *worker.Job[order]) error {
 			begun <- time.Now()
-
 			return nil
 		})
 
@@ -79,14 +76,12 @@ func renew(t *testing.T, js jetstream.JetStream, subject string) {
 	s, err := js.Stream(t.Context(), "KV_jobs")
 	if err != nil {
 		t.Error(err)
-
 		return
 	}
 
 	last, err := s.GetLastMsgForSubject(t.Context(), subject)
 	if err != nil {
 		t.Error(err)
-
 		return
 	}
 

@@ -35,7 +35,6 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 					started <- ctx
 					<-ctx.Done()
 					<-back
-
 					return ctx.Err()
 				})
 
@@ -54,7 +53,6 @@ func TestPermitOfALostWorkerComesBack(t *testing.T) {
 
 					again = append(again, job.Subject)
 					done <- struct{}{}
-
 					return nil
 				})
 
@@ -116,7 +114,6 @@ func TestPermitIsReturned(t *testing.T) {
 				panic("as it happens")
 			case "jobs.timeout":
 				<-ctx.Done()
-
 				return ctx.Err()
 			case "jobs.snooze":
 				return worker.Snooze(time.Hour)
@@ -125,7 +122,6 @@ func TestPermitIsReturned(t *testing.T) {
 			case "jobs.goexit":
 				runtime.Goexit()
 			}
-
 			return nil
 		}
 
@@ -175,7 +171,6 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		first := run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
 			started <- struct{}{}
 			<-back
-
 			return nil
 		})
 
@@ -197,7 +192,6 @@ func TestStoppedWorkerLeavesItsPermits(t *testing.T) {
 		done := make(chan int, 10)
 		run(t, b.js, cfg, oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
 			done <- job.Attempt
-
 			return nil
 		})
 
@@ -255,7 +249,6 @@ func TestLimitHoldsThroughFaults(t *testing.T) {
 
 			done.Done()
 		}
-
 		return ctx.Err()
 	}
 
@@ -344,7 +337,6 @@ func TestKilledHoldersPermitComesBack(t *testing.T) {
 	ended := make(chan string, 4)
 	run(t, b.js, b.config(t, func(c *worker.Config) { c.AckWait = childAckWait }), oneAtATime, func(_ context.Context, job *worker.Job[order]) error {
 		ended <- job.Subject
-
 		return nil
 	})
 
@@ -367,7 +359,6 @@ func TestPermitThatIsLeftWakesAnotherWorker(t *testing.T) {
 			run(t, js, cfg, oneAtATime, func(context.Context, *worker.Job[order]) error {
 				started <- time.Now()
 				<-end
-
 				return nil
 			})
 		}

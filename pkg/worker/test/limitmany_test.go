@@ -50,7 +50,6 @@ func TestSeveralLimitsDoNotLock(t *testing.T) {
 				if left.Add(-1) == 0 {
 					close(all)
 				}
-
 				return nil
 			})
 		}
@@ -102,7 +101,6 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 			if job.Subject == "jobs.busy" {
 				<-hold
 			}
-
 			return nil
 		})
 		if err != nil {
@@ -147,7 +145,6 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 			if job.Attempt != 1 {
 				t.Errorf("attempt %d, want 1", job.Attempt)
 			}
-
 			return nil
 		})
 
@@ -221,7 +218,6 @@ func TestKeysAreIndependent(t *testing.T) {
 		run(t, b.js, b.config(t), worker.Policy{Limits: []worker.Limit{limit}}, func(context.Context, *worker.Job[order]) error {
 			started <- struct{}{}
 			<-hold
-
 			return nil
 		})
 		b.publishN(t, keys)

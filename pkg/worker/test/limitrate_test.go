@@ -52,7 +52,6 @@ func rateIsKept(t *testing.T, srv *natsrun.Server, l worker.Limit) {
 			if job.Attempt != 1 {
 				t.Errorf("attempt %d, want 1: who waits uses none", job.Attempt)
 			}
-
 			return nil
 		})
 	}

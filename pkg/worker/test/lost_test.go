@@ -59,7 +59,6 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 
 	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 		runs.Add(1)
-
 		return nil
 	})
 
@@ -74,7 +73,6 @@ func testLost(t *testing.T, srv *natsrun.Server, job worker.NewJob, many, answer
 			}
 
 			lost = true
-
 			return natstest.Lose
 		})
 	}
@@ -112,7 +110,6 @@ func TestInsertSaysWhenItDoesNotKnow(t *testing.T) {
 			if f.FromClient {
 				return natstest.Relay
 			}
-
 			return natstest.Lose
 		})
 
@@ -175,7 +172,6 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 	for _, share := range []uint64{n / 10, n / 2} {
 		until(t, "jobs to be stored", func() bool {
 			s, err := other.Stream(t.Context(), stream)
-
 			return err == nil && s.CachedInfo().State.Msgs >= share
 		})
 		b.restart(t)
@@ -221,7 +217,6 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 				})
 				if err != nil {
 					done <- err
-
 					return
 				}
 

@@ -26,7 +26,6 @@ func TestMiddleware(t *testing.T) {
 		case 2:
 			panic("in the middleware")
 		}
-
 		return next(context.WithValue(ctx, key{}, info.Pattern+" "+header.Get("Who")))
 	}
 	cfg := b.config(t, func(c *worker.Config) {
@@ -42,7 +41,6 @@ func TestMiddleware(t *testing.T) {
 		}
 
 		seen <- who
-
 		return nil
 	})
 

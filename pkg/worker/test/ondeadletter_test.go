@@ -51,7 +51,6 @@ func TestOnDeadLetterComesBeforeTheEnd(t *testing.T) {
 							if errors.Is(err, io.ErrUnexpectedEOF) {
 								panic(err)
 							}
-
 							return err
 						case <-ctx.Done():
 							return ctx.Err()

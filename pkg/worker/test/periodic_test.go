@@ -31,7 +31,6 @@ func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return changed
 }
 
@@ -44,7 +43,6 @@ func TestPeriodicJobRuns(t *testing.T) {
 		starts := make(chan *worker.Job[order], 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			starts <- job
-
 			return nil
 		})
 
@@ -119,7 +117,6 @@ func TestRunsThatWait(t *testing.T) {
 		all := make(chan string, 100)
 		r := run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			all <- job.Subject
-
 			return nil
 		})
 
@@ -147,7 +144,6 @@ func TestCronHasATimeZone(t *testing.T) {
 		starts := make(chan time.Time, 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			starts <- time.Now().UTC()
-
 			return nil
 		})
 
@@ -176,7 +172,6 @@ func TestScheduleSurvivesARestart(t *testing.T) {
 		starts := make(chan time.Time, 10)
 		run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			starts <- time.Now()
-
 			return nil
 		})
 		schedule(t, c, minutely())

@@ -40,7 +40,6 @@ func runClasses(t testing.TB, js jetstream.JetStream, cfg worker.Config, h func(
 			t.Fatal(err)
 		}
 	}
-
 	return start(t, w)
 }
 
@@ -118,7 +117,6 @@ func shareTheSlots(t *testing.T, srv *natsrun.Server, classes []worker.Priority,
 		}
 
 		pass(time.Millisecond)
-
 		return nil
 	}, classes...)
 	receive(t, enough, "starts")
@@ -217,16 +215,13 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 				if lows.Add(1) == low {
 					done <- highs.Load()
 				}
-
 				return nil
 			}
 
 			if n := highs.Add(1); lows.Load() < low && n < 100*low {
 				_, err := b.js.Publish(ctx, "jobs.high.next", []byte(`{}`))
-
 				return err
 			}
-
 			return nil
 		}, threeClasses...)
 
@@ -256,7 +251,6 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 			arrived <- class
 
 			<-leave
-
 			return nil
 		}, threeClasses...)
 

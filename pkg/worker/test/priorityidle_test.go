@@ -24,7 +24,6 @@ func TestIdleWorkerStartsEveryPriorityAtOnce(t *testing.T) {
 			})
 			runClasses(t, b.js, cfg, func(context.Context, string, *worker.Job[order]) error {
 				started <- time.Now()
-
 				return nil
 			}, threeClasses...)
 			<-ready
@@ -62,7 +61,6 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 			started <- class
 
 			<-leave
-
 			return nil
 		}, threeClasses...)
 		<-ready
@@ -83,7 +81,6 @@ func TestJobWithoutASlotIsHandedBack(t *testing.T) {
 		_, other := natstest.Connect(t, srv)
 		runClasses(t, other, b.config(t), func(_ context.Context, _ string, job *worker.Job[order]) error {
 			elsewhere <- job
-
 			return nil
 		}, threeClasses...)
 

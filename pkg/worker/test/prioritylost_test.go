@@ -96,7 +96,6 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-
 		return start(t, w)
 	}
 
@@ -128,7 +127,6 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 	with(map[string]worker.Priority{"a": worker.PriorityHigh, "b": 0, "c": 0})
 	until(t, "the deletion to help", func() bool {
 		err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low")
-
 		return (err == nil || errors.Is(err, jetstream.ErrConsumerNotFound)) && log.count(worker.EventReady) > 0
 	})
 }
@@ -192,7 +190,6 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			} else {
 				<-leave
 			}
-
 			return nil
 		}
 		cfg := b.config(t, func(c *worker.Config) {

@@ -44,12 +44,10 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 					mu.Unlock()
 					<-ctx.Done()
 					mu.Lock()
-
 					return ctx.Err()
 				}
 
 				effects[job.ID]++
-
 				return nil
 			}, threeClasses...)
 

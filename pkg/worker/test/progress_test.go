@@ -43,7 +43,6 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 			if job.Attempt == 1 {
 				return worker.Retry(time.Minute, errors.New("again"))
 			}
-
 			return nil
 		})
 
@@ -128,10 +127,8 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		p.Filter(func(f natstest.Frame) natstest.Verdict {
 			if f.FromClient && strings.Contains(f.Subject, ".progress.") {
 				tries++
-
 				return natstest.Lose
 			}
-
 			return natstest.Relay
 		})
 
@@ -140,7 +137,6 @@ func TestJobRunsWhereProgressCannotBeWritten(t *testing.T) {
 		cfg.Logger = log.logger()
 		run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			pass(time.Minute)
-
 			return nil
 		})
 

@@ -23,7 +23,6 @@ func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
 		run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			jobs <- time.Now()
-
 			return nil
 		})
 		<-ready
@@ -63,7 +62,6 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 		jobs <- struct{}{}
-
 		return nil
 	})
 	receive(t, ready, "the worker")
@@ -111,6 +109,5 @@ func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) b
 
 	marking.Stop()
 	<-marking.Closed()
-
 	return first
 }

@@ -57,7 +57,6 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 					if test.dies {
 						return worker.Cancel(errors.New("no"))
 					}
-
 					return nil
 				}
 
@@ -135,7 +134,6 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		run(t, js, b.config(t, hook), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			close(started)
 			<-wake
-
 			return nil
 		})
 		insert(t, c, mail(worker.Unique{Keep: time.Minute}))
@@ -144,7 +142,6 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 			if f.FromClient && (body(f) == "+WPI" || strings.Contains(f.Subject, "MSG.NEXT")) {
 				return natstest.Lose
 			}
-
 			return natstest.Relay
 		})
 
@@ -177,7 +174,6 @@ func TestKeyIsFreeWhenItsTimeIsUpOrWhenFreed(t *testing.T) {
 			if job.Header.Get("Fail") != "" {
 				return worker.Cancel(errors.New("no"))
 			}
-
 			return nil
 		})
 

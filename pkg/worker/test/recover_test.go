@@ -28,7 +28,6 @@ func (e *events) logger() *slog.Logger { return slog.New(&eventHandler{e}) }
 func (e *events) count(event string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-
 	return e.seen[event]
 }
 
@@ -47,7 +46,6 @@ func (h *eventHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 
 	h.seen[r.Message]++
-
 	return nil
 }
 
@@ -80,7 +78,6 @@ func TestServerRestartsLoseNoJob(t *testing.T) {
 
 		effects[job.ID]++
 		milestones <- len(effects)
-
 		return nil
 	})
 
@@ -131,7 +128,6 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 	})
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job.Args.N
-
 		return nil
 	})
 
@@ -189,7 +185,6 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 	cfg := b.config(t, signal, func(c *worker.Config) { c.AutoCreate = false })
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job.Args.N
-
 		return nil
 	})
 	receive(t, ready, "the worker")
@@ -221,7 +216,6 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 		cfg := b.config(t, append([]func(*worker.Config){func(c *worker.Config) { c.AutoCreate = false }}, mutate...)...)
 		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 		r.once = true
-
 		return receive(t, r.done, "Run to refuse")
 	}
 
@@ -263,7 +257,6 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	done := make(chan struct{})
 	run(t, b.js, b.config(t), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 		close(done)
-
 		return nil
 	})
 	b.publish(t, "jobs.1", `{}`)
@@ -282,7 +275,6 @@ func (d *deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.
 	if d.left.Add(-1) >= 0 {
 		return nil, context.DeadlineExceeded
 	}
-
 	return ack, err
 }
 

@@ -27,7 +27,6 @@ func replace(t testing.TB, c *worker.Client, n int, delay, keep time.Duration) w
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return r
 }
 
@@ -63,7 +62,6 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 
 				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 					ran = append(ran, job.Args.N)
-
 					return nil
 				})
 				pass(30 * time.Minute)
@@ -86,7 +84,6 @@ func TestRunningJobIsNotReplaced(t *testing.T) {
 				started, wake := make(chan int), make(chan error)
 				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 					started <- job.Args.N
-
 					return <-wake
 				})
 
@@ -145,12 +142,10 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 		"before the mark is removed": {
 			func() func(natstest.Frame) bool {
 				n := 0
-
 				return func(f natstest.Frame) bool {
 					if beforeRecord(f) {
 						n++
 					}
-
 					return n == 2
 				}
 			}(), worker.StateRunning, 2,
@@ -170,7 +165,6 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 				slow := func(context.Context, *worker.Job[order]) error {
 					runs.Add(1)
 					pass(4 * time.Second)
-
 					return nil
 				}
 				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, slow)
@@ -230,7 +224,6 @@ func TestReplacementsAndStartsExclude(t *testing.T) {
 			defer mu.Unlock()
 
 			runs[job.ID]++
-
 			return nil
 		})
 
@@ -269,7 +262,6 @@ func TestReplacementsAndStartsExclude(t *testing.T) {
 		until(t, "the jobs to run", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-
 			return len(runs) == inserted-replaced
 		})
 		until(t, "the key to be free", func() bool { return b.queued(t) == 0 })
@@ -309,7 +301,6 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 							if isInsert(f) {
 								tries++
 							}
-
 							return isInsert(f) && tries == 2
 						}
 						if answer {
@@ -319,7 +310,6 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 								if second(f) {
 									return natstest.Lose
 								}
-
 								return natstest.Relay
 							})
 						}
@@ -332,7 +322,6 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 
 						run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 							ran = append(ran, job.Args.N)
-
 							return nil
 						})
 						pass(30 * time.Minute)
@@ -355,7 +344,6 @@ func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
 		started, wake := make(chan int), make(chan error)
 		run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			started <- job.Args.N
-
 			return <-wake
 		})
 

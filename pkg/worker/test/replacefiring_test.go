@@ -24,7 +24,6 @@ func TestScheduleThatMayBeFiringIsNotReplaced(t *testing.T) {
 		})
 		run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 			ran <- job.Args.N
-
 			return nil
 		})
 

@@ -38,7 +38,6 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 
 		r := run(t, b.js, cfg, policy, func(_ context.Context, job *worker.Job[order]) error {
 			runs = append(runs, seen{time.Since(begun).Round(50 * time.Millisecond), job.Attempt, job.Deliveries})
-
 			return answers[len(runs)-1]
 		})
 
@@ -56,7 +55,6 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 			t.Errorf("%d messages left, want 0", left)
 		}
 	})
-
 	return runs, letters
 }
 
@@ -154,7 +152,6 @@ func TestPanicsAndGoexitsAreFailedAttempts(t *testing.T) {
 		case 1:
 			runtime.Goexit()
 		}
-
 		return nil
 	})
 	b.publishN(t, 3)

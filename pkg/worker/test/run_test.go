@@ -21,7 +21,6 @@ func TestRunWorksEveryJobOnce(t *testing.T) {
 
 	r := run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 		jobs <- job
-
 		return nil
 	})
 

@@ -56,7 +56,6 @@ func setup(t testing.TB, srv *natsrun.Server) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return b
 }
 
@@ -70,7 +69,6 @@ func (b *bundle) config(t testing.TB, mutate ...func(*worker.Config)) worker.Con
 	for _, m := range mutate {
 		m(&cfg)
 	}
-
 	return cfg
 }
 
@@ -94,7 +92,6 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	if err := worker.Handle(w, pattern, policy, h); err != nil {
 		t.Fatal(err)
 	}
-
 	return start(t, w)
 }
 
@@ -114,7 +111,6 @@ func start(t testing.TB, w *worker.Worker) *running {
 			}
 		}
 	})
-
 	return r
 }
 
@@ -124,7 +120,6 @@ func (r *running) wait() error {
 
 	r.once = true
 	r.stop()
-
 	return receive(r.t, r.done, "Run to return")
 }
 
@@ -136,7 +131,6 @@ func (b *bundle) publish(t testing.TB, subject string, payload string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return ack.Sequence
 }
 
@@ -183,7 +177,6 @@ func (b *bundle) left(t testing.TB) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return s.CachedInfo().State.Msgs
 }
 
@@ -215,7 +208,6 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 
 		all = append(all, letter)
 	}
-
 	return all
 }
 
@@ -227,7 +219,6 @@ func patience() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("TEST_PATIENCE")); err == nil {
 		return d
 	}
-
 	return time.Minute
 }
 

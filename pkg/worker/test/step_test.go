@@ -40,7 +40,6 @@ func attempts(t testing.TB, b *bundle, hs ...worker.Handler[order]) []worker.Set
 	if err := r.wait(); err != nil {
 		t.Error(err)
 	}
-
 	return all
 }
 
@@ -70,19 +69,16 @@ func TestRecordedStepIsNotRunAgain(t *testing.T) {
 				runs["cook"]++
 				made := want
 				made.secret = 7
-
 				return made, nil
 			})
 			if err != nil {
 				return err
 			}
-
 			return step.Do(ctx, job, "serve", func(context.Context) error {
 				runs["serve"]++
 				if runs["serve"] == 1 {
 					return io.ErrUnexpectedEOF
 				}
-
 				return nil
 			})
 		}
@@ -136,7 +132,6 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 
 			got, err := step.Run(ctx, job, name, func(context.Context) ([]byte, error) {
 				runs++
-
 				return made, nil
 			})
 			if err != nil {
@@ -154,7 +149,6 @@ func TestStepResultsOfEverySizeComeBack(t *testing.T) {
 		if job.Attempt < 4 {
 			return errors.New("again")
 		}
-
 		return nil
 	}
 
@@ -184,7 +178,6 @@ func TestFailedStepIsNotRecorded(t *testing.T) {
 					if ran == 1 {
 						return fail[name]()
 					}
-
 					return nil
 				})
 			}
@@ -237,7 +230,6 @@ func TestStepsAtTheSameTime(t *testing.T) {
 					if i%2 == 1 && runs[i] == 1 {
 						return 0, io.EOF
 					}
-
 					return i, nil
 				})
 				if err == nil && got != i {
@@ -249,7 +241,6 @@ func TestStepsAtTheSameTime(t *testing.T) {
 		}
 
 		group.Wait()
-
 		return errors.Join(errs...)
 	}
 

@@ -48,7 +48,6 @@ func stepsRaw(b *testing.B, js jetstream.JetStream, done func()) {
 
 			last = ack.Sequence
 		}
-
 		return nil
 	})
 }
@@ -63,7 +62,6 @@ func stepsWorker(b *testing.B, js jetstream.JetStream, done func()) {
 				return err
 			}
 		}
-
 		return nil
 	})
 }

@@ -21,7 +21,6 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 		cfg := b.config(t, func(c *worker.Config) { c.AutoCreate, c.StepBucket = auto, "recipes" })
 		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 		r.once = true
-
 		return receive(t, r.done, "Run to refuse")
 	}
 
@@ -100,7 +99,6 @@ func TestFullBucketFailsTheAttempt(t *testing.T) {
 	})
 	run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 		_, err := step.Run(ctx, job, "a", func(context.Context) ([]byte, error) { return make([]byte, 3<<10), nil })
-
 		return worker.Cancel(err)
 	})
 	b.publish(t, "jobs.1", `{}`)

@@ -72,7 +72,6 @@ func workSteps(ctx context.Context, is steppingTask) error {
 				case freeze:
 					<-continued
 				}
-
 				return result, nil
 			})
 			if err != nil {
@@ -83,13 +82,11 @@ func workSteps(ctx context.Context, is steppingTask) error {
 				child.Die()
 			}
 		}
-
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }
 
@@ -108,7 +105,6 @@ func ran(t *testing.T, p *crash.Process) string {
 	if !ok {
 		t.Fatalf("the process printed %q", p.Output())
 	}
-
 	return result
 }
 
@@ -127,7 +123,6 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 		for _, name := range childSteps {
 			result, err := step.Run(ctx, job, name, func(context.Context) (string, error) {
 				here = append(here, name)
-
 				return name + "-here", nil
 			})
 			if err != nil {
@@ -136,14 +131,12 @@ func finishSteps(t *testing.T, b *bundle) (results map[string]string, here []str
 
 			results[name] = result
 		}
-
 		return nil
 	})
 
 	if s := receive(t, settled, "the settlement"); s.Outcome != worker.OutcomeCompleted {
 		t.Fatalf("%s: %v", s.Outcome, s.Err)
 	}
-
 	return results, here
 }
 

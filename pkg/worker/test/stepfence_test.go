@@ -56,14 +56,12 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		_, err := step.Run(ctx, job, "last", func(context.Context) (string, error) {
 			close(frozen)
 			<-back
-
 			return "the zombie's", nil
 		})
 		caught <- err
 
 		<-ctx.Done()
 		cause <- context.Cause(ctx)
-
 		return nil // which would complete the job
 	})
 	b.publish(t, "jobs.1", `{}`)
@@ -92,7 +90,6 @@ func zombie(t *testing.T, srv *natsrun.Server, before int, early bool) {
 		if got == "the zombie's" {
 			t.Error("the zombie's result was recorded after it was fenced off")
 		}
-
 		return err
 	})
 
@@ -183,7 +180,6 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 				}
 
 				_, err := l.run(ctx, job, "b")
-
 				return err
 			})
 		b.publish(t, "jobs.1", `{}`)
@@ -199,7 +195,6 @@ func TestZombieThatGetsTheJobBackGivesItUpAtOnce(t *testing.T) {
 
 			close(taken)
 			<-ctx.Done()
-
 			return ctx.Err()
 		})
 		<-taken

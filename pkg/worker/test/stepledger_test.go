@@ -39,7 +39,6 @@ func (l *ledger) run(ctx context.Context, job *worker.Job[order], name string) (
 		defer l.mu.Unlock()
 
 		l.runs[key]++
-
 		return fmt.Sprintf("%s, execution %d", key, l.runs[key]), nil
 	})
 	if err != nil {
@@ -54,7 +53,6 @@ func (l *ledger) run(ctx context.Context, job *worker.Job[order], name string) (
 	}
 
 	l.results[key] = got
-
 	return got, nil
 }
 
@@ -81,6 +79,5 @@ func (b *bundle) journals(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return len(info.State.Subjects)
 }

@@ -38,7 +38,6 @@ func TestLostAnswersToStepWrites(t *testing.T) {
 						if job.Attempt == 1 {
 							return errors.New("again")
 						}
-
 						return nil
 					})
 					b.publish(t, "jobs.1", `{}`)
@@ -96,7 +95,6 @@ func TestServerAwayInAStep(t *testing.T) {
 			}
 
 			p.Filter(nil)
-
 			return err
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -141,10 +139,8 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 				if err := b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable); err != nil {
 					t.Error(err)
 				}
-
 				return errors.New("again")
 			}
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -183,13 +179,11 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 
 			err := step.Do(ctx, job, "a", func(context.Context) error {
 				ran++
-
 				return nil
 			})
 			if err != nil || job.Args.N == 2 {
 				return err
 			}
-
 			return worker.Cancel(errors.New("burnt"))
 		})
 
@@ -245,7 +239,6 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 			if !errors.Is(err, worker.ErrShutdown) {
 				t.Errorf("the next step: %v, want ErrShutdown", err)
 			}
-
 			return err
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -261,7 +254,6 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 		run(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } }), worker.Policy{},
 			func(ctx context.Context, job *worker.Job[order]) error {
 				_, err := l.run(ctx, job, "a")
-
 				return err
 			})
 

@@ -70,7 +70,6 @@ func TestFailedStepMayRunAgainInTheSameAttempt(t *testing.T) {
 	job := &worker.Job[order]{}
 	panicked := func() (value any) {
 		defer func() { value = recover() }()
-
 		return step.Do(ctx, job, "a", func(context.Context) error { panic("burnt") })
 	}
 
@@ -99,7 +98,6 @@ func TestStepAfterTheHandlerHasReturnedIsRefused(t *testing.T) {
 			<-returned
 			late <- step.Do(context.WithoutCancel(ctx), job, "late", func(context.Context) error { return nil })
 		}()
-
 		return nil
 	})
 	close(returned)
@@ -116,7 +114,6 @@ func TestContextOfAnotherJobIsRefused(t *testing.T) {
 	all := attempts(t, b, func(ctx context.Context, job *worker.Job[order]) error {
 		other := *job
 		other.Sequence++
-
 		return worker.Cancel(step.Do(ctx, &other, "a", func(context.Context) error { return nil }))
 	})
 

@@ -52,7 +52,6 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 	draw := func(n int) int {
 		mu.Lock()
 		defer mu.Unlock()
-
 		return random.IntN(n)
 	}
 
@@ -79,7 +78,6 @@ func randomSteps(t *testing.T, srv *natsrun.Server, seed uint64) {
 				pass(time.Duration(draw(10)) * time.Second)
 			}
 		}
-
 		return nil
 	}
 
@@ -192,7 +190,6 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 			_, err := js.CreateOrUpdateStream(ctx, sc)
-
 			return err
 		})
 		if err != nil {
@@ -248,7 +245,6 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 				if job.Deliveries%2 == 1 && job.Args.N%3 == 0 && job.Attempt < 3 {
 					return errors.New("again")
 				}
-
 				return nil
 			})
 	}
@@ -266,7 +262,6 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 		for i := range jobs {
 			err := natstest.UntilAnswered(t, func(ctx context.Context) error {
 				_, err := publisher.Publish(ctx, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
-
 				return err
 			})
 			if err != nil {

@@ -44,7 +44,6 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 					if name == "large" {
 						return incompressible(large), nil
 					}
-
 					return []byte("soup"), nil
 				})
 				if err != nil {
@@ -59,7 +58,6 @@ func TestStepsAreKeptForTheirTTL(t *testing.T) {
 			if job.Attempt == len(delays) {
 				return nil
 			}
-
 			return worker.Retry(delays[job.Attempt-1], errors.New("later"))
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -83,7 +81,6 @@ func incompressible(pattern []byte) []byte {
 		x = x*1664525 + 1013904223
 		out[i] ^= byte(x >> 24)
 	}
-
 	return out
 }
 
@@ -106,7 +103,6 @@ func TestJournalOfACompletedJobGoes(t *testing.T) {
 			if job.Args.N == 2 && job.Attempt == 1 {
 				return errors.New("again")
 			}
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{"n":1}`)
@@ -154,19 +150,16 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 		run(t, b.js, cfg, worker.Policy{}, func(ctx context.Context, job *worker.Job[order]) error {
 			if _, err := step.Run(ctx, job, "first", func(context.Context) (int, error) {
 				l.runs["first"]++
-
 				return 0, nil
 			}); err != nil {
 				return err
 			}
-
 			return step.Do(ctx, job, "second", func(context.Context) error {
 				l.runs["second"]++
 
 				if broken {
 					return worker.Cancel(errors.New("burnt"))
 				}
-
 				return nil
 			})
 		})
@@ -188,7 +181,6 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 			if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
 				t.Fatal(err)
 			}
-
 			return <-done
 		}
 
@@ -224,6 +216,5 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 func message(letter worker.DeadLetter) *nats.Msg {
 	msg := nats.NewMsg(letter.Subject)
 	msg.Data = letter.Payload
-
 	return msg
 }

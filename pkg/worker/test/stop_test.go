@@ -26,7 +26,6 @@ func TestStopLetsHandlersFinish(t *testing.T) {
 			pass(9 * time.Second) // of 10 that SoftStop gives
 
 			contextErr = ctx.Err()
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -57,7 +56,6 @@ func TestStopHandsBackWhatDoesNotFinish(t *testing.T) {
 			close(started)
 			<-ctx.Done()
 			cause = context.Cause(ctx)
-
 			return ctx.Err()
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -85,7 +83,6 @@ func TestStopNamesStuckHandlersAndHandsTheirJobsBack(t *testing.T) {
 		first := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[order]) error {
 			close(started)
 			<-release
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -116,7 +113,6 @@ func TestJobThatTheLastPullBringsIsHandedBackOnce(t *testing.T) {
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } })
 		r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 			t.Error("a stopping worker started a job")
-
 			return nil
 		})
 		<-ready
@@ -141,7 +137,6 @@ func assertHandedBack(t *testing.T, b *bundle) {
 	stopped := time.Now()
 	r := run(t, b.js, b.config(t), worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
 		again <- job
-
 		return nil
 	})
 
@@ -205,7 +200,6 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 
 			if job.Args.N%3 == job.Deliveries%3 && job.Deliveries < 4 {
 				<-ctx.Done() // holds the lock: the others wait in flight
-
 				return ctx.Err()
 			}
 
@@ -213,7 +207,6 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 			if left <= inFlight && count == int(left) {
 				once.Do(func() { close(some) })
 			}
-
 			return nil
 		})
 

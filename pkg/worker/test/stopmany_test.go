@@ -43,15 +43,12 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 			case 0:
 				pass(9 * time.Second)
 				effect(job)
-
 				return nil
 			case 1:
 				<-ctx.Done()
-
 				return ctx.Err()
 			default:
 				<-release
-
 				return nil
 			}
 		})
@@ -82,7 +79,6 @@ func TestStopWithManyInFlightKeepsItsDeadline(t *testing.T) {
 		cfg.Concurrency, cfg.Hooks.Settled = 100, func(s worker.Settlement) { settled <- s }
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1}, func(_ context.Context, job *worker.Job[order]) error {
 			effect(job)
-
 			return nil
 		})
 

@@ -28,7 +28,6 @@ func TestSlowJobIsNotDeliveredTwice(t *testing.T) {
 			pass(10 * time.Minute) // 120 times AckWait
 
 			done <- job.Deliveries
-
 			return nil
 		}
 		run(t, b.js, b.config(t), worker.Policy{}, slow)
@@ -58,7 +57,6 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, func(context.Context, *worker.Job[order]) error {
 					close(started)
 					<-dead
-
 					return nil
 				})
 				b.publish(t, "jobs.1", `{}`)
@@ -75,7 +73,6 @@ func TestDeadWorkersJobRunsElsewhereWithinTwoAckWaits(t *testing.T) {
 				again := make(chan *worker.Job[order], 1)
 				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
 					again <- job
-
 					return nil
 				})
 
@@ -116,7 +113,6 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 
 				close(started)
 				<-ctx.Done()
-
 				return ctx.Err()
 			})
 			<-started
@@ -131,7 +127,6 @@ func TestJobThatKillsItsWorkerEndsInTheDeadLetters(t *testing.T) {
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 		run(t, b.js, cfg, policy, func(context.Context, *worker.Job[order]) error {
 			runs++
-
 			return nil
 		})
 
@@ -153,7 +148,6 @@ func TestTimeoutEndsTheContextAndUsesAnAttempt(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		run(t, b.js, cfg, worker.Policy{MaxAttempts: 1, Timeout: time.Minute}, func(ctx context.Context, _ *worker.Job[order]) error {
 			<-ctx.Done()
-
 			return ctx.Err()
 		})
 
@@ -177,7 +171,6 @@ func TestStuckHandlerIsReportedOnceAndKeepsItsJob(t *testing.T) {
 			pass(time.Hour)
 
 			done <- job.Deliveries
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)
@@ -219,10 +212,8 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 			attempts = append(attempts, job.Attempt)
 			if len(attempts) == 1 {
 				<-first
-
 				return errors.New("again")
 			}
-
 			return nil
 		})
 		b.publish(t, "jobs.1", `{}`)

@@ -50,7 +50,6 @@ func TestTurnsKeepTheRateOverAllWorkers(t *testing.T) {
 					turns = append(turns, time.Now())
 					mu.Unlock()
 				}
-
 				return nil
 			})
 		}
@@ -115,7 +114,6 @@ func TestTurnIsForTheJobsOfItsLimit(t *testing.T) {
 			}
 
 			ended <- job.Subject
-
 			return nil
 		})
 

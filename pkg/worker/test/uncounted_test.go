@@ -36,7 +36,6 @@ func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Messag
 	}
 
 	t.Cleanup(records.Close)
-
 	return uncounted.New(records.Bucket("jobs")), msg
 }
 

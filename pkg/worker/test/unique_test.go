@@ -17,7 +17,6 @@ import (
 // mail is a unique job.
 func mail(unique worker.Unique) worker.NewJob {
 	unique.Key = "u17"
-
 	return worker.NewJob{Args: order{N: 1}, Subject: "jobs.mail", Unique: &unique}
 }
 
@@ -83,7 +82,6 @@ func TestUniqueJobInEveryState(t *testing.T) {
 
 func later(job worker.NewJob) worker.NewJob {
 	job.Delay = time.Hour
-
 	return job
 }
 

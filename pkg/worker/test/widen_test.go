@@ -31,7 +31,6 @@ func handleAll(t *testing.T, b *bundle, worked chan<- string, patterns ...string
 			t.Fatal(err)
 		}
 	}
-
 	return start(t, w)
 }
 

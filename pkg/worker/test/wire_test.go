@@ -20,10 +20,8 @@ func dieAt(p *natstest.Proxy, moment func(natstest.Frame) bool) <-chan struct{} 
 		}
 
 		close(dead)
-
 		return natstest.Sever
 	})
-
 	return dead
 }
 
@@ -37,10 +35,8 @@ func loseAnswer(p *natstest.Proxy, matches func(natstest.Frame) bool) {
 			reply = f.Reply
 		case !f.FromClient && reply != "" && f.Subject == reply:
 			reply = "-" // the one is lost
-
 			return natstest.Lose
 		}
-
 		return natstest.Relay
 	})
 }

@@ -124,14 +124,12 @@ func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		fmt.Fprintf(&b, " (retry after %s)", e.RetryAfter)
 	}
-
 	return b.String()
 }
 
 // Is reports whether target is the sentinel of the error's kind.
 func (e *Error) Is(target error) bool {
 	sentinel := e.Kind.sentinel()
-
 	return sentinel != nil && target == sentinel
 }
 
@@ -151,6 +149,5 @@ func Temporary(err error) bool {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Temporary()
 	}
-
 	return err != nil
 }

@@ -17,7 +17,6 @@ func (s shelf) Search(ctx context.Context, _ match.Place) ([]provider.Venue, err
 	if err := ctx.Err(); err != nil {
 		return nil, &provider.Error{Cause: err, Kind: provider.KindCanceled, Provider: "shelf"}
 	}
-
 	return s.venues, nil
 }
 
@@ -31,7 +30,6 @@ func ExampleProvider() {
 	venues, err := p.Search(context.Background(), place)
 	if err != nil {
 		fmt.Println(err) // Not an answer: to be tried again, or given up.
-
 		return
 	}
 

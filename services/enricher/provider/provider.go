@@ -72,6 +72,5 @@ func Places(venues []Venue) []match.Place {
 	for i := range venues {
 		places[i] = venues[i].Place
 	}
-
 	return places
 }

@@ -34,6 +34,5 @@ func (w tableWriter) Write(row Row) error {
 	if venue == "" {
 		venue = row.VenueID
 	}
-
 	return w.Writer.Write(row.PlaceID, row.Name, row.Status, row.Reason, score(row.Score), venue, row.URL)
 }

@@ -64,7 +64,6 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 	if err := <-started; err != nil {
 		return nil, errors.Join(fmt.Errorf("run %s: %w", cmd.Path, err), reader.Close())
 	}
-
 	return p, nil
 }
 
@@ -79,7 +78,6 @@ func (p *Process) Kill() error {
 	if err := p.In.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("close its standard input: %w", err)
 	}
-
 	return nil
 }
 
@@ -92,7 +90,6 @@ func (p *Process) Interrupt() error {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		return fmt.Errorf("send an interrupt: %w", err)
 	}
-
 	return nil
 }
 

@@ -25,13 +25,11 @@ func pause(p *os.Process, on bool) error {
 	if err := p.Signal(sig); err != nil {
 		return fmt.Errorf("send %s: %w", sig, err)
 	}
-
 	return nil
 }
 
 // Killed reports whether the process was ended by SIGKILL. The caller knows that it has ended.
 func (p *Process) Killed() bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }

@@ -67,7 +67,6 @@ func Start(log io.Writer, role string, task any, args ...string) (*Process, erro
 	if err := json.NewEncoder(p.run.In).Encode(task); err != nil {
 		return nil, errors.Join(fmt.Errorf("hand over the task: %w", err), p.Kill())
 	}
-
 	return p, nil
 }
 
@@ -94,7 +93,6 @@ func Command(log io.Writer, cmd *exec.Cmd) (*Process, error) {
 		close(p.more)
 		p.more = nil
 	}()
-
 	return p, nil
 }
 
@@ -109,7 +107,6 @@ func (o *output) Write(b []byte) (int, error) {
 	o.text = append(o.text, b...)
 	close(o.more)
 	o.more = make(chan struct{})
-
 	return len(b), nil
 }
 
@@ -145,7 +142,6 @@ func (p *Process) Line(ctx context.Context) (string, error) {
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return string(p.text)
 }
 
@@ -158,7 +154,6 @@ func (p *Process) Kill() error {
 	if err == nil {
 		<-p.Gone
 	}
-
 	return err
 }
 
@@ -168,7 +163,6 @@ func (p *Process) Stop() error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopGrace) //nolint:forbidigo // also after the end of the test
 	defer cancel()
-
 	return p.Wait(ctx)
 }
 
@@ -187,7 +181,6 @@ func (p *Process) Wait(ctx context.Context) error {
 	if p.run.Err != nil {
 		return fmt.Errorf("it ended: %w: %s", p.run.Err, p.said)
 	}
-
 	return nil
 }
 
@@ -226,7 +219,6 @@ func Die() {
 // DieAt returns a function that ends this process like a crash when it is called with point for the n-th time.
 func DieAt(point string, n int) func(string) {
 	var passed atomic.Int64
-
 	return func(at string) {
 		if at == point && passed.Add(1) == int64(n) {
 			Die()
@@ -255,7 +247,6 @@ func Task(task any) (context.Context, error) {
 
 		_, _ = io.Copy(io.Discard, in) //nolint:errcheck // it ends in any case
 	}()
-
 	return ctx, nil
 }
 
@@ -293,7 +284,6 @@ func (t *tail) Write(b []byte) (int, error) {
 
 	t.text = append(t.text, b...)
 	t.text = t.text[max(0, len(t.text)-keptOutput):]
-
 	return len(b), nil
 }
 
@@ -301,6 +291,5 @@ func (t *tail) Write(b []byte) (int, error) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-
 	return strings.TrimSpace(string(t.text))
 }

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 	child.Main(frozenRole, func(ctx context.Context, _ struct{}) error {
 		fmt.Println("ready") //nolint:forbidigo // to the test that started this process
 		<-ctx.Done()
-
 		return nil
 	})
 
@@ -58,7 +57,6 @@ func runShell() error {
 	if err := test.Start(); err != nil {
 		return err
 	}
-
 	return test.Wait()
 }
 
@@ -86,7 +84,6 @@ func runTest() error {
 	fmt.Println(p.PID()) //nolint:forbidigo // to the test that started this process
 
 	_, err = io.Copy(io.Discard, os.Stdin)
-
 	return errors.Join(err, p.Kill())
 }
 
@@ -95,7 +92,6 @@ func part(role string, in, out *os.File) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), shellEnv+"="+role)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, os.Stderr
-
 	return cmd
 }
 
@@ -150,7 +146,6 @@ func stateOf(t *testing.T, pid string) string {
 	}
 
 	_, after, _ := strings.Cut(string(stat), ") ")
-
 	return after[:1]
 }
 
@@ -163,6 +158,5 @@ func pipe(t *testing.T) (r, w *os.File) {
 	}
 
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-
 	return r, w
 }

@@ -23,7 +23,6 @@ var speakers = crash.Role[string]{Name: "speaker", Run: func(ctx context.Context
 	if text == "fail\n" {
 		return errors.New("as it was told")
 	}
-
 	return nil
 }}
 
@@ -147,7 +146,6 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
 					_, err = kv.PutString(ctx, "k", "v")
 				}
-
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -164,7 +162,6 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 				if err == nil && string(entry.Value()) != "v" {
 					t.Errorf("it has %q", entry.Value())
 				}
-
 				return err
 			}); err != nil {
 				t.Error(err)

@@ -27,7 +27,6 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 
 	p, err := child.Command(t.Output(), cmd)
-
 	return started(t, strings.Join(cmd.Args, " "), p, err)
 }
 
@@ -48,7 +47,6 @@ func started(t testing.TB, what string, p *child.Process, err error) *Process {
 			t.Logf("%s printed %d bytes, at the end:\n%s", what, len(out), out[max(0, len(out)-shown):])
 		}
 	})
-
 	return &Process{Process: p, t: t, what: what}
 }
 
@@ -63,7 +61,6 @@ func (p *Process) Line() string {
 	if err != nil {
 		p.t.Fatalf("%s: %v", p.what, err)
 	}
-
 	return line
 }
 

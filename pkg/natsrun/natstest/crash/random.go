@@ -25,7 +25,6 @@ func Seed(t testing.TB) uint64 {
 	}
 
 	t.Logf("the same choices again: -run '^%s$' -args -seed %d", t.Name(), s)
-
 	return s
 }
 
@@ -33,6 +32,5 @@ func Seed(t testing.TB) uint64 {
 func Random(t testing.TB) (of func(sequence uint64) *rand.Rand) {
 	t.Helper()
 	s := Seed(t)
-
 	return func(sequence uint64) *rand.Rand { return rand.New(rand.NewPCG(s, sequence)) } //nolint:gosec // repeatable
 }

@@ -33,7 +33,6 @@ func (r Role[T]) Start(t testing.TB, task T, args ...string) *Process {
 	t.Helper()
 
 	p, err := child.Start(t.Output(), r.Name, task, args...)
-
 	return started(t, fmt.Sprintf("%s %+v", r.Name, task), p, err)
 }
 

@@ -33,7 +33,6 @@ func serve(ctx context.Context, at place) error {
 	}
 
 	<-ctx.Done()
-
 	return nil
 }
 
@@ -58,7 +57,6 @@ func StartServer(t testing.TB) *Server {
 	if _, err := fmt.Sscanf(s.URL, "nats://127.0.0.1:%d", &s.at.Port); err != nil {
 		t.Fatalf("a server that is not at %q: %v", s.URL, err)
 	}
-
 	return s
 }
 
@@ -67,7 +65,6 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Process.Process.Kill(); err != nil {
 		return err
 	}
-
 	return s.Start(ctx)
 }
 
@@ -82,7 +79,6 @@ func (s *Server) Start(ctx context.Context) error {
 	s.t.Cleanup(func() { _ = p.Kill() }) //nolint:errcheck // it is gone, mostly
 
 	_, err = p.Line(ctx)
-
 	return err
 }
 
@@ -98,7 +94,6 @@ type Servers struct {
 // OneServer returns a server that is not disturbed.
 func OneServer(t testing.TB) *Servers {
 	t.Helper()
-
 	return &Servers{Replicas: 1, URL: StartServer(t).URL}
 }
 
@@ -106,7 +101,6 @@ func OneServer(t testing.TB) *Servers {
 func MortalServer(t testing.TB) *Servers {
 	t.Helper()
 	s := StartServer(t)
-
 	return &Servers{Replicas: 1, URL: s.URL, Disturb: func(ctx context.Context, _ string) error { return s.Restart(ctx) }}
 }
 
@@ -114,7 +108,6 @@ func MortalServer(t testing.TB) *Servers {
 func ThreeServers(t testing.TB) *Servers {
 	t.Helper()
 	c := natstest.Cluster(t, 3, natstest.Processes)
-
 	return &Servers{Replicas: 3, URL: c.URLs(), Disturb: func(ctx context.Context, stream string) error {
 		ctx, cancel := context.WithTimeout(ctx, Patience)
 		defer cancel()
@@ -123,7 +116,6 @@ func ThreeServers(t testing.TB) *Servers {
 		if err != nil {
 			return fmt.Errorf("find the leader to kill: %w", err)
 		}
-
 		return errors.Join(leader.Kill(), leader.Start(ctx), c.WaitReady(ctx))
 	}}
 }

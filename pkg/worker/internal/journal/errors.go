@@ -53,7 +53,6 @@ func (e *RecordError) Error() string {
 	if e.Step == "" {
 		return fmt.Sprintf("step: the journal of job %s cannot be read: %v (remove its key to start the job over)", e.Job, e.Cause)
 	}
-
 	return fmt.Sprintf("step: the recorded result of %q of job %s cannot be read: %v (a step whose result has a new type needs a new name)",
 		e.Step, e.Job, e.Cause)
 }

@@ -133,12 +133,10 @@ func (j *Journal) Do(ctx context.Context, name string, run func(context.Context)
 		if errors.Is(err, ErrTooLarge) {
 			return data, err
 		}
-
 		return nil, err
 	}
 
 	recorded = true
-
 	return result, nil
 }
 
@@ -150,7 +148,6 @@ func (j *Journal) Fenced() error {
 	if errors.Is(j.broken, ErrFenced) {
 		return j.broken
 	}
-
 	return nil
 }
 
@@ -221,7 +218,6 @@ func (j *Journal) begin(ctx context.Context, name string) (data []byte, done boo
 	}
 
 	j.used[name] = false
-
 	return nil, false, nil
 }
 
@@ -246,7 +242,6 @@ func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
 		return errors.Join(ctx.Err(), cause)
 	}
-
 	return context.Cause(ctx)
 }
 
@@ -270,7 +265,6 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 	data, err = j.result(ctx, until, e)
 	if errors.Is(err, errMissing) {
 		j.steps = slices.Delete(slices.Clone(j.steps), i, i+1) // its time is over: it was never recorded
-
 		return nil, false, nil
 	}
 
@@ -285,7 +279,6 @@ func (j *Journal) recall(ctx context.Context, name string) (data []byte, found b
 	}
 
 	j.used[name] = true
-
 	return data, true, nil
 }
 
@@ -297,7 +290,6 @@ func (j *Journal) renew(ctx context.Context, until time.Time, i int, data []byte
 
 	steps := slices.Clone(j.steps)
 	steps[i] = again
-
 	return j.write(ctx, until, steps)
 }
 
@@ -309,7 +301,6 @@ func (j *Journal) running() int {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -348,6 +339,5 @@ func (j *Journal) record(name string, data []byte) ([]byte, error) {
 	}
 
 	j.used[name] = true
-
 	return bytes.Clone(data), nil
 }

@@ -33,7 +33,6 @@ func (m *Memory) Open(base context.Context, lost func(error)) *Journal {
 	defer m.mu.Unlock()
 
 	m.deliveries++
-
 	return &Journal{
 		attempt: Attempt{Deliveries: m.deliveries, Job: "memory", Lost: lost},
 		base:    context.WithoutCancel(base), store: m, turn: make(chan struct{}, 1),
@@ -55,7 +54,6 @@ func (m *Memory) fetch(_ context.Context, part string) ([]byte, error) {
 	if data, ok := m.parts[part]; ok {
 		return data, nil
 	}
-
 	return nil, errMissing
 }
 
@@ -66,7 +64,6 @@ func (m *Memory) forget(data []byte, expect uint64) {
 func (m *Memory) load(context.Context) ([]byte, uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-
 	return bytes.Clone(m.data), m.revision, nil
 }
 
@@ -75,7 +72,6 @@ func (m *Memory) put(_ context.Context, part string, data []byte) error {
 	defer m.mu.Unlock()
 
 	m.parts[part] = bytes.Clone(data)
-
 	return nil
 }
 
@@ -88,6 +84,5 @@ func (m *Memory) save(_ context.Context, data []byte, expect uint64) (uint64, er
 	}
 
 	m.data, m.revision = bytes.Clone(data), m.revision+1
-
 	return m.revision, nil
 }

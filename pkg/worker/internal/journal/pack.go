@@ -63,7 +63,6 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 
 	if len(stored) <= maxInline && total <= maxRecord {
 		e.Size, e.data = len(stored), bytes.Clone(stored)
-
 		return e, nil
 	}
 
@@ -75,7 +74,6 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 			return entry{}, fmt.Errorf("%w: step %q: %w", ErrNotRecorded, name, err)
 		}
 	}
-
 	return e, nil
 }
 
@@ -94,7 +92,6 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 			if err == nil {
 				stored = append(stored, data...)
 			}
-
 			return err
 		})
 		if err != nil {
@@ -114,7 +111,6 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 	if err != nil {
 		return nil, &RecordError{Cause: err, Job: j.attempt.Job, Step: e.Name}
 	}
-
 	return data, nil
 }
 
@@ -142,7 +138,6 @@ type codec struct {
 
 func newCodec() codec {
 	atOnce := min(runtime.GOMAXPROCS(0), 4) // megabytes each
-
 	return codec{
 		encoder: sync.OnceValues(func() (*zstd.Encoder, error) {
 			return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithEncoderConcurrency(atOnce))
@@ -158,7 +153,6 @@ func (c codec) compress(data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("step: make a zstd encoder: %w", err)
 	}
-
 	return encoder.EncodeAll(data, make([]byte, 0, len(data)/4)), nil
 }
 
@@ -177,6 +171,5 @@ func (c codec) decompress(data []byte, size int) ([]byte, error) {
 	if len(result) != size {
 		return nil, fmt.Errorf("%d bytes instead of %d", len(result), size)
 	}
-
 	return result, nil
 }

@@ -73,7 +73,6 @@ func (rec record) head() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("step: encode the journal: %w", err)
 	}
-
 	return append(head[:len(head)-1], `,"steps":[`...), nil
 }
 
@@ -107,7 +106,6 @@ func encode(head []byte, steps []entry) ([]byte, error) {
 	for _, e := range steps {
 		data = append(data, e.data...)
 	}
-
 	return data, nil
 }
 
@@ -123,7 +121,6 @@ func (e *entry) marshal() error {
 		if e.line, err = json.Marshal(e); err != nil {
 			return fmt.Errorf("step: encode step %q: %w", e.Name, err)
 		}
-
 		return nil
 	}
 
@@ -137,7 +134,6 @@ func (e *entry) marshal() error {
 	line = strconv.AppendInt(line, int64(e.Size), 10)
 	line = append(line, '}')
 	e.line = line
-
 	return nil
 }
 
@@ -175,7 +171,6 @@ func decode(data []byte) (record, error) {
 	if len(rest) > 0 {
 		return record{}, fmt.Errorf("%d bytes too many", len(rest))
 	}
-
 	return rec, nil
 }
 
@@ -194,7 +189,6 @@ func (e *entry) check(left int) error {
 		strings.ContainsAny(e.Object.ID, ".*> ") || e.Object.ID == "":
 		return fmt.Errorf("step %q is in the impossible object %+v", e.Name, *e.Object)
 	}
-
 	return nil
 }
 
@@ -203,6 +197,5 @@ func checkName(name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("%w: the name %.120q: use 1 to %d bytes of text", ErrMisuse, name, maxName)
 	}
-
 	return nil
 }

@@ -39,7 +39,6 @@ func encoded(t testing.TB, rec record, steps []entry) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return data
 }
 

@@ -60,7 +60,6 @@ func (s *Store) journal(a Attempt) *journalOf {
 	if key == "" {
 		key = Key(a.Sequence, a.Stored)
 	}
-
 	return &journalOf{Store: s, subject: "$KV." + s.cfg.Bucket + ".steps." + a.Stream + "." + a.Consumer + "." + key}
 }
 
@@ -69,7 +68,6 @@ func (s *Store) limits() limits {
 	if most := int(s.cfg.Conn.MaxPayload()) - partRoom; most > 0 { // 0 as long as it was never connected
 		part = min(part, most)
 	}
-
 	return limits{codec: &s.codec, part: part, settle: s.cfg.Settle, timeout: s.cfg.Request, ttl: s.cfg.TTL}
 }
 
@@ -98,7 +96,6 @@ func (j *journalOf) load(ctx context.Context) ([]byte, uint64, error) {
 	if errors.Is(err, errMissing) {
 		return nil, 0, nil
 	}
-
 	return data, revision, err
 }
 
@@ -107,13 +104,11 @@ func (j *journalOf) fetch(ctx context.Context, part string) ([]byte, error) {
 	if err == nil && len(data) == 0 {
 		return nil, errMissing
 	}
-
 	return data, err
 }
 
 func (j *journalOf) put(ctx context.Context, part string, data []byte) error {
 	_, err := j.send(ctx, j.message("."+part, data, j.cfg.TTL))
-
 	return err
 }
 
@@ -127,7 +122,6 @@ func (j *journalOf) save(ctx context.Context, data []byte, expect uint64) (uint6
 	}
 
 	j.expected[0], j.record.Data = strconv.FormatUint(expect, 10), data
-
 	return j.send(ctx, &j.record) // which keeps nothing of it
 }
 
@@ -153,7 +147,6 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) +
 // 0 for none.
 func expecting(msg *nats.Msg, revision uint64) *nats.Msg {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(revision, 10)}
-
 	return msg
 }
 
@@ -168,7 +161,6 @@ func (s *Store) get(ctx context.Context, subject string) ([]byte, uint64, error)
 	case !ok:
 		return nil, 0, errMissing
 	}
-
 	return found.Data, found.Sequence, nil
 }
 
@@ -178,7 +170,6 @@ func (s *Store) send(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", msg.Subject, err)
 	}
-
 	return sequence, nil
 }
 
@@ -191,13 +182,11 @@ func (s sender) Request(ctx context.Context, msg *nats.Msg, _ time.Duration) (*n
 	if !s.conn.IsConnected() && !s.conn.IsClosed() {
 		return nil, nats.ErrDisconnected
 	}
-
 	return s.conn.RequestMsgWithContext(ctx, msg) //nolint:wrapcheck // callers say what was asked
 }
 
 // isPermanent reports whether sending the same again cannot help.
 func isPermanent(err error) bool {
 	_, unreadable := errors.AsType[*RecordError](err)
-
 	return unreadable || jsapi.IsPermanent(err)
 }

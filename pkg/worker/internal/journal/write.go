@@ -50,7 +50,6 @@ func (j *Journal) open(ctx context.Context) error {
 	}
 
 	j.opened = true
-
 	return nil
 }
 
@@ -95,7 +94,6 @@ func (j *Journal) load(ctx context.Context) (record, uint64, error) {
 	if err != nil {
 		return record{}, 0, &RecordError{Cause: err, Job: j.attempt.Job}
 	}
-
 	return rec, revision, nil
 }
 
@@ -117,7 +115,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 		revision, err := j.save(ctx, data)
 		if err == nil {
 			j.acked, j.revision, j.steps = true, revision, steps
-
 			return nil
 		}
 
@@ -134,7 +131,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 			last = err
 		case now.Writer == j.writer:
 			j.acked, j.revision, j.steps = true, revision, steps
-
 			return nil
 		case j.acked:
 			return j.fenced(now)
@@ -144,7 +140,6 @@ func (j *Journal) write(ctx context.Context, until time.Time, steps []entry) err
 
 		if isPermanent(rerr) || !pause(ctx, wait, until) {
 			j.broken = fmt.Errorf("%w: job %s: %w", ErrNotRecorded, j.attempt.Job, last)
-
 			return j.broken
 		}
 	}
@@ -155,7 +150,6 @@ func (j *Journal) save(ctx context.Context, data []byte) (uint64, error) {
 	if ctx != j.base {
 		once, cancel := context.WithTimeout(ctx, j.limits.timeout)
 		defer cancel()
-
 		return j.store.save(once, data, j.revision)
 	}
 
@@ -164,7 +158,6 @@ func (j *Journal) save(ctx context.Context, data []byte) (uint64, error) {
 	}
 
 	defer j.span.Pause()
-
 	return j.store.save(j.span.Begin(), data, j.revision)
 }
 
@@ -176,7 +169,6 @@ func (j *Journal) fenced(now record) error {
 	if j.attempt.Lost != nil {
 		j.attempt.Lost(err)
 	}
-
 	return err
 }
 
@@ -186,6 +178,5 @@ func (j *Journal) until() time.Time { return time.Now().Add(j.limits.settle) }
 // pause waits about d and reports whether there is time for another try.
 func pause(ctx context.Context, d time.Duration, until time.Time) bool {
 	left := time.Until(until)
-
 	return left > 0 && backoff.Pause(ctx, min(d, left))
 }

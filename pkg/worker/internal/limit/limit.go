@@ -184,7 +184,6 @@ func (s *Set) Enter(ctx context.Context, e Entry) (*Pass, error) {
 		refused, err := s.try(ctx, e, pass, wait)
 		if err != nil {
 			pass.drop()
-
 			return nil, err
 		}
 
@@ -236,7 +235,6 @@ func (s *Set) try(ctx context.Context, e Entry, pass *Pass, first int) (int, err
 	if !start.IsZero() && time.Since(start) > late {
 		return len(e.Rules) - 1, nil // it would be too close to those that start now
 	}
-
 	return -1, nil
 }
 
@@ -257,6 +255,5 @@ func hash(key string) string {
 	const enough = 16 // bytes
 
 	sum := sha256.Sum256([]byte(key))
-
 	return hex.EncodeToString(sum[:enough])
 }

@@ -96,7 +96,6 @@ func (g *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
 
 	if g.dead {
 		g.mu.Unlock()
-
 		return grant{}, errRetired
 	}
 
@@ -125,7 +124,6 @@ func (g *limiter) enter(ctx context.Context, w *waiter) (grant, error) {
 	default:
 		g.remove(w)
 		g.start()
-
 		return grant{}, ErrClosed
 	}
 }
@@ -211,7 +209,6 @@ func (g *limiter) pass() bool {
 		}
 
 		g.wake(now)
-
 		return false
 	}
 
@@ -223,7 +220,6 @@ func (g *limiter) pass() bool {
 	g.admit(p)
 	g.follow()
 	g.wake(now)
-
 	return g.look
 }
 
@@ -270,7 +266,6 @@ func (g *limiter) plan(now time.Time, want int) plan {
 
 	stale := hold > 0 && now.Sub(g.wrote) > refreshFor
 	p.write = p.write || hold != g.held || hold != g.rec.of(g.owner) || len(p.starts) > 0 || stale || gone && len(g.waiters) > 0
-
 	return p
 }
 

@@ -23,7 +23,6 @@ func (g *limiter) read() {
 
 	if err != nil {
 		g.fail(err)
-
 		return
 	}
 
@@ -33,7 +32,6 @@ func (g *limiter) read() {
 	if pushed >= 0 && found.Revision <= uint64(pushed) && g.failed < enough {
 		g.failed++
 		g.pause()
-
 		return
 	}
 
@@ -59,7 +57,6 @@ func (g *limiter) learn(found kvrecord.Record) {
 
 		g.look, g.looked = false, now
 		g.fail(err)
-
 		return
 	}
 
@@ -93,7 +90,6 @@ func (g *limiter) write() {
 
 		if !live {
 			g.fail(ErrLost)
-
 			return
 		}
 	}
@@ -247,7 +243,6 @@ func (g *limiter) wake(now time.Time) {
 		if g.timer != nil {
 			g.timer.Stop()
 		}
-
 		return
 	}
 

@@ -33,7 +33,6 @@ func (g *limiter) arrange(now time.Time) int {
 	if g.starving {
 		g.set.starve(g)
 	}
-
 	return sit
 }
 
@@ -77,7 +76,6 @@ func (g *limiter) soon(now time.Time, w *waiter) bool {
 	}
 
 	before := slices.Index(g.waiters, w)
-
 	return g.rec.next(g.spec, now).Add(time.Duration(before) * g.spec.gap()).Before(now.Add(patience))
 }
 
@@ -96,7 +94,6 @@ func (g *limiter) room(now time.Time) int {
 		rec := g.rec
 		room = min(room, len(rec.take(g.spec, now, max(room, 0))))
 	}
-
 	return max(room, 0)
 }
 
@@ -104,7 +101,6 @@ func (g *limiter) room(now time.Time) int {
 // unused for grace, and not before its own turn ends.
 func (g *limiter) owes(now time.Time) bool {
 	lying := g.rec.total() < g.spec.Concurrency && !now.Before(g.seen.Add(grace))
-
 	return !lying && (g.held == 0 || !now.Before(g.turn))
 }
 
@@ -139,6 +135,5 @@ func (g *limiter) delay(now time.Time) time.Duration {
 	}
 
 	g.away = now.Add(trusted)
-
 	return trusted/2 + rand.N(trusted/2) //nolint:gosec // spreads, guards nothing
 }

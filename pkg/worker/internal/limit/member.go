@@ -47,7 +47,6 @@ type watched struct {
 func (s *Set) name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return s.id
 }
 
@@ -57,7 +56,6 @@ func (s *Set) live(now time.Time) bool { return now.Before(s.until) }
 func (s *Set) isLive(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return id == s.id && s.live(time.Now())
 }
 
@@ -68,7 +66,6 @@ func (s *Set) ensure() bool {
 	}
 
 	s.renew()
-
 	return s.isLive(s.name())
 }
 
@@ -82,7 +79,6 @@ func (s *Set) untilDue() time.Duration {
 	if s.renewed.IsZero() {
 		return s.cfg.Lease / beats // no job has needed one
 	}
-
 	return time.Until(s.renewed.Add(s.cfg.Lease / beats))
 }
 
@@ -99,7 +95,6 @@ func (s *Set) renew() {
 		stored, err := s.put(s.member(id), member{TTL: s.cfg.Lease}, over, s.memberFor())
 		if err == nil {
 			s.extend(id, stored)
-
 			return
 		}
 
@@ -152,7 +147,6 @@ func (s *Set) reread(id string, over kvrecord.Record) bool {
 	var m member
 	if found.Revision == 0 && over.Revision > 0 || json.Unmarshal(found.Data, &m) == nil && m.Ended {
 		s.lose(id, fmt.Errorf("%w: it was ended by another worker, or deleted", ErrLost))
-
 		return true // under another name
 	}
 
@@ -163,7 +157,6 @@ func (s *Set) reread(id string, over kvrecord.Record) bool {
 	if id == s.id && later {
 		s.lease = found
 	}
-
 	return later
 }
 
@@ -184,7 +177,6 @@ func (s *Set) lose(id string, err error) {
 
 	if id != s.id {
 		s.mu.Unlock()
-
 		return
 	}
 
@@ -234,7 +226,6 @@ func (s *Set) member(id string) string { return s.subject("workers." + id) }
 func (s *Set) isGone(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return s.gone[id]
 }
 
@@ -293,7 +284,6 @@ func (s *Set) lookAt(id string) {
 	found, err := s.get(s.member(id))
 	if err != nil {
 		s.report(err)
-
 		return
 	}
 
@@ -309,7 +299,6 @@ func (s *Set) lookAt(id string) {
 	w := s.watched[id]
 	if w == nil {
 		s.mu.Unlock()
-
 		return
 	}
 

@@ -80,13 +80,11 @@ func decode(data []byte) (record, error) {
 	if len(rec.Queue) > maxQueue {
 		return record{}, errQueue
 	}
-
 	return rec, nil
 }
 
 func (r record) clone() record {
 	r.Holders, r.Queue = slices.Clone(r.Holders), slices.Clone(r.Queue)
-
 	return r
 }
 
@@ -97,7 +95,6 @@ func (r record) of(id string) int {
 			return h.N
 		}
 	}
-
 	return 0
 }
 
@@ -107,7 +104,6 @@ func (r record) total() int {
 	for _, h := range r.Holders {
 		n += h.N
 	}
-
 	return n
 }
 
@@ -131,7 +127,6 @@ func (r *record) without(gone func(id string) bool) bool {
 	before := len(r.Holders) + len(r.Queue)
 	r.Holders = slices.DeleteFunc(r.Holders, func(h holder) bool { return gone(h.ID) })
 	r.Queue = slices.DeleteFunc(r.Queue, gone)
-
 	return len(r.Holders)+len(r.Queue) < before
 }
 
@@ -147,7 +142,6 @@ func (r record) share(limit int, id string) int {
 			n++
 		}
 	}
-
 	return limit / n
 }
 
@@ -165,7 +159,6 @@ func (r record) owed(limit int, id string) int {
 			n++
 		}
 	}
-
 	return n
 }
 
@@ -176,7 +169,6 @@ func (r record) most(limit int, id string, owes bool) int {
 	if !owes {
 		return there
 	}
-
 	return max(min(there, r.share(limit, id)), there-r.owed(limit, id))
 }
 
@@ -192,12 +184,10 @@ func (r *record) stand(id string, wants, got bool) bool {
 		r.Queue = append(r.Queue, id)
 	case wants && at >= 0 && got:
 		r.Queue = append(slices.Delete(r.Queue, at, at+1), id)
-
 		return false // no reason to write
 	default:
 		return false
 	}
-
 	return true
 }
 
@@ -207,7 +197,6 @@ func (r record) due(spec Spec, now time.Time) time.Time {
 	if due.After(now.Add(spec.Per*time.Duration(1+spec.Burst) + apart)) {
 		return now // its writer's clock was wrong
 	}
-
 	return due
 }
 
@@ -230,7 +219,6 @@ func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
 
 		starts = append(starts, start)
 	}
-
 	return starts
 }
 
@@ -239,7 +227,6 @@ func (r record) kept(now time.Time) time.Duration {
 	if len(r.Holders)+len(r.Queue) > 0 {
 		return heldFor
 	}
-
 	return max(time.Unix(0, r.Next).Sub(now), 0).Truncate(time.Second) + emptyFor
 }
 
@@ -247,6 +234,5 @@ func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
-
 	return b
 }

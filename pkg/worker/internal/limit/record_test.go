@@ -13,7 +13,6 @@ func TestPermitsAreShared(t *testing.T) {
 		rec := record{Queue: queue, Version: version}
 		rec.set("a", a, time.Second)
 		rec.set("b", b, time.Second)
-
 		return rec
 	}
 

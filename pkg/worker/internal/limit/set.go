@@ -46,7 +46,6 @@ func New(cfg Config) *Set {
 		swept: time.Now(), watched: make(map[string]*watched),
 	}
 	s.work.Go(s.loop)
-
 	return s
 }
 
@@ -100,7 +99,6 @@ func (s *Set) spawn(work func()) bool {
 	}
 
 	s.work.Go(work)
-
 	return true
 }
 
@@ -112,7 +110,6 @@ func (s *Set) all() []*limiter {
 	for _, g := range s.limiters {
 		all = append(all, g)
 	}
-
 	return all
 }
 
@@ -128,7 +125,6 @@ func (s *Set) limiter(r Rule) *limiter {
 		g = &limiter{set: s, spec: r.Spec, subject: s.subject("keys." + subject), rec: record{Version: version}, pushed: -1, name: subject}
 		s.limiters[subject] = g
 	}
-
 	return g
 }
 
@@ -148,7 +144,6 @@ func (s *Set) keep(p *Pass) bool {
 	}
 
 	s.passes[p] = struct{}{}
-
 	return true
 }
 
@@ -250,7 +245,6 @@ func (s *Set) sweep() bool {
 	}
 
 	s.again()
-
 	return true
 }
 

@@ -17,7 +17,6 @@ func (s *Set) get(subject string) (kvrecord.Record, error) {
 	if err != nil {
 		return found, fmt.Errorf("limit: %w", err)
 	}
-
 	return found, nil
 }
 
@@ -33,6 +32,5 @@ func (s *Set) put(subject string, value any, over kvrecord.Record, ttl time.Dura
 	if err != nil {
 		return stored, fmt.Errorf("limit: %w", err)
 	}
-
 	return stored, nil
 }

@@ -39,7 +39,6 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 
 		answered(func(ctx context.Context) error {
 			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
-
 			return err
 		})
 	}
@@ -49,7 +48,6 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 
 		answered(func(ctx context.Context) error {
 			_, err := worker.PublishDeadLetter(ctx, b.js, "dead", l)
-
 			return err
 		})
 	}
@@ -58,7 +56,6 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 
 	answered(func(ctx context.Context) (err error) {
 		store, err = deadletter.Open(ctx, b.js, deadletter.Config{RequestTimeout: time.Second})
-
 		return err
 	})
 
@@ -80,7 +77,6 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 
 	answered(func(ctx context.Context) error {
 		_, err := store.Replay(ctx, deadletter.Filter{}, opts)
-
 		return err
 	})
 
@@ -90,7 +86,6 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 			if err == nil && s.CachedInfo().State.Msgs != want {
 				t.Errorf("%d messages in %s, want %d", s.CachedInfo().State.Msgs, name, want)
 			}
-
 			return err
 		})
 	}

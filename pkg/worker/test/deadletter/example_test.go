@@ -54,7 +54,6 @@ func store() (*deadletter.Store, func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-
 	return dead, func() {
 		nc.Close()
 		srv.Stop()

@@ -22,7 +22,6 @@ func sequences(entries []deadletter.Entry) []uint64 {
 	for _, e := range entries {
 		all = append(all, e.Sequence)
 	}
-
 	return all
 }
 

@@ -22,7 +22,6 @@ type lossy struct {
 // CreateConsumer implements jetstream.StreamConsumerManager.
 func (l *lossy) CreateConsumer(ctx context.Context, stream string, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	consumer, err := l.JetStream.CreateConsumer(ctx, stream, cfg)
-
 	return &lossyConsumer{Consumer: consumer, lose: l.lose}, err
 }
 
@@ -37,10 +36,8 @@ func (c *lossyConsumer) FetchNoWait(batch int) (jetstream.MessageBatch, error) {
 	return fetch(c.Consumer, batch, func(msg jetstream.Msg, sequence uint64) jetstream.Msg {
 		if c.lose[sequence] {
 			delete(c.lose, sequence)
-
 			return nil
 		}
-
 		return msg
 	})
 }
@@ -67,7 +64,6 @@ func fetch(
 			left <- msg
 		}
 	}
-
 	return lossyBatch{MessageBatch: whole, left: left}, nil
 }
 
@@ -141,7 +137,6 @@ func (l *lagging) CreateConsumer(ctx context.Context, stream string, cfg jetstre
 
 	behind := &laggingConsumer{Consumer: consumer, knows: l.knows}
 	l.knows = 0
-
 	return behind, nil
 }
 
@@ -155,7 +150,6 @@ type laggingConsumer struct {
 func (c *laggingConsumer) CachedInfo() *jetstream.ConsumerInfo {
 	info := *c.Consumer.CachedInfo()
 	info.NumPending = c.knows
-
 	return &info
 }
 
@@ -165,7 +159,6 @@ func (c *laggingConsumer) FetchNoWait(batch int) (jetstream.MessageBatch, error)
 		if sequence > c.knows {
 			return nil
 		}
-
 		return laggingMsg{Msg: msg, pending: c.knows - sequence}
 	})
 }
@@ -182,7 +175,6 @@ func (m laggingMsg) Metadata() (*jetstream.MsgMetadata, error) {
 	if err == nil {
 		meta.NumPending = m.pending
 	}
-
 	return meta, err
 }
 

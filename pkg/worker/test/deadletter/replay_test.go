@@ -180,7 +180,6 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 						if cut = cut || is; cut && (!f.FromClient || is && removal == second) {
 							return natstest.Lose
 						}
-
 						return natstest.Relay
 					})
 
@@ -314,7 +313,6 @@ func TestDryRunChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		return [2]uint64{dead.CachedInfo().State.LastSeq, b.messages(t, "JOBS")}
 	}
 

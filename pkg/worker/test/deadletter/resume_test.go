@@ -43,19 +43,16 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 			err = worker.Handle(w, "jobs.>", worker.Policy{}, func(ctx context.Context, job *worker.Job[map[string]any]) error {
 				err := step.Do(ctx, job, "first", func(context.Context) error {
 					ran++
-
 					return nil
 				})
 				if err != nil {
 					return err
 				}
-
 				return step.Do(ctx, job, "second", func(context.Context) error {
 					failed++
 					if failed <= 2 {
 						return worker.Cancel(errors.New("burnt"))
 					}
-
 					return nil
 				})
 			})

@@ -51,7 +51,6 @@ func setup(t testing.TB, srv *natsrun.Server, mutate ...func(*jetstream.StreamCo
 	})
 
 	b.store = b.open(t, b.js)
-
 	return b
 }
 
@@ -62,7 +61,6 @@ func (b *bundle) open(t testing.TB, js jetstream.JetStream) *deadletter.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return store
 }
 
@@ -85,7 +83,6 @@ func letter(n int, mutate ...func(*worker.DeadLetter)) worker.DeadLetter {
 	for _, m := range mutate {
 		m(&l)
 	}
-
 	return l
 }
 
@@ -97,7 +94,6 @@ func (b *bundle) put(t testing.TB, l worker.DeadLetter) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return seq
 }
 
@@ -114,7 +110,6 @@ func (b *bundle) list(t testing.TB, f deadletter.Filter, order deadletter.Order)
 
 		all = append(all, e)
 	}
-
 	return all
 }
 
@@ -134,7 +129,6 @@ func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.Repla
 	if got != want {
 		t.Fatalf("%+v, want %+v; outcomes: %v", got, want, outcomes)
 	}
-
 	return outcomes
 }
 
@@ -146,7 +140,6 @@ func (b *bundle) messages(t testing.TB, stream string) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return s.CachedInfo().State.Msgs
 }
 
@@ -163,7 +156,6 @@ func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return msg
 }
 
@@ -201,7 +193,6 @@ func (b *bundle) work(t testing.TB, n int, err error) []worker.Settlement {
 	if failed = <-done; failed != nil {
 		t.Fatal(failed)
 	}
-
 	return all
 }
 
@@ -227,7 +218,6 @@ func (c *cut) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.P
 			return nil, err
 		}
 	}
-
 	return nil, errCut
 }
 

@@ -31,7 +31,6 @@ func (b *bundle) strand(t *testing.T, n int, stream string) uint64 {
 	}
 
 	b.advise(t, "MAX_DELIVERIES."+stream+".foreign", fmt.Sprintf(`{"stream_seq":%d,"deliveries":1}`, ack.Sequence))
-
 	return ack.Sequence
 }
 

@@ -67,7 +67,6 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-
 		return r
 	}
 

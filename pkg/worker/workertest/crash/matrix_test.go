@@ -93,7 +93,6 @@ func newRecorder(t *testing.T) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return &recorder{js: js, url: srv.URL()}
 }
 
@@ -152,7 +151,6 @@ func (r *recorder) count(t *testing.T, stream string) count {
 			c.runs++
 		}
 	}
-
 	return c
 }
 
@@ -176,7 +174,6 @@ func (c *cell) play(t *testing.T) {
 		cfg := worker.StreamConfig(c.stream, c.stream+".>")
 		cfg.Replicas = c.servers.Replicas
 		_, err := c.js.CreateOrUpdateStream(ctx, cfg)
-
 		return err
 	})
 	if err != nil {
@@ -257,13 +254,11 @@ func (c *cell) insert(ctx context.Context, jobs int) error {
 			}
 		}
 	}
-
 	return nil
 }
 
 func (c *cell) spawn(t *testing.T, at point, after int) *crash.Process {
 	t.Helper()
-
 	return workers.Start(t, duty{After: after, NATS: c.servers.URL, Point: at, Recorder: c.recorder.url, Stream: c.stream})
 }
 
@@ -278,7 +273,6 @@ func (c *cell) drained(t *testing.T) {
 		left, err := c.left(t.Context())
 		if err == nil && left == 0 {
 			t.Logf("%d jobs were left after the last kill, and drained in %s", most, time.Since(began).Round(time.Millisecond))
-
 			return
 		}
 
@@ -303,7 +297,6 @@ func (c *cell) left(ctx context.Context) (uint64, error) {
 	}
 
 	info := consumer.CachedInfo()
-
 	return info.NumPending + uint64(info.NumAckPending), nil
 }
 

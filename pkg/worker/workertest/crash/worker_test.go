@@ -98,7 +98,6 @@ func work(ctx context.Context, d duty) error {
 	if err := worker.Handle(w, d.Stream+".>", worker.Policy{MaxAttempts: 1000}, p.handle); err != nil {
 		return err
 	}
-
 	return w.Run(ctx)
 }
 
@@ -110,7 +109,6 @@ func connect(url string) (js jetstream.JetStream, closed func(), err error) {
 	}
 
 	js, err = jetstream.New(nc)
-
 	return js, nc.Close, err
 }
 
@@ -136,7 +134,6 @@ func (w *watched) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstre
 		err = w.process.note(ctx, "recorded", msg.Header.Get(worker.HeaderID), 0, false)
 		w.process.come(afterRecord)
 	}
-
 	return ack, err
 }
 
@@ -165,7 +162,6 @@ func (p *process) handle(ctx context.Context, job *worker.Job[int]) error {
 	}
 
 	p.come(afterEffect)
-
 	return nil
 }
 
@@ -175,7 +171,6 @@ func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
 		err := step.Do(ctx, job, name, func(ctx context.Context) error {
 			err := p.note(ctx, name, job.ID, job.Deliveries, false)
 			p.come(inStep)
-
 			return err
 		})
 		if err == nil {
@@ -188,7 +183,6 @@ func (p *process) walk(ctx context.Context, job *worker.Job[int]) error {
 
 		p.come(afterStep)
 	}
-
 	return nil
 }
 
@@ -211,6 +205,5 @@ func (p *process) note(ctx context.Context, what, job string, delivery int, once
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return errWorked
 	}
-
 	return err
 }

@@ -44,7 +44,6 @@ func columnOf(name string) column {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
 			return unicode.ToLower(r)
 		}
-
 		return -1
 	}, name)]
 }
@@ -69,6 +68,5 @@ func header(names []string) ([]column, error) {
 			return nil, fmt.Errorf("%w: no column is the %s; the first line has %q", ErrFormat, needed, names)
 		}
 	}
-
 	return columns, nil
 }

@@ -62,7 +62,6 @@ func (c Config) withDefaults() Config {
 	if c.URLTemplate == "" {
 		c.URLTemplate = defaultURLTemplate
 	}
-
 	return c
 }
 
@@ -97,7 +96,6 @@ func (c Config) validate() error {
 	if err := checkURL(placeholder.ReplaceAllString(c.URLTemplate, "x")); err != nil {
 		errs = append(errs, fmt.Errorf("URLTemplate %q: %w", c.URLTemplate, err))
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -122,6 +120,5 @@ func checkURL(text string) error {
 	case u.User != nil:
 		return errors.New("it holds a user name")
 	}
-
 	return nil
 }

@@ -27,7 +27,6 @@ func csvRows(data []byte) (iter.Seq2[*row, error], error) {
 	if err != nil {
 		return nil, err
 	}
-
 	return func(yield func(*row, error) bool) {
 		for {
 			record, err := reader.Read()
@@ -63,7 +62,6 @@ func csvRow(reader *csv.Reader, columns []column, record []string, err error) *r
 			r.set(columns[i], value)
 		}
 	}
-
 	return r
 }
 
@@ -76,6 +74,5 @@ func separator(data []byte) rune {
 			best, most = candidate, n
 		}
 	}
-
 	return best
 }

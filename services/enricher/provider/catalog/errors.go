@@ -53,6 +53,5 @@ func (e *LoadError) Error() string {
 	if e.More > 0 {
 		fmt.Fprintf(&b, "\n  and %d more", e.More)
 	}
-
 	return b.String()
 }

@@ -19,7 +19,6 @@ v2,מוזס,רוטשילד 35,תל אביב,https://example.com/moses
 	c, err := catalog.Read(strings.NewReader(file), catalog.Config{})
 	if err != nil {
 		fmt.Println(err)
-
 		return
 	}
 
@@ -46,7 +45,6 @@ func ExampleFromVenues() {
 	}, catalog.Config{URLTemplate: "https://example.com/order/{id}"})
 	if err != nil {
 		fmt.Println(err)
-
 		return
 	}
 

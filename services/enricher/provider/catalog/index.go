@@ -68,7 +68,6 @@ func newIndex(venues []provider.Venue) *index {
 			x.nameSums[i] += x.weight(key)
 		}
 	}
-
 	return x
 }
 
@@ -79,6 +78,5 @@ func (x *index) weight(key string) float32 {
 	if key[0] == 'k' {
 		w *= 0.4
 	}
-
 	return w
 }

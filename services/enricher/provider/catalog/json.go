@@ -17,7 +17,6 @@ func jsonArray(data []byte) iter.Seq2[*row, error] {
 
 		if _, err := decoder.Token(); err != nil { // The bracket.
 			yield(nil, fmt.Errorf("%w: %w", ErrFormat, err))
-
 			return
 		}
 
@@ -29,7 +28,6 @@ func jsonArray(data []byte) iter.Seq2[*row, error] {
 
 			if err != nil {
 				yield(nil, fmt.Errorf("%w: line %d: %w", ErrFormat, lines.at(offset), err))
-
 				return
 			}
 
@@ -70,7 +68,6 @@ func jsonRow(object []byte, line int) *row {
 	}
 
 	r.setAll(fields, true)
-
 	return r
 }
 
@@ -78,7 +75,6 @@ func reason(err error) string {
 	if err == nil {
 		return "null"
 	}
-
 	return err.Error()
 }
 
@@ -111,7 +107,6 @@ func (r *row) setLocation(value json.RawMessage) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(value, &fields) != nil {
 		r.problems = append(r.problems, "the location is not an object with lat and lng")
-
 		return
 	}
 
@@ -132,7 +127,6 @@ func (r *row) setAliases(value json.RawMessage) {
 
 	if len(value) > maxField {
 		r.problems = append(r.problems, fmt.Sprintf("the aliases have %d bytes, more than %d", len(value), maxField))
-
 		return
 	}
 
@@ -146,7 +140,6 @@ func scalar(value json.RawMessage) (string, error) {
 		var text string
 
 		err := json.Unmarshal(value, &text)
-
 		return text, err //nolint:wrapcheck // Not reached: the object was parsed as a whole.
 	case 'n':
 		return "", nil
@@ -164,6 +157,5 @@ func sortedKeys(fields map[string]json.RawMessage) []string {
 	}
 
 	slices.Sort(keys)
-
 	return keys
 }

@@ -50,7 +50,6 @@ func keysOf(p *match.Prepared) keys {
 	}
 
 	k.address = addressKeys(p.Place.Address)
-
 	return k
 }
 
@@ -64,7 +63,6 @@ func gramsOf(skeleton string) []string {
 	for i := range len(skeleton) - gramLength + 1 {
 		grams = append(grams, skeleton[i:i+gramLength])
 	}
-
 	return grams
 }
 
@@ -94,7 +92,6 @@ func addressKeys(address string) []string {
 			}
 		}
 	}
-
 	return list
 }
 
@@ -103,12 +100,10 @@ func wordsOf(text string) []string {
 	if len(text) > maxField {
 		text = text[:maxField]
 	}
-
 	return strings.FieldsFunc(strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
 			return -1
 		}
-
 		return r
 	}, norm.NFKD.String(text))), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }

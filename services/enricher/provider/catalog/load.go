@@ -25,7 +25,6 @@ func Open(path string, config Config) (*Catalog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the catalogue %s: %w", path, err)
 	}
-
 	return c, nil
 }
 
@@ -62,7 +61,6 @@ func Read(r io.Reader, config Config) (*Catalog, error) {
 			return nil, err
 		}
 	}
-
 	return b.build()
 }
 
@@ -85,7 +83,6 @@ func FromVenues(venues []provider.Venue, config Config) (*Catalog, error) {
 			return nil, err
 		}
 	}
-
 	return b.build()
 }
 
@@ -153,7 +150,6 @@ func (b *builder) add(v provider.Venue, line int, problems []string) error {
 	default:
 		b.bad.More++
 	}
-
 	return nil
 }
 
@@ -161,7 +157,6 @@ func (b *builder) build() (*Catalog, error) {
 	if len(b.bad.Rows) > 0 {
 		return nil, &b.bad
 	}
-
 	return newCatalog(b.config, b.venues), nil
 }
 
@@ -175,6 +170,5 @@ type lineCounter struct {
 func (l *lineCounter) at(offset int) int {
 	l.line += bytes.Count(l.data[l.seen:offset], []byte("\n"))
 	l.seen = offset
-
 	return l.line + 1
 }

@@ -34,7 +34,6 @@ type row struct {
 func (r *row) refuse(problem string) *row {
 	r.problems = append(r.problems, problem)
 	r.unreadable = true
-
 	return r
 }
 
@@ -88,7 +87,6 @@ func (r *row) venue(config Config) provider.Venue {
 	if !r.unreadable {
 		r.problems = append(r.problems, problems(v)...)
 	}
-
 	return v
 }
 
@@ -116,7 +114,6 @@ func problems(v provider.Venue) []string {
 	if at := v.Location; at != nil && (math.IsNaN(at.Lat+at.Lng) || math.Abs(at.Lat) > 90 || math.Abs(at.Lng) > 180) {
 		list = append(list, fmt.Sprintf("latitude %g, longitude %g is no place on earth", at.Lat, at.Lng))
 	}
-
 	return list
 }
 
@@ -132,7 +129,6 @@ func (r *row) location() *match.Point {
 	if !okLat || !okLng || (lat == 0 && lng == 0) {
 		return nil
 	}
-
 	return &match.Point{Lat: lat, Lng: lng}
 }
 
@@ -145,9 +141,7 @@ func (r *row) degrees(c column) (float64, bool) {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) {
 		r.problems = append(r.problems, fmt.Sprintf("the %s %q is not a number", c, text))
-
 		return 0, false
 	}
-
 	return value, true
 }

@@ -47,7 +47,6 @@ func (t *tally) hit(at int32) *hit {
 		t.hits = append(t.hits, hit{at: at})
 		t.slot[at] = int32(len(t.hits)) //nolint:gosec // At most one for each venue.
 	}
-
 	return &t.hits[t.slot[at]-1]
 }
 
@@ -70,7 +69,6 @@ func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Ven
 		if errors.Is(err, context.DeadlineExceeded) {
 			kind = provider.KindTimeout
 		}
-
 		return nil, c.fail(kind, "the search was over before it began", context.Cause(ctx))
 	}
 
@@ -87,7 +85,6 @@ func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Ven
 	c.index.collectNear(t, place.Location)
 
 	city := strings.Join(wordsOf(place.City), " ")
-
 	return c.best(t.hits, func(h hit) float64 {
 		score := float64(h.other)
 		if union := querySum + c.index.nameSums[h.at] - h.names; union > 0 {
@@ -97,7 +94,6 @@ func (c *Catalog) Search(ctx context.Context, place match.Place) ([]provider.Ven
 		if city != "" && city == c.index.cities[h.at] {
 			score += cityWorth
 		}
-
 		return score + nearness(place.Location, c.venues[h.at].Location)
 	}), nil
 }
@@ -148,7 +144,6 @@ func (x *index) collect(t *tally, k keys) (querySum float32) {
 			}
 		}
 	}
-
 	return querySum
 }
 
@@ -179,7 +174,6 @@ func nearness(a, b *match.Point) float64 {
 	if d > otherRegion {
 		return farWorth
 	}
-
 	return nearWorth * sameSpot / (sameSpot + d)
 }
 
@@ -189,7 +183,6 @@ func metres(a, b match.Point) float64 {
 	const perDegree = 111_195
 
 	lng := math.Remainder(a.Lng-b.Lng, 360) * math.Cos((a.Lat+b.Lat)/2*math.Pi/180)
-
 	return perDegree * math.Hypot(a.Lat-b.Lat, lng)
 }
 
@@ -219,6 +212,5 @@ func (c *Catalog) best(hits []hit, score func(hit) float64) []provider.Venue {
 	for i, s := range list {
 		venues[i] = c.venues[s.at]
 	}
-
 	return venues
 }

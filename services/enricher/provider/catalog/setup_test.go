@@ -22,7 +22,6 @@ func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
 	if err != nil {
 		t.Fatal(err)
 	}
-
 	return c
 }
 
@@ -38,7 +37,6 @@ func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue 
 	if len(venues) == 0 {
 		t.Fatalf("no candidates for %+v", place)
 	}
-
 	return venues
 }
 
@@ -50,6 +48,5 @@ func rowErrors(t *testing.T, err error) []catalog.RowError {
 	if !ok {
 		t.Fatalf("error = %v, want a *LoadError", err)
 	}
-
 	return bad.Rows
 }

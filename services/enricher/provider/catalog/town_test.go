@@ -111,7 +111,6 @@ func town(rng *rand.Rand, n int) []provider.Venue {
 			venues[i].Aliases = []string{strings.Join(hebrew, " ")}
 		}
 	}
-
 	return venues
 }
 
@@ -124,7 +123,6 @@ func coined(i int) string {
 		b.WriteByte(consonants[i%len(consonants)])
 		b.WriteByte(vowels[i/len(consonants)%len(vowels)])
 	}
-
 	return b.String()
 }
 
@@ -169,7 +167,6 @@ func retold(rng *rand.Rand, place match.Place) match.Place {
 	case 4:
 		place.Name += " - " + streets[rng.IntN(len(streets))]
 	}
-
 	return place
 }
 
@@ -177,6 +174,5 @@ func inHebrew(name string) string {
 	for _, w := range words {
 		name = strings.ReplaceAll(name, w[0], w[1])
 	}
-
 	return name
 }

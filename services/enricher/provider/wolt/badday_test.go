@@ -308,6 +308,5 @@ func wantFailure(t *testing.T, err error, kind provider.Kind) *provider.Error {
 	if failure.Kind != kind || failure.Provider != wolt.Name || failure.Detail == "" {
 		t.Errorf("error = %+v, want the kind %s, a provider and a detail", failure, kind)
 	}
-
 	return failure
 }

@@ -68,7 +68,6 @@ func decodeCities(body []byte, limit int) (*cityList, error) {
 	if len(list.cities) == 0 {
 		return nil, errors.New("the answer lists no city with a slug, a country and a position")
 	}
-
 	return list, nil
 }
 
@@ -97,7 +96,6 @@ func (l *cityList) named(name string) (city, bool) {
 	if len(at) != 1 {
 		return city{}, false
 	}
-
 	return l.cities[at[0]], true
 }
 
@@ -138,12 +136,10 @@ func alpha3(country string) bool {
 func chord(a, b match.Point) float64 {
 	ax, ay, az := onSphere(a)
 	bx, by, bz := onSphere(b)
-
 	return (ax-bx)*(ax-bx) + (ay-by)*(ay-by) + (az-bz)*(az-bz)
 }
 
 func onSphere(p match.Point) (x, y, z float64) {
 	lat, lng := p.Lat*math.Pi/180, p.Lng*math.Pi/180
-
 	return math.Cos(lat) * math.Cos(lng), math.Cos(lat) * math.Sin(lng), math.Sin(lat)
 }

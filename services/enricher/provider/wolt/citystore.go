@@ -60,7 +60,6 @@ func (c *Client) knownCities(ctx context.Context) (*cityList, error) {
 	if ctx.Err() != nil && err != nil {
 		return nil, err // given up by its caller, which is no failure for the others
 	}
-
 	return store.settle(c, list, err)
 }
 
@@ -75,17 +74,14 @@ func (c *Client) fetchCities(ctx context.Context) (*cityList, error) {
 		}
 
 		list = decoded
-
 		return nil
 	})
-
 	return list, err
 }
 
 func (s *cityStore) current() (*cityList, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return s.list, s.list != nil && time.Now().Before(s.fresh)
 }
 
@@ -98,7 +94,6 @@ func (s *cityStore) failedSince(asked time.Time) error {
 	if s.failure == nil || !s.tried.After(asked) {
 		return nil
 	}
-
 	return s.failure
 }
 
@@ -113,13 +108,11 @@ func (s *cityStore) settle(c *Client, list *cityList, err error) (*cityList, err
 	switch {
 	case err == nil:
 		s.list, s.fresh = list, now.Add(c.config.CitiesTTL)
-
 		return list, nil
 	case s.list != nil:
 		s.fresh = now.Add(min(refreshPause, c.config.CitiesTTL))
 		c.config.Logger.Warn("list of cities could not be refreshed, the old one is used",
 			slog.String("provider", Name), slog.Any("error", err))
-
 		return s.list, nil
 	default:
 		return nil, err

@@ -43,7 +43,6 @@ func New(config Config) (*Client, error) {
 	if transport == nil {
 		transport = newTransport()
 	}
-
 	return &Client{
 		base:   strings.TrimRight(config.BaseURL, "/"),
 		cities: newCityStore(),
@@ -70,7 +69,6 @@ func (c *Client) Name() string { return Name }
 func (c *Client) Limits() provider.Limits {
 	turns := c.config.Rate * c.config.Timeout.Seconds() / 2
 	gap := float64(time.Second) / c.config.Rate
-
 	return provider.Limits{
 		Burst:    c.config.Burst,
 		Gap:      time.Duration(min(max(gap, float64(time.Microsecond)), float64(longestGap))),
@@ -116,7 +114,6 @@ func (c *Client) Search(ctx context.Context, place match.Place) ([]provider.Venu
 	if err != nil {
 		return nil, err
 	}
-
 	return c.follow(ctx, place, queries, at, &gathered{
 		at: make(map[string]int), cities: cities, config: &c.config, near: near,
 	})
@@ -131,7 +128,6 @@ func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city,
 		}
 
 		near, _ := cities.nearest(*place.Location, "")
-
 		return *place.Location, near, nil
 	}
 
@@ -146,7 +142,6 @@ func (c *Client) locate(cities *cityList, place match.Place) (match.Point, city,
 			"the place has no location, and %q is not one city of the provider's: give a location, or the city in CityAliases",
 			place.City), nil)
 	}
-
 	return near.location, near, nil
 }
 
@@ -171,7 +166,6 @@ func (c *Client) follow(
 		return nil, c.fail(provider.KindMalformed, fmt.Sprintf(
 			"%d venues of the answers cannot be read, and the place may be among them", g.broken), nil)
 	}
-
 	return g.venues, nil
 }
 
@@ -181,6 +175,5 @@ func newUUID() string {
 
 	_, _ = rand.Read(b[:]) // Never fails.
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -164,7 +164,6 @@ func (c Config) withDefaults() Config {
 	if len(c.Languages) == 0 {
 		c.Languages = []string{"en", "he"}
 	}
-
 	return c
 }
 
@@ -173,7 +172,6 @@ func orDefault[T comparable](value, fallback T) T {
 	if value == zero {
 		return fallback
 	}
-
 	return value
 }
 

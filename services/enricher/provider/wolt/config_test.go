@@ -44,7 +44,6 @@ func TestNewNeedsABaseURL(t *testing.T) {
 				}
 
 				client.Close()
-
 				return
 			}
 

@@ -99,7 +99,6 @@ func decodeSearch(body []byte) (found, error) {
 	if !listed && result.broken == 0 {
 		return found{}, errors.New("the answer has no sections, or none that lists venues")
 	}
-
 	return result, nil
 }
 
@@ -111,14 +110,12 @@ func (f *found) add(item searchItem, seen map[string]bool) bool {
 		if item.Template == "" || venueTemplate(item.Template) {
 			f.broken++
 		}
-
 		return false
 	}
 
 	h, err := decodeVenue(item.Venue)
 	if err != nil {
 		f.broken++
-
 		return false
 	}
 
@@ -131,7 +128,6 @@ func (f *found) add(item searchItem, seen map[string]bool) bool {
 	}
 
 	seen[h.venue.ID] = true
-
 	return true
 }
 
@@ -146,7 +142,6 @@ func decodeVenue(raw json.RawMessage) (hit, error) {
 	}
 
 	sum := sha256.Sum256(raw)
-
 	return hit{
 		country: v.Country,
 		slug:    v.Slug,
@@ -175,7 +170,6 @@ func point(lonLat []float64) *match.Point {
 	if math.Abs(lon) > 180 || math.Abs(lat) > 90 || (lon == 0 && lat == 0) {
 		return nil
 	}
-
 	return &match.Point{Lat: lat, Lng: lon}
 }
 
@@ -201,6 +195,5 @@ func decodeJSON(body []byte, into any) error {
 	if err := json.Unmarshal(trimmed, into); err != nil {
 		return fmt.Errorf("decode answer of %d bytes: %w", len(body), err)
 	}
-
 	return nil
 }

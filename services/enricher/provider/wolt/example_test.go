@@ -17,7 +17,6 @@ func ExampleClient_Search() {
 	}})
 	if err != nil {
 		fmt.Println(err)
-
 		return
 	}
 	defer server.Close()
@@ -25,7 +24,6 @@ func ExampleClient_Search() {
 	client, err := wolt.New(wolt.Config{BaseURL: server.URL()})
 	if err != nil {
 		fmt.Println(err)
-
 		return
 	}
 	defer client.Close()

@@ -42,7 +42,6 @@ func (c *Client) exchange(ctx context.Context, r request) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, c.statusError(resp)
 	}
-
 	return c.readBody(ctx, callCtx, resp)
 }
 
@@ -62,7 +61,6 @@ func (c *Client) readBody(ctx, callCtx context.Context, resp *http.Response) ([]
 		return nil, c.answered(provider.KindBlocked, resp,
 			"the answer is empty, as it is for clients that are not trusted: check ClientVersion and the rate", nil)
 	}
-
 	return body, nil
 }
 
@@ -127,7 +125,6 @@ func (c *Client) statusError(resp *http.Response) *provider.Error {
 	if failure.RetryAfter > 0 {
 		c.pause.extend(failure.RetryAfter)
 	}
-
 	return failure
 }
 
@@ -164,6 +161,5 @@ func (c *Client) fail(kind provider.Kind, detail string, cause error) *provider.
 func (c *Client) answered(kind provider.Kind, resp *http.Response, detail string, cause error) *provider.Error {
 	failure := c.fail(kind, detail, cause)
 	failure.Status = resp.StatusCode
-
 	return failure
 }

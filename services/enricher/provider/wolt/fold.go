@@ -16,7 +16,6 @@ func foldCity(name string) string {
 	if err != nil {
 		folded = name
 	}
-
 	return strings.Join(strings.FieldsFunc(strings.ToLower(folded), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}), " ")

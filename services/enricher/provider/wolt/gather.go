@@ -51,6 +51,5 @@ func (g *gathered) linked(h hit) provider.Venue {
 	if h.venue.City == "" { // Often left empty by the search.
 		h.venue.City = in.name
 	}
-
 	return h.venue
 }

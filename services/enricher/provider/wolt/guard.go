@@ -43,7 +43,6 @@ func newGuard(config Config) *guard {
 		},
 		Timeout: config.BreakerPause,
 	})
-
 	return g
 }
 
@@ -57,7 +56,6 @@ func (e sparedError) Unwrap() error { return e.error }
 // pause is kept, and that is enough.
 func spared(err error) bool {
 	_, ok := errors.AsType[sparedError](err)
-
 	return ok || errors.Is(err, provider.ErrRateLimited)
 }
 
@@ -81,7 +79,6 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 		if err == nil {
 			err = read(body)
 		}
-
 		return struct{}{}, err
 	})
 
@@ -92,7 +89,6 @@ func (c *Client) call(ctx context.Context, r request, read func(body []byte) err
 	if s, ok := errors.AsType[sparedError](err); ok {
 		return s.error
 	}
-
 	return err //nolint:wrapcheck // It is a provider.Error, from the function above.
 }
 
@@ -104,7 +100,6 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	} else if err != nil {
 		failure := c.fail(provider.KindRateLimited, "there is no turn under the rate", err)
 		failure.RetryAfter = turnPause
-
 		return failure
 	}
 
@@ -115,7 +110,6 @@ func (c *Client) takeTurn(ctx context.Context) error {
 	if err := c.paused(); err != nil {
 		return err
 	}
-
 	return nil
 }
 
@@ -128,7 +122,6 @@ func (c *Client) paused() error {
 
 	failure := c.fail(provider.KindRateLimited, "the pause that was asked for is not over", nil)
 	failure.RetryAfter = bound(left, c.config.MaxRetryAfter)
-
 	return failure
 }
 
@@ -139,6 +132,5 @@ func (c *Client) circuitOpen() *provider.Error {
 
 	failure := c.fail(provider.KindUnavailable, "no call was made", ErrCircuitOpen)
 	failure.RetryAfter = bound(left, c.config.BreakerPause)
-
 	return failure
 }

@@ -23,7 +23,6 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 
 		search := func() error {
 			_, err := client.Search(t.Context(), pizzaHouse)
-
 			return err
 		}
 

@@ -28,7 +28,6 @@ func (p *pause) extend(d time.Duration) {
 func (p *pause) left() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
 	return max(0, time.Until(p.until))
 }
 
@@ -46,7 +45,6 @@ func retryAfter(header http.Header, most time.Duration) time.Duration {
 		if err != nil || seconds > int64(most/time.Second) { // err: out of range
 			return most
 		}
-
 		return bound(time.Duration(seconds)*time.Second, most)
 	}
 
@@ -54,7 +52,6 @@ func retryAfter(header http.Header, most time.Duration) time.Duration {
 	if err != nil {
 		return 0
 	}
-
 	return bound(time.Until(at), most)
 }
 

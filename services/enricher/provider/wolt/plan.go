@@ -34,7 +34,6 @@ func wordSet(lines ...string) map[string]bool {
 			set[word] = true
 		}
 	}
-
 	return set
 }
 
@@ -65,7 +64,6 @@ func plan(place match.Place, languages []string, limit int) []query {
 			queries = append(queries, q)
 		}
 	}
-
 	return queries
 }
 
@@ -91,7 +89,6 @@ func clean(name string) string {
 	if len(runes) > maxQuery {
 		runes = runes[:maxQuery]
 	}
-
 	return strings.TrimSpace(string(runes))
 }
 
@@ -108,7 +105,6 @@ func core(name string) string {
 	words = slices.DeleteFunc(words, func(word string) bool {
 		return generic[strings.ToLower(strings.Trim(word, ".,&'\"-"))]
 	})
-
 	return strings.Join(words, " ")
 }
 
@@ -133,6 +129,5 @@ func languageOf(text string, languages []string) string {
 			return language
 		}
 	}
-
 	return languages[0]
 }

@@ -39,9 +39,7 @@ func (c *Client) ask(ctx context.Context, q query, at match.Point) (found, error
 		}
 
 		result = decoded
-
 		return nil
 	})
-
 	return result, err
 }

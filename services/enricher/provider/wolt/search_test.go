@@ -203,7 +203,6 @@ func TestSearchWithoutLocation(t *testing.T) {
 				if !errors.Is(err, provider.ErrUnsupported) || provider.Temporary(err) || got != nil {
 					t.Errorf("Search = %v, %v; want a permanent unsupported", got, err)
 				}
-
 				return
 			}
 
@@ -291,6 +290,5 @@ func asked(server *wolttest.Server) []string {
 			list = append(list, call.Header.Get("App-Language")+" "+call.Query)
 		}
 	}
-
 	return list
 }

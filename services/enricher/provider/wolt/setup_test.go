@@ -46,7 +46,6 @@ func venues() []wolttest.Venue {
 // setup starts a server on loopback and a client that asks it as fast as it can.
 func setup(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wolt.Client) {
 	t.Helper()
-
 	return start(t, wolttest.Config{Venues: venues()}, mutate...)
 }
 
@@ -86,7 +85,6 @@ func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (
 			t.Error(err)
 		}
 	})
-
 	return server, client
 }
 
@@ -97,7 +95,6 @@ func exactName(place match.Place, venues []provider.Venue) bool {
 			return true
 		}
 	}
-
 	return false
 }
 

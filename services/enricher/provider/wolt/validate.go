@@ -41,7 +41,6 @@ func (c Config) validate() error {
 	if _, err := absoluteURL(c.LinkBase); err != nil {
 		errs = append(errs, fmt.Errorf("LinkBase %q: %w", c.LinkBase, err))
 	}
-
 	return errors.Join(errs...)
 }
 
@@ -58,7 +57,6 @@ func (c Config) validateBaseURL() error {
 	if u.Scheme == "http" && !c.AllowHTTP && !loopback(u.Hostname()) {
 		return fmt.Errorf("BaseURL asks %s over plain http: use https, or set AllowHTTP", u.Host)
 	}
-
 	return nil
 }
 
@@ -78,7 +76,6 @@ func absoluteURL(text string) (*url.URL, error) {
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, errors.New("it has a query or a fragment")
 	}
-
 	return u, nil
 }
 
@@ -88,7 +85,6 @@ func loopback(host string) bool {
 	}
 
 	addr, err := netip.ParseAddr(host)
-
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
@@ -96,7 +92,6 @@ func positive[T int | int64 | float64 | time.Duration](field string, value T) er
 	if value > 0 { // Also false for NaN.
 		return nil
 	}
-
 	return fmt.Errorf("%s is %v: it must be above zero", field, value)
 }
 
@@ -107,6 +102,5 @@ func headerValue(field, value string) error {
 			return fmt.Errorf("%s %q holds characters that no header may hold", field, value)
 		}
 	}
-
 	return nil
 }

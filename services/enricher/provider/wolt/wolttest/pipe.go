@@ -33,7 +33,6 @@ func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
 // Close ends Accept.
 func (l *pipeListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
-
 	return nil
 }
 

@@ -97,7 +97,6 @@ func Start(config Config) (*Server, error) {
 	s.http = &http.Server{Handler: s.counted(mux), ReadHeaderTimeout: time.Minute}
 
 	s.serving.Go(func() { _ = s.http.Serve(s.listener) }) //nolint:errcheck // It ends with Close.
-
 	return s, nil
 }
 
@@ -105,7 +104,6 @@ func Start(config Config) (*Server, error) {
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-
 	return append([]Call(nil), s.calls...)
 }
 
@@ -126,7 +124,6 @@ func (s *Server) Close() error {
 	if err != nil {
 		return fmt.Errorf("close server: %w", err)
 	}
-
 	return nil
 }
 
@@ -164,7 +161,6 @@ func (s *Server) Searches() map[string]int {
 			counts[call.Query]++
 		}
 	}
-
 	return counts
 }
 
@@ -213,7 +209,6 @@ func (s *Server) begin(call Call) Fault {
 
 	call.Fault = fault.Name
 	s.calls = append(s.calls, call)
-
 	return fault
 }
 
@@ -233,7 +228,6 @@ func (s *Server) serveSearch(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err = errors.Join(err, json.Unmarshal(body, &ask)); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
-
 		return
 	}
 
@@ -259,13 +253,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, fault Fault, pag
 	body, err := json.Marshal(page)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-
 		return
 	}
 
 	if fault.serve != nil {
 		fault.serve(exchange{body: body, quit: s.quit, r: r, w: w})
-
 		return
 	}
 

@@ -78,7 +78,6 @@ func citiesPage(cities []City) object {
 			"timezone":            "UTC",
 		}
 	}
-
 	return object{"results": results}
 }
 
@@ -107,7 +106,6 @@ func searchPage(venues []Venue, text, language string, lat, lon float64) object 
 	for _, h := range hits[:min(len(hits), maxResults)] {
 		items = append(items, h.venue.item(language))
 	}
-
 	return object{
 		"created":            object{"$date": 1745777425702},
 		"expires_in_seconds": 900,
@@ -126,7 +124,6 @@ func (v Venue) named(words []string) bool {
 	for _, name := range v.Names {
 		names = append(names, strings.ToLower(name))
 	}
-
 	return slices.ContainsFunc(words, func(word string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, word) })
 	})
@@ -156,7 +153,6 @@ func (v Venue) item(language string) object {
 	if v.Lat != 0 || v.Lon != 0 {
 		venue["location"] = []float64{v.Lon, v.Lat}
 	}
-
 	return object{
 		"link":     object{"target": v.ID, "type": "venue-id"},
 		"template": "venue-large",
@@ -173,6 +169,5 @@ func distance(v Venue, lat, lon float64) float64 {
 	}
 
 	const kmPerDegree = 111.2
-
 	return kmPerDegree * math.Hypot(v.Lat-lat, (v.Lon-lon)*math.Cos(lat*math.Pi/180))
 }
