@@ -3,6 +3,8 @@ package enricher_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -45,6 +47,7 @@ func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 		t.Fatal(err)
 	}
 	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
+	proxy.ErrorLog = log.New(io.Discard, "", 0) // the calls of a killed instance are cancelled
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		defer w.enter()()
 		moved()

@@ -35,7 +35,7 @@ type Error struct {
 	Mistakes []Mistake
 }
 
-// Error says all of them, a line each.
+// Error returns all mistakes, one on each line.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Mistakes))
 	for i, m := range e.Mistakes {

@@ -132,7 +132,7 @@ func (s *Store) acknowledged(ctx context.Context, before, revision uint64, by ti
 	stream, err := s.JS.Stream(ctx, s.Stream)
 	if err != nil {
 		// The next write asks again. Until then tokens are smaller than they should be, and a guard refuses them.
-		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its epoch is not known yet", "error", err)
+		s.Log.WarnContext(ctx, "kvlock: bucket was made anew, its generation is not known yet", "error", err)
 		return
 	}
 	generation := generationOf(stream.CachedInfo())
