@@ -132,6 +132,25 @@ func shareTheSlots(t *testing.T, srv *natsrun.Server, classes []worker.Priority,
 	}
 }
 
+// stepwise returns work that sends the class of its job to started, and ends when it receives from leave, or with its
+// context.
+func stepwise(started chan<- string, leave <-chan struct{}) func(context.Context, string, *worker.Job[order]) error {
+	return func(ctx context.Context, class string, _ *worker.Job[order]) error {
+		select {
+		case started <- class:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+
+		select {
+		case <-leave:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // TestPriorityThatWasAloneHasNoDebt works 100 low jobs while there are no others. It is as
 // if they had not been when high ones come, and the other way round.
 func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
@@ -141,20 +160,7 @@ func TestPriorityThatWasAloneHasNoDebt(t *testing.T) {
 		b := setup(t, srv)
 		started, leave := make(chan string), make(chan struct{})
 		cfg := b.config(t, func(c *worker.Config) { c.Concurrency, c.SoftStop = 1, -1 })
-		r := runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
-			select {
-			case started <- class:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-
-			select {
-			case <-leave:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}, worker.PriorityHigh, worker.PriorityNormal)
+		r := runClasses(t, b.js, cfg, stepwise(started, leave), worker.PriorityHigh, worker.PriorityNormal)
 
 		for _, alone := range []string{"normal", "high"} {
 			b.publishClass(t, alone, each)
@@ -289,20 +295,7 @@ func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 
 				started, leave := make(chan string), make(chan struct{})
 				cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-				r := runClasses(t, b.js, cfg, func(ctx context.Context, class string, _ *worker.Job[order]) error {
-					select {
-					case started <- class:
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-
-					select {
-					case <-leave:
-						return nil
-					case <-ctx.Done():
-						return ctx.Err()
-					}
-				}, threeClasses...)
+				r := runClasses(t, b.js, cfg, stepwise(started, leave), threeClasses...)
 
 				for range 5 {
 					if class := <-started; class != "low" {

@@ -64,7 +64,7 @@ func TestContendedRecordsAreReadFast(t *testing.T) {
 func FuzzRecordLines(f *testing.F) {
 	for _, line := range []string{
 		`{"v":1,"state":"held","claim":"c","owner":"o","instance":"host-1","ttl":30}`, `{"member":"m","since":1763663523000}`,
-		`{"asked":true,"member":"m","granted":false,"renewal":7,"renewed":1763663523123456789,"since":1,"stolen":"host-2","token":9}`,
+		`{"asked":true,"member":"m","granted":true,"renewal":7,"renewed":1763663523123456789,"since":1,"stolen":"host-2","token":9}`,
 		`{"member":"m","metadata":{"a":"b"},"since":1}`, `{"token":18446744073709551615}`, `{"claim":"a","claim":null}`,
 	} {
 		f.Add(line)
