@@ -158,24 +158,34 @@ func (n *Node) pause(on bool) error {
 	return nil
 }
 
-// info returns the node's own report, ErrStopped when it is down.
+// nodeInfo returns the node's own report, ErrStopped when it is down.
 func nodeInfo(ctx context.Context, n *Node) (*server.JSInfo, error) {
-	run, err := n.running()
+	run, err := informerOf(n)
 	if err != nil {
 		return nil, err
 	}
-
-	return run.(informer).info(ctx)
+	return run.info(ctx)
 }
 
-// nodeRoutes returns a node's connections to others, ErrStopped when it is down.
+// nodeRoutes returns the node's connections to other nodes, ErrStopped when it is down.
 func nodeRoutes(ctx context.Context, n *Node) (*server.Routez, error) {
+	run, err := informerOf(n)
+	if err != nil {
+		return nil, err
+	}
+	return run.routes(ctx)
+}
+
+func informerOf(n *Node) (informer, error) {
 	run, err := n.running()
 	if err != nil {
 		return nil, err
 	}
-
-	return run.(informer).routes(ctx)
+	i, ok := run.(informer)
+	if !ok {
+		return nil, fmt.Errorf("natsrun: node %s: %T is no informer", n.Name, run)
+	}
+	return i, nil
 }
 
 func (n *Node) running() (runningNode, error) {

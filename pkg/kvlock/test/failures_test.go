@@ -10,13 +10,12 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that says in its name
-// what has to hold: here TestOwnerPanics, TestHolderPanics, TestRenewalKeepsTheTTL and TestIntegersAbove53Bits; beside the
-// other tests of locks TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a
-// server that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
+// what has to hold: here TestOwnerPanics, TestHolderPanics and TestIntegersAbove53Bits; beside the other tests of locks
+// TestLocksExpire, TestOneSidedPartition, TestNobodyStarves, TestNoBarging and TestFreeLockAfterAPause; and with a server
+// that is really stopped TestFreeLockAfterServerPause, in the folder chaos.
 
 // soon is how long the next owner may take when nothing but computing lies between, in fake time, which does not pass
 // while anybody computes: any timer, TTL or polling in between is longer.
@@ -87,35 +86,6 @@ func TestHolderPanics(t *testing.T) {
 		}
 		release(t, lease)
 		panics.Wait()
-	})
-}
-
-// A renewal does not remove the TTL: a claim that was renewed by a process that then died expires.
-func TestRenewalKeepsTheTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		f := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second}, p.Through())
-		_, stop := begin(t, f, "claim", flight.BeginOptions{}).AutoRenew(t.Context(), 0)
-		defer stop()
-		acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), "lock")
-		before := map[string]uint64{}
-		for _, key := range []string{"claim", "lock"} {
-			before[key] = b.Present(t, key).Sequence
-		}
-		pass(time.Minute)
-		p.Partition()
-		for _, key := range []string{"claim", "lock"} {
-			m := b.Last(t, key)
-			if m == nil || m.Sequence == before[key] || m.Header.Get("Nats-TTL") == "" {
-				t.Errorf("%s was not renewed with a TTL: %+v", key, m)
-			}
-		}
-		pass(2 * time.Minute)
-		for _, key := range []string{"claim", "lock"} {
-			if m := b.Last(t, key); m != nil {
-				t.Errorf("%s is still there two minutes after its holder died: %+v", key, m)
-			}
-		}
 	})
 }
 

@@ -1,29 +1,18 @@
 package kvlock_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
-
-func (b *bed) guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
-	t.Helper()
-	_, js := connect(t, b.Srv, opts...)
-	cfg.Bucket = bucket
-	g, err := kvlock.NewGuard(t.Context(), js, cfg)
-	return testbed.Closed(t, g, err)
-}
 
 func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revision: revision} }
 
@@ -39,7 +28,7 @@ func guarded(t testing.TB, g *kvlock.Guard, key string) string {
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	g, other := b.guard(t, kvlock.GuardConfig{}), b.guard(t, kvlock.GuardConfig{})
+	g, other := b.Guard(t, kvlock.GuardConfig{}), b.Guard(t, kvlock.GuardConfig{})
 	if v, err := g.Get(t.Context(), "k"); err != nil || v.Value != nil || v.Revision != 0 || v.Token != (kvlock.Token{}) {
 		t.Errorf("got %+v, %v", v, err)
 	}
@@ -97,7 +86,7 @@ func TestGuardOfSomethingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := b.guard(t, kvlock.GuardConfig{})
+	g := b.Guard(t, kvlock.GuardConfig{})
 	for name, value := range map[string]string{
 		"garbage": "garbage", "no-token": `{"v":1,"state":"fenced","claim":"c","owner":"o"}` + "\n",
 		"newer": `{"v":2}` + "\n", "slot": `{"v":1,"state":"done","claim":"c","owner":"o"}` + "\n",
@@ -124,16 +113,15 @@ func TestGuardUnderFaults(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 		t.Run(string(how), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bed) {
-				seed := rand.Uint64()
-				t.Logf("seed %d", seed)
+				of := crash.Random(t)
 				const writers, rounds = 6, 20
 				var greatest [rounds]uint64
 				var mu sync.Mutex
 				var all sync.WaitGroup
 				for w := range writers {
 					p := natstest.NewProxy(t, b.Srv)
-					g := b.guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
-					r := rand.New(rand.NewPCG(seed, uint64(w)))
+					g := b.Guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
+					r := of(uint64(w))
 					all.Go(func() {
 						for round := range rounds {
 							revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
@@ -154,7 +142,7 @@ func TestGuardUnderFaults(t *testing.T) {
 					})
 				}
 				all.Wait()
-				g := b.guard(t, kvlock.GuardConfig{})
+				g := b.Guard(t, kvlock.GuardConfig{})
 				for round := range rounds {
 					want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
 					if got := guarded(t, g, fmt.Sprintf("k%d", round)); got != want {
@@ -197,7 +185,7 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 			t.Run(fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bed) {
 					p := natstest.NewProxy(t, b.Srv)
-					slow, other := b.guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.guard(t, kvlock.GuardConfig{})
+					slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
 					if before > 0 {
 						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
 					}
@@ -226,30 +214,4 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A holder that is paused past its TTL wakes up in the middle of its work: what it writes is refused.
-func TestGuardRefusesAZombie(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		p := natstest.NewProxy(t, b.Srv)
-		paused, other := b.Locker(t, kvlock.LockerConfig{TTL: 5 * time.Second}, p.Through()), b.Locker(t, kvlock.LockerConfig{})
-		mine, theirs := b.guard(t, kvlock.GuardConfig{}), b.guard(t, kvlock.GuardConfig{})
-		zombie := acquire(t, paused, "l")
-		if err := mine.Put(t.Context(), "k", zombie.Token(), []byte("first")); err != nil {
-			t.Fatal(err)
-		}
-		p.Partition()
-		lease, err := other.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := theirs.Put(t.Context(), "k", lease.Token(), []byte("second")); err != nil {
-			t.Fatal(err)
-		}
-		wantErr(t, mine.Put(context.WithoutCancel(t.Context()), "k", zombie.Token(), []byte("zombie's")), kvlock.ErrFenced)
-		if v, err := mine.Get(t.Context(), "k"); err != nil || string(v.Value) != "second" {
-			t.Errorf("got %q, %v", v.Value, err)
-		}
-		release(t, lease)
-	})
 }

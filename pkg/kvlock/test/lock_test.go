@@ -3,7 +3,6 @@ package kvlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -74,42 +73,6 @@ func TestFirstComeFirstServed(t *testing.T) {
 	release(t, lease)
 	if l := inspect(t, lockers[0], "l"); l.Held || len(l.Queue) != 0 {
 		t.Errorf("left behind: %+v", l)
-	}
-}
-
-func TestContention(t *testing.T) {
-	t.Parallel()
-	const clients, rounds = 8, 20
-	b := setup(t)
-	ctx := within(t)
-	var inside sync.Mutex
-	var tokens []kvlock.Token
-	var all sync.WaitGroup
-	for i := range clients {
-		l := b.Locker(t, kvlock.LockerConfig{Instance: fmt.Sprint(i)})
-		for range 1 + i%2 {
-			all.Go(func() {
-				for range rounds {
-					err := l.Do(ctx, "l", func(_ context.Context, token kvlock.Token) error {
-						if !inside.TryLock() {
-							t.Error("two hold the lock")
-							return nil
-						}
-						defer inside.Unlock()
-						tokens = append(tokens, token)
-						return nil
-					})
-					if err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	if want := clients * 3 / 2 * rounds; len(tokens) != want || !slices.IsSortedFunc(tokens, kvlock.Token.Compare) {
-		t.Errorf("%d acquisitions, want %d, in the order of their tokens", len(tokens), want)
 	}
 }
 

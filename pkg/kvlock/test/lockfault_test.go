@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // alone checks that no two leases of a lock have contexts that are alive at once, and that tokens grow.
@@ -173,7 +174,7 @@ func TestLockWithoutPushes(t *testing.T) {
 // The server pauses while a free lock is asked for: nothing hangs, whenever that is.
 func TestFreeLockAfterAPause(t *testing.T) {
 	n := 100
-	if *long {
+	if crash.Long() {
 		n = 1000
 	}
 	inBubble(t, func(t *testing.T, b *bed) {
@@ -255,13 +256,13 @@ func testPartition(t *testing.T, b *bed, ttl time.Duration, cut func(natstest.Fr
 // the lock at once, and no waiter is left behind.
 func TestLockHistories(t *testing.T) {
 	runs := 3
-	if *long {
+	if crash.Long() {
 		runs = 100
 	}
-	for range runs {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) { testHistory(t, b, rand.New(rand.NewPCG(seed, seed))) })
+	of := crash.Random(t)
+	for i := range runs {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bed) { testHistory(t, b, of(uint64(i))) })
 		})
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,9 +18,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// hold is the life of a process that holds a lock.
-func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
-	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: ttl})
+// holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
+// to its write and its release.
+var holder = testbed.Role("holder", hold)
+
+func hold(ctx context.Context, js jetstream.JetStream, c testbed.Client) error {
+	l, err := kvlock.NewLocker(ctx, js, kvlock.LockerConfig{Bucket: bucket, TTL: c.TTL})
 	if err != nil {
 		return err
 	}
@@ -35,14 +37,14 @@ func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(out, "holds"); err != nil {
+	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
 		return err
 	}
 	<-lease.Context().Done()
 	cause := context.Cause(lease.Context())
 	put := g.Put(ctx, "value", lease.Token(), []byte("zombie's"))
 	err = lease.Release(ctx)
-	_, err = fmt.Fprintf(out, "ended lost: %v, fenced: %v, released lost: %v\n",
+	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, fenced: %v, released lost: %v\n",
 		errors.Is(cause, kvlock.ErrLost), errors.Is(put, kvlock.ErrFenced), errors.Is(err, kvlock.ErrLost))
 	return err
 }
@@ -50,12 +52,11 @@ func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io
 func TestLockHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := testbed.StartHolder(t, b.Srv.URL(), 2*time.Second)
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
 	l := b.Locker(t, kvlock.LockerConfig{})
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	if err := h.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	h.Kill()
 	release(t, w.Got(t))
 }
 
@@ -64,20 +65,19 @@ func TestLockHolderIsKilled(t *testing.T) {
 func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := testbed.StartHolder(t, b.Srv.URL(), 2*time.Second)
-	l, g := b.Locker(t, kvlock.LockerConfig{}), b.guard(t, kvlock.GuardConfig{})
+	h := holder.Start(t, testbed.Client{TTL: 2 * time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	l, g := b.Locker(t, kvlock.LockerConfig{}), b.Guard(t, kvlock.GuardConfig{})
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-	if err := h.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	h.Pause()
 	lease := w.Got(t)
 	if err := g.Put(t.Context(), "value", lease.Token(), []byte("ours")); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+	h.Continue()
+	if got := h.Line(); got != "ended lost: true, fenced: true, released lost: true" {
+		t.Errorf("the holder printed %q", got)
 	}
-	h.Says(t, "ended lost: true, fenced: true, released lost: true")
 	if lease.Context().Err() != nil {
 		t.Errorf("lost: %v", context.Cause(lease.Context()))
 	}

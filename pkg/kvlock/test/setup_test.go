@@ -1,13 +1,11 @@
 package kvlock_test
 
 import (
-	"flag"
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
-	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
@@ -17,55 +15,24 @@ const (
 	step     = testbed.Step
 )
 
-// long runs what takes minutes in full: a day of contention, minutes of faults in a cluster.
-var long = flag.Bool("long", false, "run the long form of tests that have one")
-
-func TestMain(m *testing.M) {
-	testbed.HolderMain(hold)
-	natstest.Main(m, 2)
-}
-
-// bed is a server of its own with a bucket.
-type bed struct{ *testbed.Bed }
-
-func setup(t testing.TB) *bed {
-	t.Helper()
-	return &bed{testbed.New(t)}
-}
-
-func bedOn(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *bed {
-	t.Helper()
-	return &bed{testbed.On(t, srv, cfg)}
-}
-
-func listening(t *testing.T) *bed {
-	t.Helper()
-	return &bed{testbed.Listening(t)}
-}
-
-func inBubble(t *testing.T, f func(t *testing.T, b *bed)) {
-	t.Helper()
-	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) { f(t, &bed{b}) })
-}
-
-// died makes a Locker that is never heard of again once gone is called.
-func died(t *testing.T, b *bed, cfg kvlock.LockerConfig) (l *kvlock.Locker, gone func()) {
-	t.Helper()
-	return testbed.Died(t, b.Bed, cfg)
-}
+func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
 // What the tests of this package use most of the testbed.
 var (
 	acquire    = testbed.Acquire
 	acquiring  = testbed.Acquiring
+	bedOn      = testbed.On
 	begin      = testbed.Begin
 	complete   = testbed.Complete
 	connect    = natstest.Connect
+	died       = testbed.Died
 	flightOn   = testbed.FlightOn
 	get        = testbed.Get
 	isPush     = testbed.IsPush
 	isWrite    = testbed.IsWrite
+	inBubble   = testbed.InBubble
 	inspect    = testbed.Inspect
+	listening  = testbed.Listening
 	lockerOn   = testbed.LockerOn
 	losePushes = testbed.LosePushes
 	losing     = testbed.Losing
@@ -74,9 +41,13 @@ var (
 	places     = testbed.Places
 	queue      = testbed.Queue
 	release    = testbed.Release
+	setup      = testbed.New
 	wantErr    = testbed.WantErr
 	within     = testbed.Within
 	writes     = testbed.Writes
 )
 
-type logged = testbed.Logged
+type (
+	bed    = testbed.Bed
+	logged = testbed.Logged
+)

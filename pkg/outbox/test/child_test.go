@@ -8,13 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
-const relayRole = "relay"
+// mortalRelay is a relay that kills its process at a point.
+var mortalRelay = crash.Role[duty]{Name: "relay", Run: relayAndDie}
 
-// duty is the configuration of a relay process.
+// duty is the task of a relay process.
 type duty struct {
 	After    int // it dies when it passes Point for this time
 	Database string
@@ -23,7 +25,6 @@ type duty struct {
 	URL      string
 }
 
-// relayAndDie runs a relay that kills its process at a point.
 func relayAndDie(ctx context.Context, d duty) error {
 	pool, err := pgxpool.New(ctx, d.Database)
 	if err != nil {

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
@@ -38,7 +36,7 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 			if test.point == probe.ReadBack {
 				sync = 1
 			}
-			kill(t, duty{After: test.after, Database: p.pool.Config().ConnString(), Point: test.point, Sync: sync, URL: p.srv.URL()})
+			mortalRelay.Start(t, duty{After: test.after, Database: p.pool.Config().ConnString(), Point: test.point, Sync: sync, URL: p.srv.URL()}).Died()
 			before := len(p.messages())
 			p.insert(all[40:]...)
 			r, _ := p.relay(func(c *outbox.Config) {
@@ -56,20 +54,6 @@ func TestKilledRelayLosesNothingAndRepeatsNothing(t *testing.T) {
 				t.Errorf("stats are %+v", s)
 			}
 		})
-	}
-}
-
-// kill runs a relay process until it has killed itself.
-func kill(t *testing.T, d duty) {
-	t.Helper()
-	p, err := child.Start(t.Output(), relayRole, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := p.Killed(ctx); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -14,12 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
 
-const frozenRole = "frozen relay"
+// frozenRelay is a relay that waits at a point until its process has been paused and continues. It prints each point that
+// it passes.
+var frozenRelay = crash.Role[duty]{Name: "frozen relay", Run: relayAndFreeze}
 
 // frozenTimeout is the PublishTimeout of a child. A frozen child keeps its lanes for twice this and 10 seconds.
 const frozenTimeout = time.Second
@@ -36,7 +38,9 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 			p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond }) // as if it had been frozen for days
 			all := events("held", 5, 12)
 			p.insert(all...)
-			c := freeze(t, duty{Database: p.pool.Config().ConnString(), Point: probe.Claimed, URL: p.srv.URL()})
+			c := frozenRelay.Start(t, duty{Database: p.pool.Config().ConnString(), Point: probe.Claimed, URL: p.srv.URL()})
+			c.Await("^" + probe.Claimed + "$")
+			c.Pause()
 			all = append(all, events("later", 60, 3)...) // of more aggregates, and so in more lanes
 			p.insert(all[60:]...)
 			free := query[int](p, "SELECT count(*) FROM event_outbox WHERE lane NOT IN (SELECT lane FROM event_outbox WHERE event_id LIKE 'held-%')")
@@ -46,14 +50,14 @@ func TestFrozenRelayHoldsUpItsLanesAndNoOthers(t *testing.T) {
 				t.Errorf("%d events are in the stream, want the %d of the other lanes", n, free)
 			}
 			if !late {
-				c.thaw(t)
+				c.Continue()
 			}
 			await(t, "all are published", func() bool { return p.count("published") == len(all) }) // a relay counts a row a moment after it is marked
 			if late {
 				await(t, "it has counted all: the frozen one has lost its lanes", func() bool { return r.Stats().Published == int64(len(all)) })
 				p.forgets()
-				c.thaw(t)
-				c.passes(t, probe.Acknowledged) // it would have published by now
+				c.Continue()
+				c.Await("^" + probe.Acknowledged + "$") // it would have published by now
 			} else if r.Stats().Published == int64(len(all)) {
 				t.Error("the frozen one has published nothing: it was not in time")
 			}
@@ -82,8 +86,6 @@ func (p *place) events() []string {
 	return slices.DeleteFunc(p.stored(), func(id string) bool { return id == "probe" })
 }
 
-// relayAndFreeze runs a relay that waits at a point until its process has been frozen and has thawed. It prints each point that
-// it passes.
 func relayAndFreeze(ctx context.Context, d duty) error {
 	pool, err := pgxpool.New(ctx, d.Database)
 	if err != nil {
@@ -109,50 +111,4 @@ func relayAndFreeze(ctx context.Context, d duty) error {
 	}
 	r.Run(ctx)
 	return nil
-}
-
-// frozen is a frozen relay process.
-type frozen struct{ *child.Process }
-
-// freeze starts a relay process and freezes it at its point.
-func freeze(t *testing.T, d duty) frozen {
-	t.Helper()
-	process, err := child.Start(t.Output(), frozenRole, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := frozen{process}
-	t.Cleanup(func() {
-		if err := p.Kill(); err != nil {
-			t.Error(err)
-		}
-	})
-	p.passes(t, d.Point)
-	p.signal(t, syscall.SIGSTOP)
-	return p
-}
-
-func (p frozen) thaw(t *testing.T) {
-	t.Helper()
-	p.signal(t, syscall.SIGCONT)
-}
-
-func (p frozen) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := syscall.Kill(p.PID(), s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// passes waits until the process has passed a point.
-func (p frozen) passes(t *testing.T, point string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	for passed := ""; passed != point; {
-		var err error
-		if passed, err = p.Line(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
 }

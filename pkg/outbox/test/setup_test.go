@@ -21,15 +21,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
 
 func TestMain(m *testing.M) {
-	child.Main(relayRole, relayAndDie)
-	child.Main(frozenRole, relayAndFreeze)
+	mortalRelay.Main()
+	frozenRelay.Main()
 	natstest.Main(m, 4, goleak.Cleanup(func(code int) {
 		outboxtest.Stop()
 		os.Exit(code)

@@ -10,39 +10,18 @@ package chaos_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
-var (
-	long = flag.Bool("long", false, "run minutes of faults instead of seconds")
-	seed = flag.Uint64("seed", 0, "make the choices of the run with this seed; 0 takes one at random")
-)
-
-func TestMain(m *testing.M) {
-	serverMain()
-	workerMain()
-	natstest.Main(m, 4)
-}
-
-// choices returns what a run decides with, and says how to have the same again.
-func choices(t *testing.T) (of func(stream uint64) *rand.Rand) {
-	t.Helper()
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	t.Logf("the same choices again: -run '^%s$' -seed %d", t.Name(), s)
-	return func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s, stream)) }
-}
+func TestMain(m *testing.M) { crash.Main(m, 4, role) }
 
 func (s *stage) anyWorker(r *rand.Rand) *child { return s.workers[r.IntN(len(s.workers))] }
 
@@ -60,9 +39,9 @@ var clientFaults = []fault{
 	}},
 	{"a process is stopped for longer than its TTL", func(ctx context.Context, s *stage, r *rand.Rand) {
 		c := s.anyWorker(r)
-		c.signal(s.t, syscall.SIGSTOP)
+		c.Pause()
 		sleep(ctx, between(r, s.settings.TTL))
-		c.signal(s.t, syscall.SIGCONT)
+		c.Continue()
 	}},
 	{"nothing reaches a process", cutOff(toClient)},
 	{"nothing comes from a process", cutOff(toServer)},
@@ -79,26 +58,22 @@ func cutOff(directions ...int) func(context.Context, *stage, *rand.Rand) {
 }
 
 // serverFaults happen to a single server.
-func serverFaults(srv *single) []fault {
+func serverFaults(srv *crash.Server) []fault {
 	return []fault{
-		{"the server pauses", func(ctx context.Context, s *stage, r *rand.Rand) {
-			err := srv.signal(syscall.SIGSTOP)
+		{"the server pauses", func(ctx context.Context, _ *stage, r *rand.Rand) {
+			srv.Pause()
 			sleep(ctx, between(r, 60*time.Millisecond))
-			if err := errors.Join(err, srv.signal(syscall.SIGCONT)); err != nil {
-				s.t.Error(err)
-			}
+			srv.Continue()
 		}},
 		{"the server pauses for longer than the TTL", func(ctx context.Context, s *stage, r *rand.Rand) {
-			err := srv.signal(syscall.SIGSTOP)
+			srv.Pause()
 			sleep(ctx, between(r, s.settings.TTL))
-			if err := errors.Join(err, srv.signal(syscall.SIGCONT)); err != nil {
-				s.t.Error(err)
-			}
+			srv.Continue()
 		}},
 		{"the server is killed and restarted", func(ctx context.Context, s *stage, r *rand.Rand) {
-			srv.kill()
+			srv.Kill()
 			sleep(ctx, between(r, 100*time.Millisecond))
-			if err := srv.start(); err != nil {
+			if err := srv.Start(ctx); err != nil {
 				s.t.Error(err)
 			}
 		}},
@@ -143,8 +118,8 @@ func clusterFaults(cluster *natsrun.Cluster) []fault {
 // Of one server that pauses, and is killed and restarted.
 func TestSingleServer(t *testing.T) {
 	t.Parallel()
-	srv := startSingle(t)
-	chaos(t, srv.url, 1, time.Second, serverFaults(srv))
+	srv := crash.StartServer(t)
+	chaos(t, srv.URL, 1, time.Second, serverFaults(srv))
 }
 
 // Of three servers whose leader is killed, frozen and deposed.
@@ -157,10 +132,10 @@ func TestThreeServers(t *testing.T) {
 func chaos(t *testing.T, urls string, replicas int, ttl time.Duration, server []fault) {
 	t.Helper()
 	rounds := 1
-	if *long {
+	if crash.Long() {
 		rounds = 20
 	}
-	of := choices(t)
+	of := crash.Random(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	s := newStage(t, urls, replicas, workerTask{Seed: of(0).Uint64() >> 16, TTL: ttl, Tasks: 2}, 3)

@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // The server pauses for 60 ms while a process takes a free lock, or gives one back that another waits for. No process
@@ -20,14 +20,14 @@ func TestFreeLockAfterServerPause(t *testing.T) {
 	t.Parallel()
 	const pause = 60 * time.Millisecond
 	times := 30
-	if *long {
+	if crash.Long() {
 		times = 1000
 	}
-	srv := startSingle(t)
-	r := choices(t)(0)
+	srv := crash.StartServer(t)
+	r := crash.Random(t)(0)
 	var lockers []*kvlock.Locker
 	for range 2 {
-		js := connect(t, srv.url)
+		js := connect(t, srv.URL)
 		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: lockBucket}); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ const opTimeout = 2 * time.Second
 
 // takeThroughPause has first take the lock and give it back, and then take it, around a pause of the server. It returns how
 // long after the pause that took.
-func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *rand.Rand, pause time.Duration) time.Duration {
+func takeThroughPause(t *testing.T, srv *crash.Server, first, then *kvlock.Locker, r *rand.Rand, pause time.Duration) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -84,7 +84,7 @@ func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *
 		sleep(ctx, time.Duration(r.Int64N(int64(2*time.Millisecond))))
 	}
 	stopped := time.Now()
-	err = errors.Join(err, srv.signal(syscall.SIGSTOP))
+	srv.Pause()
 	var released sync.WaitGroup
 	defer released.Wait()
 	if waits {
@@ -93,7 +93,7 @@ func takeThroughPause(t *testing.T, srv *single, first, then *kvlock.Locker, r *
 		})
 	}
 	sleep(ctx, pause)
-	err = errors.Join(err, srv.signal(syscall.SIGCONT))
+	srv.Continue()
 	on := time.Now()
 	got := <-done
 	if err := errors.Join(err, got.err); err != nil {

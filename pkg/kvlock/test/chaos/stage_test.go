@@ -1,17 +1,12 @@
 package chaos_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // stage is the processes of a run, and what they write down.
@@ -39,10 +34,10 @@ type stage struct {
 
 // child is a worker as its parent sees it.
 type child struct {
+	*crash.Process
+
 	name  string
 	proxy *proxy
-	cmd   *exec.Cmd
-	in    io.Closer
 	life  int           // how often it was started
 	heard chan struct{} // closed when all that it said was taken down
 }
@@ -58,11 +53,6 @@ func newStage(t *testing.T, servers string, replicas int, settings workerTask, w
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() {
-		for _, c := range s.workers {
-			c.kill()
-		}
-	})
 	for i := range workers {
 		c := &child{name: fmt.Sprintf("w%d", i), proxy: newProxy(t, servers)}
 		s.workers = append(s.workers, c)
@@ -92,39 +82,26 @@ func (s *stage) launch(c *child) {
 	task := s.settings
 	task.Name, task.URLs = fmt.Sprintf("%s-%d", c.name, c.life), c.proxy.urls
 	task.Seed += uint64(slices.Index(s.workers, c)*1000 + c.life)
-	spec, err := json.Marshal(task)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	c.cmd = exec.Command(os.Args[0])
-	natstest.OwnGroup(c.cmd)
-	c.cmd.Env = append(os.Environ(), workerEnv+"="+string(spec))
-	c.cmd.Stderr = s.t.Output()
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		s.t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	heard := make(chan struct{})
-	c.heard = heard
+	p, heard := role.Start(s.t, task), make(chan struct{})
+	c.Process, c.heard = p, heard
 	go func() {
 		defer close(heard)
-		s.listen(out)
+		s.listen(p)
 	}()
+	s.t.Cleanup(func() { <-heard }) // the test's context has ended
 }
 
-// listen takes down what a worker says. A line that a kill cut short is left out.
-func (s *stage) listen(out io.Reader) {
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
+// listen takes down what a worker says until it is gone. A line that a kill cut short is left out.
+func (s *stage) listen(p *crash.Process) {
+	for {
+		line, err := p.Process.Line(s.t.Context())
+		if err != nil {
+			return
+		}
 		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			s.t.Errorf("a worker printed %q: %v", line, err)
+			return
 		}
 		s.mu.Lock()
 		s.history.events = append(s.history.events, e)
@@ -137,17 +114,8 @@ func (s *stage) listen(out io.Reader) {
 
 // kill ends the process as a crash does, also when it is frozen. What it wrote is read to the end.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	_ = c.in.Close()
+	c.Kill()
 	<-c.heard
-	_ = c.cmd.Wait()
-}
-
-func (c *child) signal(t *testing.T, sig syscall.Signal) {
-	t.Helper()
-	if err := c.cmd.Process.Signal(sig); err != nil {
-		t.Errorf("signal %s to %s: %v", sig, c.name, err)
-	}
 }
 
 // tasks are those that must come to an end with something, when nothing is in their way.
@@ -182,15 +150,14 @@ func (s *stage) finish() {
 		sleep(patience, 20*time.Millisecond)
 	}
 	s.t.Logf("everybody had a turn %s after the last fault", time.Duration(now()-healed).Round(time.Millisecond))
+	var stopped sync.WaitGroup
 	for _, c := range s.workers {
-		_ = c.in.Close()
+		stopped.Go(func() {
+			c.Stop()
+			<-c.heard
+		})
 	}
-	for _, c := range s.workers {
-		<-c.heard
-		if err := c.cmd.Wait(); err != nil {
-			s.t.Errorf("worker %s: %v", c.name, err)
-		}
-	}
+	stopped.Wait()
 	s.readAll()
 	s.report()
 	s.history.check(s.t)

@@ -1,9 +1,10 @@
 package chaos_test
 
 import (
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // A process that holds a lock is stopped for longer than its TTL. It looks at its lease's context thousands of times a
@@ -11,18 +12,18 @@ import (
 func TestStoppedHolder(t *testing.T) {
 	t.Parallel()
 	times := 3
-	if *long {
+	if crash.Long() {
 		times = 40
 	}
-	srv := startSingle(t)
-	r := choices(t)(0)
-	s := newStage(t, srv.url, 1, workerTask{TTL: time.Second, Tasks: 1, HoldUntilLost: true}, 2)
+	srv := crash.StartServer(t)
+	r := crash.Random(t)(0)
+	s := newStage(t, srv.URL, 1, workerTask{TTL: time.Second, Tasks: 1, HoldUntilLost: true}, 2)
 	for range times {
 		c := s.holder()
 		sleep(t.Context(), time.Duration(r.Int64N(int64(100*time.Millisecond))))
-		c.signal(t, syscall.SIGSTOP)
+		c.Pause()
 		sleep(t.Context(), between(r, 1200*time.Millisecond))
-		c.signal(t, syscall.SIGCONT)
+		c.Continue()
 	}
 	for _, c := range s.workers {
 		c.kill()

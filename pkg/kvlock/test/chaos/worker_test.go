@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -17,10 +16,8 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
-
-// workerEnv makes the test binary a worker: its task as JSON.
-const workerEnv = "KVLOCK_CHAOS_WORKER"
 
 const (
 	lockBucket   = "locks"
@@ -28,14 +25,14 @@ const (
 	valueBucket  = "values"
 )
 
-// workerTask is what a worker does until its standard input ends.
+// workerTask is what a worker does until it is stopped.
 type workerTask struct {
-	Name          string        `json:"name"`
-	Seed          uint64        `json:"seed"`
-	TTL           time.Duration `json:"ttl"`           // of locks and claims
-	Tasks         int           `json:"tasks"`         // that take locks at once, and as many that compute
-	HoldUntilLost bool          `json:"holdUntilLost"` // take one lock and keep it until it is lost
-	URLs          string        `json:"urls"`
+	Name          string
+	Seed          uint64
+	TTL           time.Duration // of locks and claims
+	Tasks         int           // that take locks at once, and as many that compute
+	HoldUntilLost bool          // take one lock and keep it until it is lost
+	URLs          string
 }
 
 // lockNames are the locks of a run, each with a value that it guards. The last is held for long, so that a fault hits a
@@ -53,27 +50,14 @@ type worker struct {
 	out    *json.Encoder
 }
 
-// workerMain is its life, if this process is to be one.
-func workerMain() {
-	spec := os.Getenv(workerEnv)
-	if spec == "" {
-		return
-	}
-	w := &worker{out: json.NewEncoder(os.Stdout)}
-	err := json.Unmarshal([]byte(spec), &w.workerTask)
-	if err == nil {
-		err = w.run()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+var role = crash.Role[workerTask]{Name: "worker", Run: func(ctx context.Context, task workerTask) error {
+	w := &worker{workerTask: task, out: json.NewEncoder(os.Stdout)}
+	return w.run(ctx)
+}}
 
-func (w *worker) run() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+// run takes turns until working ends, and brings those to an end that have begun.
+func (w *worker) run(working context.Context) error {
+	ctx := context.WithoutCancel(working)
 	nc, err := nats.Connect(w.URLs, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true),
 		nats.IgnoreDiscoveredServers(), nats.Timeout(500*time.Millisecond), nats.PingInterval(500*time.Millisecond),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
@@ -84,11 +68,6 @@ func (w *worker) run() error {
 	if err := w.open(ctx, nc); err != nil {
 		return err
 	}
-	working, stop := context.WithCancel(ctx)
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) //nolint:errcheck // until it ends
-		stop()
-	}()
 	var all sync.WaitGroup
 	if !w.HoldUntilLost {
 		all.Go(func() {

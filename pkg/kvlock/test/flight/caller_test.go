@@ -1,14 +1,11 @@
 package flight_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 
@@ -23,86 +20,59 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
 
-// callerEnv makes the test binary a process that computes or gets a value of 10 MB: the address of its server.
-const callerEnv = "KVLOCK_TEST_CALLER"
-
 const largeValue = 10 << 20
 
-// callerMain is the life of such a process. It says "computes" when it does, and then waits for a line; in the end it
-// says what it got.
-func callerMain() {
-	url := os.Getenv(callerEnv)
-	if url == "" {
-		return
-	}
-	err := testbed.Live(url, func(ctx context.Context, js jetstream.JetStream) error { return call(ctx, js, os.Stdin, os.Stdout) })
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "caller:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
+// goOn is the subject of a message that lets a caller end its computation.
+const goOn = "go.on"
 
-func call(ctx context.Context, js jetstream.JetStream, in io.Reader, out io.Writer) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic})
+// caller is a process that computes or gets a large value. It prints "computes" or "waits", and in the end the outcome and
+// the digest of the value.
+var caller = testbed.Role("caller", call)
+
+func call(ctx context.Context, js jetstream.JetStream, _ testbed.Client) error {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, LargeValueBucket: attic, Observe: func(_ context.Context, e flight.Event) {
+		if e.Kind == flight.EventWaiting {
+			fmt.Fprintln(os.Stdout, "waits")
+		}
+	}})
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	r, err := f.Do(ctx, "large", func(context.Context) ([]byte, error) {
-		if _, err := fmt.Fprintln(out, "computes"); err != nil {
-			return nil, err
-		}
-		_, err := bufio.NewReader(in).ReadString('\n')
+	told, err := js.Conn().SubscribeSync(goOn)
+	if err != nil {
+		return err
+	}
+	r, err := f.Do(ctx, "large", func(ctx context.Context) ([]byte, error) {
+		fmt.Fprintln(os.Stdout, "computes")
+		_, err := told.NextMsgWithContext(ctx)
 		return noise(largeValue), err
 	}, flight.DoOptions{})
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s %x\n", r.Outcome, sha256.Sum256(r.Value))
+	_, err = fmt.Fprintf(os.Stdout, "%s %x\n", r.Outcome, sha256.Sum256(r.Value))
 	return err
-}
-
-func startCaller(t *testing.T, url string) (in io.Writer, lines *bufio.Scanner) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), callerEnv+"="+url)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if in, err = cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return in, bufio.NewScanner(out)
 }
 
 // Of two processes that ask for 10 MB, one computes and the other gets it.
 func TestLargeValueInTwoProcesses(t *testing.T) {
 	t.Parallel()
 	b := listening(t).withLargeValueBucket(t)
-	want := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
-	in, computer := startCaller(t, b.Srv.URL())
-	if !computer.Scan() || computer.Text() != "computes" {
-		t.Fatalf("the first says %q, %v", computer.Text(), computer.Err())
-	}
-	_, waiter := startCaller(t, b.Srv.URL())
-	if _, err := io.WriteString(in, "go on\n"); err != nil {
+	task := testbed.Client{URL: b.Srv.URL()}
+	computer := caller.Start(t, task)
+	computer.Await("^computes$")
+	waiter := caller.Start(t, task)
+	waiter.Await("^waits$")
+	if err := b.JS.Conn().Publish(goOn, nil); err != nil {
 		t.Fatal(err)
 	}
-	if !computer.Scan() || computer.Text() != "computed "+want {
-		t.Errorf("the first says %q, %v", computer.Text(), computer.Err())
+	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
+	if got, want := computer.Line(), "computed "+digest; got != want {
+		t.Errorf("the first printed %q, want %q", got, want)
 	}
-	if !waiter.Scan() || waiter.Text() != "coalesced "+want && waiter.Text() != "cached "+want {
-		t.Errorf("the second says %q, %v", waiter.Text(), waiter.Err())
+	if got, want := waiter.Line(), "coalesced "+digest; got != want {
+		t.Errorf("the second printed %q, want %q", got, want)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // op is one operation on a claim, for the check of what all saw together.
@@ -121,7 +122,7 @@ func (r *recorder) do(client int, o *op, f func() error) (answer string) {
 func TestLeaderIsKilled(t *testing.T) {
 	t.Parallel()
 	faults := 1
-	if *long {
+	if crash.Long() {
 		faults = 12
 	}
 	cluster := natstest.Cluster(t, 3, natstest.Processes)

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // three is three servers with a bucket that all of them keep.
@@ -80,7 +81,6 @@ func until(t *testing.T, what string, f func() bool) {
 // auditor knows what was acknowledged of each key, and when.
 type auditor struct {
 	t      *testing.T
-	seed   uint64
 	mu     sync.Mutex
 	newest map[string][]acknowledged
 	last   uint64 // the highest revision that was acknowledged
@@ -133,7 +133,7 @@ func (a *auditor) read(who int, start time.Time, s flight.Slot) {
 	a.hits++
 	for _, w := range a.newest[s.Key] {
 		if age := start.Sub(w.at); w.revision > s.Revision && age > memoryBound {
-			a.t.Errorf("seed %d: process %d has %s at %d in memory, replaced at %d %s ago", a.seed, who, s.Key, s.Revision, w.revision, age)
+			a.t.Errorf("process %d has %s at %d in memory, replaced at %d %s ago", who, s.Key, s.Revision, w.revision, age)
 		}
 	}
 }
@@ -173,16 +173,17 @@ func (a *auditor) turn(ctx context.Context, who int, f *flight.Flight, r *rand.R
 func TestMemoryOnThreeServers(t *testing.T) {
 	t.Parallel()
 	faults := 1
-	if *long {
+	if crash.Long() {
 		faults = 12
 	}
 	c := setupThree(t)
-	a := &auditor{t: t, seed: rand.Uint64(), newest: map[string][]acknowledged{}}
+	of := crash.Random(t)
+	a := &auditor{t: t, newest: map[string][]acknowledged{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var all sync.WaitGroup
 	for i, f := range c.each(t, remembering()) {
-		r := rand.New(rand.NewPCG(a.seed, uint64(i)))
+		r := of(uint64(i))
 		all.Go(func() {
 			for pace := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; <-pace.C {
 				a.turn(ctx, i, f, r)
@@ -198,7 +199,7 @@ func TestMemoryOnThreeServers(t *testing.T) {
 	until(t, "enough was read from memory, and written", a.enough) // however slow the machine is
 	cancel()
 	all.Wait()
-	t.Logf("seed %d: %d reads from memory, %d writes", a.seed, a.hits, a.writes)
+	t.Logf("%d reads from memory, %d writes", a.hits, a.writes)
 }
 
 // A server that is cut off from the others answers for a bucket, as its leader or because it knows of none, while the

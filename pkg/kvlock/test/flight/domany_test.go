@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 type manyFunc = func(context.Context, []string) (map[string][]byte, error)
@@ -303,9 +303,7 @@ func TestDoManyShares(t *testing.T) {
 // Sets that overlap in any order, from many callers in some processes, at the same time: each key is computed once.
 func TestDoManyOfRandomKeys(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
+	r := crash.Random(t)(0)
 	b := setup(t)
 	var mu sync.Mutex
 	computed := map[string]int{}

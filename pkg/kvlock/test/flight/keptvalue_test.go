@@ -32,6 +32,7 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 					}
 				}
 				do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
+				size := len(b.Present(t, "k").Data)
 				pass(70 * time.Second)
 				failed := make(chan struct{})
 				do(f, flight.Stale, func(context.Context) ([]byte, error) { close(failed); return nil, errors.New("oven is cold") })
@@ -43,6 +44,9 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 				for range 10 { // renewals carry it
 					never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
 					do(g, flight.Stale, never)
+					if n := len(b.Present(t, "k").Data); n > size+500 {
+						t.Errorf("carried in %d bytes, stored in %d", n, size)
+					}
 					pass(10 * time.Second)
 				}
 				close(end)

@@ -2,25 +2,25 @@ package flight_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // Three processes read and write, one of them with a memory that is too small for all; pushes get lost all the time. No
 // reader gets what was replaced longer ago than the bound, nor anything older than it had before.
 func TestMemoryIsCoherent(t *testing.T) {
-	seed := rand.Uint64()
+	of := crash.Random(t)
 	inBubble(t, func(t *testing.T, b *bed) {
-		r := rand.New(rand.NewPCG(seed, 0))
+		r := of(0)
 		var flights []*flight.Flight
 		for i := range 3 {
 			p := natstest.NewProxy(t, b.Srv)
-			lossy := rand.New(rand.NewPCG(seed, uint64(i)))
+			lossy := of(uint64(1 + i))
 			p.Filter(func(f natstest.Frame) natstest.Verdict {
 				if isPush(f) && lossy.IntN(20) == 0 {
 					return natstest.Lose
@@ -70,12 +70,12 @@ func TestMemoryIsCoherent(t *testing.T) {
 					continue
 				}
 				if s.Revision < seen[i][key] {
-					t.Fatalf("seed %d: process %d reads %s at %d after %d", seed, i, key, s.Revision, seen[i][key])
+					t.Fatalf("process %d reads %s at %d after %d", i, key, s.Revision, seen[i][key])
 				}
 				seen[i][key] = s.Revision
 				for _, w := range newest[key] {
 					if age := time.Since(w.at); w.revision > s.Revision && age > memoryBound {
-						t.Fatalf("seed %d: process %d reads %s at %d, replaced at %d %s ago", seed, i, key, s.Revision, w.revision, age)
+						t.Fatalf("process %d reads %s at %d, replaced at %d %s ago", i, key, s.Revision, w.revision, age)
 					}
 				}
 			}
@@ -87,7 +87,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 			hits += s.Hits
 		}
 		if hits < 1000 {
-			t.Errorf("seed %d: %d hits: nothing was tested", seed, hits)
+			t.Errorf("%d hits: nothing was tested", hits)
 		}
 	})
 }

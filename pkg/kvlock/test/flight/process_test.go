@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,9 +17,12 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 )
 
-// hold is the life of a process that holds a claim.
-func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error {
-	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: ttl})
+// holder is a process that holds a claim. It prints "holds", and after the end of its claim how that ended and the answer
+// to its result.
+var holder = testbed.Role("holder", hold)
+
+func hold(ctx context.Context, js jetstream.JetStream, holding testbed.Client) error {
+	f, err := flight.New(ctx, js, flight.Config{Bucket: bucket, ClaimTTL: holding.TTL})
 	if err != nil {
 		return err
 	}
@@ -31,12 +33,12 @@ func hold(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io
 	}
 	held, stop := c.AutoRenew(ctx, 0)
 	defer stop()
-	if _, err := fmt.Fprintln(out, "holds"); err != nil {
+	if _, err := fmt.Fprintln(os.Stdout, "holds"); err != nil {
 		return err
 	}
 	<-held.Done()
 	_, err = c.Complete(ctx, []byte("zombie's"), 0)
-	_, err = fmt.Fprintf(out, "ended lost: %v, completed lost: %v\n",
+	_, err = fmt.Fprintf(os.Stdout, "ended lost: %v, completed lost: %v\n",
 		errors.Is(context.Cause(held), kvlock.ErrLost), errors.Is(err, kvlock.ErrLost))
 	return err
 }
@@ -56,7 +58,8 @@ func takeOver(t *testing.T, b *bed) *flight.Flight {
 func TestHolderIsKilled(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := testbed.StartHolder(t, b.Srv.URL(), time.Hour)
+	h := holder.Start(t, testbed.Client{TTL: time.Hour, URL: b.Srv.URL()})
+	h.Await("^holds$")
 	var all sync.WaitGroup
 	var runs atomic.Int64
 	var took time.Time
@@ -87,9 +90,7 @@ func TestHolderIsKilled(t *testing.T) {
 		t.Fatalf("computed %d times while it was held", n)
 	}
 	start := time.Now()
-	if err := h.Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	h.Kill()
 	all.Wait()
 	if n := runs.Load(); n != 1 {
 		t.Errorf("computed %d times", n)
@@ -102,14 +103,13 @@ func TestHolderIsKilled(t *testing.T) {
 func TestHolderIsStoppedPastItsTTL(t *testing.T) {
 	t.Parallel()
 	b := listening(t)
-	h := testbed.StartHolder(t, b.Srv.URL(), time.Second)
-	if err := h.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	h := holder.Start(t, testbed.Client{TTL: time.Second, URL: b.Srv.URL()})
+	h.Await("^holds$")
+	h.Pause()
 	f := takeOver(t, b)
-	if err := h.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+	h.Continue()
+	if got := h.Line(); got != "ended lost: true, completed lost: true" {
+		t.Errorf("the holder printed %q", got)
 	}
-	h.Says(t, "ended lost: true, completed lost: true")
 	wantSlot(t, f, "k", flight.Done, "ours")
 }

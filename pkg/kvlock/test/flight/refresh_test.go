@@ -1,12 +1,10 @@
 package flight_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -298,30 +296,4 @@ func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A compressed value is carried as it is.
-func TestCompressedValueIsCarried(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f, g := b.Flight(t, flight.Config{ClaimTTL: 3 * time.Second}), b.Flight(t, flight.Config{})
-		menu := []byte(strings.Repeat("soup, ", 10_000))
-		opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-		if _, err := g.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return menu, nil }, opts); err != nil {
-			t.Fatal(err)
-		}
-		pass(2 * time.Minute)
-		slow := func(context.Context) ([]byte, error) { pass(10 * time.Second); return nil, errOven }
-		for range 2 {
-			for _, x := range []*flight.Flight{f, g} {
-				if r, err := x.Do(t.Context(), "k", slow, opts); err != nil || !bytes.Equal(r.Value, menu) || r.Outcome != flight.Stale {
-					t.Fatalf("got %d bytes, %s, %v", len(r.Value), r.Outcome, err)
-				}
-				if n := len(b.Present(t, "k").Data); n > 1000 {
-					t.Errorf("stored in %d bytes", n)
-				}
-				pass(5 * time.Second)
-			}
-			pass(10 * time.Second) // it has failed
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"flag"
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -9,17 +8,11 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
-// long runs what takes minutes in full: a day of contention, minutes of faults in a cluster.
-var long = flag.Bool("long", false, "run the long form of tests that have one")
-
-func TestMain(m *testing.M) {
-	testbed.HolderMain(hold)
-	callerMain()
-	natstest.Main(m, 2)
-}
+func TestMain(m *testing.M) { crash.Main(m, 2, holder, caller) }
 
 const (
 	bucket   = testbed.Bucket

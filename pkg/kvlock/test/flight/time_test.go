@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
 // The owner is silent, and its process cannot be probed: its claim lasts until its TTL.
@@ -88,26 +89,6 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-func TestRenewedClaimHolds(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bed) {
-		f := b.Flight(t, flight.Config{ClaimTTL: 5 * time.Second})
-		c := begin(t, f, "k", flight.BeginOptions{})
-		held, stop := c.AutoRenew(t.Context(), 0)
-		other := b.Flight(t, flight.Config{})
-		for range 600 { // ten minutes
-			pass(time.Second)
-			if _, err := other.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
-				t.Fatalf("got %v while it was held", err)
-			}
-		}
-		if held.Err() != nil {
-			t.Errorf("ended: %v", context.Cause(held))
-		}
-		stop()
-		complete(t, c, "v")
-	})
-}
-
 // AutoRenew begins with a claim that is nearly over, or was begun for less than it is kept for.
 func TestKeepOfAShortClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
@@ -160,7 +141,7 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 // and complete.
 func TestHoursOfContention(t *testing.T) {
 	hours := 2
-	if *long {
+	if crash.Long() {
 		hours = 24
 	}
 	const (
@@ -168,8 +149,7 @@ func TestHoursOfContention(t *testing.T) {
 		workers  = 3 // of each Flight
 		claimTTL = 20 * time.Second
 	)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	of := crash.Random(t)
 	inBubble(t, func(t *testing.T, b *bed) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(hours)*time.Hour)
 		defer cancel()
@@ -178,7 +158,7 @@ func TestHoursOfContention(t *testing.T) {
 		for i := range flights {
 			f := b.Flight(t, flight.Config{ClaimTTL: claimTTL})
 			for j := range workers {
-				r := rand.New(rand.NewPCG(seed, uint64(i*workers+j)))
+				r := of(uint64(i*workers + j))
 				all.Go(func() {
 					for ctx.Err() == nil {
 						watch.work(ctx, f, r, fmt.Sprintf("k%d", r.IntN(2)), claimTTL)

@@ -26,6 +26,15 @@ func LockerOn(t testing.TB, js jetstream.JetStream, cfg kvlock.LockerConfig) *kv
 	return Closed(t, l, err)
 }
 
+// Guard is a Guard with a connection of its own.
+func (b *Bed) Guard(t testing.TB, cfg kvlock.GuardConfig, opts ...nats.Option) *kvlock.Guard {
+	t.Helper()
+	_, js := natstest.Connect(t, b.Srv, opts...)
+	cfg.Bucket = Bucket
+	g, err := kvlock.NewGuard(t.Context(), js, cfg)
+	return Closed(t, g, err)
+}
+
 // Acquire takes a lock.
 func Acquire(t testing.TB, l *kvlock.Locker, name string) *kvlock.Lease {
 	t.Helper()

@@ -1,12 +1,7 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"runtime"
 	"testing"
 	"time"
@@ -17,86 +12,29 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
-// holderEnv makes the test binary a process that holds something: the address of its server, and the TTL.
-const (
-	holderEnv = "KVLOCK_TEST_HOLDER"
-	ttlEnv    = "KVLOCK_TEST_TTL"
-)
+// Client is the task of a process with a connection of its own.
+type Client struct {
+	TTL time.Duration // of the lock or claim that the process holds
+	URL string        // of its server
+}
 
-// HolderMain is the life of such a process. hold says "holds", and when its context has ended, how, and what came of what
-// it did then.
-func HolderMain(hold func(ctx context.Context, js jetstream.JetStream, ttl time.Duration, out io.Writer) error) {
-	url := os.Getenv(holderEnv)
-	if url == "" {
-		return
-	}
-	err := Live(url, func(ctx context.Context, js jetstream.JetStream) error {
-		ttl, err := time.ParseDuration(os.Getenv(ttlEnv))
+// Role returns a role in which a process runs work with a connection of its own.
+func Role(name string, work func(ctx context.Context, js jetstream.JetStream, c Client) error) crash.Role[Client] {
+	return crash.Role[Client]{Name: name, Run: func(ctx context.Context, c Client) error {
+		nc, err := nats.Connect(c.URL, nats.MaxReconnects(-1))
 		if err != nil {
 			return err
 		}
-		return hold(ctx, js, ttl, os.Stdout)
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "holder:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// Live runs f with a connection of its own, for a minute at most.
-func Live(url string, f func(ctx context.Context, js jetstream.JetStream) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	return f(ctx, js)
-}
-
-// Holder is such a process.
-type Holder struct {
-	Cmd   *exec.Cmd
-	lines *bufio.Scanner
-}
-
-// StartHolder starts such a process, and returns when it holds.
-func StartHolder(t *testing.T, url string, ttl time.Duration, env ...string) *Holder {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	natstest.OwnGroup(cmd)
-	cmd.Env = append(append(os.Environ(), holderEnv+"="+url, ttlEnv+"="+ttl.String()), env...)
-	cmd.Stderr = t.Output()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	h := &Holder{Cmd: cmd, lines: bufio.NewScanner(out)}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	h.Says(t, "holds")
-	return h
-}
-
-// Says reads the next line of the process.
-func (h *Holder) Says(t *testing.T, want string) {
-	t.Helper()
-	if !h.lines.Scan() || h.lines.Text() != want {
-		t.Fatalf("the holder says %q, %v; want %q", h.lines.Text(), h.lines.Err(), want)
-	}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return err
+		}
+		return work(ctx, js, c)
+	}}
 }
 
 // Listening is New with a server that other processes reach.

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 var (
@@ -22,7 +21,7 @@ func Seed(t testing.TB) uint64 {
 
 	s := *seed
 	if s == 0 {
-		s = uint64(time.Now().UnixNano())
+		s = rand.Uint64() //nolint:gosec // it is printed
 	}
 
 	t.Logf("the same choices again: -run '^%s$' -args -seed %d", t.Name(), s)

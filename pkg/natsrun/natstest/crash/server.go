@@ -64,11 +64,15 @@ func StartServer(t testing.TB) *Server {
 
 // Restart kills the server and starts it again at the same address and on the same store.
 func (s *Server) Restart(ctx context.Context) error {
-	err := s.Process.Process.Kill()
-	if err != nil {
+	if err := s.Process.Process.Kill(); err != nil {
 		return err
 	}
 
+	return s.Start(ctx)
+}
+
+// Start starts the server again, after Kill, at the same address and on the same store.
+func (s *Server) Start(ctx context.Context) error {
 	p, err := child.Start(s.t.Output(), server.Name, s.at)
 	if err != nil {
 		return fmt.Errorf("start the server again: %w", err)
