@@ -37,7 +37,7 @@ type Change struct {
 	State  string        // stored in the header HeaderState, for readers of headers only
 	TTL    time.Duration // 0 for none
 	Purge  bool          // write a marker: the key is absent to readers
-	Held   time.Time     // until when the entry at Expect exists for certain, if a write of this process was acknowledged there; zero when it was only read
+	Held   time.Time     // until when Expect certainly exists, if its write was acknowledged to this process; zero when it was only read
 	Within time.Duration // bounds each try and each read after it, if it is less than SendTimeout; 0 for none
 	Writer Writer
 }
