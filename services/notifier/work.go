@@ -263,7 +263,7 @@ func (n *Notifier) Event(ctx context.Context, eventID string) (Event, error) {
 	return n.api.Event(ctx, eventID)
 }
 
-// Cancel has an event not be told any more, to anybody or to one user. What has been sent stays so.
+// Cancel cancels an event, for all users or for one. What has been sent stays so.
 func (n *Notifier) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return n.api.Cancel(ctx, c)
 }

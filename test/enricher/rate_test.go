@@ -3,8 +3,7 @@ package enricher_test
 import (
 	"bytes"
 	"encoding/json"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -47,7 +46,7 @@ func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 		t.Fatal(err)
 	}
 	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
-	proxy.ErrorLog = log.New(io.Discard, "", 0) // the calls of a killed instance are cancelled
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the calls of a killed instance are cancelled
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		defer w.enter()()
 		moved()

@@ -55,7 +55,7 @@ func (s *Store) begin(ctx context.Context, e *Entry, again bool) (ticket, error)
 			return t, err
 		}
 	}
-	return ticket{}, errors.New("deadletter: somebody else replays the same letter")
+	return ticket{}, errors.New("deadletter: another process replays the same letter at this moment: try again")
 }
 
 func (s *Store) write(ctx context.Context, e *Entry) (ticket, error) {

@@ -138,7 +138,7 @@ func (s *Store) Stranded(ctx context.Context, stream string) (Unclaimed, error) 
 	}
 
 	if info.Config.Retention != jetstream.WorkQueuePolicy {
-		return found, fmt.Errorf("deadletter: stream %s is no work queue: what nobody takes is kept there on purpose", stream)
+		return found, fmt.Errorf("deadletter: stream %s is no work queue: it keeps messages that no consumer takes on purpose", stream)
 	}
 
 	if info.State.NumSubjects > maxSubjects {

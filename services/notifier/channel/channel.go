@@ -8,16 +8,16 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// Channel is a way to tell a user.
+// Channel sends messages to users in one way.
 type Channel interface {
 	// Name is the channel's name in rules, subjects, keys, logs and metrics, such as "email": letters, digits, '_' and
 	// '-'. It never changes.
 	Name() string
 
-	// Send tells one user once. A message with the same ID is the same message: when the first may have arrived already,
-	// the far side is to be given the means to drop the second.
+	// Send sends one message to one user, once. A message with the same ID is the same message: when the first may have
+	// arrived already, the provider is to be given the means to drop the second.
 	//
-	// A nil error says that the far side has taken the message. Whatever kept it from doing so is an [*Error], also the
+	// A nil error means that the provider has accepted the message. Whatever kept it from doing so is an [*Error], also the
 	// end of ctx; an error of another type counts as one that passes, with the message perhaps taken.
 	//
 	// Send is called from many goroutines at once.
@@ -35,10 +35,10 @@ type Message struct {
 	// Category is what the user can switch off. "" is none.
 	Category string
 
-	// CreatedAt is when it was decided that the user is told.
+	// CreatedAt is when the row was planned.
 	CreatedAt time.Time
 
-	// EventID is the event that the user is told about.
+	// EventID is the event that the message is about.
 	EventID string
 
 	// EventType is what happened.
@@ -67,11 +67,11 @@ type Message struct {
 	UserID string
 }
 
-// Receipt is what the far side said when it took a message.
+// Receipt is the provider's answer to an accepted message.
 type Receipt struct {
-	// Delivered says that the user has it, and not only somebody who passes it on.
+	// Delivered reports whether the user has the message, and not only a provider that forwards it.
 	Delivered bool
 
-	// ID is what the far side calls the message. "" when it does not say.
+	// ID is the provider's id of the message. "" when it does not say.
 	ID string
 }

@@ -12,26 +12,26 @@ type Kind string
 
 // The kinds of failure.
 const (
-	// KindBounced means: there is nobody at the address. It will not be tried again.
+	// KindBounced means: the address does not exist. It will not be tried again.
 	KindBounced Kind = "bounced"
 	// KindGone means: the address asks never to be used again.
 	KindGone Kind = "gone"
-	// KindInterrupted means: the call was ended from here. The far side may have taken the message.
+	// KindInterrupted means: the call was ended from here. The provider may have taken the message.
 	KindInterrupted Kind = "interrupted"
 	// KindMisconfigured means: the channel cannot send anything as it is set up.
 	KindMisconfigured Kind = "misconfigured"
 	// KindNoAddress means: the channel has no address of the user.
 	KindNoAddress Kind = "no_address"
-	// KindRateLimited means: the far side takes no more for now.
+	// KindRateLimited means: the provider takes no more for now.
 	KindRateLimited Kind = "rate_limited"
-	// KindRejected means: the far side will never take this message.
+	// KindRejected means: the provider will never take this message.
 	KindRejected Kind = "rejected"
-	// KindTimeout means: there was no answer in time. The far side may have taken the message.
+	// KindTimeout means: there was no answer in time. The provider may have taken the message.
 	KindTimeout Kind = "timeout"
-	// KindUnavailable means: the far side could not be reached, or said that it is out of order. It has not taken the
+	// KindUnavailable means: the provider could not be reached, or said that it is out of order. It has not taken the
 	// message.
 	KindUnavailable Kind = "unavailable"
-	// KindUnknown means: the connection broke, or the answer made no sense. The far side may have taken the message.
+	// KindUnknown means: the connection broke, or the answer made no sense. The provider may have taken the message.
 	KindUnknown Kind = "unknown"
 )
 
@@ -49,10 +49,10 @@ type Error struct {
 	// Kind sorts the failure.
 	Kind Kind
 
-	// RetryAfter is how long the far side wants to be left alone. Zero means that it did not say.
+	// RetryAfter is the wait that the provider has asked for. Zero means that it did not say.
 	RetryAfter time.Duration
 
-	// Status is the far side's code, such as an HTTP status, or 0.
+	// Status is the provider's code, such as an HTTP status, or 0.
 	Status int
 }
 
@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Temporary reports whether the same message may be taken later although nobody changes it, its address, or the channel.
+// Temporary reports whether the same message may be accepted later without a change of it, its address, or the channel.
 func (e *Error) Temporary() bool {
 	switch e.Kind {
 	case KindBounced, KindGone, KindNoAddress, KindRejected:
@@ -85,7 +85,7 @@ func (e *Error) Temporary() bool {
 	return true
 }
 
-// Unsure reports whether the far side may have taken the message nevertheless.
+// Unsure reports whether the provider may have accepted the message nevertheless.
 func (e *Error) Unsure() bool {
 	return e.Kind == KindInterrupted || e.Kind == KindTimeout || e.Kind == KindUnknown
 }

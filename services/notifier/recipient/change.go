@@ -62,9 +62,9 @@ func (d *Directory) OptOut(ctx context.Context, kind contracts.RecipientType, us
 }
 
 // change changes addresses and opt-outs of a record, over exactly the record that was read, and reports whether there was
-// something to change; what was done but not acknowledged is found done. It tries until nobody else writes in between. The
-// first read is answered by any replica, which may not have what was written a moment ago: that there is nothing to do, and
-// what a write has lost to, the leader says.
+// something to change; what was done but not acknowledged is found done. It tries again each time another process writes in
+// between. The first read is answered by any replica, which may not have what was written a moment ago: that there is
+// nothing to do, and what a write has lost to, the leader says.
 func (d *Directory) change(
 	ctx context.Context, kind contracts.RecipientType, userID string, f func(r *contracts.Recipient) bool,
 ) (changed bool, err error) {

@@ -23,7 +23,7 @@ const (
 	// ahead is how many keys of a list are on their way at a time.
 	ahead = 500
 
-	// listIdle is after how long the server forgets a list that nobody reads any more.
+	// listIdle is after how long the server forgets a list that is no longer read.
 	listIdle = 30 * time.Second
 
 	// listResets is how often a list that breaks off goes on where it was.

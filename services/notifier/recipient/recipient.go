@@ -66,7 +66,7 @@ func Carried(next Resolver) Resolver { return carried{next} }
 
 type carried struct{ next Resolver }
 
-// Resolve implements [Resolver]. An event with recipients concerns nobody else, of any kind.
+// Resolve implements [Resolver]. An event with recipients has no others, of any kind.
 func (c carried) Resolve(ctx context.Context, q Query) iter.Seq2[contracts.Recipient, error] {
 	if len(q.Event.Recipients) == 0 {
 		return c.next.Resolve(ctx, q)

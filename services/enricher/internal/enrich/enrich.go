@@ -129,7 +129,7 @@ func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
 	saving.Go(func() {
 		err := s.save(ctx, all[0].job.RequestID, unsettled)
 		if recorded = err == nil; !recorded {
-			s.logger.WarnContext(ctx, "enricher: nobody can subscribe to this request", "requestId", all[0].job.RequestID, "error", err)
+			s.logger.WarnContext(ctx, "enricher: request not recorded, no client can subscribe", "requestId", all[0].job.RequestID, "error", err)
 		}
 	})
 	s.claimAll(ctx, missing)

@@ -140,11 +140,11 @@ func sortStatus(status int) (provider.Kind, string) {
 	case status == http.StatusForbidden, status == http.StatusUnavailableForLegalReasons:
 		return provider.KindBlocked, "this client is refused"
 	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
-		return provider.KindTimeout, "the far side ran out of time"
+		return provider.KindTimeout, "Wolt ran out of time"
 	case status >= http.StatusInternalServerError:
-		return provider.KindUnavailable, "the far side is out of order"
+		return provider.KindUnavailable, "Wolt is out of order"
 	case status >= http.StatusBadRequest:
-		return provider.KindMisconfigured, "the far side does not take such a call: check BaseURL and whether the API changed"
+		return provider.KindMisconfigured, "Wolt does not accept such a call: check BaseURL and whether the API changed"
 	case status >= http.StatusMultipleChoices:
 		return provider.KindBlocked, "the call was redirected, which is not followed"
 	case status == http.StatusNoContent:

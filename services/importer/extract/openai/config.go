@@ -94,7 +94,7 @@ type Config struct {
 	Vision bool
 }
 
-// String names the far side, without Key.
+// String names the service, without Key.
 func (c Config) String() string { return c.Model + " at " + remote.Address(c.BaseURL) }
 
 // GoString returns String, so that nothing prints Key.

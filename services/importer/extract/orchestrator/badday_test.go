@@ -22,7 +22,7 @@ func status(code int, headers ...string) http.HandlerFunc {
 			w.Header().Set(headers[i], headers[i+1])
 		}
 		w.WriteHeader(code)
-		// A far side that repeats what it was sent, secrets and all.
+		// A service that repeats what it was sent, secrets and all.
 		_, _ = w.Write([]byte(`{"error":"bad call with ` + r.Header.Get("X-Service-Token") + `"}`))
 	}
 }

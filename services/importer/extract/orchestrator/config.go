@@ -50,7 +50,7 @@ type Config struct {
 	UserAgent string
 }
 
-// String names the far side, without Token.
+// String names the service, without Token.
 func (c Config) String() string { return "orchestrator at " + remote.Address(c.BaseURL) }
 
 // GoString returns String, so that nothing prints Token.

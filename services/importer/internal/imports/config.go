@@ -81,7 +81,7 @@ type Extractor struct {
 	// Name is what it is called: rules, orchestrator or openai.
 	Name string
 
-	// Version changes when its results do: the version of its rules, or the far side, the model and the prompt.
+	// Version changes when its results do: the version of its rules, or the service, the model and the prompt.
 	Version string
 }
 

@@ -40,13 +40,13 @@ type Config struct {
 	// Connections is how many there are to the server at a time. Defaults to 8.
 	Connections int
 
-	// From is who sends, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
+	// From is the sender, such as "Expediter <notify@example.com>". Its domain is that of the Message-IDs. Required.
 	From string
 
 	// Hello is the name by which the server is greeted. Defaults to the machine's.
 	Hello string
 
-	// IdleTimeout is how long a connection is kept that nobody uses. Defaults to 30 seconds.
+	// IdleTimeout is how long an unused connection is kept. Defaults to 30 seconds.
 	IdleTimeout time.Duration
 
 	// Name is the channel's name. Defaults to [Name].
@@ -124,7 +124,7 @@ func New(cfg Config) (*Email, error) {
 	return e, nil
 }
 
-// Close closes the connections that nobody is using.
+// Close closes the connections that are not in use.
 func (e *Email) Close() { e.pool.close() }
 
 // Name implements [channel.Channel].

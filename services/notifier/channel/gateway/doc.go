@@ -1,5 +1,5 @@
-// Package gateway tells users through a service that takes a JSON POST for each message, as most do that send SMS, or speak to
-// other messengers. What the body looks like is configured: a JSON document whose texts hold $to, $text, $subject, $id, $user
+// Package gateway sends messages through a service that takes a JSON POST for each message, as most services for SMS and
+// messengers do. What the body looks like is configured: a JSON document whose texts hold $to, $text, $subject, $id, $user
 // and $locale.
 //
 //	POST <the service>

@@ -19,7 +19,7 @@ const backlog = 256
 // flushTimeout bounds the wait for the server to have the subscription.
 const flushTimeout = 5 * time.Second
 
-// Feed tells the changes of one inbox as they happen. It is used by one goroutine, and closed.
+// Feed delivers the changes of one inbox as they happen. It is used by one goroutine, and closed.
 type Feed struct {
 	inbox   *Inbox
 	kind    contracts.RecipientType
@@ -31,7 +31,7 @@ type Feed struct {
 	behind  bool // the inbox has to be read: something may have been missed
 	dropped int  // by the subscription, as far as has been caught up with
 	seen    uint64
-	waiting []Item // to be told, in the order of their revisions
+	waiting []Item // to be delivered, in the order of their revisions
 }
 
 // Follow returns a feed of what changes after a revision: 0 for the whole inbox first. A revision that the bucket has not

@@ -1,5 +1,5 @@
-// Package webpush tells users in their browsers, through the push service that each browser chose (RFC 8030): encrypted for that
-// browser alone (RFC 8291), and in our name (VAPID, RFC 8292).
+// Package webpush sends messages to browsers, through the push service that each browser chose (RFC 8030): encrypted for
+// that browser alone (RFC 8291), and in our name (VAPID, RFC 8292).
 //
 // An address is what a browser's subscription looks like as JSON:
 //

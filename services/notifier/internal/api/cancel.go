@@ -49,8 +49,8 @@ type Cancelled struct {
 	Suppressed int `json:"suppressed"`
 }
 
-// Cancel has an event not be told any more, to anybody or to one user. What has been sent stays so; an event that is told
-// again after it is not sent. It may be called again after any error and any crash, and then ends what it has begun.
+// Cancel cancels an event, for all users or for one. What has been sent stays so; an event that is published again after it
+// is not sent. It may be called again after any error and any crash, and then ends what it has begun.
 //
 // No row that is counted as suppressed goes out, nor any that has been put off or is tried again. A row that was not
 // stored yet, or is behind the first 1,000, may go out for [cancel.Trust] if this is what its sender has not heard of, which as
@@ -82,8 +82,7 @@ func (a *API) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	return answer, err
 }
 
-// note writes down that an event is not to be told any more. Of a digest nothing is written here: another user's may come to
-// have its id.
+// note records that an event is cancelled. Of a digest nothing is written here: another user's may come to have its id.
 func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 	answer := Cancelled{EventID: c.EventID, State: plan.StateCancelled}
 	e, err := a.cfg.Reader.Event(ctx, c.EventID)

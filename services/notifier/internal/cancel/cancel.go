@@ -18,8 +18,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Trust is for how long a process goes by what it has heard without asking whether that is all. A row that nobody has
-// touched may go out as long after its cancellation, and no longer.
+// Trust is for how long a process uses the cancellations that it has received without asking for missed ones. A row that
+// nobody has touched may go out as long after its cancellation, and no longer.
 const Trust = 5 * time.Second
 
 const (
@@ -212,7 +212,7 @@ func (s *Set) covers(m Mark, kind contracts.RecipientType, userID string) bool {
 	return one
 }
 
-// Run hears of cancellations until ctx ends.
+// Run receives cancellations until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
 	news := make(chan *nats.Msg, backlog)
 	sub, err := s.nc.ChanSubscribe(contracts.RepublishSubject(contracts.BucketDeliveries, contracts.CancelledKeys), news)
@@ -230,7 +230,7 @@ func (s *Set) Run(ctx context.Context) error {
 		case msg := <-news:
 			s.learn(msg.Header.Get(jetstream.SubjectHeader))
 		case <-ask.C:
-			_ = s.Sync(ctx) //nolint:errcheck // whoever needs to know asks, and is told why there is no answer
+			_ = s.Sync(ctx) //nolint:errcheck // a caller that needs an answer asks, and gets the error
 			if time.Since(tidied) > time.Hour {
 				tidied = time.Now()
 				s.forget()
@@ -240,8 +240,8 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// Cancel writes down that an event is not to be told any more: to nobody when no user is named. again says that this had
-// been done before. One round trip.
+// Cancel records that an event is cancelled: for all users when none is named. again says that this had been done before.
+// One round trip.
 func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {
 	key, err := contracts.CancelledKey(eventID)
 	if userID != "" {

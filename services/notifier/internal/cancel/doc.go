@@ -1,6 +1,6 @@
-// Package cancel keeps which events are not to be told any more, to all whom they concern or to one of them.
+// Package cancel keeps which events are cancelled, for all their recipients or for one of them.
 //
-// A cancellation is a record in the bucket of deliveries that is created once and stays: an event that is told again
+// A cancellation is a record in the bucket of deliveries that is created once and stays: an event that is published again
 // after it is not sent. Its key begins with a token that no id can have, so it is never taken for that of a row.
 //
 // Each process has the cancellations in memory, so that a row that is sent at once pays nothing for them. The server

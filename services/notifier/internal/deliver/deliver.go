@@ -103,7 +103,7 @@ type row struct {
 	called  bool            // the health of its endpoint knows what came of its call
 	carried json.RawMessage // the payload that the row brought along
 	key     string
-	late    bool // it has been waiting: what this process has heard of cancellations is not enough
+	late    bool // it has waited: the cancellations that this process has received may be older than the row
 	profile contracts.Recipient
 	sealed  bool         // nothing more goes into it
 	single  *digest.Item // the event of a digest of one
@@ -198,7 +198,7 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 	return s.send(ctx, r, d)
 }
 
-// send writes the attempt down, calls the channel, and writes down what became of it.
+// send records the attempt, calls the channel, and records the outcome.
 func (s *Sender) send(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	begun := time.Now().UTC()
 	d.Attempts = append(d.Attempts, deliveries.Attempt{At: begun, Worker: s.cfg.Worker})

@@ -81,7 +81,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// The waits are those of the schedule, or what the far side asked for when that is longer.
+// The waits are those of the schedule, or what the provider asked for when that is longer.
 func TestRetriesKeepToTheSchedule(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {

@@ -44,10 +44,10 @@ func unheard(d *deliveries.Delivery) bool {
 	return false
 }
 
-// follow stores the row of the next channel when a row has ended without being sent, and returns what the worker is told.
-// It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a crash
-// in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One round
-// trip.
+// follow stores the row of the next channel when a row has ended without being sent, and returns the error for the worker.
+// It is called after the end is written down and before the row is acknowledged, and again when it is delivered again: a
+// crash in between loses nothing, and the stream takes the row once. A row that is followed is nobody's dead letter. One
+// round trip.
 func (s *Sender) follow(ctx context.Context, r *row, d *deliveries.Delivery, verdict error) error {
 	if len(r.Fallback) == 0 || d.FellBackTo != r.Fallback[0] || !unheard(d) {
 		return verdict

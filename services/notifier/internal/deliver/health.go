@@ -15,10 +15,10 @@ type Health interface {
 	// Gate says whether an endpoint may be called, and for how long that is to wait.
 	Gate(name, address string, timeout time.Duration) (disabled bool, wait time.Duration)
 
-	// Called tells what came of a call that Gate let through, nil for a success.
+	// Called reports the outcome of a call that Gate let through, nil for a success.
 	Called(ctx context.Context, m channel.Message, name string, failure *channel.Error)
 
-	// Left tells that a call that Gate let through was not made.
+	// Left reports that a call that Gate let through was not made.
 	Left(name, address string)
 }
 

@@ -20,7 +20,7 @@ import (
 // maxDetail bounds what is kept of a channel's error, in bytes.
 const maxDetail = 1024
 
-// judge writes the outcome of a call into the record, and returns what the worker is told.
+// judge writes the outcome of a call into the record, and returns the error for the worker.
 func (s *Sender) judge(r *row, d *deliveries.Delivery, receipt channel.Receipt, failure *channel.Error) error {
 	defer func() { r.fallBack(d) }()
 	attempt := &d.Attempts[len(d.Attempts)-1]
@@ -108,8 +108,8 @@ func (s *Sender) write(ctx context.Context, r *row, d *deliveries.Delivery) erro
 	return s.later(ctx, r, err)
 }
 
-// end writes the state that a row stays in, and returns what the worker is told when that is written. A digest is sealed first: what
-// comes later is not lost in it.
+// end writes the state that a row stays in, and returns the error for the worker after that write. A digest is sealed first:
+// what comes later is not lost in it.
 func (s *Sender) end(ctx context.Context, r *row, d *deliveries.Delivery, state deliveries.State, reason string, verdict error) error {
 	if r.Collected && !r.sealed {
 		if _, err := s.seal(ctx, &r.Notification); err != nil {

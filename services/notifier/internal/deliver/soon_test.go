@@ -17,7 +17,7 @@ import (
 )
 
 // A row whose callers died, or were stopped, is put off by its channel's first failure as any other is: the waits of the schedule
-// are for what the far side does.
+// are for what the provider does.
 func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 	inNest(t, func(n *nest) {
 		now := time.Now().UTC()

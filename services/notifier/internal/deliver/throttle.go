@@ -10,8 +10,8 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// throttle reports whether a user is told too much for a row to be told now, and does what its rule says then: err is what
-// the worker is told. Two round trips for a row that is let through, and for each time that it is put off one write more.
+// throttle reports whether a user is told too much for a row to be told now, and does what its rule says then: err is the
+// error for the worker. Two round trips for a row that is let through, and for each time that it is put off one write more.
 func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (over bool, err error) {
 	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled
 	if wait := time.Until(d.Until); promised && wait > 0 {

@@ -60,8 +60,8 @@ func optedOut(optOut map[string][]string, category, channel string) bool {
 	return false
 }
 
-// hold does with a row what its user or its rule wants instead of telling it now, and reports whether that is anything: err is
-// what the worker is told then. What is critical is told.
+// hold does with a row what its user or its rule wants instead of telling it now, and reports whether that is anything: err
+// is the error for the worker then. What is critical is told.
 func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil

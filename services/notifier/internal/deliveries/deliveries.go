@@ -22,9 +22,9 @@ const (
 	Pending State = "pending"
 	// Deferred means: it waits for its time, which Reason names.
 	Deferred State = "deferred"
-	// Sending means: the far side is being called, or its caller died.
+	// Sending means: the provider is being called, or its caller died.
 	Sending State = "sending"
-	// Sent means: the far side has taken it.
+	// Sent means: the provider has taken it.
 	Sent State = "sent"
 	// Delivered means: the user has it.
 	Delivered State = "delivered"
@@ -83,7 +83,7 @@ type Delivery struct {
 	// FellBackTo is the channel whose row has taken the place of this one, which has ended without being sent.
 	FellBackTo string `json:"fell_back_to,omitempty"`
 
-	// ProviderID is what the far side calls the message.
+	// ProviderID is the provider's id of the message.
 	ProviderID string `json:"provider_id,omitempty"`
 
 	// AttemptsBefore is how many of the attempts were made before the last replay: they do not count as tries.
@@ -110,7 +110,7 @@ type Delivery struct {
 // Tries is how many attempts count: those since the last replay.
 func (d *Delivery) Tries() int { return len(d.Attempts) - d.AttemptsBefore }
 
-// Failures is how many of the tries failed of the far side, or on the way there: not those whose caller died, lost touch, or was
+// Failures is how many of the tries failed at the provider, or on the way there: not those whose caller died, lost touch, or was
 // stopped.
 func (d *Delivery) Failures() (n int) {
 	for _, a := range d.Attempts[d.AttemptsBefore:] {
@@ -128,7 +128,7 @@ func (d *Delivery) Replay() {
 	d.Replays++
 }
 
-// Replaying reports whether the row is to be sent again on request, and nobody has begun to.
+// Replaying reports whether the row is to be sent again on request, and no worker has begun to.
 func (d *Delivery) Replaying() bool { return d.State == Pending && d.Replays > 0 && d.Tries() == 0 }
 
 // Attempt is one try to send a row.
@@ -145,7 +145,7 @@ type Attempt struct {
 	// TookMS is how long the call took, in milliseconds.
 	TookMS int64 `json:"took_ms,omitempty"`
 
-	// Worker is who made it.
+	// Worker is the worker that made the attempt.
 	Worker string `json:"worker,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// MaxItems is how many events a digest tells.
+	// MaxItems is how many events a digest contains at most.
 	MaxItems = 100
 
 	// MaxMore is how many it counts behind them. What comes then goes into the next one.
@@ -36,9 +36,9 @@ const (
 // ErrForeign is returned when the row of a digest cannot be stored since another event has its id.
 var ErrForeign = errors.New("another event has the id of the digest")
 
-// Item is one event that a digest tells.
+// Item is one event of a digest.
 type Item struct {
-	// CreatedAt is when it was decided that the user is told.
+	// CreatedAt is when the row of the event was planned.
 	CreatedAt time.Time `json:"created_at"`
 
 	// EventID is the event.

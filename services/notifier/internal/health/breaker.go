@@ -57,7 +57,7 @@ func (b *breaker) enter(key string, now time.Time, timeout time.Duration) time.D
 	return 0
 }
 
-// called tells what came of a call, nil for a success. An answer, whatever it says, means that the endpoint is there.
+// called records the outcome of a call, nil for a success. An answer, whatever it says, means that the endpoint is there.
 func (b *breaker) called(key string, now time.Time, failure *channel.Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *breaker) called(key string, now time.Time, failure *channel.Error) {
 	t.tried, t.until = false, now.Add(t.pause)
 }
 
-// left tells that a call was not made, or not to its end.
+// left records that a call was not made, or not to its end.
 func (b *breaker) left(key string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *breaker) left(key string, now time.Time) {
 	}
 }
 
-// left has the next one try: nobody knows what would have come of it.
+// left lets the next caller try: the outcome of the call is unknown.
 func (t *trouble) left(now time.Time) {
 	if t.tried {
 		t.tried, t.until = false, now

@@ -1,4 +1,4 @@
-// Package health keeps which endpoints of users do not answer, so that nobody calls them for nothing.
+// Package health keeps which endpoints of users do not answer, so that no process calls them for nothing.
 //
 // An endpoint is an address on a channel, such as the URL of a webhook. One that has failed without a success for days is
 // disabled, for all processes: that is kept in a bucket, which is written when an endpoint begins to fail, when it works again,

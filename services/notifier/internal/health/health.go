@@ -198,7 +198,7 @@ func (s *Store) Called(ctx context.Context, m channel.Message, name string, fail
 	}
 }
 
-// Left tells that a call that Gate let through was not made.
+// Left records that a call that Gate let through was not made.
 func (s *Store) Left(name, address string) {
 	s.breaker.left(s.subject(name, id(name, address)), time.Now())
 }

@@ -103,7 +103,7 @@ func (s events) reopened(ctx context.Context, e *Event) error {
 	return s.note(ctx, e)
 }
 
-// note writes the record of an event, unless somebody else has since it was read.
+// note writes the record of an event, unless another process has written it since it was read.
 func (s events) note(ctx context.Context, e *Event) error {
 	if err := s.put(ctx, e); !errors.Is(err, kvrecord.ErrConflict) {
 		return err
@@ -137,7 +137,7 @@ func (s events) get(ctx context.Context, eventID string) (*Event, error) {
 }
 
 // change writes the record of an event as alter leaves it, unless alter says that there is nothing to alter. It begins anew
-// when somebody else has written meanwhile: of those there are few, since an event comes only ever further.
+// when another process has written meanwhile: of those there are few, since an event comes only ever further.
 func (s events) change(ctx context.Context, eventID string, alter func(*Event) bool) (*Event, error) {
 	e, err := s.get(ctx, eventID)
 	for err == nil && alter(e) {

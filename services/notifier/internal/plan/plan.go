@@ -29,7 +29,7 @@ const (
 	rowPayload = 2 << 10
 )
 
-// Plan is who is told about one event, and how. Its JSON is the plan record.
+// Plan holds the recipients of one event, and their channels. Its JSON is the plan record.
 type Plan struct {
 	// Attempt names the try that wrote the record and its pages: no two tries have the same.
 	Attempt string `json:"attempt"`
@@ -46,7 +46,7 @@ type Plan struct {
 	// EventType is what happened.
 	EventType string `json:"event_type"`
 
-	// Fingerprint tells the event from another under the same id.
+	// Fingerprint distinguishes the event from another one under the same id.
 	Fingerprint string `json:"fingerprint"`
 
 	// NotBefore is when the recipients are told at the earliest.

@@ -24,7 +24,7 @@ const (
 	PointPlanned = "plan.planned" // the event's record says so
 )
 
-// Outcome is what became of an event.
+// Outcome is the outcome of planning an event.
 type Outcome string
 
 // The outcomes.

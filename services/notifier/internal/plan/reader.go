@@ -55,8 +55,8 @@ func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.get(ctx, eventID)
 }
 
-// Cancel notes that an event is not to be told any more. From then on it is not planned, its plan is not expanded, and
-// telling it again changes nothing. The error matches [ErrNotFound] when it was never seen. Two round trips.
+// Cancel records that an event is cancelled. From then on it is not planned, its plan is not expanded, and telling it again
+// changes nothing. The error matches [ErrNotFound] when it was never seen. Two round trips.
 func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.change(ctx, eventID, func(e *Event) bool {
 		open := e.State != StateCancelled

@@ -1,4 +1,4 @@
-// Package retryafter reads how long a far side wants to be left alone.
+// Package retryafter reads the wait that a provider asks for.
 package retryafter
 
 import (
@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date. It is zero when the far side did not say, or said
+// Parse reads the header of RFC 9110, section 10.2.3: seconds, or a date. It is zero when the provider did not say, or said
 // it in another way, and at most most.
 func Parse(header http.Header, most time.Duration) time.Duration {
 	value := strings.TrimSpace(header.Get("Retry-After"))

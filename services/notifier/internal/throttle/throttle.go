@@ -45,10 +45,9 @@ type Key struct {
 	RecipientType contracts.RecipientType
 }
 
-// Ask lets a row be told now, and returns the zero time, or returns when it is to ask again,
-// or when there will be room if it is to be suppressed. A row that was granted and is
-// told again, because it failed or who told it died, takes no second grant. promised says that it asks again at the time
-// that it was given. Two round trips.
+// Ask lets a row be told now, and returns the zero time, or returns when it is to ask again, or when there will be room if
+// it is to be suppressed. A row that was granted and is sent again, because it failed or its sender died, takes no second
+// grant. promised says that it asks again at the time that it was given. Two round trips.
 func (st *Store) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
 	name, err := contracts.ThrottleKey(key.Group, key.Channel, key.RecipientType, key.UserID)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package digest makes of a source the text that a far side gets to see: bounded, and without what speaks to a model.
+// Package digest makes of a source the text that a service gets to see: bounded, and without what speaks to a model.
 package digest
 
 import (

@@ -1,4 +1,4 @@
-// Package remote asks a far side that reads recipes: one call with a JSON body, in bounded time, with a bounded answer, and
+// Package remote asks a service that reads recipes: one call with a JSON body, in bounded time, with a bounded answer, and
 // what it means when that fails.
 package remote
 
@@ -23,7 +23,7 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// Client asks one far side. It is safe for concurrent use.
+// Client asks one service. It is safe for concurrent use.
 type Client struct {
 	config Config
 	http   *http.Client

@@ -11,10 +11,10 @@ import (
 
 // StatusError is an answer that is not 200.
 type StatusError struct {
-	// Body is the beginning of what came with it. It is not part of the text of the error: a far side may repeat in it what
+	// Body is the beginning of what came with it. It is not part of the text of the error: a service may repeat in it what
 	// it was sent.
 	Body []byte
-	// RetryAfter is how long the far side asked to be left alone; zero when it did not say, and at most an hour.
+	// RetryAfter is how long the service asked to be left alone; zero when it did not say, and at most an hour.
 	RetryAfter time.Duration
 	// Status is the HTTP status.
 	Status int

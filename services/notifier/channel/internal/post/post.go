@@ -25,7 +25,7 @@ const (
 
 	maxHeader = 64 << 10
 
-	// maxRetryAfter bounds how long a far side can have itself left alone.
+	// maxRetryAfter bounds how long a provider can have itself left alone.
 	maxRetryAfter = 24 * time.Hour
 
 	// maxIdle is how many connections to one host are kept for the next calls.
@@ -59,7 +59,7 @@ type Client struct {
 	http *http.Client
 }
 
-// Answer is what the far side said.
+// Answer is what the provider said.
 type Answer struct {
 	// Body is the beginning of what it holds.
 	Body []byte
@@ -159,7 +159,7 @@ func (c *Client) fail(kind channel.Kind, status int, detail string, cause error)
 	return &channel.Error{Cause: cause, Channel: c.cfg.Channel, Detail: detail, Kind: kind, Status: status}
 }
 
-// Judge says what a status means, nil when the far side has taken the message. A far side that is not set up right may be
+// Judge says what a status means, nil when the provider has taken the message. A provider that is not set up right may be
 // by the next time; one that will not have this message will not have it again.
 func (c *Client) Judge(answer *Answer) error {
 	kind, detail := channel.KindRejected, "the message is refused"
