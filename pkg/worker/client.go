@@ -262,7 +262,8 @@ func (c *Client) resolveConflict(ctx context.Context, p *plan) (Receipt, error) 
 }
 
 // resolveTaken returns the receipt of an unrecorded job that the stream refused because its subject is taken: by another
-// job, unless a publication of this one may have been stored.
+// job, unless a publication of this one may have been stored. It does not read for a first publication that was refused,
+// which around a change of leader may have been stored all the same; see [Unique.Unrecorded].
 func (c *Client) resolveTaken(ctx context.Context, p *plan) (Receipt, error) {
 	r := Receipt{Duplicate: true, Subject: p.key.Job()}
 	if !p.unknown {

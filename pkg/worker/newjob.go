@@ -83,8 +83,9 @@ type Unique struct {
 	// for a stream without subjects for delayed jobs and records. The message has one header more than that of a job that is
 	// not unique. In a stream that by itself refuses a second message of a subject (MaxMsgsPerSubject 1 with
 	// DiscardNewPerSubject) it has none; the client reads that setting once, with one round trip at its first insert. The
-	// receipt of a duplicate names neither the job that holds the key nor its state, and costs no round trip. Not with
-	// HoldDead, Keep, or a job that is delayed. Defaults to false.
+	// receipt of a duplicate names neither the job that holds the key nor its state, and costs no round trip. Around a change
+	// of leader the server may refuse a message that it has stored: Insert then reports a duplicate of the very job, which is
+	// in the stream all the same. Not with HoldDead, Keep, or a job that is delayed. Defaults to false.
 	Unrecorded bool
 }
 

@@ -161,7 +161,7 @@ func TestRecordAsStored(t *testing.T) {
 	}
 }
 
-// What is read without encoding/json is what encoding/json reads.
+// The reader without encoding/json reads the same as encoding/json.
 func FuzzFirstLine(f *testing.F) {
 	for _, line := range []string{
 		`{"v":1,"state":"pending","claim":"c","owner":"o","attempt":2,"member":"m","server":"s"}`,

@@ -32,7 +32,7 @@ func (o *object) set(name, value string) bool {
 	}
 }
 
-// What is read without encoding/json is what encoding/json reads.
+// The reader without encoding/json reads the same as encoding/json.
 func FuzzMembers(f *testing.F) {
 	for _, line := range []string{
 		`{"text":"c","flag":true,"count":30,"time":1763663523123456789,"seq":48211}`, `{"flag":false}`, `{"other":1}`,

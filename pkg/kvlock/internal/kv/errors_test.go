@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What passes is a key by the client's own rule (ADR-8), and one subject.
+// A key that passes is a key by the client's own rule (ADR-8), and one subject.
 func FuzzKey(f *testing.F) {
 	rule := regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`)
 	longest := strings.Repeat("k", MaxKeyBytes)

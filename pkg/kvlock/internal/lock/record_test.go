@@ -60,7 +60,7 @@ func TestContendedRecordsAreReadFast(t *testing.T) {
 	}
 }
 
-// What is read without encoding/json is what encoding/json reads.
+// The reader without encoding/json reads the same as encoding/json.
 func FuzzRecordLines(f *testing.F) {
 	for _, line := range []string{
 		`{"v":1,"state":"held","claim":"c","owner":"o","instance":"host-1","ttl":30}`, `{"member":"m","since":1763663523000}`,
