@@ -6,7 +6,7 @@
 //
 // A [Locker] acquires leases. Waiters queue in the lock's own record, and a holder that releases a lock writes the
 // first of the queue into the record as the next holder: one write, one waiter woken. The holder's context ends when
-// the lease does, and before another holder can have the lock. Its writes elsewhere carry a fencing
+// the lease does, and before another holder can have the lock. The holder's writes elsewhere carry a fencing
 // token: [Guard] refuses a smaller one than it has seen, and its documentation has the same rule for a database and an
 // HTTP service.
 //
