@@ -28,7 +28,7 @@ func (g *Getter) All(ctx context.Context, stream, subject string, size int) ([]b
 	data := make([]byte, 0, size)
 	req := request{NextBy: subject, Batch: batchMessages, MaxBytes: batchBytes, Sequence: 1}
 	for {
-		c, err := g.ask(ctx, stream, req)
+		c, err := g.ask(ctx, stream, req, idleTimeout)
 		if errors.Is(err, errGone) { // it has no messages
 			return data, nil
 		}

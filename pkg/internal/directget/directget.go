@@ -28,7 +28,8 @@ const MaxSubjects = 512
 
 const (
 	// idleTimeout is how long an answer may make no progress before the rest of it is requested again: a request or a
-	// reply that was lost with a connection must not use up the caller's time.
+	// reply that was lost with a connection must not use up the caller's time. It doubles with each repetition that
+	// brought nothing: a server that is busy for longer than this would otherwise never be heard.
 	idleTimeout = 500 * time.Millisecond
 
 	// The waits before a request is repeated, when no server answers.
@@ -114,10 +115,11 @@ type request struct {
 // again until ctx ends.
 func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int) (all []jsapi.Message, more bool, err error) {
 	req := request{NextBy: ">", Batch: limit, MaxBytes: pageBytes, Sequence: from}
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		c, err := g.ask(ctx, stream, req)
+	var p pace
+	for {
+		c, err := g.ask(ctx, stream, req, p.idle())
 		if c != nil && len(c.messages) > 0 {
-			wait = minWait
+			p = pace{}
 			all = append(all, c.messages...)
 			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
 			req.Batch -= len(c.messages)
@@ -129,7 +131,7 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 			return all, c.more, nil
 		case req.Batch <= 0: // nothing but the end is missing
 			return all, true, nil
-		case !isTransient(err) || !backoff.Pause(ctx, wait):
+		case !isTransient(err) || !p.pause(ctx, err):
 			return nil, false, err
 		}
 	}
@@ -140,10 +142,11 @@ func (g *Getter) From(ctx context.Context, stream string, from uint64, limit int
 // (up_to_seq) is not used: the earlier message of a key that was written meanwhile is gone.
 func (g *Getter) complete(ctx context.Context, stream string, req request) ([]jsapi.Message, error) {
 	var all []jsapi.Message
-	for wait := minWait; ; wait = min(2*wait, maxWait) {
-		c, err := g.ask(ctx, stream, req)
+	var p pace
+	for {
+		c, err := g.ask(ctx, stream, req, p.idle())
 		if c != nil && len(c.messages) > 0 {
-			wait = minWait
+			p = pace{}
 			all = append(all, c.messages...)
 			req.Sequence = c.messages[len(c.messages)-1].Sequence + 1
 		}
@@ -152,10 +155,26 @@ func (g *Getter) complete(ctx context.Context, stream string, req request) ([]js
 			return all, nil
 		case err == nil:
 			continue
-		case !isTransient(err) || !backoff.Pause(ctx, wait):
+		case !isTransient(err) || !p.pause(ctx, err):
 			return nil, err
 		}
 	}
+}
+
+// pace is how long the requests of one read wait since the last message that it got.
+type pace struct{ pauses, idles int }
+
+// idle returns how long the next request waits for an answer.
+func (p *pace) idle() time.Duration { return idleTimeout << min(p.idles, 10) }
+
+// pause waits before a request is repeated that ended with err, and reports whether ctx has time left.
+func (p *pace) pause(ctx context.Context, err error) bool {
+	wait := min(minWait<<min(p.pauses, 10), maxWait)
+	p.pauses++
+	if errors.Is(err, errIdle) {
+		p.idles++
+	}
+	return backoff.Pause(ctx, wait)
 }
 
 // isTransient reports whether the same request may succeed a moment later.
@@ -164,9 +183,9 @@ func isTransient(err error) bool {
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected)
 }
 
-// ask sends one request to any replica of stream and collects the answer. With errIdle it returns the part that
-// arrived.
-func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, error) {
+// ask sends one request to any replica of stream and collects the answer. When nothing arrives for the time patience,
+// it returns the part that arrived, and errIdle.
+func (g *Getter) ask(ctx context.Context, stream string, req request, patience time.Duration) (*call, error) {
 	if err := context.Cause(ctx); err != nil { // an answer may come as soon as this is looked at again
 		return nil, fmt.Errorf("not sent: %w", err)
 	}
@@ -187,7 +206,7 @@ func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, er
 		return nil, fmt.Errorf("send request: %w", err)
 	}
 
-	idle := time.NewTimer(idleTimeout)
+	idle := time.NewTimer(patience)
 	defer idle.Stop()
 	for before := 0; ; {
 		select {
@@ -200,10 +219,10 @@ func (g *Getter) ask(ctx context.Context, stream string, req request) (*call, er
 		now := g.received(c)
 		if now == before {
 			g.forget(token)
-			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, idleTimeout)
+			return c, fmt.Errorf("stream %s: %w within %s", stream, errIdle, patience)
 		}
 		before = now
-		idle.Reset(idleTimeout)
+		idle.Reset(patience)
 	}
 }
 

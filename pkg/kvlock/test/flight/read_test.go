@@ -62,8 +62,10 @@ func requests(p *natstest.Proxy) (count func() map[string]int) {
 }
 
 func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+	inBubble(t, testGetManyIsInOrderAndOneRoundTrip)
+}
+
+func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 	all := fill(t, b.Flight(t, flight.Config{}), 1500)
 	for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
 		p := natstest.NewProxy(t, b.Srv)
@@ -101,10 +103,27 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 	}
 }
 
-// The documented round trips of each operation when all is well.
+// Each answer comes later than a request waits for it at first. The requests wait longer and longer until one is heard.
+func TestGetManyOfASlowServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		complete(t, begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{}), "v")
+		p := natstest.NewProxy(t, b.Srv)
+		f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+		p.Slow(600 * time.Millisecond)
+		slots, err := f.GetMany(t.Context(), []string{"k"})
+		if err != nil || len(slots) != 1 || string(slots[0].Value) != "v" {
+			t.Errorf("got %+v, %v, want v", slots, err)
+		}
+	})
+}
+
+// The documented round trips of each operation when all is well. Under fake time no request is repeated because the
+// machine is slow.
 func TestRoundTrips(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
+	inBubble(t, testRoundTrips)
+}
+
+func testRoundTrips(t *testing.T, b *bed) {
 	p := natstest.NewProxy(t, b.Srv)
 	f := b.Flight(t, flight.Config{}, p.Through())
 	ctx := t.Context()
