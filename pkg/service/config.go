@@ -24,8 +24,9 @@ type BaseConfig struct {
 	// Concurrency is how many jobs a worker handles at a time. Each service has a default of its own.
 	Concurrency int `env:"SERVICE_CONCURRENCY"`
 
-	// CreateAssets makes missing streams, buckets and consumers: for embedded servers and development. In production an
-	// administrator makes them, and the service only checks them. Defaults to false.
+	// CreateAssets makes missing streams, buckets and consumers, for development. Streams and buckets that are there stay as
+	// they are; consumers are brought to the settings that the service needs. In production an administrator makes all of
+	// them, and the service only checks them. Defaults to false.
 	CreateAssets bool `env:"SERVICE_CREATE_ASSETS"`
 
 	// Exports take metrics, which /metrics shows, and traces. A caller that sets them also stops them. Defaults to the

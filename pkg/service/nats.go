@@ -62,29 +62,30 @@ func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
 	return options, nil
 }
 
-// prepare makes the declared streams and buckets, or checks the named ones: a missing one is an error, a difference from
-// its declaration is logged.
+// prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one
+// is an error, a difference from its declaration is logged. It changes none that is there.
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
-	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	if cfg.CreateAssets {
-		if _, err := contracts.Apply(ctx, js, all, contracts.ApplyOptions{}); err != nil {
-			return fmt.Errorf("%s: create streams and buckets: %w", name, err)
-		}
-		return nil
+		streams = append(slices.Clone(streams), contracts.StreamDead) // elsewhere the worker checks it: the permissions need not include it
 	}
+	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
-	differences, err := contracts.Check(ctx, js, ours)
+	changes, err := contracts.Apply(ctx, js, ours, contracts.ApplyOptions{CreateOnly: true, DryRun: !cfg.CreateAssets})
 	if err != nil {
-		return fmt.Errorf("%s: check streams and buckets: %w", name, err)
+		return fmt.Errorf("%s: prepare streams and buckets: %w", name, err)
 	}
 	var missing []error
-	for _, d := range differences {
-		if d.Missing {
-			missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator make it, or set %s_CREATE_ASSETS",
-				name, d.Stream, strings.ToUpper(name)))
+	for _, c := range changes {
+		if c.Action == contracts.ActionCreate {
+			if !cfg.CreateAssets {
+				missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator run expediter apply, or set %s_CREATE_ASSETS",
+					name, c.Stream, strings.ToUpper(name)))
+			}
 			continue
 		}
-		cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+		for _, d := range c.Differences {
+			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+		}
 	}
 	return errors.Join(missing...)
 }
