@@ -215,3 +215,40 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 		}
 	}
 }
+
+// A process of an earlier version writes a value that does not name the record that it replaced. Whether the write before
+// it was stored is unknown then, and the error says so.
+func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
+	for _, fault := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost} {
+		for _, before := range []uint64{0, 3} {
+			t.Run(fmt.Sprint(fault, " over ", before), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bed) {
+					kv, err := b.JS.KeyValue(t.Context(), bucket)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p := natstest.NewProxy(t, b.Srv)
+					slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
+					if before > 0 {
+						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+					}
+					p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
+					p.Hit(writes("k"), fault, 1)
+					put := make(chan error, 1)
+					go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
+					pass(150 * time.Millisecond)
+					if _, err := kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold"); err != nil {
+						t.Fatal(err)
+					}
+					err = <-put
+					if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || !fenced.Unknown || fenced.Stored != token(7) {
+						t.Errorf("got %v, want a FencedError of unknown outcome", err)
+					}
+					if now := guarded(t, other, "k"); now != "old by 7-7" {
+						t.Errorf("the value is %s", now)
+					}
+				})
+			})
+		}
+	}
+}

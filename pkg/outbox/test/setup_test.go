@@ -215,14 +215,18 @@ func (p *place) messages() []jetstream.Msg {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
+	var cause error
 	for {
 		all, err := p.read(ctx)
 		if err == nil {
 			return all
 		}
+		if cause == nil || ctx.Err() == nil { // the last attempt ends with ctx, whatever failed before
+			cause = err
+		}
 		sleep(ctx, 5*time.Millisecond)
 		if ctx.Err() != nil {
-			p.Fatalf("the stream could not be read: %v", err)
+			p.Fatalf("the stream could not be read for %s: %v", patience, cause)
 		}
 	}
 }

@@ -214,17 +214,26 @@ func TestAScanBehindTheLastRecordFindsNone(t *testing.T) {
 	})
 }
 
-// Records behind a domain are reached through its prefix, those of buckets and of other streams.
+// Records behind a domain are reached through its prefix, those of buckets and of other streams. The server of the domain
+// would answer requests without the prefix too: none is sent.
 func TestADomainIsHonoured(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t, func(c *natsrun.Config) {
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.JetStreamDomain = "hub" })
 	})
-	nc, local := natstest.Connect(t, srv)
+	_, local := natstest.Connect(t, srv)
 	create(t, local)
 	if _, err := local.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"}); err != nil {
 		t.Fatal(err)
 	}
+	proxy := natstest.NewProxy(t, srv)
+	nc, _ := natstest.Connect(t, srv, proxy.Through())
+	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+		if f.FromClient && (strings.HasPrefix(f.Subject, "$JS.API.") || strings.HasPrefix(f.Subject, "$KV.")) {
+			t.Errorf("%s was sent without the prefix", f.Subject)
+		}
+		return natstest.Relay
+	})
 	byDomain, err := jetstream.NewWithDomain(nc, "hub")
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +250,9 @@ func TestADomainIsHonoured(t *testing.T) {
 			}
 			if r, err := s.Get(t.Context(), subject); err != nil || r.Revision == 0 {
 				t.Errorf("%s: got %+v, %v", subject, r, err)
+			}
+			if r, err := s.Latest(t.Context(), subject); err != nil || r.Revision == 0 {
+				t.Errorf("%s: the leader has %+v, %v", subject, r, err)
 			}
 			if page, _, err := s.Scan(t.Context(), 1, 10); err != nil || len(page) == 0 {
 				t.Errorf("%s: got %d records, %v", name, len(page), err)

@@ -174,6 +174,36 @@ func TestOneOfManyUnrecordedInsertsIsAccepted(t *testing.T) {
 	}
 }
 
+// TestRefusedInsertOfAnUnrecordedJobThatWasStored: the server stores a job and refuses it, as it may around a change of leader.
+// The insert reports a duplicate, and the job is in the stream once.
+func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
+	t.Parallel()
+
+	b := setup(t, nil)
+	bare(t, b)
+
+	p := natstest.NewProxy(t, b.srv)
+	_, js := natstest.Connect(t, b.srv, p.Through())
+	c := client(t, js)
+	insert(t, c, worker.NewJob{Subject: "jobs.place.6", Unique: &worker.Unique{Unrecorded: true}}) // reads the stream's settings
+
+	p.Hit(func(f natstest.Frame) bool { return f.Subject == "jobs.place.7" }, natstest.RefusedApplied, 1)
+
+	if r := insert(t, c, unrecorded("a")); r != (worker.Receipt{Duplicate: true, Subject: "jobs.place.7"}) {
+		t.Errorf("%+v, want a duplicate of which no more is known", r)
+	}
+
+	s, err := b.js.Stream(t.Context(), stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	msg, err := s.GetMsg(t.Context(), 2)
+	if err != nil || msg.Header.Get(nats.MsgIdHdr) != "a" || s.CachedInfo().State.Msgs != 2 {
+		t.Errorf("%d messages, the second %+v, %v; want the job once", s.CachedInfo().State.Msgs, msg, err)
+	}
+}
+
 // TestStreamThatIsFullIsAnErrorAtOnce: a full stream is neither a duplicate nor worth a repetition.
 func TestStreamThatIsFullIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()

@@ -125,6 +125,29 @@ func testUnknownResult(t *testing.T, b *bed) {
 	wantSlot(t, f, "k", flight.Done, "v")
 }
 
+// The acknowledgement of a result is lost, and the key is invalidated before the result is read back. Complete returns
+// ErrLost for a value that readers have got meanwhile, and the key stays invalidated.
+func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bed) {
+		p := natstest.NewProxy(t, b.Srv)
+		f, other := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
+		c := begin(t, f, "k", flight.BeginOptions{})
+		p.Hit(writes("k"), natstest.ReplyLost, 1)
+		completed := make(chan error, 1)
+		go func() {
+			_, err := c.Complete(t.Context(), []byte("v"), 0)
+			completed <- err
+		}()
+		pass(time.Millisecond) // stored; the answer is waited for
+		wantSlot(t, other, "k", flight.Done, "v")
+		if err := other.Invalidate(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, <-completed, kvlock.ErrLost)
+		wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
+	})
+}
+
 // Of many that begin at once, through connections that lose answers, one holds the claim, and knows it.
 func TestOwnershipIsNeverDoubled(t *testing.T) {
 	inBubble(t, testOwnership)

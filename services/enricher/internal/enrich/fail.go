@@ -70,11 +70,11 @@ func (s *Service) Settled(settled worker.Settlement) {
 }
 
 // putBack leaves the claim to the next attempt at the job, and returns the error for the worker.
-func (s *Service) putBack(ctx context.Context, claim *flight.Claim, verdict error) error {
+func (s *Service) putBack(ctx context.Context, claim *flight.Claim, outcome error) error {
 	if err := claim.HandOff(context.WithoutCancel(ctx), 0); err != nil && !errors.Is(err, kvlock.ErrLost) {
 		s.logger.WarnContext(ctx, "enricher: claim stays until it expires", "key", claim.Key(), "error", err)
 	}
-	return verdict
+	return outcome
 }
 
 // abandon leaves a place without an answer after a job was dead-lettered. A claim that waits to be resumed was left to that

@@ -1,6 +1,8 @@
 package enrich
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +13,9 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/worker"
+	"github.com/expediter-io/expediter/services/enricher/match"
+	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
@@ -121,4 +126,54 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 			})
 		})
 	}
+}
+
+// oneSearch is a provider that may be asked once at a time.
+type oneSearch struct{ *far }
+
+func (oneSearch) Limits() provider.Limits {
+	return provider.Limits{Burst: 1, Gap: time.Millisecond, Searches: 1}
+}
+
+// TestPermitLostInMidSearch: the lease of the worker is deleted, so its search loses the permit, and fails for good because of
+// that. No failure of the provider is logged or stored, the attempt does not count, and the place is looked up.
+func TestPermitLostInMidSearch(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		p := oneSearch{&far{}}
+		p.search = func(ctx context.Context, place match.Place) ([]provider.Venue, error) {
+			if p.total() > 1 {
+				return venueOf(place)
+			}
+			close(begun)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return nil, &provider.Error{Kind: provider.KindUnsupported, Provider: contracts.ProviderWolt}
+		}
+		i := newInstance(t, srv, p)
+		attempts := make(chan int, 10)
+		i.work(t, func(c *worker.Config) { c.Hooks.Started = func(info worker.Info) { attempts <- info.Attempt } })
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		<-begun
+		stream, err := i.js.Stream(t.Context(), "KV_"+contracts.BucketJobs)
+		if err == nil {
+			err = stream.Purge(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.As(err, new(*worker.LimitLostError)) {
+			t.Errorf("the search ended with %v, want a LimitLostError", err)
+		}
+		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+		if len(attempts) != 2 || p.total() != 2 {
+			t.Fatalf("%d attempts asked %d times, want two", len(attempts), p.total())
+		}
+		if first, second := <-attempts, <-attempts; first != 1 || second != 1 {
+			t.Errorf("attempts %d and %d, want the first twice", first, second)
+		}
+		if n := len(i.log.events("wolt_provider_fail")); n != 0 || i.letters(t) != 0 {
+			t.Errorf("%d failures logged, %d dead letters: the provider did nothing wrong", n, i.letters(t))
+		}
+	})
 }

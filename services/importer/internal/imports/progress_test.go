@@ -74,4 +74,39 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 	})
 }
 
+// TestProgressOfADeadWorkerIsNotShown has a worker die in mid-step, after it has recorded progress. While the next attempt is in
+// the same step and has recorded none, the job has none.
+func TestProgressOfADeadWorkerIsNotShown(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		dead, next, other := newInstance(t, srv), newInstance(t, srv), newInstance(t, srv)
+		dead.cutOff = true
+		recorded, begun, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		dead.far.fetch = func(ctx context.Context, _ source.Request, progress func(string, float64)) (*source.Material, error) {
+			progress("fetch", 0.5)
+			close(recorded)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		next.far.fetch = func(_ context.Context, req source.Request, _ func(string, float64)) (*source.Material, error) {
+			close(begun)
+			<-end
+			return video(req.URL), nil
+		}
+		dead.work(t)
+		other.submit(t, job("j", "v"))
+		<-recorded
+		if j, err := other.Get(t.Context(), "j"); err != nil || j.Progress != 0.5 || j.Attempt != 1 {
+			t.Errorf("in the first attempt: %+v, %v", j, err)
+		}
+		dead.js.Conn().Close()
+		next.work(t)
+		<-begun
+		if j, err := other.Get(t.Context(), "j"); err != nil || j.Progress != 0 || j.Attempt != 2 || j.Step != stepTranscript {
+			t.Errorf("in the second attempt: %+v, %v, want no progress", j, err)
+		}
+		close(end)
+		other.ready(t, "j")
+	})
+}
+
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only

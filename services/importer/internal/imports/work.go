@@ -91,13 +91,13 @@ func (s *Service) Work(ctx context.Context, job *worker.Job[contracts.ImportJob]
 	}
 	proceed, err := a.begin(ctx)
 	if err != nil || !proceed {
-		return a.verdict(ctx, err)
+		return a.outcome(ctx, err)
 	}
 	a.passed(PointBegun)
 	stop := a.watch(ctx)
 	err = a.steps(ctx)
 	stop()
-	return a.verdict(ctx, err)
+	return a.outcome(ctx, err)
 }
 
 // begin sets the job RUNNING. It reports false when there is nothing to be done: the job has ended, here or in the
@@ -216,8 +216,8 @@ func (a *attempt) enterStep(ctx context.Context, name string) error {
 	return err
 }
 
-// verdict returns the error of an attempt for the worker, by the state of the job's record and of the store.
-func (a *attempt) verdict(ctx context.Context, err error) error {
+// outcome returns the error of an attempt for the worker, by the state of the job's record and of the store.
+func (a *attempt) outcome(ctx context.Context, err error) error {
 	var snooze *worker.SnoozeError
 	var given *worker.CancelError
 	switch {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -234,8 +235,11 @@ func (n *nest) letters() uint64 {
 	return sum
 }
 
-// elapse lets fake time pass.
-func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
+// elapse lets fake time pass, until all workers wait again. The test may then read what they have written.
+func elapse(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // inside a bubble only
+	synctest.Wait()
+}
 
 var errOdd = errors.New("not an error of a channel")
 
