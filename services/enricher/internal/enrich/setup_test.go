@@ -384,18 +384,3 @@ func (j *journal) reasons() []string {
 
 // elapse lets fake time pass.
 func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // inside a bubble only
-
-// drain listens to a request until it is over.
-func (i *instance) drain(t *testing.T, id string) {
-	t.Helper()
-	sub, err := i.Subscribe(t.Context(), id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	for ok := true; ok; {
-		if _, ok, err = sub.Next(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

@@ -163,6 +163,6 @@ func TestConforms(t *testing.T) {
 		}
 		t.Cleanup(e.Close)
 		_, err = e.Extract(ctx, pancakes())
-		return err //nolint:wrapcheck // the suite reads it
+		return err
 	}, key, "Whisk")
 }

@@ -175,6 +175,6 @@ func TestConforms(t *testing.T) {
 		}
 		t.Cleanup(e.Close)
 		_, err = e.Extract(ctx, cookies())
-		return err //nolint:wrapcheck // the suite reads it
+		return err
 	}, token, "cups of flour")
 }

@@ -64,7 +64,7 @@ func Hang(begin string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if begin != "" {
 			_, _ = w.Write([]byte(begin))
-			http.NewResponseController(w).Flush()
+			_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
 		}
 		<-r.Context().Done()
 	}
@@ -103,7 +103,8 @@ func Conform(t *testing.T, ask Ask, secrets ...string) {
 	t.Helper()
 	unanswered := func(t *testing.T, err error, message string) {
 		t.Helper()
-		Fails(t, err, &extract.Error{Code: contracts.CodeExtractionFailed, Retryable: true, Message: "AI extraction failed: " + message}, secrets...)
+		want := &extract.Error{Code: contracts.CodeExtractionFailed, Retryable: true, Message: "AI extraction failed: " + message}
+		Fails(t, err, want, secrets...)
 	}
 	t.Run("a dead service", func(t *testing.T) {
 		t.Parallel()
