@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
@@ -136,13 +135,8 @@ type guardedHead struct {
 	Replaced string `json:"replaced,omitempty"` // the ref of the record that it was written over
 }
 
-// Set sets a member of the first line, and reports whether it has one of this name and the value fits.
-func (h *guardedHead) Set(name, value string) bool {
-	if name == "replaced" {
-		return fastjson.SetString(&h.Replaced, value)
-	}
-	return h.Head.Set(name, value)
-}
+// Fields returns the members of the first line.
+func (h *guardedHead) Fields() []any { return append(h.Head.Fields(), "replaced", &h.Replaced) }
 
 // guarded is what a key of a Guard holds.
 type guarded struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
 
@@ -85,7 +86,7 @@ type Flight struct {
 	cfg     Config
 	alive   *liveness // nil when there is none
 	memory  *memory   // nil when nothing is kept
-	codec   codec
+	codec   compress.Codec
 	counts  counters
 	closing sync.Once
 	seed    maphash.Seed // of the times at which values are computed anew
@@ -145,7 +146,7 @@ func New(ctx context.Context, js jetstream.JetStream, cfg Config) (*Flight, erro
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	f := &Flight{cfg: cfg, codec: newCodec(), local: map[string]*call{}, refreshes: map[string]*refreshing{}, seed: maphash.MakeSeed()}
+	f := &Flight{cfg: cfg, codec: compress.New(), local: map[string]*call{}, refreshes: map[string]*refreshing{}, seed: maphash.MakeSeed()}
 	var err error
 	if f.store, err = kv.Open(ctx, js, f.storeConfig()); err != nil {
 		return nil, err

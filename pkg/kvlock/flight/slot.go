@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
-	"github.com/expediter-io/expediter/pkg/kvlock/internal/fastjson"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/record"
 )
@@ -201,20 +200,9 @@ type claimRecord struct {
 	Kept        staleValue `json:"kept,omitzero"`
 }
 
-// Set sets one of the members that most records have, and reports whether it is one and the value fits.
-func (r *claimRecord) Set(name, value string) bool {
-	switch name {
-	case "attempt":
-		return fastjson.SetNumber(&r.Attempt, value)
-	case "ttl":
-		return fastjson.SetNumber(&r.TTL, value)
-	case "member":
-		return fastjson.SetString(&r.Member, value)
-	case "server":
-		return fastjson.SetString(&r.Server, value)
-	default:
-		return r.Head.Set(name, value)
-	}
+// Fields returns the members that most records have.
+func (r *claimRecord) Fields() []any {
+	return append(r.Head.Fields(), "attempt", &r.Attempt, "ttl", &r.TTL, "member", &r.Member, "server", &r.Server)
 }
 
 // decodeRecord splits data into its first line and the value. The value aliases data. It returns ErrVersion for a

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
-	"github.com/klauspost/compress/zstd"
-
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
 )
@@ -23,11 +21,6 @@ const (
 	// keptOpen is the size up to which an opened value is kept with its stored form, for the next caller.
 	keptOpen = 1 << 20
 )
-
-// codecZstd is the only codec there is. It was chosen over S2, which is four times as fast, because values are stored,
-// replicated and read more often than they are computed: on JSON of 4 to 100 KB its output is 30 % smaller, and costs
-// 12 to 160 µs, once for each computed value. `zstd -d` reads it.
-const codecZstd = "zstd"
 
 func (cfg Config) validateValues() error {
 	var errs []error
@@ -57,8 +50,8 @@ type packed struct {
 // check refuses a description that pack does not write. An unknown codec is one of a newer version.
 func (p packed) check() error {
 	switch {
-	case p.Codec != "" && p.Codec != codecZstd:
-		return fmt.Errorf("%w: codec %.32q, this program knows %q", kvlock.ErrVersion, p.Codec, codecZstd)
+	case p.Codec != "" && p.Codec != compress.Zstd:
+		return fmt.Errorf("%w: codec %.32q, this program knows %q", kvlock.ErrVersion, p.Codec, compress.Zstd)
 	case p.Size < 0 || p.Size > maxValue:
 		return fmt.Errorf("value of %d bytes, the limit is %d", p.Size, maxValue)
 	case p.Object != nil && (p.Object.Size > p.Size || p.Codec == "" && p.Object.Size != p.Size):
@@ -77,14 +70,14 @@ func (f *Flight) pack(key string, value []byte) (packed, []byte, error) {
 	if f.cfg.CompressAbove < 0 || len(value) <= f.cfg.CompressAbove {
 		return packed{}, value, nil
 	}
-	data, err := f.codec.compress(value)
+	data, saves, err := f.codec.Compress(value)
 	if err != nil {
-		return packed{}, nil, err
+		return packed{}, nil, fmt.Errorf("kvlock: %w", err)
 	}
-	if len(data) > len(value)-len(value)/8 {
-		return packed{}, value, nil // its readers would pay for nothing
+	if !saves {
+		return packed{}, value, nil
 	}
-	return packed{Codec: codecZstd, Size: len(value)}, data, nil
+	return packed{Codec: compress.Zstd, Size: len(value)}, data, nil
 }
 
 // content is the stored form of a slot's value, which is opened when a caller wants it. All copies of the slot share
@@ -197,49 +190,12 @@ func (f *Flight) unpack(ctx context.Context, key string, c *content) ([]byte, er
 	if c.Codec == "" {
 		return data, nil
 	}
-	return f.codec.decompress(data, c.Size)
-}
-
-// codec compresses and decompresses whole values, and so without goroutines. Its state is pooled, for a few calls at
-// once, and made when it is first used. Each Flight has its own: it has channels, which tests under fake time must not
-// share.
-type codec struct {
-	encoder func() (*zstd.Encoder, error)
-	decoder func() (*zstd.Decoder, error)
-}
-
-func newCodec() codec {
-	atOnce := min(runtime.GOMAXPROCS(0), 4) // megabytes each
-	return codec{
-		encoder: sync.OnceValues(func() (*zstd.Encoder, error) {
-			return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithEncoderConcurrency(atOnce))
-		}),
-		decoder: sync.OnceValues(func() (*zstd.Decoder, error) {
-			return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(atOnce))
-		}),
-	}
-}
-
-func (c codec) compress(value []byte) ([]byte, error) {
-	encoder, err := c.encoder()
-	if err != nil {
-		return nil, fmt.Errorf("kvlock: make a zstd encoder: %w", err)
-	}
-	return encoder.EncodeAll(value, make([]byte, 0, len(value)/4)), nil
-}
-
-// decompress returns the size bytes that data stands for. It takes no more memory even if data stands for more.
-func (c codec) decompress(data []byte, size int) ([]byte, error) {
-	decoder, err := c.decoder()
-	if err != nil {
-		return nil, fmt.Errorf("kvlock: make a zstd decoder: %w", err)
-	}
-	value, err := decoder.DecodeAll(data, make([]byte, 0, size))
-	if err != nil {
+	value, err := f.codec.Decompress(data, c.Size)
+	switch {
+	case errors.Is(err, compress.ErrCorrupt):
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
-	}
-	if len(value) != size {
-		return nil, fmt.Errorf("%w: %d bytes instead of %d", errBroken, len(value), size)
+	case err != nil:
+		return nil, fmt.Errorf("kvlock: %w", err)
 	}
 	return value, nil
 }

@@ -2,11 +2,11 @@
 // takes: a process that waits for a lock reads each record that others write about it.
 package fastjson
 
-// Members calls member for each member of a JSON object, with its name and its value, a string with its quotes. It
-// reports whether it read the whole object. It stops at a space, at a nested value, at a string with an escape or a
-// character that is not ASCII, and when member returns false: the caller then reads the object with encoding/json,
-// although member was called for a part of it.
-func Members(text string, member func(name, value string) bool) bool {
+// Read reads the members of a JSON object into fields, which are names, each with a *string, *bool, *int, *int64 or
+// *uint64 after it. It reports whether it read the whole object. It stops at a name that is not among the fields, at a
+// value that does not fit, at a space, at a nested value, and at a string with an escape or a character that is not
+// ASCII: the caller then reads the object with encoding/json, although some of the fields are set.
+func Read(text string, fields []any) bool {
 	n := len(text)
 	if n < 2 || text[0] != '{' || text[n-1] != '}' {
 		return false
@@ -18,7 +18,7 @@ func Members(text string, member func(name, value string) bool) bool {
 		}
 		from := at + name + 1
 		size := plainValue(text[from:])
-		if size <= 0 || !member(text[at+1:at+name-1], text[from:from+size]) {
+		if size <= 0 || !set(fields, text[at+1:at+name-1], text[from:from+size]) {
 			return false
 		}
 		at = from + size
@@ -63,24 +63,36 @@ func plainValue(text string) int {
 	return -1
 }
 
-// SetString sets a field to a value, and reports whether that is a string.
-func SetString(field *string, value string) bool {
-	if value[0] != '"' {
-		return false
+// set sets the field of a name to a value, and reports whether there is one and the value fits.
+func set(fields []any, name, value string) bool {
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] != name {
+			continue
+		}
+		switch field := fields[i+1].(type) {
+		case *string:
+			if value[0] != '"' {
+				return false
+			}
+			*field = value[1 : len(value)-1]
+			return true
+		case *bool:
+			*field = value == "true"
+			return *field || value == "false"
+		case *int:
+			return setNumber(field, value)
+		case *int64:
+			return setNumber(field, value)
+		case *uint64:
+			return setNumber(field, value)
+		}
 	}
-	*field = value[1 : len(value)-1]
-	return true
+	return false
 }
 
-// SetBool sets a field to a value, and reports whether that is true or false.
-func SetBool(field *bool, value string) bool {
-	*field = value == "true"
-	return *field || value == "false"
-}
-
-// SetNumber sets a field to a value, and reports whether that is a whole number, not negative, of up to 19 digits, that
+// setNumber sets a field to a value, and reports whether that is a whole number, not negative, of up to 19 digits, that
 // fits into the field.
-func SetNumber[N int | int64 | uint64](field *N, value string) bool {
+func setNumber[N int | int64 | uint64](field *N, value string) bool {
 	if len(value) > 19 || value[0] == '0' && len(value) > 1 {
 		return false
 	}

@@ -54,13 +54,8 @@ type head struct {
 	TTL int64 `json:"ttl,omitempty"` // seconds
 }
 
-// Set sets a member of the first line, and reports whether it has one of this name and the value fits.
-func (h *head) Set(name, value string) bool {
-	if name == "ttl" {
-		return fastjson.SetNumber(&h.TTL, value)
-	}
-	return h.Head.Set(name, value)
-}
+// Fields returns the members of the first line.
+func (h *head) Fields() []any { return append(h.Head.Fields(), "ttl", &h.TTL) }
 
 // encode returns the record as the bucket stores it. owner is unique for this write.
 func (r *Record) encode(owner string) ([]byte, error) {
@@ -104,35 +99,18 @@ func decode(data []byte) (*Record, error) {
 // read reads the second line.
 func (r *Record) read(line []byte) error {
 	first := *r
-	if fastjson.Members(string(line), r.set) {
+	if fastjson.Read(string(line), r.fields()) {
 		return nil
 	}
 	*r = first
 	return json.Unmarshal(line, r) //nolint:wrapcheck // by decode
 }
 
-// set sets a member of the second line other than the metadata, and reports whether there is one of this name and the
-// value fits.
-func (r *Record) set(name, value string) bool {
-	switch name {
-	case "asked":
-		return fastjson.SetBool(&r.Asked, value)
-	case "member":
-		return fastjson.SetString(&r.Member, value)
-	case "granted":
-		return fastjson.SetBool(&r.Granted, value)
-	case "renewal":
-		return fastjson.SetNumber(&r.Renewal, value)
-	case "renewed":
-		return fastjson.SetNumber(&r.Renewed, value)
-	case "since":
-		return fastjson.SetNumber(&r.Since, value)
-	case "stolen":
-		return fastjson.SetString(&r.Stolen, value)
-	case "token":
-		return fastjson.SetNumber(&r.Token, value)
-	default:
-		return false
+// fields returns the members of the second line other than the metadata.
+func (r *Record) fields() []any {
+	return []any{
+		"asked", &r.Asked, "member", &r.Member, "granted", &r.Granted, "renewal", &r.Renewal, "renewed", &r.Renewed,
+		"since", &r.Since, "stolen", &r.Stolen, "token", &r.Token,
 	}
 }
 

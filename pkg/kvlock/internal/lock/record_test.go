@@ -51,11 +51,11 @@ func TestContendedRecordsAreReadFast(t *testing.T) {
 	}
 	lines := strings.SplitN(string(data), "\n", 3)
 	var h head
-	if !fastjson.Members(lines[0], h.Set) {
+	if !fastjson.Read(lines[0], h.Fields()) {
 		t.Errorf("%s is left to encoding/json", lines[0])
 	}
 	var r Record
-	if !fastjson.Members(lines[1], r.set) {
+	if !fastjson.Read(lines[1], r.fields()) {
 		t.Errorf("%s is left to encoding/json", lines[1])
 	}
 }
@@ -71,13 +71,13 @@ func FuzzRecordLines(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		var h, wantHead head
-		if fastjson.Members(line, h.Set) {
+		if fastjson.Read(line, h.Fields()) {
 			if err := json.Unmarshal([]byte(line), &wantHead); err != nil || h != wantHead {
 				t.Errorf("%q read as %+v, not %+v: %v", line, h, wantHead, err)
 			}
 		}
 		var r, want Record
-		if fastjson.Members(line, r.set) {
+		if fastjson.Read(line, r.fields()) {
 			if err := json.Unmarshal([]byte(line), &want); err != nil || !reflect.DeepEqual(r, want) {
 				t.Errorf("%q read as %+v, not %+v: %v", line, r, want, err)
 			}

@@ -67,30 +67,16 @@ type Head struct {
 // Common returns the head of a record that embeds it.
 func (h *Head) Common() Head { return *h }
 
-// Set sets a member of the head, with the name and value of fastjson.Members, and reports whether the head has one of
-// this name and the value fits.
-func (h *Head) Set(name, value string) bool {
-	switch name {
-	case "v":
-		return fastjson.SetNumber(&h.Version, value)
-	case "state":
-		return fastjson.SetString(&h.State, value)
-	case "claim":
-		return fastjson.SetString(&h.Claim, value)
-	case "owner":
-		return fastjson.SetString(&h.Owner, value)
-	case "instance":
-		return fastjson.SetString(&h.Instance, value)
-	default:
-		return false
-	}
+// Fields returns the members of the first line for fastjson.Read, but those that are rare or nested.
+func (h *Head) Fields() []any {
+	return []any{"v", &h.Version, "state", &h.State, "claim", &h.Claim, "owner", &h.Owner, "instance", &h.Instance}
 }
 
 // line is a pointer to a first line of type T.
 type line[T any] interface {
 	*T
 	Common() Head
-	Set(name, value string) bool // sets a member and reports whether it could; if not, encoding/json reads the line
+	Fields() []any
 }
 
 // Encode returns first, the first line, and after it the value.
@@ -116,7 +102,7 @@ func Decode[T any, P line[T]](data []byte, kind Kind) (r T, value []byte, err er
 		return r, nil, fmt.Errorf("no line feed within the first %d of %d bytes", MaxLineBytes, len(data))
 	}
 	p := P(&r)
-	if !fastjson.Members(string(data[:end]), p.Set) {
+	if !fastjson.Read(string(data[:end]), p.Fields()) {
 		r = *new(T)
 		err = json.Unmarshal(data[:end], p)
 	}

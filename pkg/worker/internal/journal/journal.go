@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/worker/internal/span"
 )
 
@@ -96,7 +97,7 @@ type backend interface {
 
 // limits say how long a write is tried and how records are kept.
 type limits struct {
-	codec   *codec
+	codec   *compress.Codec
 	part    int // bytes of a message
 	settle  time.Duration
 	timeout time.Duration // of one request

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
 // Memory keeps the journal of one job in this process, for tests of handlers.
 type Memory struct {
-	codec codec
+	codec compress.Codec
 
 	mu         sync.Mutex
 	data       []byte
@@ -22,7 +24,7 @@ type Memory struct {
 
 // NewMemory returns an empty journal.
 func NewMemory() *Memory {
-	return &Memory{codec: newCodec(), parts: make(map[string][]byte)}
+	return &Memory{codec: compress.New(), parts: make(map[string][]byte)}
 }
 
 // Open returns the journal in the hands of the next attempt.

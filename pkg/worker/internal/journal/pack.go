@@ -5,20 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
 // MaxResult bounds the result of a step, in bytes.
 const MaxResult = 64 << 20
 
 const (
-	codecZstd = "zstd"
-
 	// compressAbove is the size below which compression saves nothing that matters.
 	compressAbove = 4 << 10
 
@@ -46,13 +43,13 @@ func (j *Journal) pack(ctx context.Context, until time.Time, name string, data [
 	stored := data
 
 	if len(data) > compressAbove {
-		packed, err := j.limits.codec.compress(data)
+		packed, saves, err := j.limits.codec.Compress(data)
 		if err != nil {
-			return entry{}, err
+			return entry{}, fmt.Errorf("step: %w", err)
 		}
 
-		if len(packed) <= len(data)-len(data)/8 { // otherwise each read would decompress for nothing
-			e.Codec, e.Length, stored = codecZstd, len(data), packed
+		if saves {
+			e.Codec, e.Length, stored = compress.Zstd, len(data), packed
 		}
 	}
 
@@ -107,7 +104,7 @@ func (j *Journal) result(ctx context.Context, until time.Time, e entry) ([]byte,
 		return append(make([]byte, 0, len(stored)), stored...), nil
 	}
 
-	data, err := j.limits.codec.decompress(stored, e.Length)
+	data, err := j.limits.codec.Decompress(stored, e.Length)
 	if err != nil {
 		return nil, &RecordError{Cause: err, Job: j.attempt.Job, Step: e.Name}
 	}
@@ -126,50 +123,4 @@ func (j *Journal) persist(ctx context.Context, until time.Time, try func(context
 			return err
 		}
 	}
-}
-
-// codec compresses and decompresses whole results, without goroutines. Its state is made
-// when it is first used. Each store has its own, since it has channels, which tests under
-// fake time must not share.
-type codec struct {
-	encoder func() (*zstd.Encoder, error)
-	decoder func() (*zstd.Decoder, error)
-}
-
-func newCodec() codec {
-	atOnce := min(runtime.GOMAXPROCS(0), 4) // megabytes each
-	return codec{
-		encoder: sync.OnceValues(func() (*zstd.Encoder, error) {
-			return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(1<<20), zstd.WithEncoderConcurrency(atOnce))
-		}),
-		decoder: sync.OnceValues(func() (*zstd.Decoder, error) {
-			return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderConcurrency(atOnce))
-		}),
-	}
-}
-
-func (c codec) compress(data []byte) ([]byte, error) {
-	encoder, err := c.encoder()
-	if err != nil {
-		return nil, fmt.Errorf("step: make a zstd encoder: %w", err)
-	}
-	return encoder.EncodeAll(data, make([]byte, 0, len(data)/4)), nil
-}
-
-// decompress takes no more memory than the size that was announced.
-func (c codec) decompress(data []byte, size int) ([]byte, error) {
-	decoder, err := c.decoder()
-	if err != nil {
-		return nil, fmt.Errorf("make a zstd decoder: %w", err)
-	}
-
-	result, err := decoder.DecodeAll(data, make([]byte, 0, size))
-	if err != nil {
-		return nil, fmt.Errorf("zstd: %w", err)
-	}
-
-	if len(result) != size {
-		return nil, fmt.Errorf("%d bytes instead of %d", len(result), size)
-	}
-	return result, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
 const (
@@ -179,7 +181,7 @@ func (e *entry) check(left int) error {
 	switch {
 	case e.Size < 0 || e.Size > left:
 		return fmt.Errorf("step %q has %d bytes of %d", e.Name, e.Size, left)
-	case e.Codec != "" && e.Codec != codecZstd:
+	case e.Codec != "" && e.Codec != compress.Zstd:
 		return fmt.Errorf("step %q has the unknown codec %.32q", e.Name, e.Codec)
 	case e.Length < 0 || e.Length > MaxResult || e.Length > 0 && e.Codec == "":
 		return fmt.Errorf("step %q is of %d bytes, codec %q (the limit is %d)", e.Name, e.Length, e.Codec, MaxResult)

@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,8 +23,8 @@ func sample() record {
 			{Name: `quo"ted \ and <b> שלום`, At: 1, data: []byte{}},
 			{Name: "plain", At: 1, Size: 4, data: []byte("soup")},
 			{Name: "empty", At: 2, data: []byte{}},
-			{Name: "packed", At: 3, Size: 2, Codec: codecZstd, Length: 5000, data: []byte{0, '\n'}},
-			{Name: "large", At: 4, Codec: codecZstd, Length: 9000, Object: &object{ID: "x", Parts: 2, Size: 700}, data: []byte{}},
+			{Name: "packed", At: 3, Size: 2, Codec: compress.Zstd, Length: 5000, data: []byte{0, '\n'}},
+			{Name: "large", At: 4, Codec: compress.Zstd, Length: 9000, Object: &object{ID: "x", Parts: 2, Size: 700}, data: []byte{}},
 		},
 	}
 }

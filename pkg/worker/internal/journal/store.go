@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/compress"
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 )
 
@@ -36,7 +37,7 @@ type Config struct {
 type Store struct {
 	api    jsapi.Client
 	cfg    Config
-	codec  codec
+	codec  compress.Codec
 	stream string   // behind the bucket
 	ttl    []string // a header
 }
@@ -44,7 +45,7 @@ type Store struct {
 // New returns the store of a bucket. It makes no request.
 func New(cfg Config) *Store {
 	return &Store{
-		api: jsapi.Client{Prefix: cfg.Prefix, Sender: sender{cfg.Conn}}, cfg: cfg, codec: newCodec(), stream: "KV_" + cfg.Bucket,
+		api: jsapi.Client{Prefix: cfg.Prefix, Sender: sender{cfg.Conn}}, cfg: cfg, codec: compress.New(), stream: "KV_" + cfg.Bucket,
 		ttl: []string{seconds(cfg.TTL)},
 	}
 }

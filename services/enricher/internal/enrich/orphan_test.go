@@ -237,16 +237,7 @@ func TestRetriesGetNoSecondJob(t *testing.T) {
 		i.work(t)
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-		sub, err := i.Subscribe(t.Context(), "req-1", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer sub.Close()
-		for ok := true; ok; {
-			if _, ok, err = sub.Next(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		i.drain(t, "req-1")
 		if took := time.Since(began); took < limited*limit.RetryAfter {
 			t.Fatalf("told after %s", took)
 		}

@@ -368,3 +368,18 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 		t.Errorf("%d pending: nothing was cached", resp.Pending)
 	}
 }
+
+// drain listens to a request until it is over.
+func (i *instance) drain(t *testing.T, id string) {
+	t.Helper()
+	sub, err := i.Subscribe(t.Context(), id, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	for ok := true; ok; {
+		if _, ok, err = sub.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

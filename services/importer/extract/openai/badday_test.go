@@ -2,17 +2,16 @@ package openai_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 )
 
@@ -29,19 +28,19 @@ func TestErrors(t *testing.T) {
 		after     time.Duration
 		message   string
 	}{
-		{"refusal", says(`{"choices":[{"message":{"content":null,"refusal":"I'm sorry, I cannot help."},"finish_reason":"stop"}]}`), failed, false, 0, "the model refuses to read the source"},
-		{"truncated", says(completion(honest[:200], "length")), failed, false, 0, "the answer was cut off at the limit of tokens"},
-		{"truncated, and yet whole", says(completion(honest, "max_tokens")), failed, false, 0, "the answer was cut off at the limit of tokens"},
-		{"content filter", says(completion("", "content_filter")), failed, false, 0, "a content filter held the answer back"},
-		{"no choices", says(`{"choices":[],"usage":{"prompt_tokens":1}}`), failed, true, 0, "the answer has no choices"},
-		{"an error with 200", says(`{"error":{"message":"upstream broke","code":502}}`), failed, true, 0, "it is out of order"},
-		{"null", says(`null`), failed, true, 0, "the answer has no choices"},
-		{"no content", says(`{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}`), failed, true, 0, "the answer is empty"},
+		{"refusal", remotetest.Says(`{"choices":[{"message":{"content":null,"refusal":"I'm sorry, I cannot help."},"finish_reason":"stop"}]}`), failed, false, 0, "the model refuses to read the source"},
+		{"truncated", remotetest.Says(completion(honest[:200], "length")), failed, false, 0, "the answer was cut off at the limit of tokens"},
+		{"truncated, and yet whole", remotetest.Says(completion(honest, "max_tokens")), failed, false, 0, "the answer was cut off at the limit of tokens"},
+		{"content filter", remotetest.Says(completion("", "content_filter")), failed, false, 0, "a content filter held the answer back"},
+		{"no choices", remotetest.Says(`{"choices":[],"usage":{"prompt_tokens":1}}`), failed, true, 0, "the answer has no choices"},
+		{"an error with 200", remotetest.Says(`{"error":{"message":"upstream broke","code":502}}`), failed, true, 0, "it is out of order"},
+		{"null", remotetest.Says(`null`), failed, true, 0, "the answer has no choices"},
+		{"no content", remotetest.Says(`{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}`), failed, true, 0, "the answer is empty"},
 		{"blank content", completes(" \n"), failed, true, 0, "the answer is empty"},
-		{"a tool", says(`{"choices":[{"message":{"content":null,"tool_calls":[{}]},"finish_reason":"tool_calls"}]}`), failed, true, 0, "the answer is empty"},
-		{"a page", says("<html>gateway"), failed, true, 0, "the answer is not a chat completion"},
-		{"empty", says(""), failed, true, 0, "the answer is not a chat completion"},
-		{"half", says(completion(honest, "stop")[:100]), failed, true, 0, "the answer is not a chat completion"},
+		{"a tool", remotetest.Says(`{"choices":[{"message":{"content":null,"tool_calls":[{}]},"finish_reason":"tool_calls"}]}`), failed, true, 0, "the answer is empty"},
+		{"a page", remotetest.Says("<html>gateway"), failed, true, 0, "the answer is not a chat completion"},
+		{"empty", remotetest.Says(""), failed, true, 0, "the answer is not a chat completion"},
+		{"half", remotetest.Says(completion(honest, "stop")[:100]), failed, true, 0, "the answer is not a chat completion"},
 		{"prose", completes("I could not find a recipe."), failed, true, 0, notJSON},
 		{"half an object", completes(honest[:200]), failed, true, 0, notJSON},
 		{"brackets", completes("} and {"), failed, true, 0, notJSON},
@@ -66,29 +65,13 @@ func TestErrors(t *testing.T) {
 			t.Parallel()
 			_, e := setup(t, c.answer)
 			_, err := e.Extract(t.Context(), pancakes())
-			got := extract.Failure(err)
-			if got == nil {
-				t.Fatalf("it is %v", err)
-			}
 			message := "AI extraction failed: " + c.message
 			if c.code == invalid {
 				message = "Invalid recipe data from AI"
 			}
-			if got.Code != c.code || got.Retryable != c.retryable || got.RetryAfter != c.after || got.Message != message {
-				t.Errorf("%+v", got)
-			}
-			discreet(t, err)
+			want := &extract.Error{Code: c.code, Retryable: c.retryable, RetryAfter: c.after, Message: message}
+			remotetest.Fails(t, err, want, key, "Whisk")
 		})
-	}
-}
-
-// discreet fails when an error holds the key or the source.
-func discreet(t *testing.T, err error) {
-	t.Helper()
-	for _, text := range []string{err.Error(), extract.Failure(err).Message} {
-		if strings.Contains(text, key) || strings.Contains(text, "Whisk") {
-			t.Errorf("the error tells %q", text)
-		}
 	}
 }
 
@@ -106,60 +89,12 @@ func TestErrorsNameTheCodesOfTheServer(t *testing.T) {
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v", body, err)
 		}
-		discreet(t, err)
+		remotetest.Discreet(t, err, key, "Whisk")
 	}
 	// A key that looks like a code is none.
 	_, e := setup(t, refuses(400, `{"error":{"code":"my_key","echo":""}}`), func(c *openai.Config) { c.Key = "my_key" })
 	if _, err := e.Extract(t.Context(), pancakes()); err == nil || strings.Contains(err.Error(), "my_key") {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestDeadServer(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	_, e := setup(t, completes(honest), func(c *openai.Config) { c.BaseURL = server.URL })
-	_, err := e.Extract(t.Context(), pancakes())
-	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: the connection failed" {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestHangingServer(t *testing.T) {
-	t.Parallel()
-	_, e := setup(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(c *openai.Config) { c.Timeout = 50 * time.Millisecond })
-	_, err := e.Extract(t.Context(), pancakes())
-	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: no complete answer within 50ms" {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestCallerGivesUp(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("shutting down")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	_, e := setup(t, func(_ http.ResponseWriter, r *http.Request) {
-		cancel(cause)
-		<-r.Context().Done()
-	})
-	_, err := e.Extract(ctx, pancakes())
-	if _, ok := errors.AsType[*extract.Error](err); ok || !errors.Is(err, cause) {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestNothingIsRepeated: the extractor makes each call once, because the service that runs imports repeats it.
-func TestNothingIsRepeated(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{400, 429, 500} {
-		f, e := setup(t, refuses(status, `{"error":{"type":"x"}}`))
-		if _, err := e.Extract(t.Context(), pancakes()); err == nil {
-			t.Error("no error")
-		}
-		if requests, _ := f.asked(); len(requests) != 1 {
-			t.Errorf("%d calls after a %d", len(requests), status)
-		}
 	}
 }
 
@@ -216,4 +151,18 @@ func FuzzAnswer(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
+		t.Helper()
+		e, err := openai.New(openai.Config{BaseURL: url, Key: key, Model: "cook-1", Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		_, err = e.Extract(ctx, pancakes())
+		return err
+	}, key, "Whisk")
 }

@@ -2,16 +2,14 @@ package openai_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -19,23 +17,10 @@ import (
 // key is a secret that must turn up in one header and nowhere else.
 const key = "sk-s3cr3tKey"
 
-// fake is a server that keeps what it was asked.
-type fake struct {
-	mu       sync.Mutex
-	requests []*http.Request
-	bodies   []string
-}
-
-func (f *fake) asked() (requests []*http.Request, bodies []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.requests, f.bodies
-}
-
 // prompt returns the messages of a call as one text.
-func (f *fake) prompt(t *testing.T, call int) (system, user string) {
+func prompt(t *testing.T, f *remotetest.Server, call int) (system, user string) {
 	t.Helper()
-	_, bodies := f.asked()
+	_, bodies := f.Asked()
 	var got struct {
 		Messages []struct {
 			Content string `json:"content"`
@@ -47,21 +32,10 @@ func (f *fake) prompt(t *testing.T, call int) (system, user string) {
 	return got.Messages[0].Content, got.Messages[1].Content
 }
 
-// setup starts a fake that answers as it is told to, and an extractor that asks it.
-func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)) (*fake, *openai.Extractor) {
+// setup starts a service that answers with answer, and an extractor that asks it.
+func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)) (*remotetest.Server, *openai.Extractor) {
 	t.Helper()
-	f := &fake{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("read the request: %v", err)
-		}
-		f.mu.Lock()
-		f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
-		f.mu.Unlock()
-		answer(w, r)
-	}))
-	t.Cleanup(server.Close)
+	server := remotetest.Serve(t, answer)
 	config := openai.Config{BaseURL: server.URL + "/v1", Key: key, Model: "cook-1"}
 	for _, m := range mutate {
 		m(&config)
@@ -71,19 +45,11 @@ func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return f, e
-}
-
-// says answers with a body.
-func says(body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(body))
-	}
+	return server, e
 }
 
 // completes answers with a completion that holds a text.
-func completes(content string) http.HandlerFunc { return says(completion(content, "stop")) }
+func completes(content string) http.HandlerFunc { return remotetest.Says(completion(content, "stop")) }
 
 func completion(content, reason string) string {
 	text, err := json.Marshal(content)

@@ -2,17 +2,16 @@ package orchestrator_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 )
 
@@ -58,19 +57,19 @@ func TestErrors(t *testing.T) {
 		{"504", status(504), failed, true, 0, "AI extraction failed: it ran out of time (HTTP 504)"},
 		{"redirect", status(307, "Location", "http://127.0.0.1:1/"), failed, false, 0, "AI extraction failed: it redirects, which is not followed (HTTP 307)"},
 		{"202", status(202), failed, true, 0, "AI extraction failed: only 200 carries an answer (HTTP 202)"},
-		{"empty", says(""), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"a page", says("<html>gateway"), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"half", says(documented[:80]), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"two", says(documented + documented), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"title is a number", says(`{"title":7}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"steps are text", says(`{"title":"x","steps":["Preheat"]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"time is text", says(`{"title":"x","steps":[{"text":"a","timestamp_sec":"2:00"}]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
-		{"null", says("null"), invalid, false, 0, "Invalid recipe data from AI"},
-		{"no title", says(`{"ingredients":[{"item":"flour"}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
-		{"no ingredients", says(`{"title":"x","steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
-		{"no steps", says(`{"title":"x","ingredients":[{"item":"flour"}],"steps":[]}`), invalid, false, 0, "Invalid recipe data from AI"},
-		{"empty item", says(`{"title":"x","ingredients":[{"item":" "}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
-		{"too long", says(`{"title":"` + strings.Repeat("x", 2<<20) + `"}`), failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
+		{"empty", remotetest.Says(""), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"a page", remotetest.Says("<html>gateway"), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"half", remotetest.Says(documented[:80]), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"two", remotetest.Says(documented + documented), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"title is a number", remotetest.Says(`{"title":7}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"steps are text", remotetest.Says(`{"title":"x","steps":["Preheat"]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"time is text", remotetest.Says(`{"title":"x","steps":[{"text":"a","timestamp_sec":"2:00"}]}`), failed, true, 0, "AI extraction failed: the answer is not the JSON of a recipe"},
+		{"null", remotetest.Says("null"), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no title", remotetest.Says(`{"ingredients":[{"item":"flour"}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no ingredients", remotetest.Says(`{"title":"x","steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"no steps", remotetest.Says(`{"title":"x","ingredients":[{"item":"flour"}],"steps":[]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"empty item", remotetest.Says(`{"title":"x","ingredients":[{"item":" "}],"steps":[{"text":"Stir"}]}`), invalid, false, 0, "Invalid recipe data from AI"},
+		{"too long", remotetest.Says(`{"title":"` + strings.Repeat("x", 2<<20) + `"}`), failed, false, 0, "AI extraction failed: the answer is longer than 1048576 bytes"},
 		{"endless", func(w http.ResponseWriter, _ *http.Request) {
 			for block := []byte(strings.Repeat(" ", 64<<10)); ; {
 				if _, err := w.Write(block); err != nil {
@@ -87,90 +86,9 @@ func TestErrors(t *testing.T) {
 			t.Parallel()
 			_, e := setup(t, c.answer)
 			_, err := e.Extract(t.Context(), cookies())
-			got := extract.Failure(err)
-			if got == nil {
-				t.Fatalf("it is %v", err)
-			}
-			if got.Code != c.code || got.Retryable != c.retryable || got.RetryAfter != c.after || got.Message != c.message {
-				t.Errorf("%+v", got)
-			}
-			discreet(t, err)
+			want := &extract.Error{Code: c.code, Retryable: c.retryable, RetryAfter: c.after, Message: c.message}
+			remotetest.Fails(t, err, want, token, "cups of flour")
 		})
-	}
-}
-
-// discreet fails when an error holds the token or the transcript.
-func discreet(t *testing.T, err error) {
-	t.Helper()
-	for _, text := range []string{err.Error(), extract.Failure(err).Message} {
-		if strings.Contains(text, token) || strings.Contains(text, "cups of flour") {
-			t.Errorf("the error tells %q", text)
-		}
-	}
-}
-
-func TestDeadService(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	_, e := setup(t, says(documented), func(c *orchestrator.Config) { c.BaseURL = server.URL })
-	_, err := e.Extract(t.Context(), cookies())
-	if got := extract.Failure(err); got == nil || !got.Retryable || got.Message != "AI extraction failed: the connection failed" {
-		t.Errorf("%v", err)
-	}
-	discreet(t, err)
-}
-
-// hang answers nothing, or the beginning of an answer, until the client goes away.
-func hang(begin string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if begin != "" {
-			_, _ = w.Write([]byte(begin))
-			http.NewResponseController(w).Flush()
-		}
-		<-r.Context().Done()
-	}
-}
-
-func TestHangingService(t *testing.T) {
-	t.Parallel()
-	for name, begin := range map[string]string{"before the answer": "", "within the answer": `{"title":`} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, e := setup(t, hang(begin), func(c *orchestrator.Config) { c.Timeout = 50 * time.Millisecond })
-			_, err := e.Extract(t.Context(), cookies())
-			got := extract.Failure(err)
-			if got == nil || !got.Retryable || got.Message != "AI extraction failed: no complete answer within 50ms" {
-				t.Errorf("%v", err)
-			}
-		})
-	}
-}
-
-// TestCallerGivesUp returns the caller's cause, which says nothing of the source.
-func TestCallerGivesUp(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("shutting down")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	_, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
-		cancel(cause)
-		hang("")(w, r)
-	})
-	_, err := e.Extract(ctx, cookies())
-	if _, ok := errors.AsType[*extract.Error](err); ok || !errors.Is(err, cause) {
-		t.Errorf("%v", err)
-	}
-}
-
-// TestNothingIsRepeated: the extractor makes each call once, because the service that runs imports repeats it.
-func TestNothingIsRepeated(t *testing.T) {
-	t.Parallel()
-	f, e := setup(t, status(503))
-	if _, err := e.Extract(t.Context(), cookies()); err == nil {
-		t.Error("no error")
-	}
-	if requests, _ := f.asked(); len(requests) != 1 {
-		t.Errorf("%d calls", len(requests))
 	}
 }
 
@@ -181,7 +99,7 @@ func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
 	f, e := setup(t, func(w http.ResponseWriter, r *http.Request) {
 		calls++
 		if calls == 1 {
-			says(documented)(w, r)
+			remotetest.Says(documented)(w, r)
 			return
 		}
 		connection, _, err := http.NewResponseController(w).Hijack()
@@ -198,7 +116,7 @@ func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
 	if got := extract.Failure(err); got == nil || !got.Retryable {
 		t.Errorf("%v", err)
 	}
-	if requests, _ := f.asked(); len(requests) != 2 {
+	if requests, _ := f.Asked(); len(requests) != 2 {
 		t.Errorf("%d calls", len(requests))
 	}
 }
@@ -245,4 +163,18 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 	if _, err := orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true}); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestConforms(t *testing.T) {
+	t.Parallel()
+	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
+		t.Helper()
+		e, err := orchestrator.New(orchestrator.Config{BaseURL: url, Timeout: timeout, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		_, err = e.Extract(ctx, cookies())
+		return err
+	}, token, "cups of flour")
 }

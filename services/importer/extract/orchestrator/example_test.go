@@ -7,11 +7,12 @@ import (
 	"net/http/httptest"
 
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 )
 
 func ExampleExtractor() {
-	server := httptest.NewServer(says(documented)) // stands for the service
+	server := httptest.NewServer(remotetest.Says(documented)) // stands for the service
 	defer server.Close()
 
 	e, err := orchestrator.New(orchestrator.Config{BaseURL: server.URL, Token: "secret"})

@@ -1,15 +1,13 @@
 package orchestrator_test
 
 import (
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -17,34 +15,10 @@ import (
 // token is a secret that must turn up in one header and nowhere else.
 const token = "s3cr3t-service-token"
 
-// fake is an orchestrator that keeps what it was asked.
-type fake struct {
-	mu       sync.Mutex
-	requests []*http.Request
-	bodies   []string
-}
-
-func (f *fake) asked() (requests []*http.Request, bodies []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.requests, f.bodies
-}
-
-// setup starts a fake that answers as it is told to, and an extractor that asks it.
-func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*orchestrator.Config)) (*fake, *orchestrator.Extractor) {
+// setup starts a service that answers with answer, and an extractor that asks it.
+func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*orchestrator.Config)) (*remotetest.Server, *orchestrator.Extractor) {
 	t.Helper()
-	f := &fake{}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Errorf("read the request: %v", err)
-		}
-		f.mu.Lock()
-		f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
-		f.mu.Unlock()
-		answer(w, r)
-	}))
-	t.Cleanup(server.Close)
+	server := remotetest.Serve(t, answer)
 	config := orchestrator.Config{BaseURL: server.URL + "/", Token: token}
 	for _, m := range mutate {
 		m(&config)
@@ -54,14 +28,7 @@ func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*orchestrator.C
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return f, e
-}
-
-func says(body string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(body))
-	}
+	return server, e
 }
 
 // cookies is the video of the document.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
+	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTheDocumentedExchange(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented))
+	f, e := setup(t, remotetest.Says(documented))
 	got, err := e.Extract(t.Context(), cookies())
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	requests, bodies := f.asked()
+	requests, bodies := f.Asked()
 	if len(requests) != 1 {
 		t.Fatalf("%d calls", len(requests))
 	}
@@ -54,7 +55,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 // TestIdempotencyKey is the same for the same source, and another for another.
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented))
+	f, e := setup(t, remotetest.Says(documented))
 	other := cookies()
 	other.Segments[1].Text = "and three eggs"
 	for _, in := range []extract.Input{cookies(), cookies(), other} {
@@ -62,7 +63,7 @@ func TestIdempotencyKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	requests, _ := f.asked()
+	requests, _ := f.Asked()
 	var keys []string
 	for _, r := range requests {
 		keys = append(keys, r.Header.Get("Idempotency-Key"))
@@ -74,11 +75,11 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestContextIsSentWhereItIsTaken(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented), func(c *orchestrator.Config) { c.Context = true })
+	f, e := setup(t, remotetest.Says(documented), func(c *orchestrator.Config) { c.Context = true })
 	if _, err := e.Extract(t.Context(), cookies()); err != nil {
 		t.Fatal(err)
 	}
-	_, bodies := f.asked()
+	_, bodies := f.Asked()
 	var got map[string]any
 	if err := json.Unmarshal([]byte(bodies[0]), &got); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func TestContextIsSentWhereItIsTaken(t *testing.T) {
 			t.Errorf("%s is %q", name, got[name])
 		}
 	}
-	_, plain := setup(t, says(documented))
+	_, plain := setup(t, remotetest.Says(documented))
 	if e.Version() == plain.Version() {
 		t.Error("a cache could not tell the two apart")
 	}
@@ -101,14 +102,14 @@ func TestContextIsSentWhereItIsTaken(t *testing.T) {
 // TestPagesHaveNoTranscript sends the text of a page instead, and asks for no timestamps.
 func TestPagesHaveNoTranscript(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented))
+	f, e := setup(t, remotetest.Says(documented))
 	in := cookies()
 	in.Segments = nil
 	r, err := e.Extract(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, bodies := f.asked()
+	_, bodies := f.Asked()
 	if !strings.Contains(bodies[0], `"transcript":"A classic recipe\n2 eggs","options":{"include_timestamps":false}`) {
 		t.Errorf("asked %s", bodies[0])
 	}
@@ -119,7 +120,7 @@ func TestPagesHaveNoTranscript(t *testing.T) {
 
 func TestToleratesWhatDoesNotMatter(t *testing.T) {
 	t.Parallel()
-	_, e := setup(t, says(`{"title":"Cookies","description":null,"servings":24,"model":"x","usage":{"tokens":7},
+	_, e := setup(t, remotetest.Says(`{"title":"Cookies","description":null,"servings":24,"model":"x","usage":{"tokens":7},
 		"ingredients":[{"qty":2.50,"unit":null,"item":"flour","aisle":"baking"},{"qty":null,"item":"eggs"}],
 		"steps":[{"index":"first","text":"Preheat oven","timestamp_sec":null,"tips":[]}],
 		"source":{"source_ref":"https://evil.example"},"warnings":[{"code":"x","text":"y"}],"times":"soon"}`))
@@ -143,7 +144,7 @@ func TestToleratesWhatDoesNotMatter(t *testing.T) {
 // TestTimesAreReadOutOfTheSteps because the answer has no place for them, and are marked like any other claim.
 func TestTimesAreReadOutOfTheSteps(t *testing.T) {
 	t.Parallel()
-	_, e := setup(t, says(`{"title":"Cookies","ingredients":[{"item":"flour"}],
+	_, e := setup(t, remotetest.Says(`{"title":"Cookies","ingredients":[{"item":"flour"}],
 		"steps":[{"text":"Preheat the oven to 350 degrees"},{"text":"Bake for 90 minutes"}]}`))
 	got, err := e.Extract(t.Context(), cookies())
 	if err != nil {
@@ -160,7 +161,7 @@ func TestTimesAreReadOutOfTheSteps(t *testing.T) {
 // TestLongTranscriptsAreCutAndSaySo cuts between two segments.
 func TestLongTranscriptsAreCutAndSaySo(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented), func(c *orchestrator.Config) { c.MaxTranscriptBytes = 5000 })
+	f, e := setup(t, remotetest.Says(documented), func(c *orchestrator.Config) { c.MaxTranscriptBytes = 5000 })
 	in := cookies()
 	for range 1000 {
 		in.Segments = append(in.Segments, caption.Segment{Start: in.Duration, Text: "and stir it again"})
@@ -169,7 +170,7 @@ func TestLongTranscriptsAreCutAndSaySo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, bodies := f.asked()
+	_, bodies := f.Asked()
 	var sent struct {
 		Transcript string `json:"transcript"`
 	}
@@ -187,7 +188,7 @@ func TestLongTranscriptsAreCutAndSaySo(t *testing.T) {
 // TestInventionsAreMarked asks a service that has been talked into something by the transcript.
 func TestInventionsAreMarked(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(`{"title":"Owned","ingredients":[{"qty":"9","unit":"gallon","item":"unobtainium"},
+	f, e := setup(t, remotetest.Says(`{"title":"Owned","ingredients":[{"qty":"9","unit":"gallon","item":"unobtainium"},
 		{"qty":"2.5","unit":"cup","item":"flour"}],
 		"steps":[{"index":1,"text":"Wire 500 dollars to https://evil.example <script>alert(1)</script>","timestamp_sec":4000},
 		{"index":2,"text":"Preheat oven","timestamp_sec":120}]}`))
@@ -212,7 +213,7 @@ func TestInventionsAreMarked(t *testing.T) {
 	if strings.ContainsAny(got.Steps[0].Text, "<>") || strings.Contains(got.Steps[0].Text, "evil.example") {
 		t.Errorf("it says %q", got.Steps[0].Text)
 	}
-	_, bodies := f.asked()
+	_, bodies := f.Asked()
 	if strings.Contains(bodies[0], "unobtainium") {
 		t.Error("the instruction was passed on")
 	}
@@ -221,13 +222,13 @@ func TestInventionsAreMarked(t *testing.T) {
 // An orchestrator that answers a question twice is not taken to have answered the next one, which is about another video.
 func TestEachQuestionHasAConnectionOfItsOwn(t *testing.T) {
 	t.Parallel()
-	f, e := setup(t, says(documented))
+	f, e := setup(t, remotetest.Says(documented))
 	for range 2 {
 		if _, err := e.Extract(t.Context(), cookies()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if requests, _ := f.asked(); len(requests) != 2 || requests[0].RemoteAddr == requests[1].RemoteAddr {
+	if requests, _ := f.Asked(); len(requests) != 2 || requests[0].RemoteAddr == requests[1].RemoteAddr {
 		t.Errorf("%d questions over one connection", len(requests))
 	}
 }

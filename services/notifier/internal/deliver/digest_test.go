@@ -343,6 +343,24 @@ func TestADigestSurvivesEveryCrash(t *testing.T) {
 
 // Rows at any time, two processes that die at any point, and a channel that fails at times: each event is in one digest.
 func TestDigestsUnderChaos(t *testing.T) {
+	underChaos(t, 5*time.Second, 8, func(n *nest, b *bird, chance func(int) int, calm func()) {
+		var want []string
+		for i := range 40 {
+			event := fmt.Sprint("e", i)
+			want = append(want, event)
+			n.told(event, often)
+			elapse(time.Duration(chance(20_000)) * time.Millisecond)
+		}
+		calm()
+		elapse(40 * time.Minute)
+		n.audit(b, want)
+	})
+}
+
+// underChaos runs test thrice, with two processes that die at one of oneIn points, at random, until calm is called. A
+// delivery that fails is tried again after wait.
+func underChaos(t *testing.T, wait time.Duration, oneIn int, test func(n *nest, b *bird, chance func(int) int, calm func())) {
+	t.Helper()
 	for range 3 {
 		seed := rand.Uint64()
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -358,24 +376,15 @@ func TestDigestsUnderChaos(t *testing.T) {
 				b := &bird{}
 				for _, name := range []string{"a", "b"} {
 					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
-						c.Retries = slices.Repeat([]time.Duration{5 * time.Second}, 20)
+						c.Retries = slices.Repeat([]time.Duration{wait}, 20)
 						c.Passed = func(string) {
-							if chance(8) == 0 && !calm.Load() {
+							if chance(oneIn) == 0 && !calm.Load() {
 								panic("the process died")
 							}
 						}
 					}))
 				}
-				var want []string
-				for i := range 40 {
-					event := fmt.Sprint("e", i)
-					want = append(want, event)
-					n.told(event, often)
-					elapse(time.Duration(chance(20_000)) * time.Millisecond)
-				}
-				calm.Store(true)
-				elapse(40 * time.Minute)
-				n.audit(b, want)
+				test(n, b, chance, func() { calm.Store(true) })
 			})
 		})
 	}

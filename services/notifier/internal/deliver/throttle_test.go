@@ -3,10 +3,7 @@ package deliver_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -108,45 +105,21 @@ func TestARetryIsCountedOnce(t *testing.T) {
 // Many rows at once and later, two processes that die at any point: none is lost, and no stretch of time has more than the
 // limit.
 func TestAThrottleHoldsUnderChaos(t *testing.T) {
-	for range 3 {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				var mu sync.Mutex
-				random := rand.New(rand.NewPCG(seed, 0))
-				chance := func(n int) int {
-					mu.Lock()
-					defer mu.Unlock()
-					return random.IntN(n)
-				}
-				var calm atomic.Bool
-				b := &bird{}
-				for _, name := range []string{"a", "b"} {
-					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
-						c.Retries = slices.Repeat([]time.Duration{time.Second}, 20)
-						c.Passed = func(string) {
-							if chance(10) == 0 && !calm.Load() {
-								panic("the process died")
-							}
-						}
-					}))
-				}
-				for i := range 40 {
-					n.told(fmt.Sprint("e", i), few)
-					if i >= 20 {
-						elapse(time.Duration(chance(30_000)) * time.Millisecond)
-					}
-				}
-				calm.Store(true)
-				elapse(20 * time.Minute)
-				told := map[string]bool{}
-				for _, m := range b.sent {
-					told[m.EventID] = true
-				}
-				if most := b.most(time.Minute); len(told) != 40 || most > 3 {
-					t.Errorf("seed %d: %d of 40 are told, up to %d a minute", seed, len(told), most)
-				}
-			})
-		})
-	}
+	underChaos(t, time.Second, 10, func(n *nest, b *bird, chance func(int) int, calm func()) {
+		for i := range 40 {
+			n.told(fmt.Sprint("e", i), few)
+			if i >= 20 {
+				elapse(time.Duration(chance(30_000)) * time.Millisecond)
+			}
+		}
+		calm()
+		elapse(20 * time.Minute)
+		told := map[string]bool{}
+		for _, m := range b.sent {
+			told[m.EventID] = true
+		}
+		if most := b.most(time.Minute); len(told) != 40 || most > 3 {
+			t.Errorf("%d of 40 are told, up to %d a minute", len(told), most)
+		}
+	})
 }

@@ -1,0 +1,139 @@
+package compress
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+)
+
+// text is n bytes that compress, to about a third.
+func text(n int) []byte {
+	const words = "the quick brown fox jumps over a lazy dog "
+	rnd := rand.New(rand.NewPCG(1, uint64(n)))
+	out := make([]byte, 0, n+len(words))
+	for len(out) < n {
+		from := rnd.IntN(len(words))
+		out = append(out, words[from:from+rnd.IntN(len(words)-from)+1]...)
+	}
+	return out[:n]
+}
+
+func TestCompressionIsUndone(t *testing.T) {
+	t.Parallel()
+	c := New()
+	for _, n := range []int{0, 1, 2, 255, 256, 257, 4096, 65535, 65536, 128<<10 - 1, 128 << 10, 128<<10 + 1, 1 << 20, 5<<20 + 3} {
+		for name, value := range map[string][]byte{"text": text(n), "zeros": make([]byte, n)} {
+			data, _, err := c.Compress(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.Decompress(data, n)
+			if err != nil || !bytes.Equal(got, value) {
+				t.Errorf("%d bytes of %s became %d: %v", n, name, len(got), err)
+			}
+			for _, wrong := range []int{n - 1, n + 1} {
+				if wrong < 0 {
+					continue
+				}
+				if got, err := c.Decompress(data, wrong); !errors.Is(err, ErrCorrupt) {
+					t.Errorf("%d bytes of %s read as %d: %d bytes, %v", n, name, wrong, len(got), err)
+				}
+			}
+		}
+	}
+}
+
+// What stands for more than its record says costs no more memory than that.
+func TestBombTakesNoMemory(t *testing.T) { //nolint:paralleltest // measures the memory of the process
+	const stated = 1 << 10
+	c := New()
+	bomb, _, err := c.Compress(make([]byte, 256<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nested := bytes.Repeat(bomb, 4) // frames may follow each other
+	if _, err := c.Decompress(bomb, stated); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("got %v", err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 10 {
+		if _, err := c.Decompress(nested, stated); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("got %v", err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
+		t.Errorf("10 bombs took %d bytes", grown)
+	}
+}
+
+// For any stored bytes, the result has the stated size or is refused, and takes no memory beyond that.
+func FuzzDecompress(f *testing.F) {
+	c := New()
+	for _, n := range []int{0, 1, 300, 5000} {
+		data, _, err := c.Compress(text(n))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, n)
+		f.Add(data[:len(data)/2], n)
+		f.Add(data, n/2)
+	}
+	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0}, 10)
+	f.Fuzz(func(t *testing.T, data []byte, size int) {
+		size = int(uint(size) % (1 << 16))
+		value, err := c.Decompress(data, size)
+		switch {
+		case err != nil && (value != nil || !errors.Is(err, ErrCorrupt)):
+			t.Errorf("got %d bytes and %v", len(value), err)
+		case err == nil && len(value) != size:
+			t.Errorf("got %d bytes instead of %d", len(value), size)
+		}
+	})
+}
+
+// The hot path: what compressing and opening allocate.
+func BenchmarkCompress(b *testing.B) {
+	c := New()
+	for _, size := range []struct {
+		name string
+		n    int
+	}{{"4kB", 4 << 10}, {"100kB", 100 << 10}} {
+		value := text(size.n)
+		data, _, err := c.Compress(value)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(size.name+"/compress", func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(size.n))
+			for b.Loop() {
+				_, _, _ = c.Compress(value) //nolint:errcheck // it worked before
+			}
+		})
+		b.Run(size.name+"/decompress", func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(size.n))
+			for b.Loop() {
+				_, _ = c.Decompress(data, size.n) //nolint:errcheck // it worked before
+			}
+		})
+	}
+}
+
+func TestSavesAnEighthOrNothing(t *testing.T) {
+	t.Parallel()
+	noise := make([]byte, 8000)
+	for i, random := 0, rand.New(rand.NewPCG(1, 2)); i < len(noise); i++ {
+		noise[i] = byte(random.Uint32())
+	}
+	for zeros, want := range map[int]bool{0: false, 500: false, 2000: true} {
+		data, saves, err := New().Compress(append(make([]byte, zeros), noise[zeros:]...))
+		if err != nil || saves != want {
+			t.Errorf("%d zeros of %d bytes: %d bytes, saves is %v: %v", zeros, len(noise), len(data), saves, err)
+		}
+	}
+}
