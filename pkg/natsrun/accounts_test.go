@@ -48,29 +48,17 @@ var samples = map[string][]string{
 	"OPERATOR": {"$KV.locks.x"},
 }
 
-func newSite(t *testing.T, configure func(*natsrun.Config, *natstest.Users)) *site {
+func newSite(t *testing.T) *site {
 	t.Helper()
 
 	s := &site{T: t, users: natstest.NewUsers(t)}
-	s.srv = natstest.Server(t, func(c *natsrun.Config) { configure(c, s.users) })
+	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
 	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
 
-	createAssets(t, s.admin, 1)
-
-	for account, subjects := range samples {
-		js := accountOf(t, s.admin, account)
-		for _, subject := range subjects {
-			s.store(js, account, subject)
-		}
-	}
-
-	for _, name := range []string{"enricher", "importer", "notifier"} {
-		s.serve(name)
-	}
+	s.fill()
+	s.answer()
 	return s
 }
-
-func deployedUsers(c *natsrun.Config, users *natstest.Users) { c.Users = users.Public }
 
 // store has the admin store a message that holds the name of its account.
 func (s *site) store(js jetstream.JetStream, account, subject string) {
@@ -85,52 +73,50 @@ func (s *site) store(js jetstream.JetStream, account, subject string) {
 		return
 	}
 
-	if _, err := js.Publish(s.Context(), target, []byte("secret of "+account)); err != nil {
-		s.Fatalf("admin stores %s: %v", target, err)
+	_, err := js.Publish(s.Context(), target, []byte("secret of "+account))
+	s.must(err)
+}
+
+// fill makes everything that is declared, with a message in each stream and one that each consumer has taken.
+func (s *site) fill() {
+	s.Helper()
+	createAssets(s.T, s.admin, 1)
+
+	for account, subjects := range samples {
+		js := accountOf(s.T, s.admin, account)
+		for _, subject := range subjects {
+			s.store(js, account, subject)
+		}
+
+		for stream, durable := range consumers {
+			if !slices.Contains(declared[account], "streams/"+stream) {
+				continue
+			}
+
+			consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy})
+			s.must(err)
+
+			msg, err := consumer.Next()
+			s.must(err)
+
+			s.acks = append(s.acks, msg.Reply())
+		}
 	}
 }
 
-// serve answers the requests to a service, as its user, and takes one message of each of its consumers.
-func (s *site) serve(name string) {
+// answer answers each request to a service, as the user of that service, with the request.
+func (s *site) answer() {
 	s.Helper()
 
-	account := strings.ToUpper(name)
-	js := natstest.InAccount(s.T, s.admin, account)
+	for _, name := range []string{"enricher", "importer", "notifier"} {
+		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
 
-	for stream, durable := range consumers {
-		if !slices.ContainsFunc(declared[account], func(d string) bool { return d == "streams/"+stream }) {
-			continue
+		for _, subject := range []string{name + ".v1.>", "$SRV.*"} {
+			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
+			s.must(err)
 		}
 
-		consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy})
-		if err != nil {
-			s.Fatal(err)
-		}
-
-		msg, err := consumer.Next()
-		if err != nil {
-			s.Fatalf("take a message of %s: %v", stream, err)
-		}
-
-		s.acks = append(s.acks, msg.Reply())
-	}
-
-	nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
-
-	for _, subject := range []string{name + ".v1.>", "$SRV.*"} {
-		if _, err := nc.Subscribe(subject, func(m *nats.Msg) {
-			answer := nats.NewMsg(m.Reply)
-			answer.Data = m.Data
-			if err := m.RespondMsg(answer); err != nil {
-				s.Errorf("%s answers: %v", name, err)
-			}
-		}); err != nil {
-			s.Fatal(err)
-		}
-	}
-
-	if err := nc.Flush(); err != nil {
-		s.Fatal(err)
+		s.must(nc.Flush())
 	}
 }
 
@@ -146,23 +132,17 @@ func (s *site) state(account string) map[string]string {
 		all[info.Config.Name] = describe(info.Config, info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted)
 
 		stream, err := js.Stream(s.Context(), info.Config.Name)
-		if err != nil {
-			s.Fatal(err)
-		}
+		s.must(err)
 
 		consumers := stream.ListConsumers(s.Context())
 		for c := range consumers.Info() {
 			all[info.Config.Name+" "+c.Name] = describe(c.Config, c.NumAckPending, c.AckFloor.Stream)
 		}
 
-		if err := consumers.Err(); err != nil {
-			s.Fatal(err)
-		}
+		s.must(consumers.Err())
 	}
 
-	if err := list.Err(); err != nil {
-		s.Fatal(err)
-	}
+	s.must(list.Err())
 	return all
 }
 
@@ -182,9 +162,7 @@ func (s *site) idle() {
 
 	for {
 		msg, err := nc.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)
-		if err != nil {
-			s.Fatal(err)
-		}
+		s.must(err)
 
 		if !bytes.Contains(msg.Data, []byte(`"inflight"`)) {
 			return
@@ -252,7 +230,7 @@ func (s *site) targets() map[string]string {
 			for _, api := range []string{"$JS.API.", "$JS." + account + ".API."} {
 				maps := map[string]string{
 					"STREAM.PURGE.": "{}", "STREAM.DELETE.": "", "STREAM.MSG.DELETE.": `{"seq":1}`,
-					"STREAM.UPDATE.": `{"name":"` + stream + `","subjects":["stolen"],"max_bytes":1024}`,
+					"STREAM.UPDATE.":   `{"name":"` + stream + `","subjects":["stolen"],"max_bytes":1024}`,
 					"CONSUMER.CREATE.": `{"stream_name":"` + stream + `","config":{"deliver_subject":"_INBOX_USER.leak","ack_policy":"none","deliver_policy":"all"}}`,
 				}
 				for method, body := range maps {
@@ -302,7 +280,7 @@ func TestNoUserReachesAnotherAccount(t *testing.T) {
 		t.Run(by.user, func(t *testing.T) {
 			t.Parallel()
 
-			s := newSite(t, deployedUsers)
+			s := newSite(t)
 			before := s.others(by)
 			heard := s.attack(by)
 			s.idle()
@@ -374,9 +352,8 @@ func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
 	nc := connect()
 
 	for _, subject := range []string{inbox + ".>", ">", "$KV.>", "rp.>", "_INBOX_admin.>", "_R_.>", "$SYS.>", "$JS.EVENT.>", "events.>", "jobs.>", "$JS.ACK.>"} {
-		if _, err := nc.Subscribe(subject, hear); err != nil {
-			s.Fatal(err)
-		}
+		_, err := nc.Subscribe(subject, hear)
+		s.must(err)
 	}
 
 	for subject, body := range s.targets() {

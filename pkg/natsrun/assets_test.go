@@ -3,11 +3,13 @@ package natsrun_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,6 +80,25 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			if _, err := js.UpdateStream(t.Context(), larger); err == nil {
 				t.Errorf("%s has room for a stream of %d bytes", account, larger.MaxBytes)
 			}
+		}
+
+		// A node that answers monitoring sends the answer to the others like any message. In the account of the servers
+		// this would delete all streams of the notifier.
+		for _, n := range c.Nodes {
+			sys, _ := natstest.ConnectURL(t, n.URL, users.As("sys"))
+			if err := errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()); err != nil {
+				t.Fatal(err)
+			}
+
+			if _, err := sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute); err != nil {
+				t.Error(err)
+			}
+		}
+
+		settle(t, c)
+
+		if _, err := accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS"); err != nil {
+			t.Errorf("after an answer to an order: %v", err)
 		}
 	})
 }
