@@ -14,26 +14,30 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 )
 
-// Action is what Apply does to a stream.
+// Action is what Apply does to a stream or a consumer.
 type Action string
 
 // The actions.
 const (
-	// ActionNone leaves a stream that is as declared.
+	// ActionNone leaves one that is as declared.
 	ActionNone Action = "none"
-	// ActionCreate makes a stream that is missing.
+	// ActionCreate makes one that is missing.
 	ActionCreate Action = "create"
-	// ActionUpdate changes a stream in place. Smaller limits drop what does not fit any more at once.
+	// ActionKeep leaves a stream or consumer whose differences the options do not allow to be removed.
+	ActionKeep Action = "keep"
+	// ActionUpdate changes a stream or consumer in place. Smaller limits drop at once what does not fit any more.
 	ActionUpdate Action = "update"
-	// ActionRefuse leaves a stream that differs only in settings that no update can change: an operator has to move its
-	// messages to a new stream.
+	// ActionRefuse leaves one that differs only in settings that no update can change: an operator has to move the messages
+	// of a stream to a new one, and to delete a consumer.
 	ActionRefuse Action = "refuse"
 )
 
-// Change is what Apply did, or would do, to one stream.
+// Change is what Apply or ApplyConsumers did, or would do, to one stream or consumer.
 type Change struct {
 	// Stream is the name of the stream.
 	Stream string `json:"stream"`
+	// Consumer is the name of the consumer, "" for the stream itself.
+	Consumer string `json:"consumer,omitempty"`
 	// Action is what was done.
 	Action Action `json:"action"`
 	// Differences are those that were found, with Fixed set on those that the action removes.
@@ -42,35 +46,28 @@ type Change struct {
 	Err error `json:"-"`
 }
 
-// ApplyOptions are the options of Apply.
+// ApplyOptions are the options of Apply and ApplyConsumers.
 type ApplyOptions struct {
+	// AllowShrink also lowers replicas, limits and retention to what is declared, which may drop messages at once, see
+	// [Difference.Drops]. Defaults to false: what is larger than declared stays as it is.
+	AllowShrink bool
+
+	// CreateOnly makes what is missing and changes nothing else. Defaults to false.
+	CreateOnly bool
+
 	// DryRun only reports. Defaults to false.
 	DryRun bool
 
-	// Wait bounds how long Apply retries while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
+	// Wait bounds how long to retry while the servers' cluster is not ready. Defaults to jsretry.Wait, a minute.
 	Wait time.Duration
 }
 
-// Check compares the streams on the server with their declarations and returns every difference, nil when there is
-// none. One round trip for each stream. Like Apply it waits for a cluster that is not ready. The error is one of the
-// server or of the connection.
-func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig) ([]Difference, error) {
-	changes, err := Apply(ctx, js, want, ApplyOptions{DryRun: true})
-	if err != nil {
-		return nil, err
-	}
-	var all []Difference
-	for _, change := range changes {
-		all = append(all, change.Differences...)
-	}
-	return all, nil
-}
-
 // Apply creates missing streams and updates the settings that differ and can be updated. Placement and metadata that
-// operators added to a stream stay. Up to two round trips for each stream.
+// operators added to a stream stay, and so does each setting that is larger than declared, unless
+// [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
-// all failures. Streams that are not declared are left alone.
+// all failures. When ctx ends it stops, and reports those that it came to. Streams that are not declared are left alone.
 //
 // A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
 // again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once for each of the
@@ -78,30 +75,45 @@ func Check(ctx context.Context, js jetstream.StreamManager, want []jetstream.Str
 func Apply(
 	ctx context.Context, js jetstream.StreamManager, want []jetstream.StreamConfig, options ApplyOptions,
 ) ([]Change, error) {
-	changes := make([]Change, 0, len(want))
-	var errs []error
-	options.Wait = cmp.Or(options.Wait, jsretry.Wait)
+	tries := make([]try, 0, len(want))
 	for _, config := range want {
-		change := applyReady(ctx, js, config, options)
+		tries = append(tries, try{"stream " + config.Name, func(ctx context.Context) Change { return applyStream(ctx, js, config, options) }})
+	}
+	return apply(ctx, tries, options)
+}
+
+// try brings one stream or consumer to its declaration.
+type try struct {
+	asset string
+	once  func(context.Context) Change
+}
+
+func apply(ctx context.Context, tries []try, options ApplyOptions) ([]Change, error) {
+	changes := make([]Change, 0, len(tries))
+	var errs []error
+	wait := cmp.Or(options.Wait, jsretry.Wait)
+	for _, t := range tries {
+		change := t.ready(ctx, wait)
 		if change.Err != nil {
 			if errors.Is(change.Err, jsretry.ErrNotReady) {
-				options.Wait = 0
+				wait = 0
 			}
-			change.Err = fmt.Errorf("contracts: stream %s: %w", config.Name, change.Err)
+			change.Err = fmt.Errorf("contracts: %s: %w", t.asset, change.Err)
 			errs = append(errs, change.Err)
 		}
 		changes = append(changes, change)
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	return changes, errors.Join(errs...)
 }
 
-// applyReady is applyOne, once the cluster is ready.
-func applyReady(
-	ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, options ApplyOptions,
-) (change Change) {
-	err := jsretry.Do(ctx, options.Wait, func(ctx context.Context) error {
+// ready calls once until the cluster is ready.
+func (t try) ready(ctx context.Context, wait time.Duration) (change Change) {
+	err := jsretry.Do(ctx, wait, func(ctx context.Context) error {
 		before := change
-		change = applyOne(ctx, js, want, options)
+		change = t.once(ctx)
 		if change.Action == ActionNone && before.Action != "" { // a try without an answer has done it, or the stream is not known
 			change.Action, change.Differences = before.Action, before.Differences
 		}
@@ -111,7 +123,7 @@ func applyReady(
 	return change
 }
 
-func applyOne(
+func applyStream(
 	ctx context.Context, js jetstream.StreamManager, want jetstream.StreamConfig, options ApplyOptions,
 ) Change {
 	change := Change{Stream: want.Name, Action: ActionNone}
@@ -128,42 +140,59 @@ func applyOne(
 		change.Err = err
 		return change
 	}
-	got := stream.CachedInfo().Config
-	if change.Differences, change.Err = compare(got, want); change.Err != nil || len(change.Differences) == 0 {
+	info := stream.CachedInfo()
+	if change.Differences, change.Err = compare(*info, want); change.Err != nil {
 		return change
 	}
-	update, fixes, err := merge(got, want, change.Differences)
+	change.decide(options)
+	if change.Action != ActionUpdate {
+		return change
+	}
+	update, err := merge(info.Config, want, change.Differences)
 	switch {
 	case err != nil:
 		change.Err = err
-	case !fixes:
-		change.Action = ActionRefuse
-	default:
-		change.Action = ActionUpdate
-		if !options.DryRun {
-			_, change.Err = js.UpdateStream(ctx, update)
-		}
+	case !options.DryRun:
+		_, change.Err = js.UpdateStream(ctx, update)
 	}
 	return change
 }
 
-// merge returns the server's configuration with every fixable difference set as declared.
-func merge(
-	got, want jetstream.StreamConfig, differences []Difference,
-) (update jetstream.StreamConfig, fixes bool, err error) {
+// decide sets what is to be done about the differences, and which of them that removes.
+func (c *Change) decide(options ApplyOptions) {
+	kept := false
+	for i := range c.Differences {
+		d := &c.Differences[i]
+		if d.Fixed && (options.CreateOnly || d.Shrinks && !options.AllowShrink) {
+			d.Fixed, kept = false, true
+		}
+		if d.Fixed {
+			c.Action = ActionUpdate
+		}
+	}
+	switch {
+	case c.Action == ActionUpdate, len(c.Differences) == 0:
+	case kept:
+		c.Action = ActionKeep
+	default:
+		c.Action = ActionRefuse
+	}
+}
+
+// merge returns the server's configuration with every difference that is to be removed set as declared.
+func merge(got, want jetstream.StreamConfig, differences []Difference) (update jetstream.StreamConfig, err error) {
 	merged, err := toMap(got)
 	if err != nil {
-		return update, false, err
+		return update, err
 	}
 	declared, err := toMap(want)
 	if err != nil {
-		return update, false, err
+		return update, err
 	}
 	for _, difference := range differences {
 		if !difference.Fixed {
 			continue
 		}
-		fixes = true
 		if value, ok := declared[difference.Field]; ok {
 			merged[difference.Field] = value
 		} else {
@@ -172,10 +201,10 @@ func merge(
 	}
 	raw, err := json.Marshal(merged)
 	if err != nil {
-		return update, false, fmt.Errorf("encode: %w", err)
+		return update, fmt.Errorf("encode: %w", err)
 	}
 	if err := json.Unmarshal(raw, &update); err != nil {
-		return update, false, fmt.Errorf("decode: %w", err)
+		return update, fmt.Errorf("decode: %w", err)
 	}
 	update.Metadata = maps.Clone(got.Metadata)
 	if len(want.Metadata) > 0 {
@@ -184,5 +213,5 @@ func merge(
 		}
 		maps.Copy(update.Metadata, want.Metadata)
 	}
-	return update, fixes, nil
+	return update, nil
 }

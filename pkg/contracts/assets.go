@@ -72,14 +72,51 @@ const (
 	maxConsumers = 128
 )
 
-// AssetOptions are the options with which the streams and buckets are stored.
+// The names of the services, and of the part of the assets that none of them uses: the bucket of `expediter lock`.
+const (
+	ServiceEnricher = "enricher"
+	ServiceImporter = "importer"
+	ServiceNotifier = "notifier"
+	ServiceLock     = "lock"
+)
+
+// Services returns the names of all services, each with the assets that it uses.
+func Services() []string {
+	return []string{ServiceEnricher, ServiceImporter, ServiceNotifier, ServiceLock}
+}
+
+// usedBy has the services that use a stream, by its name. The others are used by all but ServiceLock.
+var usedBy = map[string]string{
+	StreamEnrichJobs:            ServiceEnricher,
+	StreamEvents:                ServiceNotifier,
+	StreamImportJobs:            ServiceImporter,
+	StreamNotifications:         ServiceNotifier,
+	"KV_" + BucketDeliveries:    ServiceNotifier,
+	"KV_" + BucketDirectory:     ServiceNotifier,
+	"KV_" + BucketEnrich:        ServiceEnricher,
+	"KV_" + BucketImportJobs:    ServiceImporter,
+	"KV_" + BucketImportSteps:   ServiceImporter,
+	"KV_" + BucketInbox:         ServiceNotifier,
+	"KV_" + BucketLocks:         ServiceLock,
+	"KV_" + BucketRecipes:       ServiceImporter,
+	"KV_" + BucketRequests:      ServiceEnricher,
+	"OBJ_" + ObjectsImportSteps: ServiceImporter,
+}
+
+// AssetOptions are the options with which streams, buckets and consumers are made.
 type AssetOptions struct {
+	// AckWait is that of the consumers. Defaults to 0: 5 seconds, and for a consumer that is there the one that it has.
+	AckWait time.Duration
+	// Channels are those of notifiers beside [Channels], which are made with code. Defaults to none.
+	Channels []string
 	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, each is
 	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
 	// less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB in all.
 	MaxBytes int64
-	// Replicas is how many servers keep each asset, 1, 3 or 5. Defaults to 1.
+	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
 	Replicas int
+	// Services are those whose assets are wanted, see [Services]. Defaults to all.
+	Services []string
 	// Storage is where the assets are kept. Defaults to jetstream.FileStorage.
 	Storage jetstream.StorageType
 }
@@ -87,6 +124,21 @@ type AssetOptions struct {
 // Assets returns the declarations of all streams and, behind them, of the streams under all buckets and object buckets.
 func Assets(options AssetOptions) []jetstream.StreamConfig {
 	return scale(slices.Concat(streams(options), buckets(options), objects(options)), options.MaxBytes)
+}
+
+// wants reports whether the assets of a service are wanted.
+func (o AssetOptions) wants(service string) bool {
+	return len(o.Services) == 0 || slices.Contains(o.Services, service)
+}
+
+// wanted returns the declarations that the options ask for.
+func (o AssetOptions) wanted(all []jetstream.StreamConfig) []jetstream.StreamConfig {
+	return slices.DeleteFunc(all, func(config jetstream.StreamConfig) bool {
+		if service, one := usedBy[config.Name]; one {
+			return !o.wants(service)
+		}
+		return !slices.ContainsFunc(Services(), func(s string) bool { return s != ServiceLock && o.wants(s) })
+	})
 }
 
 // Streams returns the declarations of the streams that are not buckets, in alphabetical order.
@@ -114,7 +166,7 @@ func RepublishSubject(bucket, key string) string {
 }
 
 func streams(options AssetOptions) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{
+	return options.wanted([]jetstream.StreamConfig{
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		declare(options, jetstream.StreamConfig{
 			Name:        StreamDead,
@@ -168,7 +220,7 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			DiscardNewPerSubject: true,
 			MaxBytes:             2 * gib,
 		}),
-	}
+	})
 }
 
 func buckets(options AssetOptions) []jetstream.StreamConfig {
@@ -197,16 +249,16 @@ func buckets(options AssetOptions) []jetstream.StreamConfig {
 			Storage:     options.Storage,
 		}))
 	}
-	return list
+	return options.wanted(list)
 }
 
 func objects(options AssetOptions) []jetstream.StreamConfig {
 	// Each object expires by itself, with the record that refers to it. A full stream refuses objects: the importer
 	// fetches them again when it needs them.
-	return []jetstream.StreamConfig{flight.LargeValueConfig(kvlock.BucketConfig{
+	return options.wanted([]jetstream.StreamConfig{flight.LargeValueConfig(kvlock.BucketConfig{
 		Bucket: ObjectsImportSteps, Description: "Photos and long transcripts of imports", MaxBytes: 1 * gib,
 		Replicas: options.Replicas, Storage: options.Storage,
-	})}
+	})})
 }
 
 // declare fills in the settings that all streams share.

@@ -11,11 +11,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Difference is one setting in which a stream on the server is not as declared.
+// Difference is one setting in which a stream or a consumer on the server is not as declared.
 type Difference struct {
 	// Stream is the name of the stream.
 	Stream string `json:"stream"`
-	// Missing reports whether the stream does not exist; the other fields are empty then.
+	// Consumer is the name of the consumer, "" for the stream itself.
+	Consumer string `json:"consumer,omitempty"`
+	// Missing reports whether it does not exist; the other fields are empty then.
 	Missing bool `json:"missing,omitempty"`
 	// Field is the setting as the JetStream API names it, such as "max_age".
 	Field string `json:"field,omitempty"`
@@ -23,18 +25,29 @@ type Difference struct {
 	Got string `json:"got,omitempty"`
 	// Want is the declared value in the same form.
 	Want string `json:"want,omitempty"`
-	// Fixed reports whether Apply can remove, or has removed, the difference.
+	// Shrinks reports whether the declared value keeps less, or in fewer places, than the server's.
+	Shrinks bool `json:"shrinks,omitempty"`
+	// Drops says what the server would drop at once if the setting were as declared, for a person; "" for nothing.
+	Drops string `json:"drops,omitempty"`
+	// Fixed reports whether the difference is, or would be, removed.
 	Fixed bool `json:"fixed"`
 }
 
 // String returns the difference in one line, for a person.
 func (d Difference) String() string {
-	if d.Missing {
-		return "stream " + d.Stream + ": missing"
+	asset := "stream " + d.Stream
+	if d.Consumer != "" {
+		asset = "consumer " + d.Stream + "/" + d.Consumer
 	}
-	line := fmt.Sprintf("stream %s: %s is %s, want %s", d.Stream, d.Field, orUnset(d.Got), orUnset(d.Want))
-	if !d.Fixed {
-		line += " (an update cannot change it)"
+	if d.Missing {
+		return asset + ": missing"
+	}
+	line := fmt.Sprintf("%s: %s is %s, want %s", asset, d.Field, orUnset(d.Got), orUnset(d.Want))
+	switch {
+	case d.Drops != "":
+		line += " (which drops " + d.Drops + ")"
+	case !d.Fixed:
+		line += " (left as it is)"
 	}
 	return line
 }
@@ -53,8 +66,9 @@ var durationFields = []string{"max_age", "duplicate_window", "subject_delete_mar
 // each key by itself; the server adds keys of its own, which start with "_nats.".
 var ownedByOperators = []string{"metadata", "placement"}
 
-// compare lists the differences of two configurations of one stream, in alphabetical order of the settings.
-func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
+// compare lists the differences of a stream and its declaration, in alphabetical order of the settings.
+func compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Difference, error) {
+	got := info.Config
 	got.Metadata = maps.Clone(got.Metadata)
 	maps.DeleteFunc(got.Metadata, func(key, _ string) bool {
 		_, declared := want.Metadata[key]
@@ -76,13 +90,15 @@ func compare(got, want jetstream.StreamConfig) ([]Difference, error) {
 			declared[field] == nil && slices.Contains(ownedByOperators, field) {
 			continue
 		}
-		differences = append(differences, Difference{
+		d := Difference{
 			Stream: want.Name,
 			Field:  field,
 			Got:    show(field, have[field]),
 			Want:   show(field, declared[field]),
 			Fixed:  updatable(field, string(have[field]), string(declared[field])),
-		})
+		}
+		d.Shrinks, d.Drops = shrinks(field, info, want)
+		differences = append(differences, d)
 	}
 	return differences, nil
 }

@@ -47,10 +47,12 @@ func Do(ctx context.Context, wait time.Duration, try func(context.Context) error
 		cancel()
 		took := time.Since(begun)
 		switch {
-		case !Transient(err):
-			return err
+		case err == nil:
+			return nil
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case !Transient(err):
+			return err
 		case took+pause >= wait:
 			return fmt.Errorf("%w after %s: %w (see that its nodes are up and connected, and try again)",
 				ErrNotReady, took.Round(time.Millisecond), err)

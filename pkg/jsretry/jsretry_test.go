@@ -116,6 +116,20 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// A try that its context interrupts does not hide why.
+func TestDoReportsWhyItWasInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	denied := errors.New("denied")
+	err := jsretry.Do(ctx, time.Minute, func(ctx context.Context) error {
+		cancel(denied)
+		return ctx.Err()
+	})
+	if !errors.Is(err, denied) {
+		t.Errorf("got %v, want the cause", err)
+	}
+}
+
 // A request that was lost is repeated soon, and one that takes long has the time.
 func TestDoGivesEachTryMoreTime(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
@@ -24,8 +25,9 @@ type BaseConfig struct {
 	// Concurrency is how many jobs a worker handles at a time. Each service has a default of its own.
 	Concurrency int `env:"SERVICE_CONCURRENCY"`
 
-	// CreateAssets makes missing streams, buckets and consumers: for embedded servers and development. In production an
-	// administrator makes them, and the service only checks them. Defaults to false.
+	// CreateAssets makes missing streams, buckets and consumers, for development. Streams and buckets that are there stay as
+	// they are; consumers are brought to the settings that the service needs. In production an administrator makes all of
+	// them, and the service only checks them. Defaults to false.
 	CreateAssets bool `env:"SERVICE_CREATE_ASSETS"`
 
 	// Exports take metrics, which /metrics shows, and traces. A caller that sets them also stops them. Defaults to the
@@ -51,24 +53,19 @@ type BaseConfig struct {
 	// MaxBytes is the space that all streams of CreateAssets may reserve together. Defaults to the declared sizes.
 	MaxBytes int64 `env:"SERVICE_MAX_BYTES"`
 
-	// NATSCA is a file with the certificates of the authorities that the server's certificate is checked against.
-	// Defaults to those of the system.
-	NATSCA string `env:"NATS_CA"`
-
-	// NATSCreds is a file with credentials. Defaults to none.
-	NATSCreds string `env:"NATS_CREDS"`
-
-	// NATSNkey is a file with an nkey seed. Defaults to none.
-	NATSNkey string `env:"NATS_NKEY"`
-
-	// NATSURL is the address of the server. [Start] does not use it. Defaults to nats://127.0.0.1:4222.
-	NATSURL string `env:"NATS_URL"`
+	// NATSConfig names the server, which [Start] does not use.
+	NATSConfig
 
 	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
 	Replicas int `env:"SERVICE_REPLICAS"`
 
 	// Storage is where CreateAssets keeps its streams. Defaults to files.
 	Storage jetstream.StorageType `env:"-"`
+
+	// TLSCert and TLSKey are the files with the certificate, with those of the authorities in between behind it, and the key
+	// of the HTTP interface, as PEM. Both are read again when they change. Defaults to none: HTTP without TLS.
+	TLSCert string `env:"SERVICE_TLS_CERT"`
+	TLSKey  string `env:"SERVICE_TLS_KEY"`
 
 	// Version is the semantic version that /version and `nats micro info` show. Defaults to "0.0.0-dev".
 	Version string `env:"-"`
@@ -88,7 +85,7 @@ func (cfg BaseConfig) WithDefaults(listen string, concurrency int) BaseConfig {
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, concurrency)
 	cfg.Listen = cmp.Or(cfg.Listen, listen)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	cfg.NATSURL = cmp.Or(cfg.NATSURL, defaultURL)
+	cfg.NATSURL = cmp.Or(cfg.NATSURL, nats.DefaultURL)
 	cfg.Replicas = cmp.Or(cfg.Replicas, 1)
 	cfg.Version = cmp.Or(cfg.Version, "0.0.0-dev")
 	return cfg
@@ -114,6 +111,9 @@ func (cfg BaseConfig) Validate(name string) error {
 	}
 	if cfg.Replicas < 1 || cfg.Replicas > 5 {
 		bad("Replicas", "REPLICAS", cfg.Replicas, "1 to 5")
+	}
+	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
+		bad("TLSCert", "TLS_CERT", cfg.TLSCert, "a file, with another one in "+strings.ToUpper(name)+"_TLS_KEY, or neither")
 	}
 	return errors.Join(errs...)
 }

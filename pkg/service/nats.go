@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// defaultURL is the address of a server on this machine.
-	defaultURL = "nats://127.0.0.1:4222"
-
 	// pingEvery and pingsLost say when a silent connection counts as dead: when the third ping has gone unanswered for
 	// pingEvery. A server whose machine is gone closes nothing, and the client's own bound is six minutes.
 	pingEvery = 5 * time.Second
@@ -39,52 +36,99 @@ func (cfg BaseConfig) connect(name string) (*nats.Conn, error) {
 }
 
 func (cfg BaseConfig) natsOptions(name string) ([]nats.Option, error) {
-	options := []nats.Option{
-		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_" + name), nats.PermissionErrOnSubscribe(true),
+	options, err := cfg.Options()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return append(options,
+		nats.Name(name), nats.MaxReconnects(-1), nats.CustomInboxPrefix("_INBOX_"+name), nats.PermissionErrOnSubscribe(true),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pingsLost),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			cfg.Logger.Error(name+": NATS", "error", err) //nolint:sloglint // begins with the service's name
 		}),
+	), nil
+}
+
+// NATSConfig names a NATS server, and the files with which a client and the server know each other. The files are read anew for
+// each connection, so that they may be replaced.
+type NATSConfig struct {
+	// NATSCA is a file with the certificates of the authorities that the server's certificate is checked against.
+	// Defaults to those of the system.
+	NATSCA string `env:"NATS_CA"`
+
+	// NATSCert is a file with the client's certificate, for a server that verifies clients. Defaults to none.
+	NATSCert string `env:"NATS_CERT"`
+
+	// NATSCreds is a file with credentials. Defaults to none.
+	NATSCreds string `env:"NATS_CREDS"`
+
+	// NATSKey is a file with the key of NATSCert. Defaults to none.
+	NATSKey string `env:"NATS_KEY"`
+
+	// NATSNkey is a file with an nkey seed. Defaults to none.
+	NATSNkey string `env:"NATS_NKEY"`
+
+	// NATSURL is the address of the server. Defaults to nats://127.0.0.1:4222.
+	NATSURL string `env:"NATS_URL"`
+}
+
+// Options returns the options of a client. It reports every file that cannot be used, with the environment variable that names
+// it.
+func (cfg NATSConfig) Options() ([]nats.Option, error) {
+	var options []nats.Option
+	var errs []error
+	use := func(variable string, option nats.Option) {
+		if err := option(&nats.Options{}); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", variable, err))
+		}
+		options = append(options, option)
 	}
 	if cfg.NATSCreds != "" {
-		options = append(options, nats.UserCredentials(cfg.NATSCreds))
+		use("NATS_CREDS", nats.UserCredentials(cfg.NATSCreds))
 	}
 	if cfg.NATSCA != "" {
-		options = append(options, nats.RootCAs(cfg.NATSCA))
+		use("NATS_CA", nats.RootCAs(cfg.NATSCA))
+	}
+	switch {
+	case cfg.NATSCert != "" && cfg.NATSKey != "":
+		use("NATS_CERT, NATS_KEY", nats.ClientCert(cfg.NATSCert, cfg.NATSKey))
+	case cfg.NATSCert != "" || cfg.NATSKey != "":
+		errs = append(errs, fmt.Errorf("NATS_CERT is %q and NATS_KEY %q: want two files, or neither", cfg.NATSCert, cfg.NATSKey))
 	}
 	if cfg.NATSNkey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(cfg.NATSNkey)
 		if err != nil {
-			return nil, fmt.Errorf("%s: NATS_NKEY: %w", name, err)
+			errs = append(errs, fmt.Errorf("NATS_NKEY: %w", err))
 		}
 		options = append(options, nkey)
 	}
-	return options, nil
+	return options, errors.Join(errs...)
 }
 
-// prepare makes the declared streams and buckets, or checks the named ones: a missing one is an error, a difference from
-// its declaration is logged.
+// prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one
+// is an error, a difference from its declaration is logged. It changes none that is there.
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
-	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	if cfg.CreateAssets {
-		if _, err := contracts.Apply(ctx, js, all, contracts.ApplyOptions{}); err != nil {
-			return fmt.Errorf("%s: create streams and buckets: %w", name, err)
-		}
-		return nil
+		streams = append(slices.Clone(streams), contracts.StreamDead) // elsewhere the worker checks it: the permissions need not include it
 	}
+	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
-	differences, err := contracts.Check(ctx, js, ours)
+	changes, err := contracts.Apply(ctx, js, ours, contracts.ApplyOptions{CreateOnly: true, DryRun: !cfg.CreateAssets})
 	if err != nil {
-		return fmt.Errorf("%s: check streams and buckets: %w", name, err)
+		return fmt.Errorf("%s: prepare streams and buckets: %w", name, err)
 	}
 	var missing []error
-	for _, d := range differences {
-		if d.Missing {
-			missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator make it, or set %s_CREATE_ASSETS",
-				name, d.Stream, strings.ToUpper(name)))
+	for _, c := range changes {
+		if c.Action == contracts.ActionCreate {
+			if !cfg.CreateAssets {
+				missing = append(missing, fmt.Errorf("%s: stream %s is missing: have an administrator run expediter apply, or set %s_CREATE_ASSETS",
+					name, c.Stream, strings.ToUpper(name)))
+			}
 			continue
 		}
-		cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+		for _, d := range c.Differences {
+			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
+		}
 	}
 	return errors.Join(missing...)
 }

@@ -39,17 +39,19 @@ func (s *silent) Dial(string, string) (net.Conn, error) {
 // A connection on which nothing arrives any more, as when the server's machine is gone, is given up within seconds, and the service
 // connects anew.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
-	// nats.go keeps timers in a pool of the process, and one of another bubble, as of the run before, is of no use in this one. A
-	// pool is empty after two collections.
+	// nats.go keeps timers in a pool of the process, and those of a bubble are of no use elsewhere. A pool is empty after two
+	// collections.
 	runtime.GC()
 	runtime.GC()
+	defer runtime.GC()
+	defer runtime.GC()
 	synctest.Test(t, func(t *testing.T) {
 		options, err := BaseConfig{Logger: slog.New(slog.DiscardHandler)}.natsOptions("test")
 		if err != nil {
 			t.Fatal(err)
 		}
 		server := &silent{dialled: make(chan time.Time, 1)}
-		nc, err := nats.Connect(defaultURL, append(options, nats.SetCustomDialer(server))...)
+		nc, err := nats.Connect(nats.DefaultURL, append(options, nats.SetCustomDialer(server))...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,8 +14,8 @@ import (
 func TestRunSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for want, cfg := range map[string]service.BaseConfig{
-		"shop: connect to nats://127.0.0.1:1": {NATSURL: "nats://127.0.0.1:1"},
-		"shop: NATS_NKEY":                     {NATSNkey: "/nonexistent"},
+		"shop: connect to nats://127.0.0.1:1": {NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:1"}},
+		"shop: NATS_NKEY":                     {NATSConfig: service.NATSConfig{NATSNkey: "/nonexistent"}},
 	} {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 		err := service.Run(t.Context(), service.Spec{

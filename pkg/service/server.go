@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,7 @@ type Server struct {
 	listener net.Listener
 	name     string
 	server   *http.Server
+	tls      *tls.Config // nil for none
 }
 
 // Listen listens on an address, such as ":8080" or "127.0.0.1:0". For [None] it returns nil and no error.
@@ -67,11 +69,22 @@ func Listen(ctx context.Context, name, address string) (*Server, error) {
 func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
 
 // listen returns a server for the configured listener, or else on the configured address.
-func (cfg BaseConfig) listen(ctx context.Context, name string) (*Server, error) {
-	if cfg.Listener != nil {
-		return On(name, cfg.Listener), nil
+func (cfg BaseConfig) listen(ctx context.Context, name string) (s *Server, err error) {
+	var cert *certificate
+	if cfg.TLSCert != "" {
+		if cert, err = newCertificate(name, cfg.TLSCert, cfg.TLSKey, cfg.Logger); err != nil {
+			return nil, err
+		}
 	}
-	return Listen(ctx, name, cfg.Listen)
+	if cfg.Listener != nil {
+		s = On(name, cfg.Listener)
+	} else if s, err = Listen(ctx, name, cfg.Listen); err != nil {
+		return nil, err
+	}
+	if s != nil && cert != nil {
+		s.tls = cert.config()
+	}
+	return s, nil
 }
 
 // Serve answers requests in a goroutine of the group until Stop, which ends open event streams at once instead of waiting
@@ -88,12 +101,17 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      cmp.Or(cfg.WriteTimeout, time.Minute),
 		IdleTimeout:       idleTimeout,
+		TLSConfig:         s.tls,
 		ErrorLog:          slog.NewLogLogger(cmp.Or(cfg.Logger, slog.Default()).Handler(), slog.LevelError),
 	}
 	s.server.RegisterOnShutdown(endStreams)
 	group.Go(func(context.Context) error {
 		defer endStreams()
-		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.server.Serve
+		if s.tls != nil {
+			serve = func(l net.Listener) error { return s.server.ServeTLS(l, "", "") }
+		}
+		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("%s: serve HTTP: %w", s.name, err)
 		}
 		return nil
@@ -112,7 +130,11 @@ func (s *Server) URL() string {
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	scheme := "http://"
+	if s.tls != nil {
+		scheme = "https://"
+	}
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // Stop takes no more requests and waits for those under way. It cuts off those that take longer than 5 seconds.

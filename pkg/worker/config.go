@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nuid"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 // Config configures a [Worker]. Stream and Consumer are required, every other field has a default.

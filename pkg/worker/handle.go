@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/pull"
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
 // Handler works one job. Returning nil completes the job; [Retry], [Snooze] and [Cancel] return the errors that decide

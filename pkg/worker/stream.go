@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker/internal/key"
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
 // StreamConfig returns what a stream of jobs should be: a work queue with the subject of the jobs, such as "jobs.>", and beside it

@@ -24,7 +24,7 @@ func TestFromEnvironment(t *testing.T) {
 	}
 	cfg.Logger = nil
 	want := Config{
-		BaseConfig: service.BaseConfig{AckWait: 7 * time.Second, Concurrency: 3, Listen: "-", NATSURL: "nats://nats:4222"},
+		BaseConfig: service.BaseConfig{AckWait: 7 * time.Second, Concurrency: 3, Listen: "-", NATSConfig: service.NATSConfig{NATSURL: "nats://nats:4222"}},
 		Catalog:    "venues.csv", Enabled: true, Origins: []string{"a.example.com", "*.example.org"},
 	}
 	if diff := cmp.Diff(want, cfg); diff != "" {
@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 	}
 	cfg.Logger = nil
 	want := Config{BaseConfig: service.BaseConfig{
-		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSURL: "nats://127.0.0.1:4222", Replicas: 1, Version: "0.0.0-dev",
+		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:4222"}, Replicas: 1, Version: "0.0.0-dev",
 	}}
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

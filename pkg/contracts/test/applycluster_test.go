@@ -69,8 +69,8 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Error(err)
 	}
-	if differences, err := contracts.Check(t.Context(), js, want); err != nil || differences != nil {
-		t.Errorf("got %v, %v", differences, err)
+	if differences := check(t, js, want); differences != nil {
+		t.Errorf("got %v", differences)
 	}
 	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine
 		t.Error(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/internal/jsapi"
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 // Config configures a [Store]. The zero value is ready to use.

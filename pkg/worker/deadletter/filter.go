@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 	"github.com/expediter-io/expediter/pkg/worker"
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
 )
 
 // Filter selects dead letters. Its fields are joined by "and"; the zero value selects

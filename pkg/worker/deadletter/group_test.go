@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

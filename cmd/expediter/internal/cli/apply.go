@@ -4,37 +4,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
 	"github.com/expediter-io/expediter/pkg/contracts"
 )
 
-// errRefused is returned when a stream differs in a setting that no update can change.
-var errRefused = errors.New("some streams differ in settings that cannot be changed in place: move their messages to new ones")
+// errRefused is returned when a stream or a consumer differs in a setting that no update can change.
+var errRefused = errors.New("some streams and consumers differ in settings that cannot be changed in place: " +
+	"move the messages of a stream to a new one, delete a consumer")
+
+var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
+
+// errDenied ends apply at the first request that the server does not permit: to the others it does not answer, either.
+var errDenied = errors.New("the user may not do this: apply needs an administrator's permissions")
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
 	natsFlags
 
-	assets contracts.AssetOptions
-	dryRun bool
-	format string
+	assets  contracts.AssetOptions
+	options contracts.ApplyOptions
+	format  string
 }
 
 func newApply(g *globals) *cobra.Command {
 	f := &applyFlags{natsFlags: natsFlags{globals: g}}
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "Make the streams and buckets that the services need",
-		Long: `Apply creates missing streams and buckets on a server and updates those that differ from their declarations. Placement and
-metadata that an operator has added to one stay, and so does every other stream. A setting that no update can change is
-reported, and left.
+		Short: "Make the streams, buckets and consumers that the services need",
+		Long: `Apply creates missing streams, buckets and consumers on a server and updates those that differ from their declarations.
+Placement and metadata that an operator has added to one stay, and so does every stream that is not declared.
+
+A setting that is larger than declared stays as well: replicas, limits, retention. --allow-shrink lowers it; the column DROPS
+says which messages the server drops at once. A setting that no update can change is reported, and left.
 
 It needs an administrator's permissions. The services do not need them: they only check.`,
 		Example: `  expediter apply --dry-run
-  expediter apply --replicas 3 --server nats://nats.internal:4222 --creds admin.creds`,
+  expediter apply --replicas 3 --services enricher,notifier --server nats://nats.internal:4222 --creds admin.creds`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(checkFormat(f.format, deadFormats...), f.check()); err != nil {
@@ -45,9 +57,14 @@ It needs an administrator's permissions. The services do not need them: they onl
 	}
 	flags := cmd.Flags()
 	f.register(flags)
-	flags.BoolVar(&f.dryRun, "dry-run", false, "only report what would be done")
-	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared, 8.4 GiB)")
+	flags.BoolVar(&f.options.AllowShrink, "allow-shrink", false, "also lower replicas, limits and retention, which may drop messages")
+	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only report what would be done")
+	flags.DurationVar(&f.assets.AckWait, "ack-wait", 0, "<SERVICE>_ACK_WAIT of the services (default as it is, 5s for new consumers)")
+	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared, 9.8 GiB)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
+	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
+	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
+		"services whose streams, buckets and consumers are made, separated by commas")
 	outputFlag(cmd, &f.format, deadFormats...)
 	return cmd
 }
@@ -60,6 +77,22 @@ func (f *applyFlags) check() error {
 	if f.assets.MaxBytes < 0 {
 		errs = append(errs, fmt.Errorf("--max-bytes %d: use a positive number", f.assets.MaxBytes))
 	}
+	if f.assets.AckWait < 0 {
+		errs = append(errs, fmt.Errorf("--ack-wait %s: use a positive duration", f.assets.AckWait))
+	}
+	if len(f.assets.Services) == 0 {
+		errs = append(errs, fmt.Errorf("--services is empty: use some of %s", strings.Join(contracts.Services(), ", ")))
+	}
+	for _, s := range f.assets.Services {
+		if !slices.Contains(contracts.Services(), s) {
+			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
+		}
+	}
+	for _, c := range f.assets.Channels {
+		if !channelName.MatchString(c) {
+			errs = append(errs, fmt.Errorf("--channels %s: use A-Z, a-z, 0-9, _ and -", c))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return &UsageError{Err: err}
 	}
@@ -67,28 +100,44 @@ func (f *applyFlags) check() error {
 }
 
 func (f *applyFlags) apply(ctx context.Context) error {
-	js, stop, err := f.connect(ctx, "expediter apply")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	js, stop, err := f.connect(ctx, "expediter apply", nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(fmt.Errorf("%w: %w", errDenied, err))
+		}
+	}))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), contracts.ApplyOptions{DryRun: f.dryRun})
+	changes, failed := contracts.Apply(ctx, js, contracts.Assets(f.assets), f.options)
+	if ctx.Err() == nil {
+		consumers, err := contracts.ApplyConsumers(ctx, js, contracts.Consumers(f.assets), f.options)
+		changes, failed = append(changes, consumers...), errors.Join(failed, err)
+	}
 	if failed != nil {
 		failed = fmt.Errorf("%w: %w", errUnavailable, failed)
 	}
-	return errors.Join(f.tell(changes), failed)
+	return errors.Join(f.report(changes), failed)
 }
 
-// tell writes the changes, a row for each stream and for each of its settings, and notes the remaining differences.
-func (f *applyFlags) tell(changes []contracts.Change) (err error) {
-	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "ACTION"},
-		table.Column{Name: "SETTING"}, table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells})
-	refused, changed := false, 0
+// report writes the changes, a row for each stream and consumer and for each of their settings, and notes what was left.
+func (f *applyFlags) report(changes []contracts.Change) (err error) {
+	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "CONSUMER"}, table.Column{Name: "ACTION"},
+		table.Column{Name: "SETTING"}, table.Column{Name: "IS", Width: cells}, table.Column{Name: "DECLARED", Width: cells},
+		table.Column{Name: "DROPS", Width: cells})
+	refused, changed, larger := false, 0, 0
 	for _, c := range changes {
-		if c.Action != contracts.ActionNone {
+		if c.Action == contracts.ActionCreate || c.Action == contracts.ActionUpdate {
 			changed++
 		}
-		refused = refused || c.Action == contracts.ActionRefuse
+		for _, d := range c.Differences {
+			refused = refused || !d.Fixed && !d.Shrinks
+			if !d.Fixed && d.Shrinks {
+				larger++
+			}
+		}
 		if err := writeChange(out, c); err != nil {
 			return err
 		}
@@ -96,8 +145,11 @@ func (f *applyFlags) tell(changes []contracts.Change) (err error) {
 	if err := out.close(); err != nil {
 		return err
 	}
-	if f.dryRun && changed > 0 {
+	if f.options.DryRun && changed > 0 {
 		f.notef("Nothing was changed: %d of %d would be, without --dry-run.\n", changed, len(changes))
+	}
+	if larger > 0 {
+		f.notef("%d settings are larger than declared and stay as they are, without --allow-shrink.\n", larger)
 	}
 	if refused {
 		return errRefused
@@ -111,14 +163,17 @@ func writeChange(out *rows, c contracts.Change) error {
 		action = "failed"
 	}
 	if out.table == nil || len(c.Differences) == 0 || c.Differences[0].Missing {
-		return out.write(c, c.Stream, action)
+		return out.write(c, c.Stream, c.Consumer, action)
 	}
 	for _, d := range c.Differences {
 		did := action
-		if !d.Fixed {
+		switch {
+		case !d.Fixed && d.Shrinks:
+			did = string(contracts.ActionKeep)
+		case !d.Fixed:
 			did = string(contracts.ActionRefuse)
 		}
-		if err := out.write(c, c.Stream, did, d.Field, d.Got, d.Want); err != nil {
+		if err := out.write(c, c.Stream, c.Consumer, did, d.Field, d.Got, d.Want, d.Drops); err != nil {
 			return err
 		}
 	}

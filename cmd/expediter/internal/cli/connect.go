@@ -10,15 +10,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/pflag"
+
+	"github.com/expediter-io/expediter/pkg/service"
 )
 
 // natsFlags are the flags of all commands that ask a NATS server.
 type natsFlags struct {
 	*globals
 
-	creds   string
-	nkey    string
-	server  string
+	service.NATSConfig
+
 	timeout time.Duration
 }
 
@@ -29,9 +30,12 @@ func (f *natsFlags) register(flags *pflag.FlagSet) {
 
 // registerServer adds the flags for the address of the server, for a command whose --timeout has a wider meaning.
 func (f *natsFlags) registerServer(flags *pflag.FlagSet) {
-	flags.StringVar(&f.creds, "creds", "", "credentials file (default $NATS_CREDS)")
-	flags.StringVar(&f.nkey, "nkey", "", "nkey seed file (default $NATS_NKEY)")
-	flags.StringVar(&f.server, "server", "", "NATS server (default $NATS_URL, or "+nats.DefaultURL+")")
+	flags.StringVar(&f.NATSCA, "ca", "", "file with the authorities of the server's certificate (default $NATS_CA, or the system's)")
+	flags.StringVar(&f.NATSCert, "cert", "", "client certificate file (default $NATS_CERT)")
+	flags.StringVar(&f.NATSCreds, "creds", "", "credentials file (default $NATS_CREDS)")
+	flags.StringVar(&f.NATSKey, "key", "", "file with the key of --cert (default $NATS_KEY)")
+	flags.StringVar(&f.NATSNkey, "nkey", "", "nkey seed file (default $NATS_NKEY)")
+	flags.StringVar(&f.NATSURL, "server", "", "NATS server (default $NATS_URL, or "+nats.DefaultURL+")")
 }
 
 // connect connects to the server, as a client of the given name. The caller calls stop.
@@ -53,24 +57,22 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 
 // options are those of a client of the given name, and where the server is.
 func (f *natsFlags) options(ctx context.Context, name string) (server string, opts []nats.Option, err error) {
-	get := func(flag, variable string) string { return cmp.Or(flag, f.config.Getenv(variable)) }
-	server = cmp.Or(get(f.server, "NATS_URL"), nats.DefaultURL)
-	opts = []nats.Option{nats.Name(name), nats.Timeout(f.timeout)}
-	if creds := get(f.creds, "NATS_CREDS"); creds != "" {
-		opts = append(opts, nats.UserCredentials(creds))
+	cfg := f.NATSConfig
+	for variable, value := range map[string]*string{
+		"NATS_CA": &cfg.NATSCA, "NATS_CERT": &cfg.NATSCert, "NATS_CREDS": &cfg.NATSCreds, "NATS_KEY": &cfg.NATSKey,
+		"NATS_NKEY": &cfg.NATSNkey, "NATS_URL": &cfg.NATSURL,
+	} {
+		*value = cmp.Or(*value, f.config.Getenv(variable))
 	}
-	if nkey := get(f.nkey, "NATS_NKEY"); nkey != "" {
-		opt, err := nats.NkeyOptionFromSeed(nkey)
-		if err != nil {
-			return "", nil, fmt.Errorf("--nkey: %w", err)
-		}
-		opts = append(opts, opt)
+	if opts, err = cfg.Options(); err != nil {
+		return "", nil, err
 	}
+	opts = append(opts, nats.Name(name), nats.Timeout(f.timeout))
 	// A request that is not permitted looks like one that is not answered.
 	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			f.logger.ErrorContext(ctx, "denied", "error", err)
 		}
 	}))
-	return server, opts, nil
+	return cmp.Or(cfg.NATSURL, nats.DefaultURL), opts, nil
 }

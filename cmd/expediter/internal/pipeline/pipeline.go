@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -122,6 +124,9 @@ func (p *Pipeline) start(ctx context.Context, cfg Config) error {
 	if err := p.startNATS(ctx, cfg); err != nil {
 		return err
 	}
+	if err := p.apply(ctx); err != nil {
+		return err
+	}
 	for i, listen := range cfg.Enrichers {
 		settings := enricher.Config{
 			Enabled: true, FoundTTL: cfg.ResultTTL, NotFoundTTL: cfg.ResultTTL, Providers: []provider.Provider{cfg.Provider},
@@ -184,6 +189,21 @@ func (p *Pipeline) startNATS(ctx context.Context, cfg Config) (err error) {
 		return fmt.Errorf("start NATS: %w", err)
 	}
 	return nil
+}
+
+// apply makes the streams and buckets, and brings those of an earlier version to their declarations.
+func (p *Pipeline) apply(ctx context.Context) error {
+	nc, err := p.Connect(nats.Name("expediter"))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	_, err = contracts.Apply(ctx, js, contracts.Assets(contracts.AssetOptions{Replicas: p.replicas()}), contracts.ApplyOptions{})
+	return err
 }
 
 func (p *Pipeline) replicas() int {

@@ -66,6 +66,7 @@ func TestGetManyIsInOrderAndOneRoundTrip(t *testing.T) {
 }
 
 func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
+	t.Helper()
 	all := fill(t, b.Flight(t, flight.Config{}), 1500)
 	for n, want := range map[int]int{0: 0, 1: 1, 2: 1, 512: 1, 513: 2, 600: 2, 1500: 3} {
 		p := natstest.NewProxy(t, b.Srv)
@@ -124,6 +125,7 @@ func TestRoundTrips(t *testing.T) {
 }
 
 func testRoundTrips(t *testing.T, b *bed) {
+	t.Helper()
 	p := natstest.NewProxy(t, b.Srv)
 	f := b.Flight(t, flight.Config{}, p.Through())
 	ctx := t.Context()

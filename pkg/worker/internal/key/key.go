@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 // The suffixes of the first token of messages that are no jobs.

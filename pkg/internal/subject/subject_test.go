@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/expediter-io/expediter/pkg/worker/internal/subject"
+	"github.com/expediter-io/expediter/pkg/internal/subject"
 )
 
 func TestCheckPattern(t *testing.T) {
