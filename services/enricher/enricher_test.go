@@ -295,20 +295,19 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// administer makes the streams, the buckets and the consumer, as an administrator does.
+// administer makes the streams, the buckets and the consumer in the service's account, as an administrator does.
 func administer(t *testing.T, srv *natsrun.Server, users *natstest.Users) jetstream.JetStream {
 	t.Helper()
-	_, admin := natstest.Connect(t, srv, users.As("admin"))
-	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+	nc, _ := natstest.Connect(t, srv, users.As("admin"))
+	js := natstest.InAccount(t, nc, "ENRICHER")
+	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceEnricher}}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{
-		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, MaxDeliver: -1, MaxAckPending: -1,
-		FilterSubjects: []string{contracts.EnrichJobsSubjects},
-	}); err != nil {
+	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return admin
+	return js
 }
 
 // TestLeastPrivilege runs the whole service as the user that production gives it, with streams, buckets and the consumer

@@ -30,14 +30,13 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	settle := func(c *importer.Config) {
 		c.Extractor, c.SourceAttempts = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 1
 	}
-	// Once as the administrator, who may make everything.
-	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
-	made := startOver(t, adminConn, settle, func(c *importer.Config) { c.MaxBytes = 1 << 30 })
-	eventually(t, "all consumers are there", func() bool {
-		resp, _ := call(t, http.MethodGet, made.URL()+"/readyz", "")
-		return resp.StatusCode == http.StatusOK
-	})
-	if err := made.Stop(); err != nil {
+	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
+	admin := natstest.InAccount(t, adminConn, "IMPORTER")
+	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
+	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -24,38 +24,19 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
 	rules := writeRules(t, testRules)
 	logger := slog.New(slog.DiscardHandler)
 	var mood atomic.Value
 	ours := func(c *Config) {
 		c.Channels, c.Logger, c.Rules = []Channel{{Channel: moody(&mood)}}, logger, rules
 	}
-	// Once as the administrator, who may make everything.
-	cfg := Config{BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}}
-	ours(&cfg)
-	made, err := Start(t.Context(), adminConn, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: srv}
+	p := administered(t, srv, users, "pigeon")
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}
-	p.until("all consumers are there", func() bool {
-		for _, problem := range made.running.Ready(t.Context()) {
-			if problem != nil {
-				return false
-			}
-		}
-		return true
-	})
-	if err := made.Stop(); err != nil {
-		t.Fatal(err)
-	}
 	denied := make(chan error, 100)
 	nc, _ := natstest.Connect(t, srv, users.As("notifier"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	cfg = Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
+	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {
@@ -86,7 +67,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if c := w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER"); c.Suppressed != 2 {
 		t.Errorf("%+v", c)
 	}
-	if msg, err := adminConn.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
+	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
 	}
@@ -111,6 +92,21 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("denied: %v", err)
 	default:
 	}
+}
+
+// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account.
+func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, channels ...string) *place {
+	t.Helper()
+	nc, _ := natstest.Connect(t, server, users.As("admin"))
+	js := natstest.InAccount(t, nc, "NOTIFIER")
+	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
 }
 
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }
