@@ -317,7 +317,8 @@ func TestLeastPrivilege(t *testing.T) {
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	admin := administer(t, srv, users)
-	nc, _ := natstest.Connect(t, srv, users.As("enricher"),
+	may := natstest.NewPermissions(t, srv, "enricher")
+	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("the server refuses: %v", err) }))
 	cfg := config()
 	cfg.CreateAssets = false
@@ -346,6 +347,13 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := e.Stop(); err != nil {
 		t.Error(err)
 	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.ENRICH_JOBS",                               // a lost acknowledgement
+		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.ENRICH_JOBS.>", // an attempt that does not count
+		"$KV.jobs.progress.ENRICH_JOBS.>", // a job that takes long
+		"$KV.jobs.limits.>",               // a provider with limits
+	)
 	if stream, err := admin.Stream(t.Context(), contracts.StreamDead); err != nil || stream.CachedInfo().State.Msgs != 1 {
 		t.Errorf("dead letters: %v, want one", err)
 	}

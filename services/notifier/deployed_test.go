@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -35,7 +36,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		p.directory(r)
 	}
 	denied := make(chan error, 100)
-	nc, _ := natstest.Connect(t, srv, users.As("notifier"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	may := natstest.NewPermissions(t, srv, "notifier")
+	nc, _ := natstest.Connect(t, srv, users.As("notifier"), may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
 	n, err := Start(t.Context(), nc, cfg)
@@ -46,6 +48,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.settled(4)
 	if counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a"); err != nil || counts.Unread != 1 {
 		t.Errorf("%+v: %v", counts, err)
+	}
+	if _, err := n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read); err != nil {
+		t.Error(err)
 	}
 	w := newWeb(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
@@ -87,6 +92,15 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if err := n.Stop(); err != nil {
 		t.Error(err)
 	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.EVENTS.notifier.>", "$JS.ACK.*.*.NOTIFICATIONS.>", // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
+		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.EVENTS.>", // an attempt that does not count
+		"$KV.jobs.progress.EVENTS.>", "$KV.jobs.progress.NOTIFICATIONS.>", // a job that takes long
+		"$JS.API.DIRECT.GET.EVENTS", // an id that another event has
+		"$KV.directory.*.*",         // an address that is gone
+		"dead.EVENTS.>",             // an event that cannot be planned
+	)
 	select {
 	case err := <-denied:
 		t.Errorf("denied: %v", err)
