@@ -3,15 +3,34 @@ package natsrun_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
+
+// declared are the declarations of each account's streams, beside the configurations.
+var declared = map[string][]string{
+	"ENRICHER": {"streams/DEAD", "streams/ENRICH_JOBS", "buckets/enrich", "buckets/jobs", "buckets/requests"},
+	"IMPORTER": {
+		"streams/DEAD", "streams/IMPORT_JOBS", "buckets/import-jobs", "buckets/import-steps", "buckets/jobs", "buckets/recipes",
+		"objects/import-steps",
+	},
+	"NOTIFIER": {
+		"streams/DEAD", "streams/EVENTS", "streams/NOTIFICATIONS", "buckets/deliveries", "buckets/directory", "buckets/inbox",
+		"buckets/jobs",
+	},
+	"OPERATOR": {"buckets/locks"},
+}
 
 // Everything that is declared beside the configurations fits into what they
 // allow, made by the user who makes it in production.
@@ -23,8 +42,8 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 
 		users := natstest.NewUsers(t)
 		srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-		_, js := natstest.Connect(t, srv, users.As("admin"))
-		createAssets(t, js, func(sc *jetstream.StreamConfig) { sc.Replicas = 1 })
+		nc, _ := natstest.Connect(t, srv, users.As("admin"))
+		createAssets(t, nc, 1)
 	})
 
 	t.Run("cluster", func(t *testing.T) {
@@ -35,44 +54,114 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			c.Users = users.Public
 			c.ClientOptions = append(c.ClientOptions, users.As("admin"))
 		})
-		_, js := natstest.ConnectURL(t, c.URLs(), users.As("admin"))
-		createAssets(t, js, func(*jetstream.StreamConfig) {})
+		nc, _ := natstest.ConnectURL(t, c.URLs(), users.As("admin"))
+		createAssets(t, nc, 3)
 		settle(t, c)
+
+		// A service's streams are all that it has room for, so that no account takes the space of another.
+		for account, names := range declared {
+			if account == "OPERATOR" {
+				continue
+			}
+
+			js := accountOf(t, nc, account)
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MORE", MaxBytes: 1 << 20}); err == nil {
+				t.Errorf("%s has room for more than its %d streams", account, len(names))
+			}
+
+			dead, err := js.Stream(t.Context(), "DEAD")
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			larger := dead.CachedInfo().Config
+			larger.MaxBytes = 4 << 30
+
+			if _, err := js.UpdateStream(t.Context(), larger); err == nil {
+				t.Errorf("%s has room for a stream of %d bytes", account, larger.MaxBytes)
+			}
+		}
+
+		// A node that answers monitoring sends the answer to the others like any message. In the account of the servers
+		// this would delete all streams of the notifier.
+		for _, n := range c.Nodes {
+			sys, _ := natstest.ConnectURL(t, n.URL, users.As("sys"))
+			if err := errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()); err != nil {
+				t.Fatal(err)
+			}
+
+			if _, err := sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute); err != nil {
+				t.Error(err)
+			}
+		}
+
+		settle(t, c)
+
+		if _, err := accountOf(t, nc, "NOTIFIER").Stream(t.Context(), "EVENTS"); err != nil {
+			t.Errorf("after an answer to an order: %v", err)
+		}
 	})
 }
 
-func createAssets(t *testing.T, js jetstream.JetStream, change func(*jetstream.StreamConfig)) {
-	t.Helper()
+func TestEveryDeclarationIsOfAnAccount(t *testing.T) {
+	t.Parallel()
 
-	var files []string
+	all := slices.Concat(slices.Collect(maps.Values(declared))...)
 
-	for _, dir := range []string{"streams", "buckets", "objects"} {
-		found, err := filepath.Glob(filepath.Join(deployed, dir, "*.json"))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("declared %s: got %d, %v", dir, len(found), err)
-		}
-
-		files = append(files, found...)
+	files, err := filepath.Glob(filepath.Join(deployed, "*", "*.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("declarations: got %d, %v", len(files), err)
 	}
 
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+		kind, name := filepath.Base(filepath.Dir(file)), filepath.Base(file)
+		if !slices.Contains(all, kind+"/"+name[:len(name)-len(".json")]) {
+			t.Errorf("%s is in no account", file)
 		}
+	}
+}
 
-		var sc jetstream.StreamConfig
-		if err := json.Unmarshal(text, &sc); err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
+// accountOf is the JetStream context of the admin for an account.
+func accountOf(t *testing.T, nc *nats.Conn, account string) jetstream.JetStream {
+	t.Helper()
 
-		change(&sc)
+	if account != "OPERATOR" {
+		return natstest.InAccount(t, nc, account)
+	}
 
-		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-			_, err := js.CreateStream(ctx, sc)
-			return err
-		}); err != nil {
-			t.Errorf("%s: %v", file, err)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// createAssets makes the streams of every account, as the admin.
+func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
+	t.Helper()
+
+	for account, names := range declared {
+		js := accountOf(t, nc, account)
+
+		for _, name := range names {
+			text, err := os.ReadFile(filepath.Join(deployed, name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			var sc jetstream.StreamConfig
+			if err := json.Unmarshal(text, &sc); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+
+			sc.Replicas = replicas
+
+			if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+				_, err := js.CreateStream(ctx, sc)
+				return err
+			}); err != nil {
+				t.Errorf("%s of %s: %v", name, account, err)
+			}
 		}
 	}
 }

@@ -171,7 +171,7 @@ func (c *Cluster) checkCreate(ctx context.Context, name string) error {
 		name := fmt.Sprintf("%s-%d", name, replicas)
 
 		_, err = js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: name, Subjects: []string{name}, Replicas: replicas, Storage: jetstream.MemoryStorage,
+			Name: name, Subjects: []string{name}, Replicas: replicas, MaxBytes: 1, // an account may require a bound
 		})
 		if err != nil {
 			return fmt.Errorf("create a stream with %d replicas: %w", replicas, err)

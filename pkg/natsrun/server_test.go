@@ -295,7 +295,7 @@ func bucket(t testing.TB, js jetstream.JetStream, name string, replicas int) jet
 	var kv jetstream.KeyValue
 
 	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
-		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, Replicas: replicas})
+		kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: name, MaxBytes: 1 << 20, Replicas: replicas})
 		return err
 	}); err != nil {
 		t.Fatalf("create bucket %s with %d replicas: %v", name, replicas, err)

@@ -295,20 +295,19 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// administer makes the streams, the buckets and the consumer, as an administrator does.
+// administer makes the streams, the buckets and the consumer in the service's account, as an administrator does.
 func administer(t *testing.T, srv *natsrun.Server, users *natstest.Users) jetstream.JetStream {
 	t.Helper()
-	_, admin := natstest.Connect(t, srv, users.As("admin"))
-	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
+	nc, _ := natstest.Connect(t, srv, users.As("admin"))
+	js := natstest.InAccount(t, nc, "ENRICHER")
+	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceEnricher}}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{
-		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, MaxDeliver: -1, MaxAckPending: -1,
-		FilterSubjects: []string{contracts.EnrichJobsSubjects},
-	}); err != nil {
+	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	return admin
+	return js
 }
 
 // TestLeastPrivilege runs the whole service as the user that production gives it, with streams, buckets and the consumer
@@ -318,7 +317,8 @@ func TestLeastPrivilege(t *testing.T) {
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
 	admin := administer(t, srv, users)
-	nc, _ := natstest.Connect(t, srv, users.As("enricher"),
+	may := natstest.NewPermissions(t, srv, "enricher")
+	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through(),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { t.Errorf("the server refuses: %v", err) }))
 	cfg := config()
 	cfg.CreateAssets = false
@@ -347,6 +347,13 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := e.Stop(); err != nil {
 		t.Error(err)
 	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.ENRICH_JOBS",                               // a lost acknowledgement
+		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.ENRICH_JOBS.>", // an attempt that does not count
+		"$KV.jobs.progress.ENRICH_JOBS.>", // a job that takes long
+		"$KV.jobs.limits.>",               // a provider with limits
+	)
 	if stream, err := admin.Stream(t.Context(), contracts.StreamDead); err != nil || stream.CachedInfo().State.Msgs != 1 {
 		t.Errorf("dead letters: %v, want one", err)
 	}

@@ -30,19 +30,19 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	settle := func(c *importer.Config) {
 		c.Extractor, c.SourceAttempts = importer.Extractor{Extractor: &eyes{}, Name: "eyes"}, 1
 	}
-	// Once as the administrator, who may make everything.
-	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
-	made := startOver(t, adminConn, settle, func(c *importer.Config) { c.MaxBytes = 1 << 30 })
-	eventually(t, "all consumers are there", func() bool {
-		resp, _ := call(t, http.MethodGet, made.URL()+"/readyz", "")
-		return resp.StatusCode == http.StatusOK
-	})
-	if err := made.Stop(); err != nil {
+	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
+	admin := natstest.InAccount(t, adminConn, "IMPORTER")
+	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
+	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
 	denied := make(chan error, 100)
-	nc, _ := natstest.Connect(t, srv, users.As("importer"), nats.PermissionErrOnSubscribe(true),
+	may := natstest.NewPermissions(t, srv, "importer")
+	nc, _ := natstest.Connect(t, srv, users.As("importer"), may.Through(), nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
 	i := startOver(t, nc, settle, func(c *importer.Config) { c.CreateAssets = false })
 	publisher, _ := natstest.Connect(t, srv, users.As("publisher"))
@@ -75,6 +75,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	})
 	if list, _, err := i.Recipes().List(t.Context(), kvstore.Query{OwnerID: "ada"}); err != nil || len(list) != 2 {
 		t.Errorf("recipes %+v, %v", list, err)
+	} else if _, err := i.Recipes().Get(t.Context(), list[0].ID); err != nil {
+		t.Error(err)
 	}
 	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("it is not ready: %s", text)
@@ -87,6 +89,13 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("denied: %v", err)
 	default:
 	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.IMPORT_JOBS.>",                                   // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.IMPORT_JOBS",                          // a lost acknowledgement
+		"$KV.jobs.excused.IMPORT_JOBS.>",                              // an attempt that does not count
+		"$JS.API.STREAM.MSG.GET.KV_import-steps", "rp.import-steps.>", // a second attempt, and one that waits for a step of another
+		"$JS.API.DIRECT.GET.OBJ_import-steps", "$JS.API.STREAM.MSG.GET.OBJ_import-steps", // a second attempt reads what the first kept
+	)
 	wantDenied(t, nc, denied)
 }
 

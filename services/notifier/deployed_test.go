@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -24,38 +25,20 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	t.Parallel()
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	adminConn, admin := natstest.Connect(t, srv, users.As("admin"))
 	rules := writeRules(t, testRules)
 	logger := slog.New(slog.DiscardHandler)
 	var mood atomic.Value
 	ours := func(c *Config) {
 		c.Channels, c.Logger, c.Rules = []Channel{{Channel: moody(&mood)}}, logger, rules
 	}
-	// Once as the administrator, who may make everything.
-	cfg := Config{BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-", MaxBytes: 1 << 30}}
-	ours(&cfg)
-	made, err := Start(t.Context(), adminConn, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: srv}
+	p := administered(t, srv, users, "pigeon")
 	for _, r := range []contracts.Recipient{{RecipientType: "RESTAURANT_USER", UserID: "a"}, {RecipientType: "RESTAURANT_USER", UserID: "b"}} {
 		p.directory(r)
 	}
-	p.until("all consumers are there", func() bool {
-		for _, problem := range made.running.Ready(t.Context()) {
-			if problem != nil {
-				return false
-			}
-		}
-		return true
-	})
-	if err := made.Stop(); err != nil {
-		t.Fatal(err)
-	}
 	denied := make(chan error, 100)
-	nc, _ := natstest.Connect(t, srv, users.As("notifier"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
-	cfg = Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
+	may := natstest.NewPermissions(t, srv, "notifier")
+	nc, _ := natstest.Connect(t, srv, users.As("notifier"), may.Through(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {
@@ -65,6 +48,9 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	p.settled(4)
 	if counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a"); err != nil || counts.Unread != 1 {
 		t.Errorf("%+v: %v", counts, err)
+	}
+	if _, err := n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read); err != nil {
+		t.Error(err)
 	}
 	w := newWeb(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
@@ -86,7 +72,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if c := w.cancel("/v1/events/evt-003?user=a&type=RESTAURANT_USER"); c.Suppressed != 2 {
 		t.Errorf("%+v", c)
 	}
-	if msg, err := adminConn.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
+	if msg, err := p.nc.RequestWithContext(t.Context(), "notifier.v1.cancel", []byte(`{"event_id":"evt-003"}`)); err != nil ||
 		!strings.Contains(string(msg.Data), `"suppressed":4`) {
 		t.Errorf("%s: %v", msg.Data, err)
 	}
@@ -106,11 +92,35 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if err := n.Stop(); err != nil {
 		t.Error(err)
 	}
+	may.CheckNeeded(t,
+		"$JS.ACK.*.*.EVENTS.notifier.>", "$JS.ACK.*.*.NOTIFICATIONS.>", // acknowledgements with the server's feature js_ack_fc_v2
+		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
+		"$JS.API.STREAM.MSG.GET.KV_jobs", "$KV.jobs.excused.EVENTS.>", // an attempt that does not count
+		"$KV.jobs.progress.EVENTS.>", "$KV.jobs.progress.NOTIFICATIONS.>", // a job that takes long
+		"$JS.API.DIRECT.GET.EVENTS", // an id that another event has
+		"$KV.directory.*.*",         // an address that is gone
+		"dead.EVENTS.>",             // an event that cannot be planned
+	)
 	select {
 	case err := <-denied:
 		t.Errorf("denied: %v", err)
 	default:
 	}
+}
+
+// administered is a place whose streams, buckets and consumers an administrator has made in the notifier's account.
+func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, channels ...string) *place {
+	t.Helper()
+	nc, _ := natstest.Connect(t, server, users.As("admin"))
+	js := natstest.InAccount(t, nc, "NOTIFIER")
+	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
+	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
 }
 
 func tomorrow() string { return time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339) }

@@ -14,8 +14,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
 
 // A webhook that is given up is called once, and with what deploy/nats permits the notifier its address is removed.
@@ -39,31 +37,18 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	t.Cleanup(hook.Close)
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	adminConn, admin := natstest.Connect(t, server, users.As("admin"))
+	p := administered(t, server, users)
 	cfg := Config{
 		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+			Listen: "-", Logger: slog.New(slog.DiscardHandler),
 		},
 		Channels: []Channel{{Channel: hook}},
 		Rules:    writeRules(t, "version: 1\nevents: {X: {CUSTOMER: {scope: user, channels: [webhook]}}}"),
-	}
-	made, err := Start(t.Context(), adminConn, cfg) // makes everything, which the notifier may not
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
-	p.until("the consumer", func() bool {
-		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-webhook")
-		return err == nil
-	})
-	if err := made.Stop(); err != nil {
-		t.Fatal(err)
 	}
 	directory := p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"webhook": srv.URL, "email": "ada@example.org"},
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
-	cfg.CreateAssets = false
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {
 		t.Fatal(err)

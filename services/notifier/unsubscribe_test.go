@@ -21,8 +21,6 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
-	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
-	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
 
@@ -101,10 +99,10 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	}
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	adminConn, admin := natstest.Connect(t, server, users.As("admin"))
+	p := administered(t, server, users)
 	cfg := Config{
 		BaseConfig: service.BaseConfig{
-			CreateAssets: true, Listen: "-", Logger: slog.New(slog.DiscardHandler), MaxBytes: 1 << 30,
+			Listen: "-", Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: writeRules(t, mailRules),
 		ChannelConfig: ChannelConfig{
@@ -112,23 +110,11 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 			PublicURL: "https://n.example", Templates: folder,
 		},
 	}
-	made, err := Start(t.Context(), adminConn, cfg) // makes everything, which the notifier may not
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{T: t, book: deliveries.New(recordtest.Client(t, admin)), js: admin, nc: adminConn, srv: server}
-	p.until("the consumer", func() bool {
-		_, err := admin.Consumer(t.Context(), contracts.StreamNotifications, "notifier-send-email")
-		return err == nil
-	})
-	if err := made.Stop(); err != nil {
-		t.Fatal(err)
-	}
 	directory := p.directory(contracts.Recipient{
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
-	cfg.CreateAssets, cfg.Listen = false, "127.0.0.1:0"
+	cfg.Listen = "127.0.0.1:0"
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ type Proxy struct {
 	hole   bool // reads all messages, and passes none on
 	links  []net.Conn
 	subs   int
+	uses   func(line []byte) // is called with each line of a client
 	wg     sync.WaitGroup
 }
 
@@ -222,6 +223,10 @@ func (p *Proxy) pass(f Frame) (raw []byte, late time.Duration) {
 
 	if f.subscribes {
 		p.subs++
+	}
+
+	if f.FromClient && p.uses != nil {
+		p.uses(f.Raw)
 	}
 
 	n := 1

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 )
 
@@ -13,7 +14,8 @@ import (
 //
 //	users := natstest.NewUsers(t)
 //	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-//	_, admin := natstest.Connect(t, srv, users.As("admin"))
+//	nc, _ := natstest.Connect(t, srv, users.As("admin"))
+//	js := natstest.InAccount(t, nc, "ENRICHER")
 type Users struct {
 	// Public holds the public keys by user name, as natsrun.Config.Users takes them.
 	Public map[string]string
@@ -55,4 +57,17 @@ func (u *Users) As(name string) nats.Option {
 			nats.CustomInboxPrefix("_INBOX_"+name)(o),
 		)
 	}
+}
+
+// InAccount returns the JetStream context with which the admin, connected by nc, works on the streams of a service's
+// account: "ENRICHER", "IMPORTER" or "NOTIFIER". Watchers of a bucket do not work, because the server pushes their
+// messages inside that account.
+func InAccount(t testing.TB, nc *nats.Conn, account string) jetstream.JetStream {
+	t.Helper()
+
+	js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(patience))
+	if err != nil {
+		t.Fatalf("JetStream context of %s: %v", account, err)
+	}
+	return js
 }

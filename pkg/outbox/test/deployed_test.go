@@ -19,8 +19,8 @@ func TestRelayNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	pool := database(t)
 	users := natstest.NewUsers(t)
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
-	_, js := natstest.Connect(t, srv, users.As("admin"))
-	p := &place{TB: t, pool: pool, srv: srv, js: js}
+	admin, _ := natstest.Connect(t, srv, users.As("admin"))
+	p := &place{TB: t, pool: pool, srv: srv, js: natstest.InAccount(t, admin, "NOTIFIER")}
 	p.stream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond })
 	denied := make(chan error, 100)
 	r, _ := p.relay(func(c *outbox.Config) {

@@ -1,0 +1,280 @@
+package natsrun_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// brief bounds the wait for an answer that may be missing because its import is.
+const brief = 300 * time.Millisecond
+
+// flows are what users do beyond the border of their account.
+var flows = map[string]func(*site) error{
+	"admin":     (*site).administer,
+	"publisher": (*site).publish,
+	"sys":       (*site).monitor,
+}
+
+func TestUsersReachWhatIsImported(t *testing.T) {
+	t.Parallel()
+
+	s := newSite(t)
+	for user, flow := range flows {
+		if err := flow(s); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+// publish does what source systems do.
+func (s *site) publish() error {
+	nc, js := s.as("publisher")
+	if _, err := js.Publish(s.Context(), "events.order.y", []byte("y"), jetstream.WithMsgID("y")); err != nil {
+		return fmt.Errorf("publish an event: %w", err)
+	}
+
+	stream, err := js.Stream(s.Context(), "EVENTS")
+	if err != nil {
+		return fmt.Errorf("look up the stream: %w", err)
+	}
+
+	if _, err := stream.GetMsg(s.Context(), 1); err != nil {
+		return fmt.Errorf("read an event: %w", err)
+	}
+
+	if _, err := nc.Request("$JS.API.STREAM.MSG.GET.EVENTS", []byte(`{"seq":1}`), brief); err != nil {
+		return fmt.Errorf("read an event at the leader: %w", err)
+	}
+	return errors.Join(
+		many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
+		answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"),
+	)
+}
+
+// administer does what people and deployment do in the account of each service.
+func (s *site) administer() error {
+	nc, own := s.as("admin")
+	errs := []error{answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
+
+	for account, work := range map[string][]string{
+		"ENRICHER": {"KV_enrich", "enrich", "jobs.enrich.y", "dead.ENRICH_JOBS.y"},
+		"IMPORTER": {"KV_recipes", "recipes", "jobs.import.y", "dead.IMPORT_JOBS.y"},
+		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
+	} {
+		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(brief))
+		errs = append(errs, err, s.useAccount(js, work[0], work[1]))
+
+		for _, subject := range work[2:] {
+			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
+				errs = append(errs, fmt.Errorf("publish %s again: %w", subject, err))
+			}
+		}
+	}
+	return errors.Join(append(errs, many(nc, "$SRV.PING", "", len(declared)-1))...)
+}
+
+// useAccount uses a bucket, and the streams of its account.
+func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
+	kv, err := js.KeyValue(s.Context(), bucket)
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", bucket, err)
+	}
+
+	if _, err := kv.PutString(s.Context(), "y", "y"); err != nil {
+		return fmt.Errorf("put into %s: %w", bucket, err)
+	}
+
+	if _, err := kv.Get(s.Context(), "y"); err != nil {
+		return fmt.Errorf("get from %s: %w", bucket, err)
+	}
+
+	if _, err := js.AccountInfo(s.Context()); err != nil {
+		return fmt.Errorf("account of %s: %w", bucket, err)
+	}
+
+	consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", bucket, err)
+	}
+
+	batch, err := consumer.Fetch(2, jetstream.FetchMaxWait(brief))
+	if err != nil {
+		return fmt.Errorf("list %s: %w", bucket, err)
+	}
+
+	n := 0
+	for range batch.Messages() {
+		n++
+	}
+
+	if n != 2 {
+		return fmt.Errorf("list %s: %d keys, %w", bucket, n, batch.Error())
+	}
+	return nil
+}
+
+// monitor does what monitoring does.
+func (s *site) monitor() error {
+	nc, _ := s.as("sys")
+
+	err := answered(nc, "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.PING.HEALTHZ",
+		"$SYS.REQ.SERVER.PING.JSZ", "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.ACCOUNT.PING.STATZ")
+	if err != nil {
+		return err
+	}
+
+	// Each account may see its own connections and counts without an import. Monitoring sees those of all.
+	for subject, other := range map[string]string{"$SYS.REQ.SERVER.PING.CONNZ": `"account":"NOTIFIER"`, "$SYS.REQ.ACCOUNT.PING.STATZ": `"NOTIFIER"`} {
+		msg, err := nc.Request(subject, []byte(`{"auth":true}`), brief)
+		if err != nil || !strings.Contains(string(msg.Data), other) {
+			return fmt.Errorf("%s is about one account only: %w\n%s", subject, err, msg.Data)
+		}
+	}
+	return nil
+}
+
+func (s *site) as(user string) (*nats.Conn, jetstream.JetStream) {
+	nc, _ := natstest.Connect(s.T, s.srv, s.users.As(user), quietly())
+
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(brief))
+	s.must(err)
+	return nc, js
+}
+
+func answered(nc *nats.Conn, subjects ...string) error {
+	for _, subject := range subjects {
+		if _, err := nc.Request(subject, nil, brief); err != nil {
+			return fmt.Errorf("ask %s: %w", subject, err)
+		}
+	}
+	return nil
+}
+
+// many asks for several answers.
+func many(nc *nats.Conn, subject, body string, n int) error {
+	inbox := nc.NewRespInbox()
+
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+
+	if err := nc.PublishRequest(subject, inbox, []byte(body)); err != nil {
+		return err
+	}
+
+	for i := range n {
+		if _, err := sub.NextMsg(brief); err != nil {
+			return fmt.Errorf("answer %d of %d of %s: %w", i+1, n, subject, err)
+		}
+	}
+	return sub.Unsubscribe()
+}
+
+// crossing is a line of accounts.conf that lets something cross a border.
+var crossing = regexp.MustCompile(`^\s*\{ service: .*\}(\s+#.*)?$`)
+
+// Without any one of the exports and imports some flow fails, or the server does not start. All lines are removed in turn
+// with NATSRUN_ALL_LINES=1, and a sample of them without.
+func TestNoExportOrImportIsInVain(t *testing.T) {
+	t.Parallel()
+
+	text, err := deploy.Text("accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	lines := strings.SplitAfter(text, "\n")
+
+	var all []int
+
+	for i, line := range lines {
+		if crossing.MatchString(strings.TrimSuffix(line, "\n")) {
+			all = append(all, i)
+		}
+	}
+
+	if len(all) < 50 {
+		t.Fatalf("%d lines cross borders: does the expression still fit?", len(all))
+	}
+
+	if os.Getenv("NATSRUN_ALL_LINES") == "" {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		all = all[:10]
+	}
+
+	v := vain{dir: t.TempDir(), users: natstest.NewUsers(t)}
+	if err := v.try(t, lines, (*site).fill); err != nil {
+		t.Fatalf("with all lines: %v", err)
+	}
+
+	for _, i := range all {
+		if v.try(t, slices.Concat(lines[:i], lines[i+1:])) == nil {
+			t.Errorf("everything works without line %d of accounts.conf: %s", i+1, strings.TrimSpace(lines[i]))
+		}
+	}
+}
+
+// vain starts one server after the other on the same store.
+type vain struct {
+	dir   string
+	users *natstest.Users
+}
+
+// try starts a server with the lines as its accounts, prepares it, and runs all flows.
+func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
+	t.Helper()
+
+	text, err := deploy.Text("single.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, key := range v.users.Public {
+		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
+	}
+
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	if err := os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
+	if err != nil {
+		return err // an import without its export
+	}
+	defer srv.Stop()
+
+	s := &site{T: t, srv: srv, users: v.users}
+	s.admin, _ = natstest.Connect(t, srv, v.users.As("admin"))
+
+	for _, p := range prepare {
+		p(s)
+	}
+
+	s.answer()
+
+	for _, flow := range flows {
+		if err := flow(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package natstest
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	deploy "github.com/expediter-io/expediter/deploy/nats"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+)
+
+// Permissions compares what a user may do, by deploy/nats/accounts.conf, with what the user does. A line is in vain when
+// everything would also be permitted without it.
+//
+//	may := natstest.NewPermissions(t, srv, "enricher")
+//	nc, _ := natstest.Connect(t, srv, users.As("enricher"), may.Through())
+//	work(nc)
+//	may.CheckNeeded(t)
+type Permissions struct {
+	proxy *Proxy
+	user  string
+
+	mu   sync.Mutex
+	used map[string]map[string]bool // "publish" or "subscribe", and the subjects
+}
+
+// NewPermissions returns the Permissions of a user of srv.
+func NewPermissions(t testing.TB, srv *natsrun.Server, user string) *Permissions {
+	t.Helper()
+
+	p := &Permissions{proxy: NewProxy(t, srv), user: user, used: map[string]map[string]bool{"publish": {}, "subscribe": {}}}
+	p.proxy.uses = p.note
+	return p
+}
+
+// Through makes a connection count.
+func (p *Permissions) Through() nats.Option { return p.proxy.Through() }
+
+func (p *Permissions) note(line []byte) {
+	line, _, _ = bytes.Cut(line, []byte("\r\n"))
+
+	words := strings.Fields(string(line))
+	if len(words) < 2 {
+		return
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	switch words[0] {
+	case "PUB", "HPUB":
+		p.used["publish"][words[1]] = true
+	case "SUB":
+		p.used["subscribe"][words[1]] = true
+	}
+}
+
+var (
+	listed    = regexp.MustCompile(`^\s*"([^"]+)"`)
+	permitted = regexp.MustCompile(`^\s*(publish|subscribe): \[`)
+)
+
+// CheckNeeded fails the test for each line of the user's permissions without which everything so far would have been
+// permitted, but for those that only rare events need, each as it is in the file.
+func (p *Permissions) CheckNeeded(t testing.TB, rare ...string) {
+	t.Helper()
+
+	text, err := deploy.Text("accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, text, found := strings.Cut(text, "nkey: $NATS_NKEY_"+strings.ToUpper(p.user)+", permissions: {")
+	if !found {
+		t.Fatalf("accounts.conf has no permissions of %s", p.user)
+	}
+
+	text, rest, _ := strings.Cut(text, "allow_responses: true")
+	lists := map[string][]string{}
+	kind := ""
+
+	for line := range strings.Lines(text) {
+		if m := permitted.FindStringSubmatch(line); m != nil {
+			kind = m[1]
+		}
+
+		if m := listed.FindStringSubmatch(line); m != nil {
+			lists[kind] = append(lists[kind], m[1])
+		}
+	}
+
+	if rest == "" || len(lists["publish"]) == 0 || len(lists["subscribe"]) == 0 {
+		t.Fatalf("the permissions of %s are written in another way", p.user)
+	}
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for kind, patterns := range lists {
+		for i, pattern := range patterns {
+			others := slices.Concat(patterns[:i], patterns[i+1:])
+			if !slices.Contains(rare, pattern) && !isNeeded(pattern, others, p.used[kind]) {
+				t.Errorf("%s did nothing that needs the permission to %s to %q", p.user, kind, pattern)
+			}
+		}
+	}
+
+	all := slices.Concat(lists["publish"], lists["subscribe"])
+
+	for _, pattern := range rare {
+		if !slices.Contains(all, pattern) {
+			t.Errorf("%s has no permission for %q", p.user, pattern)
+		}
+	}
+}
+
+// isNeeded reports whether pattern permits a subject that the others do not.
+func isNeeded(pattern string, others []string, used map[string]bool) bool {
+	for subject := range used {
+		if permits(pattern, subject) && !slices.ContainsFunc(others, func(o string) bool { return permits(o, subject) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// permits reports whether subject, which may have wildcards, is a part of pattern.
+func permits(pattern, subject string) bool {
+	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
+
+	for i, token := range want {
+		switch {
+		case i == len(have):
+			return false
+		case token == ">":
+			return true
+		case token == have[i], token == "*" && have[i] != ">":
+		default:
+			return false
+		}
+	}
+	return len(want) == len(have)
+}
