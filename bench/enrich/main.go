@@ -1,7 +1,7 @@
 // Command enrich measures the enricher over TCP on the loopback: how long it takes to answer requests whose places are
 // all known (hit), and requests of places that nobody has asked for before (miss).
 //
-//	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--json] [--cpuprofile FILE] [--memprofile FILE]
+//	go -C bench run ./enrich [--rounds N] [--scale X] [--only REGEXP] [--memory BYTES] [--json] [--cpuprofile FILE] [--memprofile FILE]
 //
 // Every round starts a NATS server, an enricher and its clients in this process, connected by TCP sockets, and runs
 // every case once. A figure is the median of the rounds, with the least and the greatest of them beside it.
@@ -35,6 +35,7 @@ type options struct {
 	cpuProfile string
 	json       bool
 	memProfile string
+	memory     int64
 	only       *regexp.Regexp
 	rounds     int
 	scale      float64
@@ -47,6 +48,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often every case is run, `N` rounds of them all")
 	flags.Float64Var(&o.scale, "scale", 1, "multiply the requests of every case by `X`")
 	flags.StringVar(&only, "only", "", "run the cases whose name matches `REGEXP`, such as http/hit/10/")
+	flags.Int64Var(&o.memory, "memory", 0, "keep results in `BYTES` of the enricher's memory; 0 is its default, -1 keeps none")
 	flags.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of everything to `FILE`")
 	flags.StringVar(&o.memProfile, "memprofile", "", "write a profile of every allocation to `FILE`, and be slower")
 	flags.BoolVar(&o.json, "json", false, "end with one line of JSON")

@@ -33,7 +33,7 @@ func measure(out io.Writer, o options) (report, error) {
 	p.head(o, load)
 	samples := make([][]sample, len(all))
 	for n := range o.rounds {
-		if err := round(all, samples, n); err != nil {
+		if err := round(o, all, samples, n); err != nil {
 			return report{}, err
 		}
 		p.round(n, o.rounds)
@@ -46,10 +46,10 @@ func measure(out io.Writer, o options) (report, error) {
 
 // round runs every case once, on a server of its own. Every other round goes through them backwards, so that nothing
 // always comes after the same.
-func round(all []kase, samples [][]sample, n int) (err error) {
+func round(o options, all []kase, samples [][]sample, n int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := newStand(ctx)
+	s, err := newStand(ctx, o.memory)
 	if err != nil {
 		return err
 	}

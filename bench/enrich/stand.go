@@ -39,7 +39,7 @@ type stand struct {
 	ids      int // of places, used so far
 }
 
-func newStand(ctx context.Context) (_ *stand, err error) {
+func newStand(ctx context.Context, memory int64) (_ *stand, err error) {
 	s := &stand{askers: map[string][]asker{}}
 	defer func() {
 		if err != nil {
@@ -56,7 +56,7 @@ func newStand(ctx context.Context) (_ *stand, err error) {
 		BaseConfig: service.BaseConfig{
 			CreateAssets: true, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler), MaxBytes: storeBytes,
 		},
-		Enabled: true, Providers: []provider.Provider{instant{}},
+		Enabled: true, MemoryBytes: memory, Providers: []provider.Provider{instant{}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the enricher: %w", err)
