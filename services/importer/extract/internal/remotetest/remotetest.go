@@ -64,7 +64,7 @@ func Hang(begin string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if begin != "" {
 			_, _ = w.Write([]byte(begin))
-			_ = http.NewResponseController(w).Flush() //nolint:errcheck // the client is gone
+			_ = http.NewResponseController(w).Flush()
 		}
 		<-r.Context().Done()
 	}
