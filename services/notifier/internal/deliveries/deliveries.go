@@ -153,6 +153,10 @@ type Attempt struct {
 // unknown there is more to tell.
 func (a Attempt) lost() bool { return a.Outcome == OutcomeUnknown && a.Detail == "" }
 
+// keep is for how long a record stays after its last change: longer than its row, which the stream of rows keeps for 30 days and
+// which cannot be sent after that.
+const keep = 40 * 24 * time.Hour
+
 // Store keeps the records of deliveries. It may be used by many at once.
 type Store struct{ records *kvrecord.Stream }
 
@@ -254,7 +258,7 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("deliveries: somebody else wrote the record: it is %s now", e.There.State)
 }
 
-// Put writes a record over the one that was read. The error is a [*TakenError] when another was
+// Put writes a record over the one that was read. The server removes it 40 days later unless it is written again. The error is a [*TakenError] when another was
 // written meanwhile. One round trip, as a rule.
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.UpdatedAt = time.Now().UTC()
@@ -262,7 +266,7 @@ func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	if err != nil {
 		return fmt.Errorf("deliveries: encode: %w", err)
 	}
-	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over})
+	stored, err := s.records.Put(ctx, kvrecord.Write{Subject: s.records.Key(key), Data: data, Over: d.over, TTL: keep})
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		there, err := decode(conflict.Found)
 		if err != nil {
