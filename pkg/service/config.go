@@ -19,6 +19,9 @@ import (
 // BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
 // name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
 type BaseConfig struct {
+	// NATSConfig names the server, which [Start] does not use.
+	NATSConfig
+
 	// AckWait is how soon another process takes up the work of a killed one. Defaults to 5 seconds.
 	AckWait time.Duration `env:"SERVICE_ACK_WAIT"`
 
@@ -52,9 +55,6 @@ type BaseConfig struct {
 
 	// MaxBytes is the space that all streams of CreateAssets may reserve together. Defaults to the declared sizes.
 	MaxBytes int64 `env:"SERVICE_MAX_BYTES"`
-
-	// NATSConfig names the server, which [Start] does not use.
-	NATSConfig
 
 	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
 	Replicas int `env:"SERVICE_REPLICAS"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -369,36 +368,6 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, want := range []string{"no JetStream", "a request has 2s and an operation 1s"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
-		}
-	}
-}
-
-// Deleted tells the marks of a bucket from records.
-func TestDeletedKeysOfABucket(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Server(t)
-	_, js := natstest.Connect(t, srv)
-	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := client(t, kvrecord.Config{JetStream: js}).Bucket("b")
-	remove := map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{"deleted": kv.Delete, "purged": kv.Purge, "kept": nil}
-	for _, key := range slices.Collect(maps.Keys(remove)) {
-		if _, err := kv.Put(t.Context(), key, []byte("v")); err != nil {
-			t.Fatal(err)
-		}
-		if remove[key] != nil {
-			if err := remove[key](t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r, err := s.Get(t.Context(), "$KV.b."+key)
-		if err != nil || r.Deleted() != (remove[key] != nil) || (len(r.Data) == 0) != r.Deleted() {
-			t.Errorf("%s: got %+v, %v", key, r, err)
-		}
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "$KV.b." + key, Data: []byte("w"), Over: r}); err != nil {
-			t.Errorf("%s: %v", key, err)
 		}
 	}
 }

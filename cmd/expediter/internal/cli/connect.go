@@ -67,9 +67,8 @@ func (f *natsFlags) options(ctx context.Context, name string) (server string, op
 	if opts, err = cfg.Options(); err != nil {
 		return "", nil, err
 	}
-	opts = append(opts, nats.Name(name), nats.Timeout(f.timeout))
 	// A request that is not permitted looks like one that is not answered.
-	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	opts = append(opts, nats.Name(name), nats.Timeout(f.timeout), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			f.logger.ErrorContext(ctx, "denied", "error", err)
 		}

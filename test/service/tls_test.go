@@ -1,3 +1,4 @@
+// Package service_test tests the services' connections: they need a server, which users of pkg/service must not get.
 package service_test
 
 import (
@@ -23,11 +24,14 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // authority signs certificates in a folder: ca.pem, and for each subject its <subject>.pem and <subject>.key.
 type authority struct {
