@@ -13,13 +13,18 @@ import (
 const maxDepth = 8
 
 // ErrVariable is returned when variables of a configuration are not set, or are
-// set to nothing.
-var ErrVariable = errors.New("deploy: variable is empty")
+// set to what the server would read as something else.
+var ErrVariable = errors.New("deploy: unusable variable")
 
 var (
 	includeLine = regexp.MustCompile(`^include "([^"]+)"\s*$`)
 	variable    = regexp.MustCompile(`\$([A-Z][A-Z0-9_]*)`)
 	unparsed    = regexp.MustCompile(`"[^"]*"|#.*`)
+
+	publicKey = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
+	list      = regexp.MustCompile(`^\[.*\]$`)
+	word      = regexp.MustCompile(`^([A-Za-z][-_A-Za-z0-9]*|"[^"\\]+")$`)
+	noWord    = regexp.MustCompile(`^(?i:true|false|yes|no|on|off)$`)
 )
 
 // Text returns the configuration name of Files with every include in its place,
@@ -51,9 +56,10 @@ func Variables(name string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// CheckVariables reports every variable of the configuration name for which
-// getenv returns nothing, as ErrVariable. The server itself refuses a variable
-// that is missing but takes an empty password for a password.
+// CheckVariables reports, as ErrVariable, every variable of the configuration name for which getenv returns nothing, or a
+// value that the server does not read as it is meant. The server itself takes an empty password for a password; it parses
+// a value like a line of the configuration, so that a password of digits is a number, with which it panics. Errors do
+// not hold the value.
 func CheckVariables(name string, getenv func(string) string) error {
 	names, err := Variables(name)
 	if err != nil {
@@ -63,11 +69,31 @@ func CheckVariables(name string, getenv func(string) string) error {
 	var errs []error
 
 	for _, v := range names {
-		if strings.TrimSpace(getenv(v)) == "" {
-			errs = append(errs, fmt.Errorf("%w: %s of %s: set it in the server's environment", ErrVariable, v, name))
+		if problem := check(v, strings.TrimSpace(getenv(v))); problem != "" {
+			errs = append(errs, fmt.Errorf("%w: %s of %s %s", ErrVariable, v, name, problem))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// check returns what is wrong with the value of a variable.
+func check(name, value string) string {
+	switch {
+	case value == "":
+		return "is empty: set it in the server's environment"
+	case strings.HasPrefix(name, "NATS_NKEY_"):
+		if !publicKey.MatchString(value) {
+			return "is no public key of a user: want U and 55 letters and digits, as nk -gen user -pubout prints on its second line"
+		}
+	case name == "NATS_ROUTES":
+		if !list.MatchString(value) {
+			return "is no list: want [nats-route://route:PASSWORD@n1:6222, ...]"
+		}
+	case !word.MatchString(value) || noWord.MatchString(value):
+		return "would be read as a number, a truth value, a variable or several values: begin with a letter and use letters, " +
+			"digits, _ and -, or put it in double quotes"
+	}
+	return ""
 }
 
 func appendText(b *strings.Builder, name string, without []string, depth int) error {

@@ -15,6 +15,8 @@ var users = []string{
 	"NATS_NKEY_NOTIFIER", "NATS_NKEY_PUBLISHER", "NATS_NKEY_SYS",
 }
 
+var key = "U" + strings.Repeat("A", 55)
+
 func TestVariables(t *testing.T) {
 	t.Parallel()
 
@@ -36,7 +38,7 @@ func TestCheckVariablesReportsEveryEmptyOne(t *testing.T) {
 
 	env := make(map[string]string)
 	for _, name := range users {
-		env[name] = "U"
+		env[name] = key
 	}
 
 	getenv := func(name string) string { return env[name] }
@@ -56,6 +58,39 @@ func TestCheckVariablesReportsEveryEmptyOne(t *testing.T) {
 	for _, name := range []string{"NATS_NKEY_ADMIN", "NATS_NKEY_SYS"} {
 		if !strings.Contains(err.Error(), name) {
 			t.Errorf("error %q does not name %s", err, name)
+		}
+	}
+}
+
+// What these hold is what the server was seen to refuse, to read as another type, or to panic with.
+func TestCheckVariablesReportsWhatTheServerReadsOtherwise(t *testing.T) {
+	t.Parallel()
+
+	for name, values := range map[string]map[string]bool{
+		"NATS_ROUTE_PASSWORD": {
+			"secret": true, "Q7-x_2": true, `"123456"`: true, `"a b"`: true,
+			"123456": false, "7Q": false, "a b": false, "$ABC": false, "true": false, "Off": false, `a"b`: false, "a#b": false, "{a": false,
+		},
+		"NATS_ROUTES":        {"[nats-route://route:p@n1:6222]": true, "nats-route://route:p@n1:6222": false, "[": false},
+		"NATS_NKEY_ADMIN":    {key: true, "U": false, "S" + key: false, key[1:]: false},
+		"NATS_NKEY_IMPORTER": {" " + key + "\n": true, strings.ToLower(key): false},
+	} {
+		for value, want := range values {
+			err := deploy.CheckVariables("cluster/n1.conf", func(n string) string {
+				switch {
+				case n == name:
+					return value
+				case n == "NATS_ROUTES":
+					return "[]"
+				case n == "NATS_ROUTE_PASSWORD":
+					return "secret"
+				default:
+					return key
+				}
+			})
+			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), name) {
+				t.Errorf("%s=%s: got %v, want it taken: %v", name, value, err, want)
+			}
 		}
 	}
 }

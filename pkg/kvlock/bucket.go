@@ -42,10 +42,11 @@ const maxConsumers = 256
 
 // StreamConfig returns the stream for a bucket of locks, guarded values and results.
 //
-// It is made by hand rather than with CreateKeyValue because of three settings. AllowMsgTTL lets each key have a TTL of
+// It is made by hand rather than with CreateKeyValue because of four settings. AllowMsgTTL lets each key have a TTL of
 // its own. Limit markers (SubjectDeleteMarkerTTL) stay off: the server appends them without a check, so that one can
 // wipe a renewal which it has already acknowledged. MaxMsgsPerSubject is 1, so that an expired value never uncovers an
-// older one. Do not call UpdateKeyValue on such a bucket: it would rewrite these.
+// older one. AllowRollup is off, so that no message can remove those of other keys. nats.go's Purge of a key needs it;
+// where a key has one message, Delete frees as much. Do not call UpdateKeyValue on such a bucket: it would rewrite these.
 func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 	sc := jetstream.StreamConfig{
 		Name:              kv.StreamName(cfg.Bucket),
@@ -62,7 +63,6 @@ func StreamConfig(cfg BucketConfig) jetstream.StreamConfig {
 		Duplicates:        2 * time.Minute,
 		AllowDirect:       true,
 		AllowMsgTTL:       true,
-		AllowRollup:       true,
 		DenyDelete:        true,
 	}
 	if cfg.MaxBytes > 0 {

@@ -35,7 +35,6 @@ func TestEverySettingThatIsNotSafeIsNamed(t *testing.T) {
 		"AllowMsgTTL":   func(sc *jetstream.StreamConfig) { sc.AllowMsgTTL = false },
 		"limit markers": func(sc *jetstream.StreamConfig) { sc.SubjectDeleteMarkerTTL = time.Second },
 		"history is 5":  func(sc *jetstream.StreamConfig) { sc.MaxMsgsPerSubject = 5 },
-		"AllowRollup":   func(sc *jetstream.StreamConfig) { sc.AllowRollup = false },
 		"AllowDirect":   func(sc *jetstream.StreamConfig) { sc.AllowDirect = false },
 		"PersistMode":   func(sc *jetstream.StreamConfig) { sc.PersistMode = jetstream.AsyncPersistMode },
 		"MaxAge":        func(sc *jetstream.StreamConfig) { sc.MaxAge = time.Hour },

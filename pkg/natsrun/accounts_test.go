@@ -396,7 +396,6 @@ func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
 func list(mu *sync.Mutex, all *[]*nats.Msg) []*nats.Msg {
 	mu.Lock()
 	defer mu.Unlock()
-
 	return slices.Clone(*all)
 }
 

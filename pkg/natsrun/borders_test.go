@@ -69,6 +69,12 @@ func (s *site) publish() error {
 // administer does what people and deployment do in the account of each service.
 func (s *site) administer() error {
 	nc, own := s.as("admin")
+
+	changes, err := nc.SubscribeSync("rp.inbox.>")
+	if err != nil {
+		return err
+	}
+
 	errs := []error{answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"), s.useAccount(own, "KV_locks", "locks")}
 
 	for account, work := range map[string][]string{
@@ -84,6 +90,9 @@ func (s *site) administer() error {
 				errs = append(errs, fmt.Errorf("publish %s again: %w", subject, err))
 			}
 		}
+	}
+	if _, err := changes.NextMsg(brief); err != nil {
+		errs = append(errs, fmt.Errorf("follow an inbox: %w", err))
 	}
 	return errors.Join(append(errs, many(nc, "$SRV.PING", "", len(declared)-1))...)
 }
@@ -187,7 +196,7 @@ func many(nc *nats.Conn, subject, body string, n int) error {
 }
 
 // crossing is a line of accounts.conf that lets something cross a border.
-var crossing = regexp.MustCompile(`^\s*\{ service: .*\}(\s+#.*)?$`)
+var crossing = regexp.MustCompile(`^\s*\{ (service|stream): .*\}(\s+#.*)?$`)
 
 // Without any one of the exports and imports some flow fails, or the server does not start. All lines are removed in turn
 // with NATSRUN_ALL_LINES=1, and a sample of them without.

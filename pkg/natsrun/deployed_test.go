@@ -24,7 +24,8 @@ const deployed = "../../deploy/nats"
 
 //nolint:paralleltest // sets the environment that the server reads
 func TestEveryConfigurationIsAccepted(t *testing.T) {
-	setClusterEnv(t, natstest.NewUsers(t), "[nats-route://route:p@n1:6222]")
+	setClusterEnv(t, natstest.NewUsers(t), "[nats-route://route:123456@n1:6222]")
+	t.Setenv("NATS_ROUTE_PASSWORD", `"123456"`) // without the quotes it is a number, with which the server panics
 
 	names, err := fs.Glob(deploy.Files, "*.conf")
 	if err != nil {

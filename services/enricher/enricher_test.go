@@ -8,8 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nkeys"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -111,28 +108,11 @@ func restaurant(name string) contracts.Restaurant {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	users := natstest.NewUsers(t)
-	pair, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := pair.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := filepath.Join(t.TempDir(), "enricher.nk")
-	if err := os.WriteFile(key, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	users.Public["enricher"] = public
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen, c.Users = true, users.Public })
 	administer(t, srv, users)
 	log := &buffer{}
 	cfg := config()
-	cfg.CreateAssets, cfg.NATSNkey, cfg.NATSURL, cfg.Logger = false, key, srv.URL(), slog.New(slog.NewJSONHandler(log, nil))
+	cfg.CreateAssets, cfg.NATSNkey, cfg.NATSURL, cfg.Logger = false, users.SeedFile(t, "enricher"), srv.URL(), slog.New(slog.NewJSONHandler(log, nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()

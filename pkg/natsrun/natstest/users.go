@@ -2,6 +2,8 @@ package natstest
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +59,22 @@ func (u *Users) As(name string) nats.Option {
 			nats.CustomInboxPrefix("_INBOX_"+name)(o),
 		)
 	}
+}
+
+// SeedFile returns the path of a file with the seed of the user, as NATS_NKEY names one. It is removed with the test.
+func (u *Users) SeedFile(t testing.TB, name string) string {
+	t.Helper()
+
+	seed, err := u.pairs[name].Seed()
+	if err != nil {
+		t.Fatalf("seed of %s: %v", name, err)
+	}
+
+	file := filepath.Join(t.TempDir(), name+".nk")
+	if err := os.WriteFile(file, seed, 0o600); err != nil {
+		t.Fatalf("seed of %s: %v", name, err)
+	}
+	return file
 }
 
 // InAccount returns the JetStream context with which the admin, connected by nc, works on the streams of a service's

@@ -57,6 +57,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	}
 	flags := cmd.Flags()
 	f.register(flags)
+	f.registerAccount(flags)
 	flags.BoolVar(&f.options.AllowShrink, "allow-shrink", false, "also lower replicas, limits and retention, which may drop messages")
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only report what would be done")
 	flags.DurationVar(&f.assets.AckWait, "ack-wait", 0, "<SERVICE>_ACK_WAIT of the services (default as it is, 5s for new consumers)")

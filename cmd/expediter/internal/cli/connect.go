@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,7 @@ type natsFlags struct {
 
 	service.NATSConfig
 
+	account string // "" where the user's own is meant
 	timeout time.Duration
 }
 
@@ -38,8 +40,20 @@ func (f *natsFlags) registerServer(flags *pflag.FlagSet) {
 	flags.StringVar(&f.NATSURL, "server", "", "NATS server (default $NATS_URL, or "+nats.DefaultURL+")")
 }
 
+// registerAccount adds the flag for the account whose streams and buckets a command uses.
+func (f *natsFlags) registerAccount(flags *pflag.FlagSet) {
+	flags.StringVar(&f.account, "account", f.config.Getenv("NATS_ACCOUNT"),
+		"account of the streams, such as ENRICHER, under whose API prefix they are reached (default $NATS_ACCOUNT, or the user's own)")
+}
+
+// accountName is one token of a subject.
+var accountName = regexp.MustCompile(`^[-_A-Za-z0-9]+$`)
+
 // connect connects to the server, as a client of the given name. The caller calls stop.
 func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Option) (js jetstream.JetStream, stop func(), err error) {
+	if f.account != "" && !accountName.MatchString(f.account) {
+		return nil, nil, &UsageError{Err: fmt.Errorf("--account %q: use A-Z, a-z, 0-9, _ and -", f.account)}
+	}
 	server, opts, err := f.options(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +62,12 @@ func (f *natsFlags) connect(ctx context.Context, name string, more ...nats.Optio
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: NATS at %s: %w (set --server or NATS_URL)", errUnavailable, server, err)
 	}
-	if js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(f.timeout)); err != nil {
+	if f.account == "" {
+		js, err = jetstream.New(nc, jetstream.WithDefaultTimeout(f.timeout))
+	} else {
+		js, err = jetstream.NewWithAPIPrefix(nc, "$JS."+f.account+".API", jetstream.WithDefaultTimeout(f.timeout))
+	}
+	if err != nil {
 		nc.Close()
 		return nil, nil, fmt.Errorf("use JetStream: %w", err)
 	}

@@ -44,6 +44,7 @@ given; letters that are named one by one are replayed without it.`,
 	}
 	flags := cmd.PersistentFlags()
 	f.register(flags)
+	f.registerAccount(flags)
 	flags.StringVar(&f.deadSubject, "dead-subject", "dead", "first part of the letters' subjects")
 	flags.StringVar(&f.stream, "stream", contracts.StreamDead, "stream that holds the letters")
 	cmd.AddCommand(newDeadDiscard(f), newDeadGroups(f), newDeadList(f), newDeadReplay(f), newDeadShow(f), newDeadStranded(f))

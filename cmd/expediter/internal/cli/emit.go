@@ -84,6 +84,7 @@ could not be planned; 4 some had not ended within --timeout; 5 the server or the
 	}
 	flags := cmd.Flags()
 	f.registerServer(flags)
+	f.registerAccount(flags)
 	flags.BoolVar(&f.json, "json", false, "write a line of JSON for each event, and with --wait a last one about the rows")
 	flags.BoolVar(&f.partial, "partial", false, "publish the valid events, although others are not valid")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "write no line for events that were accepted")

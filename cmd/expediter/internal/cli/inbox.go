@@ -60,6 +60,7 @@ Write "--" before a user id that is also a command of inbox: expediter inbox -- 
 	}
 	shared := cmd.PersistentFlags()
 	f.register(shared)
+	f.registerAccount(shared)
 	shared.BoolVar(&f.json, "json", false, "write JSON")
 	shared.StringVar(&f.kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
 	flags := cmd.Flags()

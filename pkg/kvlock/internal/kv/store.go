@@ -239,7 +239,6 @@ func CheckStream(bucket string, sc jetstream.StreamConfig) error {
 		"limit markers are on (%s): one can wipe an acknowledged renewal; turn SubjectDeleteMarkerTTL off", sc.SubjectDeleteMarkerTTL)
 	s.Wantf(sc.MaxMsgsPerSubject == 1,
 		"history is %d: an expired value would uncover an older one; set MaxMsgsPerSubject to 1", sc.MaxMsgsPerSubject)
-	s.Wantf(sc.AllowRollup, "AllowRollup is off: keys could not be purged")
 	s.Wantf(sc.AllowDirect, "AllowDirect is off: many keys could not be read in one round trip")
 	s.Wantf(sc.PersistMode != jetstream.AsyncPersistMode,
 		"PersistMode is async: acknowledged claims are lost when the server is killed")

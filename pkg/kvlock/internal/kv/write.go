@@ -207,8 +207,7 @@ func (s *Store) message(key string, expect uint64, data []byte, ttl time.Duratio
 		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(Seconds(ttl), 10)+"s")
 	}
 	if purge {
-		m.Header.Set(headerOperation, operationPurge)
-		m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+		m.Header.Set(headerOperation, operationPurge) // the bucket keeps one message of each key: it needs no rollup
 	}
 	return m
 }

@@ -40,7 +40,7 @@ func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "async"})
-	for _, want := range []string{"PersistMode", "AllowMsgTTL", "AllowDirect", "AllowRollup"} {
+	for _, want := range []string{"PersistMode", "AllowMsgTTL", "AllowDirect"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in %v", want, err)
 		}
