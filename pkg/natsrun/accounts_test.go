@@ -2,17 +2,173 @@ package natsrun_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 )
+
+// site is a server with the deployed accounts. Each stream holds a message with the name of its account, each consumer
+// waits for an acknowledgement, and each service answers a request with the request.
+type site struct {
+	*testing.T
+
+	admin *nats.Conn
+	srv   *natsrun.Server
+	users *natstest.Users
+
+	acks []string // the subjects that would acknowledge what consumers wait for
+}
+
+// consumers are the durable ones of the services, by stream.
+var consumers = map[string]string{
+	"ENRICH_JOBS": "enricher", "EVENTS": "notifier", "IMPORT_JOBS": "importer", "NOTIFICATIONS": "notifier-send-email",
+}
+
+// samples are subjects of the streams of each account.
+var samples = map[string][]string{
+	"ENRICHER": {"$KV.enrich.x", "$KV.jobs.limits.x", "$KV.requests.x", "dead.ENRICH_JOBS.x", "jobs.enrich.x"},
+	"IMPORTER": {
+		"$KV.import-jobs.x", "$KV.import-steps.x", "$KV.jobs.excused.IMPORT_JOBS.x", "$KV.recipes.x", "$O.import-steps.M.x",
+		"dead.IMPORT_JOBS.x", "jobs.import.x",
+	},
+	"NOTIFIER": {
+		"$KV.deliveries.x", "$KV.directory.x.x", "$KV.inbox.x", "$KV.jobs.excused.EVENTS.x", "dead.EVENTS.x", "events.order.x",
+		"notify.plan.x", "notify.send.x",
+	},
+	"OPERATOR": {"$KV.locks.x"},
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+
+	s := &site{T: t, users: natstest.NewUsers(t)}
+	s.srv = natstest.Server(t, func(c *natsrun.Config) { c.Users = s.users.Public })
+	s.admin, _ = natstest.Connect(t, s.srv, s.users.As("admin"))
+
+	s.fill()
+	s.answer()
+	return s
+}
+
+// store has the admin store a message that holds the name of its account.
+func (s *site) store(js jetstream.JetStream, account, subject string) {
+	s.Helper()
+
+	target := subject
+	if account != "OPERATOR" && strings.HasPrefix(subject, "$KV.") {
+		target = "$JS." + account + ".API." + subject
+	}
+
+	if strings.HasPrefix(subject, "$O.") { // which no operator writes
+		return
+	}
+
+	_, err := js.Publish(s.Context(), target, []byte("secret of "+account))
+	s.must(err)
+}
+
+// fill makes everything that is declared, with a message in each stream and one that each consumer has taken.
+func (s *site) fill() {
+	s.Helper()
+	createAssets(s.T, s.admin, 1)
+
+	for account, subjects := range samples {
+		js := accountOf(s.T, s.admin, account)
+		for _, subject := range subjects {
+			s.store(js, account, subject)
+		}
+
+		for stream, durable := range consumers {
+			if !slices.Contains(declared[account], "streams/"+stream) {
+				continue
+			}
+
+			consumer, err := js.CreateConsumer(s.Context(), stream, jetstream.ConsumerConfig{Durable: durable, AckPolicy: jetstream.AckExplicitPolicy})
+			s.must(err)
+
+			msg, err := consumer.Next()
+			s.must(err)
+
+			s.acks = append(s.acks, msg.Reply())
+		}
+	}
+}
+
+// answer answers each request to a service, as the user of that service, with the request.
+func (s *site) answer() {
+	s.Helper()
+
+	for _, name := range []string{"enricher", "importer", "notifier"} {
+		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(name))
+
+		for _, subject := range []string{name + ".v1.>", "$SRV.*"} {
+			_, err := nc.Subscribe(subject, func(m *nats.Msg) { s.must(m.Respond(m.Data)) })
+			s.must(err)
+		}
+
+		s.must(nc.Flush())
+	}
+}
+
+// state is everything about the streams of one account that another one could change.
+func (s *site) state(account string) map[string]string {
+	s.Helper()
+
+	all := make(map[string]string)
+	js := accountOf(s.T, s.admin, account)
+	list := js.ListStreams(s.Context())
+
+	for info := range list.Info() {
+		all[info.Config.Name] = describe(info.Config, info.State.Msgs, info.State.FirstSeq, info.State.LastSeq, info.State.NumDeleted)
+
+		stream, err := js.Stream(s.Context(), info.Config.Name)
+		s.must(err)
+
+		consumers := stream.ListConsumers(s.Context())
+		for c := range consumers.Info() {
+			all[info.Config.Name+" "+c.Name] = describe(c.Config, c.NumAckPending, c.AckFloor.Stream)
+		}
+
+		s.must(consumers.Err())
+	}
+
+	s.must(list.Err())
+	return all
+}
+
+func describe(all ...any) string {
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// idle waits until the server has carried out every request to JetStream.
+func (s *site) idle() {
+	s.Helper()
+
+	nc, _ := natstest.Connect(s.T, s.srv, s.users.As("sys"))
+
+	for {
+		msg, err := nc.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)
+		s.must(err)
+
+		if !bytes.Contains(msg.Data, []byte(`"inflight"`)) {
+			return
+		}
+	}
+}
 
 // intruder is a user who tries what is not allowed.
 type intruder struct {
@@ -35,10 +191,7 @@ var intruders = []intruder{
 		{"$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.attack"]}`},
 		{"$JS.API.STREAM.MSG.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
 		{"$JS.API.STREAM.INFO.EVENTS", ""},
-		{"events.attack.again", "BODY"},
-		{"enricher.v1.x", "BODY"},
-		{"importer.v1.x", "BODY"},
-		{"notifier.v1.x", "BODY"},
+		{"events.attack.again", "BODY"}, {"enricher.v1.x", "BODY"}, {"importer.v1.x", "BODY"}, {"notifier.v1.x", "BODY"},
 	}},
 	{user: "enricher", account: "ENRICHER", store: "$KV.enrich.attack", carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_enrich.$KV.enrich.attack", ""},
