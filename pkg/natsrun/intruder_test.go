@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -40,13 +41,12 @@ var intruders = []intruder{
 		{"notifier.v1.x", "BODY"},
 	}},
 	{user: "enricher", account: "ENRICHER", store: "$KV.enrich.attack", carriers: []carrier{
-		{"$JS.API.DIRECT.GET.KV_enrich.$KV.enrich.attack", ""},
 		{"$JS.API.DIRECT.GET.KV_enrich", `{"multi_last":["$KV.enrich.attack"]}`},
 		{"$JS.API.STREAM.MSG.GET.KV_enrich", `{"last_by_subj":"$KV.enrich.attack"}`},
 		{"$KV.enrich.attack.again", "BODY"},
 	}},
-	{user: "importer", account: "IMPORTER", store: "$KV.recipes.attack", carriers: []carrier{
-		{"$JS.API.DIRECT.GET.KV_recipes.$KV.recipes.attack", ""},
+	{user: "importer", account: "IMPORTER", store: "$KV.import-steps.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
 		{"$JS.API.CONSUMER.CREATE.KV_recipes.attack.$KV.recipes.owner.>", `{"stream_name":"KV_recipes","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none","filter_subject":"$KV.recipes.owner.>"}}`},
 	}},
 	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", carriers: []carrier{
@@ -232,8 +232,13 @@ func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
 		s.must(nc.Publish(by.store, []byte("carried")))
 		s.must(nc.PublishRequest(by.carriers[0].subject, inbox+".carried", []byte(by.carriers[0].body)))
 
+		giveUp := time.Now().Add(time.Minute)
 		for !slices.ContainsFunc(list(&mu, &all), func(m *nats.Msg) bool { return m.Subject == inbox+".carried" }) {
 			s.must(nc.Flush())
+
+			if time.Now().After(giveUp) {
+				s.Fatalf("%s may not ask %s: nothing was tried", by.user, by.carriers[0].subject)
+			}
 		}
 	}
 	return func() []*nats.Msg { return list(&mu, &all) }
