@@ -77,12 +77,12 @@ func TestCheckVariablesReportsWhatTheServerReadsOtherwise(t *testing.T) {
 	} {
 		for value, want := range values {
 			err := deploy.CheckVariables("cluster/n1.conf", func(n string) string {
-				switch {
-				case n == name:
+				switch n {
+				case name:
 					return value
-				case n == "NATS_ROUTES":
+				case "NATS_ROUTES":
 					return "[]"
-				case n == "NATS_ROUTE_PASSWORD":
+				case "NATS_ROUTE_PASSWORD":
 					return "secret"
 				default:
 					return key

@@ -222,6 +222,7 @@ func LargeValueConfig(cfg kvlock.BucketConfig) jetstream.StreamConfig {
 	sc.Name = objectStream(cfg.Bucket)
 	sc.Subjects = []string{objectPrefix(cfg.Bucket) + "C.>", objectPrefix(cfg.Bucket) + "M.>"}
 	sc.MaxMsgsPerSubject, sc.DenyDelete, sc.RePublish = 0, false, nil
+	sc.AllowRollup = true // nats.go removes an object with it
 	return sc
 }
 

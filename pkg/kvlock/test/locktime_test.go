@@ -254,7 +254,7 @@ func TestLockTokensGrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := kv.Purge(t.Context(), "l"); err != nil {
+		if err := kv.Delete(t.Context(), "l"); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Second)

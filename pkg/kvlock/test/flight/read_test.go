@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
@@ -275,7 +276,12 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	}
 	for name, remove := range map[string]func(key string) error{
 		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
-		"purged":  func(key string) error { return kv.Purge(t.Context(), key, jetstream.PurgeTTL(60e9)) },
+		"purged": func(key string) error {
+			m := nats.NewMsg("$KV." + bucket + "." + key)
+			m.Header.Set("KV-Operation", "PURGE")
+			_, err := b.JS.PublishMsg(t.Context(), m, jetstream.WithMsgTTL(time.Minute))
+			return err
+		},
 	} {
 		complete(t, begin(t, f, name, flight.BeginOptions{}), "v")
 		if err := remove(name); err != nil {

@@ -1,0 +1,251 @@
+package natsrun_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+// intruder is a user who tries what is not allowed.
+type intruder struct {
+	user, account string
+
+	// carriers are the requests that the server, or a service, answers. The answer to the first is a body of the
+	// intruder's choice, which the intruder publishes to store, if that is not "".
+	carriers []carrier
+	store    string
+
+	// reads and writes are the streams of other accounts that it is there to read and to write.
+	reads, writes string
+}
+
+type carrier struct{ subject, body string }
+
+var intruders = []intruder{
+	{user: "publisher", account: "PUBLISHER", store: "events.attack", reads: "NOTIFIER", writes: "EVENTS", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
+		{"$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.attack"]}`},
+		{"$JS.API.STREAM.MSG.GET.EVENTS", `{"last_by_subj":"events.attack"}`},
+		{"$JS.API.STREAM.INFO.EVENTS", ""},
+		{"events.attack.again", "BODY"},
+		{"enricher.v1.x", "BODY"},
+		{"importer.v1.x", "BODY"},
+		{"notifier.v1.x", "BODY"},
+	}},
+	{user: "enricher", account: "ENRICHER", store: "$KV.enrich.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_enrich", `{"multi_last":["$KV.enrich.attack"]}`},
+		{"$JS.API.STREAM.MSG.GET.KV_enrich", `{"last_by_subj":"$KV.enrich.attack"}`},
+		{"$KV.enrich.attack.again", "BODY"},
+	}},
+	{user: "importer", account: "IMPORTER", store: "$KV.import-steps.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
+		{"$JS.API.CONSUMER.CREATE.KV_recipes.attack.$KV.recipes.owner.>", `{"stream_name":"KV_recipes","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none","filter_subject":"$KV.recipes.owner.>"}}`},
+	}},
+	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", carriers: []carrier{
+		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
+		{"$JS.API.CONSUMER.CREATE.KV_directory.attack", `{"stream_name":"KV_directory","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none"}}`},
+	}},
+	{user: "sys", account: "MONITOR", carriers: []carrier{
+		{"$SYS.REQ.SERVER.PING.JSZ", ""}, {"$SYS.REQ.SERVER.PING", ""}, {"$SYS.REQ.ACCOUNT.PING.STATZ", ""},
+	}},
+}
+
+// targets are the subjects on which a message would change another account's streams, with the bodies that they take.
+func (s *site) targets() map[string]string {
+	found := map[string]string{
+		"$JS.API.ACCOUNT.PURGE.NOTIFIER": "", "$JS.API.SERVER.REMOVE": `{"peer":"test"}`, "$JS.API.META.LEADER.STEPDOWN": "",
+		"$SYS.REQ.SERVER.PING.KICK": `{"cid":1}`, "$SYS.REQ.CLAIMS.UPDATE": "x", "$SYS.REQ.USER.INFO": "",
+	}
+
+	for account, subjects := range samples {
+		for _, subject := range subjects {
+			found[subject] = "x"
+			found["$JS."+account+".API."+subject] = "x"
+		}
+
+		for _, name := range declared[account] {
+			stream := streamName(name)
+			for _, api := range []string{"$JS.API.", "$JS." + account + ".API."} {
+				maps := map[string]string{
+					"STREAM.PURGE.": "{}", "STREAM.DELETE.": "", "STREAM.MSG.DELETE.": `{"seq":1}`,
+					"STREAM.UPDATE.":   `{"name":"` + stream + `","subjects":["stolen"],"max_bytes":1024}`,
+					"CONSUMER.CREATE.": `{"stream_name":"` + stream + `","config":{"deliver_subject":"_INBOX_USER.leak","ack_policy":"none","deliver_policy":"all"}}`,
+				}
+				for method, body := range maps {
+					found[api+method+stream] = body
+				}
+
+				for durable := range consumers {
+					found[api+"CONSUMER.DELETE."+durable+"."+consumers[durable]] = ""
+				}
+
+				found[api+"STREAM.CREATE.MIRROR_"+stream] = `{"name":"MIRROR_` + stream + `","max_bytes":65536,"mirror":{"name":"` + stream + `"}}`
+				found[api+"STREAM.CREATE.SOURCE_"+stream] = `{"name":"SOURCE_` + stream + `","max_bytes":65536,"sources":[{"name":"` + stream +
+					`","external":{"api":"$JS.` + account + `.API","deliver":"_INBOX_USER.leak"}}]}`
+			}
+		}
+	}
+
+	for _, ack := range s.acks {
+		found[ack] = "+TERM"
+	}
+	return found
+}
+
+func streamName(declaration string) string {
+	kind, name, _ := strings.Cut(declaration, "/")
+	return map[string]string{"streams": "", "buckets": "KV_", "objects": "OBJ_"}[kind] + name
+}
+
+// headers are those with which a message does more than to be stored.
+var headers = []nats.Header{
+	nil,
+	{"Nats-Rollup": {"all"}},
+	{"Nats-Rollup": {"sub"}},
+	{"Nats-TTL": {"1s"}},
+	{"Nats-Schedule": {"@every 1s"}, "Nats-Schedule-Target": {"$KV.enrich.x"}},
+	{"Nats-Expected-Last-Sequence": {"0"}, "Nats-Expected-Stream": {"EVENTS"}},
+	{"Nats-Trace-Dest": {"$KV.enrich.x"}},
+	{"Nats-Request-Info": {`{"acc":"NOTIFIER","svc":"NOTIFIER"}`}},
+}
+
+// No user changes or reads the streams of another account: not with a publish, not with an answer that is sent to a
+// subject of the user's choice, not with a consumer, a mirror, a source or a header.
+func TestNoUserReachesAnotherAccount(t *testing.T) {
+	t.Parallel()
+
+	for _, by := range intruders {
+		t.Run(by.user, func(t *testing.T) {
+			t.Parallel()
+
+			s := newSite(t)
+			before := s.others(by)
+			heard := s.attack(by)
+			s.idle()
+
+			for what, was := range before {
+				account, stream, _ := strings.Cut(what, "/")
+				is, there := s.state(account)[stream]
+
+				switch {
+				case !there:
+					t.Errorf("%s removed %s", by.user, what)
+				case is != was && stream != by.writes:
+					t.Errorf("%s changed %s:\n%s\n%s", by.user, what, was, is)
+				}
+			}
+
+			for what := range s.others(by) {
+				if _, there := before[what]; !there {
+					t.Errorf("%s made %s", by.user, what)
+				}
+			}
+
+			for _, m := range heard() {
+				for account := range declared {
+					if account != by.account && account != by.reads && bytes.Contains(m.Data, []byte("secret of "+account)) {
+						t.Errorf("%s heard %s: %s", by.user, m.Subject, m.Data)
+					}
+				}
+			}
+		})
+	}
+}
+
+// others is the state of all accounts but the intruder's own.
+func (s *site) others(by intruder) map[string]string {
+	all := make(map[string]string)
+
+	for account := range declared {
+		if account == by.account {
+			continue
+		}
+
+		for stream, is := range s.state(account) {
+			all[account+"/"+stream] = is
+		}
+	}
+	return all
+}
+
+// attack tries everything as one user. The function that it returns tells what that user has heard.
+func (s *site) attack(by intruder) (heard func() []*nats.Msg) {
+	var (
+		mu  sync.Mutex
+		all []*nats.Msg
+	)
+
+	hear := func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+
+		all = append(all, m)
+	}
+
+	inbox := "_INBOX_" + by.user
+	connect := func() *nats.Conn {
+		nc, _ := natstest.Connect(s.T, s.srv, s.users.As(by.user), quietly())
+		return nc
+	}
+	nc := connect()
+
+	for _, subject := range []string{inbox + ".>", ">", "$KV.>", "rp.>", "_INBOX_admin.>", "_R_.>", "$SYS.>", "$JS.EVENT.>", "events.>", "jobs.>", "$JS.ACK.>"} {
+		_, err := nc.Subscribe(subject, hear)
+		s.must(err)
+	}
+
+	for subject, body := range s.targets() {
+		body = strings.ReplaceAll(body, "_INBOX_USER", inbox)
+		sender := connect()
+
+		for _, header := range headers {
+			s.must(sender.PublishMsg(&nats.Msg{Subject: subject, Reply: inbox + ".answer", Header: header, Data: []byte(body)}))
+		}
+
+		if by.store != "" {
+			s.must(sender.Publish(by.store, []byte(body)))
+		}
+
+		for _, c := range by.carriers {
+			data := strings.NewReplacer("BODY", body, "TARGET", subject).Replace(c.body)
+			s.must(sender.PublishMsg(&nats.Msg{Subject: c.subject, Reply: subject, Data: []byte(data)}))
+		}
+
+		if err := sender.Flush(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+			s.Fatalf("%s: %v", subject, err)
+		}
+
+		sender.Close()
+	}
+
+	s.must(nc.Flush())
+
+	if by.store != "" { // the carriers do carry
+		s.must(nc.Publish(by.store, []byte("carried")))
+		s.must(nc.PublishRequest(by.carriers[0].subject, inbox+".carried", []byte(by.carriers[0].body)))
+
+		giveUp := time.Now().Add(time.Minute)
+		for !slices.ContainsFunc(list(&mu, &all), func(m *nats.Msg) bool { return m.Subject == inbox+".carried" }) {
+			s.must(nc.Flush())
+
+			if time.Now().After(giveUp) {
+				s.Fatalf("%s may not ask %s: nothing was tried", by.user, by.carriers[0].subject)
+			}
+		}
+	}
+	return func() []*nats.Msg { return list(&mu, &all) }
+}
+
+func list(mu *sync.Mutex, all *[]*nats.Msg) []*nats.Msg {
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Clone(*all)
+}
