@@ -37,6 +37,14 @@ type BaseConfig struct {
 	// exporters that the environment names for [Run], see the package export, and to none for [Start].
 	Exports *export.Exports `env:"-"`
 
+	// Insecure lets the service listen beyond this machine without Keys: everybody that reaches it may do everything. Defaults
+	// to false.
+	Insecure bool `env:"SERVICE_INSECURE"`
+
+	// Keys is the file with the keys of the callers of the HTTP API, see the package access. It is read again when it changes.
+	// Defaults to none: everybody may do everything, and the service starts only on a loopback address.
+	Keys string `env:"SERVICE_KEYS"`
+
 	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has a default
 	// of its own.
 	Listen string `env:"SERVICE_LISTEN"`
@@ -105,6 +113,9 @@ func (cfg BaseConfig) Validate(name string) error {
 	}
 	if cfg.Concurrency < 1 {
 		bad("Concurrency", "CONCURRENCY", cfg.Concurrency, "a positive number")
+	}
+	if cfg.Insecure && cfg.Keys != "" {
+		bad("Insecure", "INSECURE", cfg.Insecure, "false where "+strings.ToUpper(name)+"_KEYS is set")
 	}
 	if cfg.MaxBytes < 0 {
 		bad("MaxBytes", "MAX_BYTES", cfg.MaxBytes, "a positive number")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 var (
@@ -60,6 +61,10 @@ func common(err error) Problem {
 		return Problem{Status: http.StatusRequestEntityTooLarge}
 	case ok:
 		return Problem{Status: http.StatusBadRequest, Errors: invalid.Fields}
+	case errors.Is(err, access.ErrUnknown):
+		return Problem{Status: http.StatusUnauthorized, Detail: access.ErrUnknown.Error()}
+	case errors.Is(err, access.ErrForbidden):
+		return Problem{Status: http.StatusForbidden}
 	case errors.Is(err, ErrBody):
 		return Problem{Status: http.StatusBadRequest}
 	case errors.Is(err, errMethod):

@@ -14,7 +14,11 @@ import (
 	"strings"
 	"sync"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // retryAfter is the Retry-After of every 503, in seconds.
@@ -22,6 +26,9 @@ const retryAfter = "2"
 
 // RouterConfig describes the routes that every API has.
 type RouterConfig struct {
+	// Access admits the callers of routes. Defaults to none: everybody may use all routes.
+	Access *access.Guard
+
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
 
@@ -50,39 +57,74 @@ func (n Note) Error() string { return string(n) }
 // Router is the handler of all routes. A request without a route gets a problem, as for other errors.
 type Router struct {
 	cfg     RouterConfig
+	needs   map[string]access.Need // by the patterns of routes
 	routes  *http.ServeMux
 	sockets sync.WaitGroup
 }
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
-	r := &Router{cfg: cfg, routes: http.NewServeMux()}
-	r.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	r.HandleFunc("GET /readyz", r.ready)
-	if cfg.Exports != nil {
-		r.routes.Handle("GET /metrics", cfg.Exports.Metrics)
+	r := &Router{cfg: cfg, needs: map[string]access.Need{}, routes: http.NewServeMux()}
+	text := func(body string) func(http.ResponseWriter, *http.Request) error {
+		return func(w http.ResponseWriter, _ *http.Request) error {
+			_, _ = w.Write([]byte(body + "\n"))
+			return nil
+		}
 	}
-	r.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(cfg.Version + "\n")) })
+	r.Handle("GET /livez", access.Public(), text("ok"))
+	r.Handle("GET /readyz", access.Public(), r.ready)
+	if cfg.Exports != nil {
+		r.Handle("GET /metrics", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
+			cfg.Exports.Metrics.ServeHTTP(w, r)
+			return nil
+		})
+	}
+	r.Handle("GET /version", access.Public(), text(cfg.Version))
 	return r
 }
 
-// HandleFunc adds a route, with a pattern of [http.ServeMux].
-func (a *Router) HandleFunc(pattern string, handler http.HandlerFunc) {
-	a.routes.HandleFunc(pattern, handler)
-}
-
-// Handle adds a route whose errors become problems.
-func (a *Router) Handle(pattern string, answer func(http.ResponseWriter, *http.Request) error) {
+// Handle adds a route, with a pattern of [http.ServeMux], for callers that meet the need, see [access.From]. Errors become
+// problems. It panics when there is no need, which is a mistake of the program.
+func (a *Router) Handle(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
+	if need == (access.Need{}) {
+		panic(fmt.Sprintf("service: the route %q says nothing of its callers", pattern))
+	}
+	a.needs[pattern] = need
 	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if err := answer(w, r); err != nil {
+		r, err := a.admit(r, need)
+		if err == nil {
+			err = answer(w, r)
+		}
+		if err != nil {
 			a.Fail(w, r, err)
 		}
 	})
 }
 
+// admit identifies the caller, and names it in the trace. What an operator does is logged.
+func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
+	r, err := a.cfg.Access.Admit(r, need)
+	caller := access.From(r.Context())
+	if caller.Name != "" {
+		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("enduser.id", caller.Name))
+	}
+	switch {
+	case err != nil:
+		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": request refused", //nolint:sloglint // begins with the service's name
+			"method", r.Method, "path", r.URL.Path, "caller", caller.Name, "error", err)
+	case a.cfg.Access != nil && need.Scope() == access.Operate:
+		a.cfg.Logger.InfoContext(r.Context(), a.cfg.Name+": operator's request", //nolint:sloglint // as above
+			"method", r.Method, "path", r.URL.Path, "caller", caller.Name)
+	}
+	return r, err
+}
+
+// Needs returns the needs of all routes by their patterns.
+func (a *Router) Needs() map[string]access.Need { return maps.Clone(a.needs) }
+
 // HandleSocket adds a route that answers with [ServeSocket], which Wait waits for.
-func (a *Router) HandleSocket(pattern string, answer func(http.ResponseWriter, *http.Request) error) {
-	a.Handle(pattern, func(w http.ResponseWriter, r *http.Request) error {
+func (a *Router) HandleSocket(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
+	a.Handle(pattern, need, func(w http.ResponseWriter, r *http.Request) error {
 		a.sockets.Add(1)
 		defer a.sockets.Done()
 		return answer(w, r)
@@ -105,8 +147,8 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.routes.ServeHTTP(w, r)
 }
 
-// ready answers GET /readyz, with a line for each check when the query has verbose.
-func (a *Router) ready(w http.ResponseWriter, r *http.Request) {
+// ready answers GET /readyz, with a line for each check when the query has verbose or one has failed, and the caller may read.
+func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
 	checks := a.cfg.Ready(r.Context())
 	status := http.StatusOK
 	var text strings.Builder
@@ -124,11 +166,15 @@ func (a *Router) ready(w http.ResponseWriter, r *http.Request) {
 		text.WriteString("[+]" + name + " ok\n")
 	}
 	w.WriteHeader(status)
-	if r.URL.Query().Has("verbose") || status != http.StatusOK {
+	switch {
+	case (r.URL.Query().Has("verbose") || status != http.StatusOK) && access.From(r.Context()).May(access.Read):
 		_, _ = w.Write([]byte(text.String()))
-		return
+	case status != http.StatusOK:
+		_, _ = w.Write([]byte("not ready\n"))
+	default:
+		_, _ = w.Write([]byte("ok\n"))
 	}
-	_, _ = w.Write([]byte("ok\n"))
+	return nil
 }
 
 // Fail answers with a problem. What the client may not know is logged. A request whose context is over gets an answer
@@ -137,10 +183,13 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := a.cfg.Errors.Of(err)
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
-			"path", r.URL.Path, "status", p.Status, "error", err)
+			"path", r.URL.Path, "caller", access.From(r.Context()).Name, "status", p.Status, "error", err)
 	}
-	if p.Status == http.StatusServiceUnavailable {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", retryAfter)
+	case http.StatusUnauthorized:
+		w.Header().Set("WWW-Authenticate", `Bearer realm="`+a.cfg.Name+`"`)
 	}
 	write(w, p.Status, "application/problem+json", p)
 }

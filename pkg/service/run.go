@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -77,7 +78,9 @@ type Service struct {
 	// Telemetry connects parts with the exports, or with nothing when there are none.
 	Telemetry *natsotel.Telemetry
 
+	access *access.Guard // nil for none
 	group  *Group
+	keys   *access.Keys // nil for none
 	micro  *Micro
 	router *Router
 	runs   []func(context.Context) error // begin when the service serves
@@ -155,10 +158,16 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if s.Telemetry, err = telemetry(name, cfg.Exports); err != nil {
 		return err
 	}
+	if err := s.openAccess(); err != nil {
+		return err
+	}
 	if err := s.spec.Open(ctx, s); err != nil {
 		return err
 	}
 	if s.server, err = cfg.listen(ctx, name); err != nil {
+		return err
+	}
+	if err := s.exposed(); err != nil {
 		return err
 	}
 	if s.micro, err = StartMicro(s.Conn, MicroConfig{
@@ -171,7 +180,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 		s.group.Go(run)
 	}
 	s.router = NewRouter(RouterConfig{
-		Errors: s.spec.Errors, Exports: cfg.Exports, Logger: cfg.Logger, Name: name, Ready: s.Ready, Version: cfg.Version,
+		Access: s.access, Errors: s.spec.Errors, Exports: cfg.Exports, Logger: cfg.Logger, Name: name, Ready: s.Ready, Version: cfg.Version,
 	})
 	s.spec.Routes(s.router)
 	s.server.Serve(s.group, ServerConfig{
@@ -217,6 +226,12 @@ func (s *Service) Ready(ctx context.Context) map[string]error {
 	}
 	if s.spec.Checks != nil {
 		maps.Copy(checks, s.spec.Checks(ctx))
+	}
+	if s.keys != nil {
+		checks["keys"] = nil
+		if err := s.keys.Err(); err != nil {
+			checks["keys"] = Note("the former keys stay in force: " + err.Error())
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

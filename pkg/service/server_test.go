@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 var errSold = errors.New("it is sold")
@@ -96,7 +97,7 @@ func TestProblems(t *testing.T) {
 		"secret":   errors.New("password is hunter2"),
 	}
 	s := open(t, service.RouterConfig{}, func(r *service.Router) {
-		r.Handle("POST /v1/{what}", func(w http.ResponseWriter, r *http.Request) error {
+		r.Handle("POST /v1/{what}", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 			if _, err := service.Body(w, r, 2<<10); err != nil {
 				return err
 			}
@@ -215,9 +216,9 @@ func TestStreamEndsWithTheServer(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)
 	s := open(t, service.RouterConfig{}, func(r *service.Router) {
-		r.Handle("GET /events", func(w http.ResponseWriter, r *http.Request) error {
+		r.Handle("GET /events", access.Public(), func(w http.ResponseWriter, r *http.Request) error {
 			asked <- service.LastEventID(r)
-			stream, err := service.OpenStream(w)
+			stream, err := service.OpenStream(w, r)
 			for n := 0; err == nil; n++ {
 				if _, err = service.Wait(r.Context(), time.Millisecond, func(ctx context.Context) (int, error) {
 					<-ctx.Done()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // farewellTimeout is the time that a client has to read the frame being written when the service stops, and to answer the
@@ -27,9 +29,12 @@ type Socket struct {
 // ServeSocket answers a request with a WebSocket, which send writes to until it is done or its context ends: the service
 // stops, or the client closes the connection or sends a message, which is a violation. The connection closes with "complete"
 // (1000) when send returns nil, and with "come back" (1001) when it returns an error. Pages of other hosts are refused unless
-// their host matches one of the patterns of origins, see [CheckOrigins].
+// their host matches one of the patterns of origins, see [CheckOrigins]. It also ends when the caller's key is not in force any
+// more.
 func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, send func(context.Context, *Socket) error) {
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{OriginPatterns: origins})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		OriginPatterns: origins, Subprotocols: []string{access.Subprotocol},
+	})
 	if err != nil {
 		return // Accept has answered
 	}
@@ -84,6 +89,9 @@ func (s *Socket) Heartbeat() error { return s.do(s.conn.Ping) }
 func (s *Socket) do(write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(s.writing, streamTimeout)
 	defer cancel()
+	if err := access.Check(ctx); err != nil {
+		return err
+	}
 	if err := write(ctx); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

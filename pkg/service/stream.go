@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // streamTimeout bounds the write of one event to a client that does not read.
@@ -19,16 +21,18 @@ var ErrIdle = errors.New("nothing happened")
 // have stopped reading. An error says that the client has gone; it comes back with the id of the last event that it saw.
 type Stream struct {
 	control *http.ResponseController
+	ctx     context.Context //nolint:containedctx // that of the request: it has the caller
 	w       http.ResponseWriter
 }
 
-// OpenStream begins an event stream. The caller writes nothing else to w.
-func OpenStream(w http.ResponseWriter) (*Stream, error) {
+// OpenStream answers a request with an event stream. The handler writes nothing else to w. A write fails when the caller's key
+// is not in force any more.
+func OpenStream(w http.ResponseWriter, r *http.Request) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
-	s := &Stream{control: http.NewResponseController(w), w: w}
+	s := &Stream{control: http.NewResponseController(w), ctx: r.Context(), w: w}
 	// The server's deadline for reading a request would end the stream.
 	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("set deadline: %w", err)
@@ -52,6 +56,9 @@ func (s *Stream) Event(id, kind string, body any) error {
 func (s *Stream) Heartbeat() error { return s.write(": heartbeat\n\n") }
 
 func (s *Stream) write(text string) error {
+	if err := access.Check(s.ctx); err != nil {
+		return err
+	}
 	if err := s.control.SetWriteDeadline(time.Now().Add(streamTimeout)); err != nil {
 		return fmt.Errorf("set deadline: %w", err)
 	}

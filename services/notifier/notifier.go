@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
@@ -151,8 +152,8 @@ func (n *Notifier) routes(r *service.Router) {
 	httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
 	if n.links != nil {
 		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
-		r.Handle("GET "+unsubscribe.Path, page.Ask)
-		r.Handle("POST "+unsubscribe.Path, page.Do)
+		r.Handle("GET "+unsubscribe.Path, access.Public(), page.Ask)
+		r.Handle("POST "+unsubscribe.Path, access.Public(), page.Do)
 	}
 }
 

@@ -43,6 +43,9 @@ type EnricherOptions struct {
 	// Catalog is the path of the venue file to match against. Empty when there is none.
 	Catalog string
 
+	// Key is the key with which a running enricher is asked. Empty for none.
+	Key string
+
 	// Logger takes the enricher's log lines.
 	Logger *slog.Logger
 

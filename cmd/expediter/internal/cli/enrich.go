@@ -24,6 +24,7 @@ type enrichFlags struct {
 	concurrency int
 	format      string
 	full        bool
+	keyFile     string
 	output      string
 	providers   []string
 	strict      bool
@@ -62,6 +63,7 @@ Records that cannot be used are listed at the end with file, line and field, and
 	flags.IntVar(&f.concurrency, "concurrency", 4, "requests at a time")
 	flags.StringVar(&f.format, "format", "auto", "form of the input: auto, csv, json or jsonl")
 	flags.BoolVar(&f.full, "full", false, "add the whole enriched place to each result (json, jsonl)")
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the key for --url (default $EXPEDITER_KEY)")
 	flags.StringVarP(&f.output, "output", "o", "table", "form of the results: table, json, jsonl or csv")
 	flags.StringSliceVar(&f.providers, "provider", nil, "providers to ask (default all)")
 	flags.BoolVar(&f.strict, "strict", false, "stop at the first record that cannot be used")
@@ -134,8 +136,12 @@ func (g *globals) enrich(ctx context.Context, f enrichFlags, paths []string) (er
 	if g.config.OpenEnricher == nil {
 		return fmt.Errorf("%w: this program was built without an enricher", enrich.ErrUnavailable)
 	}
+	key, err := g.callerKey(f.keyFile)
+	if err != nil {
+		return err
+	}
 	enricher, stop, err := g.config.OpenEnricher(ctx, EnricherOptions{
-		Catalog: f.catalog, Logger: g.logger, ServerLogger: g.serverLogger(), URL: f.url,
+		Catalog: f.catalog, Key: key, Logger: g.logger, ServerLogger: g.serverLogger(), URL: f.url,
 	})
 	if err != nil {
 		return err

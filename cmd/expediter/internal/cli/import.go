@@ -38,10 +38,13 @@ const (
 type importerFlags struct {
 	*globals
 
-	url string
+	key     string // of the caller, known after check
+	keyFile string
+	url     string
 }
 
 func (f *importerFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the caller (default $EXPEDITER_KEY)")
 	flags.StringVar(&f.url, "url", defaultImporter, "running importer to ask")
 }
 
@@ -50,10 +53,12 @@ func (f *importerFlags) check() error {
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--url %q: want a URL such as %s", f.url, defaultImporter)
 	}
-	return nil
+	var err error
+	f.key, err = f.callerKey(f.keyFile)
+	return err
 }
 
-func (f *importerFlags) client() *imports.Client { return &imports.Client{URL: f.url} }
+func (f *importerFlags) client() *imports.Client { return &imports.Client{Key: f.key, URL: f.url} }
 
 // advise adds a remedy to the error of an importer that does not answer.
 func advise(err error) error {

@@ -16,7 +16,7 @@ const resultTTL = time.Minute
 // otherwise.
 func OpenPipeline(ctx context.Context, opts EnricherOptions) (enrich.Enricher, func() error, error) {
 	if opts.URL != "" {
-		return pipeline.Remote{URL: opts.URL}, func() error { return nil }, nil
+		return pipeline.Remote{Key: opts.Key, URL: opts.URL}, func() error { return nil }, nil
 	}
 	venues, err := openCatalog(opts.Catalog)
 	if err != nil {

@@ -75,7 +75,7 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
 	root.AddCommand(newApply(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g), newImport(g), newInbox(g),
-		newLock(g), newLocks(g), newNotifications(g), newRecipes(g), newRelay(g), newRules(g), newUp(g), newVersion())
+		newKeys(g), newLock(g), newLocks(g), newNotifications(g), newRecipes(g), newRelay(g), newRules(g), newUp(g), newVersion())
 	return root
 }
 

@@ -37,6 +37,9 @@ type Client struct {
 	// HTTP sends the requests. Defaults to one of its own for all that have none.
 	HTTP *http.Client
 
+	// Key is the key of the caller. Defaults to none.
+	Key string
+
 	// Pause is after how long it asks again when a connection was lost. Defaults to half a second.
 	Pause time.Duration
 
@@ -185,6 +188,9 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 		return nil, fmt.Errorf("imports: %w", err)
 	}
 	maps.Copy(req.Header, header)
+	if c.Key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Key)
+	}
 	client := c.HTTP
 	if client == nil {
 		client = defaultClient

@@ -42,6 +42,9 @@ var defaultClient = &http.Client{}
 
 // Remote answers from an enricher that runs elsewhere, over HTTP.
 type Remote struct {
+	// Key is the key of the caller. Defaults to none.
+	Key string
+
 	// URL is where it is, such as http://localhost:8080.
 	URL string
 
@@ -62,6 +65,9 @@ func (r Remote) Enrich(ctx context.Context, req contracts.EnrichRequest) (enrich
 		return enrich.Answer{}, fmt.Errorf("ask %s: %w", r.URL, err)
 	}
 	post.Header.Set("Content-Type", "application/json")
+	if r.Key != "" {
+		post.Header.Set("Authorization", "Bearer "+r.Key)
+	}
 	client := r.Client
 	if client == nil {
 		client = defaultClient

@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"cmp"
+	"crypto/rand"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
@@ -37,10 +41,36 @@ type api struct{ Config }
 func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, defaultHeartbeat)
 	a := &api{cfg}
-	cfg.Router.Handle("POST /v1/enrich", a.enrich)
-	cfg.Router.Handle("GET /v1/requests/{requestId}", a.request)
-	cfg.Router.Handle("GET /v1/requests/{requestId}/events", a.events)
-	cfg.Router.HandleSocket("GET /v1/requests/{requestId}/ws", a.webSocket)
+	cfg.Router.Handle("POST /v1/enrich", access.Own(access.Publish), a.enrich)
+	cfg.Router.Handle("GET /v1/requests/{requestId}", access.Own(access.Read), a.request)
+	cfg.Router.Handle("GET /v1/requests/{requestId}/events", access.Own(access.Read), a.events)
+	cfg.Router.HandleSocket("GET /v1/requests/{requestId}/ws", access.Own(access.Read), a.webSocket)
+}
+
+// own checks that a request may be used by a caller that is bound to a user: its id begins with the user's. It completes an
+// empty id.
+func own(r *http.Request, requestID *string) error {
+	user := access.From(r.Context()).User
+	if user == "" {
+		return nil
+	}
+	prefix := url.QueryEscape(user) + ":" // escaped, no id of a user begins with that of another one and a colon
+	if *requestID == "" {
+		*requestID = prefix + rand.Text()
+	}
+	if !strings.HasPrefix(*requestID, prefix) {
+		return access.Forbidden("the requestId must begin with %.200q", prefix)
+	}
+	return nil
+}
+
+// subscribe returns the changes of a request that the caller may see.
+func (a *api) subscribe(r *http.Request, lastEventID string) (*enrich.Subscription, error) {
+	id := r.PathValue("requestId")
+	if err := own(r, &id); err != nil {
+		return nil, err
+	}
+	return a.Service.Subscribe(r.Context(), id, lastEventID)
 }
 
 // enrich answers POST /v1/enrich. The query parameter wait, a duration such as 5s, replaces waitMs of the body.
@@ -51,6 +81,9 @@ func (a *api) enrich(w http.ResponseWriter, r *http.Request) error {
 	}
 	req, err := contracts.Decode[contracts.EnrichRequest](body)
 	if err != nil {
+		return err
+	}
+	if err := own(r, &req.RequestID); err != nil {
 		return err
 	}
 	if wait := r.URL.Query().Get("wait"); wait != "" {
@@ -82,7 +115,7 @@ func (a *api) enrich(w http.ResponseWriter, r *http.Request) error {
 
 // request answers GET /v1/requests/{requestId} with the state of the request, for clients that poll.
 func (a *api) request(w http.ResponseWriter, r *http.Request) error {
-	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), "")
+	sub, err := a.subscribe(r, "")
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // Last-Event-ID; then each change; then complete, and the end. A client that comes back after that gets 204, which makes
 // EventSource stop.
 func (a *api) events(w http.ResponseWriter, r *http.Request) error {
-	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), service.LastEventID(r))
+	sub, err := a.subscribe(r, service.LastEventID(r))
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	stream, err := service.OpenStream(w)
+	stream, err := service.OpenStream(w, r)
 	for err == nil {
 		var next event
 		next, err = wait(r.Context(), sub, a.Heartbeat)

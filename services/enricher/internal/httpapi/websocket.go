@@ -21,7 +21,7 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 	if query.Has("last_event_id") {
 		send = sendResumable
 	}
-	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("requestId"), query.Get("last_event_id"))
+	sub, err := a.subscribe(r, query.Get("last_event_id"))
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -41,16 +42,17 @@ func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	a := &API{Config: cfg, uploads: make(chan struct{}, uploadsAtOnce)}
 	router := cfg.Router
-	router.Handle("POST /v1/imports", a.submit)
-	router.Handle("GET /v1/imports/{job}", a.get)
-	router.Handle("GET /v1/imports/{job}/events", a.events)
-	router.Handle("POST /v1/imports/{job}/cancel", change(cfg.Service.Cancel))
-	router.Handle("POST /v1/imports/{job}/retry", change(cfg.Service.Retry))
+	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
+	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.get)
+	router.Handle("GET /v1/imports/{job}/events", access.Own(access.Read), a.events)
+	router.Handle("POST /v1/imports/{job}/cancel", access.Own(access.Publish), a.change(cfg.Service.Cancel))
+	router.Handle("POST /v1/imports/{job}/retry", access.Own(access.Publish), a.change(cfg.Service.Retry))
 	if cfg.Recipes != nil {
-		router.Handle("GET /v1/recipes", a.list)
-		router.Handle("GET /v1/recipes/{recipe}", a.recipe)
+		router.Handle("GET /v1/recipes", access.Own(access.Read), a.list)
+		router.Handle("GET /v1/recipes/{recipe}", access.Own(access.Read), a.recipe)
 	}
-	router.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+	router.Handle("GET /health", access.Public(), func(w http.ResponseWriter, _ *http.Request) error {
 		service.WriteJSON(w, http.StatusOK, map[string]string{"status": "healthy"})
+		return nil
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
 )
 
@@ -20,7 +21,7 @@ const maxKey = contracts.MaxID
 // submit answers POST /v1/imports: 202 for a job that is new, 200 for one that is known. The header Idempotency-Key stands
 // for the job id of a body that has none. A body that is a form brings its source along, see upload.
 func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
-	read := decode
+	read := a.decode
 	if isForm(r) {
 		read = a.upload
 	}
@@ -49,12 +50,16 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 }
 
 // decode reads a submission that is JSON.
-func decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
+func (a *API) decode(w http.ResponseWriter, r *http.Request) (imports.Submission, error) {
 	body, err := service.Body(w, r, maxRequest)
 	if err != nil {
 		return imports.Submission{}, err
 	}
-	return imports.DecodeSubmission(body)
+	sub, err := imports.DecodeSubmission(body)
+	if err == nil {
+		err = owned(r, sub.OwnerID)
+	}
+	return sub, err
 }
 
 // unquote takes the quotes off a key that is written as a structured field's string.
@@ -67,12 +72,35 @@ func unquote(key string) string {
 
 // get answers GET /v1/imports/{job}.
 func (a *API) get(w http.ResponseWriter, r *http.Request) error {
-	return change(a.Service.Get)(w, r)
+	return a.change(a.Service.Get)(w, r)
+}
+
+// owned returns an error for an owner that the caller may not act for.
+func owned(r *http.Request, ownerID string) error {
+	if !access.From(r.Context()).For(ownerID) {
+		return access.Forbidden("the owner is not the user of the key")
+	}
+	return nil
+}
+
+// allowed returns an error for a job that is not there for the caller. One round trip for a caller that is bound to a user.
+func (a *API) allowed(r *http.Request) error {
+	if access.From(r.Context()).User == "" {
+		return nil
+	}
+	job, err := a.Service.Get(r.Context(), r.PathValue("job"))
+	if err == nil && !access.From(r.Context()).For(job.OwnerID) {
+		err = fmt.Errorf("%w: %.64q", imports.ErrUnknownJob, r.PathValue("job"))
+	}
+	return err
 }
 
 // change answers what reads or changes a job with the job as it is then.
-func change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
+func (a *API) change(do func(context.Context, string) (imports.Job, error)) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := a.allowed(r); err != nil {
+			return err
+		}
 		job, err := do(r.Context(), r.PathValue("job"))
 		if err == nil {
 			service.WriteJSON(w, http.StatusOK, job)

@@ -1,12 +1,15 @@
 package httpapi
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
+	"github.com/expediter-io/expediter/services/importer/store"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
 
@@ -31,6 +34,9 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) error {
 	if len(problems) > 0 {
 		return &contracts.ValidationError{Type: "query", Fields: problems}
 	}
+	if err := owned(r, q.OwnerID); err != nil {
+		return err
+	}
 	list, more, err := a.Recipes.List(r.Context(), q)
 	if err != nil {
 		return err
@@ -45,6 +51,9 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) error {
 // recipe answers GET /v1/recipes/{recipe}, in the form that ?format names: json, schema.org or cooklang.
 func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
 	stored, err := a.Recipes.Get(r.Context(), r.PathValue("recipe"))
+	if err == nil && !access.From(r.Context()).For(stored.OwnerID) {
+		err = fmt.Errorf("%w: %.64q", store.ErrNotFound, r.PathValue("recipe"))
+	}
 	if err != nil {
 		return err
 	}

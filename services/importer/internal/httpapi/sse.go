@@ -29,6 +29,9 @@ type update struct {
 // names, and again after each change. It ends when the job has. A client that comes back after that gets 204, at which
 // EventSource stops.
 func (a *API) events(w http.ResponseWriter, r *http.Request) error {
+	if err := a.allowed(r); err != nil {
+		return err
+	}
 	sub, err := a.Service.Subscribe(r.Context(), r.PathValue("job"), seen(r))
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	stream, err := service.OpenStream(w)
+	stream, err := service.OpenStream(w, r)
 	for err == nil && !sub.Over() {
 		var next update
 		next, err = service.Wait(r.Context(), a.Heartbeat, func(ctx context.Context) (u update, err error) {

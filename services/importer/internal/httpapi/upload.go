@@ -61,7 +61,7 @@ func (a *API) upload(w http.ResponseWriter, r *http.Request) (imports.Submission
 	if err := f.read(form); err != nil {
 		return imports.Submission{}, err
 	}
-	if err := f.complete(); err != nil {
+	if err := errors.Join(f.complete(), owned(r, f.sub.OwnerID)); err != nil {
 		return imports.Submission{}, err
 	}
 	f.sub.URL, err = a.Files.Put(r.Context(), f.name, f.content)

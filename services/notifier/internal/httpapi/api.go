@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -42,18 +43,18 @@ type handler struct{ Config }
 func Add(cfg Config) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 15*time.Second)
 	h := &handler{cfg}
-	cfg.Router.Handle("POST /v1/events", h.publish)
-	cfg.Router.Handle("GET /v1/events/{event}", h.event)
-	cfg.Router.Handle("DELETE /v1/events/{event}", h.cancel)
-	cfg.Router.Handle("GET /v1/notifications", h.notifications)
-	cfg.Router.Handle("POST /v1/notifications/replay", h.replay)
-	cfg.Router.Handle("GET /v1/endpoints", h.endpoints)
-	cfg.Router.Handle("POST /v1/endpoints/enable", h.enable)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox", h.inbox)
-	cfg.Router.Handle("POST /v1/users/{user}/inbox", h.markMany)
-	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", h.markOne)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", h.follow)
-	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", h.webSocket)
+	cfg.Router.Handle("POST /v1/events", access.All(access.Publish), h.publish)
+	cfg.Router.Handle("GET /v1/events/{event}", access.All(access.Read), h.event)
+	cfg.Router.Handle("DELETE /v1/events/{event}", access.All(access.Operate), h.cancel)
+	cfg.Router.Handle("GET /v1/notifications", access.All(access.Read), h.notifications)
+	cfg.Router.Handle("POST /v1/notifications/replay", access.All(access.Operate), h.replay)
+	cfg.Router.Handle("GET /v1/endpoints", access.All(access.Operate), h.endpoints)
+	cfg.Router.Handle("POST /v1/endpoints/enable", access.All(access.Operate), h.enable)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
+	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
+	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", access.Own(access.Mark), h.markOne)
+	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", access.Own(access.Read), h.follow)
+	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", access.Own(access.Read), h.webSocket)
 }
 
 // publish answers POST /v1/events: 202 for a new event, 200 for a known one, 409 for another event under a known id. The
@@ -72,6 +73,9 @@ func (h *handler) publish(w http.ResponseWriter, r *http.Request) error {
 	e, err := api.Read(api.Direct, header, body)
 	if err != nil {
 		return err
+	}
+	if len(e.Recipients) > 0 && !access.From(r.Context()).May(access.Address) {
+		return access.Forbidden("an event with recipients requires the scope %q", access.Address)
 	}
 	done, err := h.API.Publish(r.Context(), e)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
@@ -21,9 +22,19 @@ const (
 	maxMark = 512 << 10
 )
 
-// whose returns the user whose inbox a request names. An empty type stands for all types of the user.
+// whose returns the user whose inbox a request names, if the caller may use it. An empty type stands for all types of the user.
 func whose(r *http.Request) (contracts.RecipientType, string, error) {
 	kind, userID := r.URL.Query().Get("type"), r.PathValue("user")
+	caller := access.From(r.Context())
+	if !caller.For(userID) {
+		return "", "", access.Forbidden("the inbox is not that of the key's user")
+	}
+	if caller.RecipientType != "" {
+		if kind != "" && kind != caller.RecipientType {
+			return "", "", access.Forbidden("the key's user is of the type %q", caller.RecipientType)
+		}
+		kind = caller.RecipientType
+	}
 	if kind != "" {
 		if token, err := contracts.EncodeToken(kind); err != nil || token != kind {
 			return "", "", wrong("?type", "must be a kind of recipient, such as CUSTOMER")

@@ -36,7 +36,7 @@ func (h *handler) follow(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer feed.Close()
-	stream, err := service.OpenStream(w)
+	stream, err := service.OpenStream(w, r)
 	for err == nil {
 		var item inapp.Item
 		item, err = service.Wait(r.Context(), h.Heartbeat, feed.Next)

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+// keysFlags are the flags of the keys commands.
+type keysFlags struct {
+	*globals
+
+	expires time.Duration
+	file    string
+	kind    string
+	scopes  []string
+	user    string
+}
+
+func newKeys(g *globals) *cobra.Command {
+	f := &keysFlags{globals: g}
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Make and revoke the keys of callers over HTTP",
+		Long: `Keys maintains the file that SERVICE_KEYS of a service names. A service puts a change in force within two seconds.
+The file has the hashes of the keys only: add prints a key once.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&f.file, "file", "keys.json", "file of keys")
+	cmd.AddCommand(f.newAdd(), f.newList(), f.newRevoke())
+	return cmd
+}
+
+func (f *keysFlags) newAdd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Make a key, and print it",
+		Long: `Add makes a key and prints it. Scopes are read, publish, operate, mark (the items of inboxes) and address (events that
+carry their own recipients). A key with --user is for that user only: one inbox, the imports and recipes of one owner.`,
+		Example: `  expediter keys add --file keys.json --scope read,publish gateway
+  expediter keys add --file keys.json --scope read,mark --user 42 --type CUSTOMER --expires 24h customer-42`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			key := access.Key{Name: args[0], RecipientType: f.kind, User: f.user}
+			for _, s := range f.scopes {
+				key.Scopes = append(key.Scopes, access.Scope(s))
+			}
+			if f.expires < 0 || len(key.Scopes) == 0 {
+				return &UsageError{Err: errors.New("want at least one --scope, and no negative --expires")}
+			}
+			if f.expires > 0 {
+				key.Expires = time.Now().Add(f.expires).UTC().Truncate(time.Second)
+			}
+			secret, err := access.Add(f.file, key)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(f.config.Stdout, secret)
+			return wrapWrite(err)
+		},
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&f.expires, "expires", 0, "time for which the key is in force (default for ever)")
+	flags.StringSliceVar(&f.scopes, "scope", nil, "scopes: read, publish, operate, mark, address")
+	flags.StringVar(&f.kind, "type", "", "kind of recipient that the user is (default every kind)")
+	flags.StringVar(&f.user, "user", "", "only user, or owner, that the key is for (default all)")
+	return cmd
+}
+
+func (f *keysFlags) newList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the keys of a file",
+		Args:  usageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			keys, err := access.ReadFile(f.file)
+			if err != nil {
+				return err
+			}
+			for _, k := range keys {
+				scopes := make([]string, len(k.Scopes))
+				for i, s := range k.Scopes {
+					scopes[i] = string(s)
+				}
+				slices.Sort(scopes)
+				line := k.Name + "\t" + strings.Join(scopes, ",")
+				if k.User != "" {
+					line += fmt.Sprintf("\tuser %q", strings.TrimPrefix(k.RecipientType+":"+k.User, ":"))
+				}
+				if !k.Expires.IsZero() {
+					line += "\tuntil " + k.Expires.Format(time.RFC3339)
+				}
+				if _, err := fmt.Fprintln(f.config.Stdout, line); err != nil {
+					return wrapWrite(err)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (f *keysFlags) newRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Take a key out of the file",
+		Args:  usageArgs(cobra.ExactArgs(1)),
+		RunE:  func(_ *cobra.Command, args []string) error { return access.Revoke(f.file, args[0]) },
+	}
+}
+
+// maxKeyFile bounds a file with one key.
+const maxKeyFile = 16 << 10
+
+// callerKey returns the key with which a command makes requests: that of a file, or of EXPEDITER_KEY. It is never an argument,
+// which every user of the machine can see.
+func (g *globals) callerKey(path string) (string, error) {
+	if path == "" {
+		return strings.TrimSpace(g.config.Getenv("EXPEDITER_KEY")), nil
+	}
+	file, err := os.Open(path) //nolint:gosec // the user names it
+	if err != nil {
+		return "", fmt.Errorf("--key-file: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
+	if err != nil {
+		return "", fmt.Errorf("--key-file: %w", err)
+	}
+	key := strings.TrimSpace(string(data))
+	if key == "" || strings.ContainsAny(key, " \t\r\n") {
+		return "", &UsageError{Err: fmt.Errorf("--key-file %s: want one line with a key", path)}
+	}
+	return key, nil
+}

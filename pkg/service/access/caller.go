@@ -1,0 +1,170 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scope is a permission of a caller.
+type Scope string
+
+// The scopes.
+const (
+	// Address is needed, beside Publish, for events that carry their own recipients and addresses.
+	Address Scope = "address"
+
+	// Mark is needed to mark the items of an inbox.
+	Mark Scope = "mark"
+
+	// Operate is needed to cancel and replay notifications, and to see and enable endpoints.
+	Operate Scope = "operate"
+
+	// Publish is needed to submit work: places, imports and events.
+	Publish Scope = "publish"
+
+	// Read is needed to read and to follow.
+	Read Scope = "read"
+)
+
+// Scopes returns all scopes in alphabetical order.
+func Scopes() []Scope { return []Scope{Address, Mark, Operate, Publish, Read} }
+
+var (
+	// ErrForbidden is returned for a caller that is known and may not make the request.
+	ErrForbidden = errors.New("the caller may not do this")
+
+	// ErrUnknown is returned for a request without a key, or with one that is not in force.
+	ErrUnknown = errors.New("a key that is in force is required")
+)
+
+// Caller is the party behind a request. The zero value may do nothing.
+type Caller struct {
+	// Expires is the time from which the caller is unknown. The zero value is never.
+	Expires time.Time
+
+	// Name names the caller in logs and traces.
+	Name string
+
+	// RecipientType is the kind of recipient that User is. "" stands for every kind.
+	RecipientType string
+
+	// Scopes are the permissions.
+	Scopes []Scope
+
+	// User is the only user, or owner, that the caller acts for. "" stands for all users.
+	User string
+}
+
+// Anyone is the caller of a service that asks for no keys. It may do everything.
+func Anyone() Caller { return Caller{Scopes: Scopes()} }
+
+// May reports whether the caller has a scope.
+func (c Caller) May(scope Scope) bool { return slices.Contains(c.Scopes, scope) }
+
+// For reports whether the caller may act for a user, or owner.
+func (c Caller) For(user string) bool {
+	return len(c.Scopes) > 0 && (c.User == "" || c.User == user)
+}
+
+// same reports whether the other caller has the same permissions.
+func (c Caller) same(other Caller) bool {
+	return c.Name == other.Name && c.User == other.User && c.RecipientType == other.RecipientType && c.Expires.Equal(other.Expires) &&
+		slices.Equal(c.Scopes, other.Scopes)
+}
+
+// Forbidden returns an [ErrForbidden] that names the reason.
+func Forbidden(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrForbidden, fmt.Sprintf(format, args...))
+}
+
+// Need is what a route asks of its callers. The zero value is no need, which no route may have.
+type Need struct {
+	own    bool
+	public bool
+	scope  Scope
+}
+
+// Public is the need of a route that is open to everybody.
+func Public() Need { return Need{public: true} }
+
+// All is the need of a route for callers with a scope that are not bound to a user.
+func All(scope Scope) Need { return Need{scope: scope} }
+
+// Own is the need of a route for callers with a scope. Its handler refuses what is not the user's, see [Caller.For].
+func Own(scope Scope) Need { return Need{own: true, scope: scope} }
+
+// IsPublic reports whether the route is open to everybody.
+func (n Need) IsPublic() bool { return n.public }
+
+// IsOwn reports whether the route is also for callers that are bound to a user.
+func (n Need) IsOwn() bool { return n.own }
+
+// Scope returns the scope that a caller needs, "" for a public route.
+func (n Need) Scope() Scope { return n.scope }
+
+// String returns the need in words, such as "read, own".
+func (n Need) String() string {
+	switch {
+	case n.public:
+		return "public"
+	case n.own:
+		return string(n.scope) + ", own"
+	}
+	return string(n.scope)
+}
+
+// admit returns an [ErrForbidden] for a caller that does not meet the need.
+func (n Need) admit(c Caller) error {
+	switch {
+	case n.public:
+		return nil
+	case n.scope == "" || !c.May(n.scope):
+		return Forbidden("the scope %q is required", n.scope)
+	case c.User != "" && !n.own:
+		return Forbidden("a key that is bound to a user is not for this")
+	}
+	return nil
+}
+
+// contextKey is the key of a session in the context of a request.
+type contextKey struct{}
+
+// session is a caller whose key was in force when the request arrived.
+type session struct {
+	caller Caller
+	guard  *Guard // nil for none: the caller stays
+	hash   string
+}
+
+// From returns the caller of a request by its context.
+func From(ctx context.Context) Caller {
+	s, _ := ctx.Value(contextKey{}).(session)
+	return s.caller
+}
+
+// Check returns an [ErrUnknown] when the key of a request is not in force any more, or has other permissions. A stream calls
+// it before each event. It does no I/O.
+func Check(ctx context.Context) error {
+	s, ok := ctx.Value(contextKey{}).(session)
+	if !ok || s.guard == nil {
+		return nil
+	}
+	now, err := s.guard.keys.caller(s.hash)
+	if err != nil || !now.same(s.caller) {
+		return fmt.Errorf("%w: that of %q is not in force any more", ErrUnknown, s.caller.Name)
+	}
+	return nil
+}
+
+// names returns scopes as text.
+func names(scopes []Scope) string {
+	texts := make([]string, len(scopes))
+	for i, s := range scopes {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,60 @@
+package access
+
+import (
+	"context"
+	"net/http"
+	"strings"
+)
+
+const (
+	// Subprotocol is the subprotocol of WebSockets, which a browser offers beside its key.
+	Subprotocol = "expediter"
+
+	// subprotocolKey begins the subprotocol that holds the key of a browser, which cannot set headers of a WebSocket.
+	subprotocolKey = "bearer."
+)
+
+// Guard admits the callers of an interface. A nil Guard admits everybody.
+type Guard struct{ keys *Keys }
+
+// NewGuard returns a guard that admits those who have a key.
+func NewGuard(keys *Keys) *Guard { return &Guard{keys: keys} }
+
+// Admit returns the request with its caller, see [From]. The error matches [ErrUnknown] or [ErrForbidden].
+func (g *Guard) Admit(r *http.Request, need Need) (*http.Request, error) {
+	s, err := g.identify(r)
+	if err == nil {
+		err = need.admit(s.caller)
+	} else if need.public {
+		s, err = session{}, nil
+	}
+	return r.WithContext(context.WithValue(r.Context(), contextKey{}, s)), err
+}
+
+func (g *Guard) identify(r *http.Request) (session, error) {
+	if g == nil {
+		return session{caller: Anyone()}, nil
+	}
+	sum := hash(secret(r))
+	caller, err := g.keys.caller(sum)
+	return session{caller: caller, guard: g, hash: sum}, err
+}
+
+// secret returns the key of a request, "" for none: the header Authorization, or a subprotocol of a WebSocket. It is never in
+// the address, which proxies log.
+func secret(r *http.Request) string {
+	if scheme, value, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(value)
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return ""
+	}
+	for _, line := range r.Header.Values("Sec-WebSocket-Protocol") {
+		for offer := range strings.SplitSeq(line, ",") {
+			if value, ok := strings.CutPrefix(strings.TrimSpace(offer), subprotocolKey); ok {
+				return value
+			}
+		}
+	}
+	return ""
+}

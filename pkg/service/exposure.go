@@ -1,0 +1,40 @@
+package service
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+// openAccess reads the keys of the callers.
+func (s *Service) openAccess() (err error) {
+	if s.Config.Keys == "" {
+		return nil
+	}
+	name := s.spec.Name
+	if s.keys, err = access.Open(name, s.Config.Keys, s.Config.Logger); err != nil {
+		return fmt.Errorf("%s: Keys (%s_KEYS): %w", name, strings.ToUpper(name), err)
+	}
+	s.access = access.NewGuard(s.keys)
+	s.Go(s.keys.Run)
+	return nil
+}
+
+// exposed returns an error for a service that everybody on the network could use.
+func (s *Service) exposed() error {
+	if s.access != nil || s.Config.Insecure || s.server == nil || isLocal(s.server.listener.Addr()) {
+		return nil
+	}
+	name, prefix := s.spec.Name, strings.ToUpper(s.spec.Name)
+	return fmt.Errorf("%s: %s can be reached from other machines, and there are no keys: set %s_KEYS to a file of keys "+
+		"(expediter keys add), or %[3]s_LISTEN to an address such as 127.0.0.1:8080, or %[3]s_INSECURE to true if a gateway knows the callers",
+		name, s.server.listener.Addr(), prefix)
+}
+
+// isLocal reports whether only programs of this machine can reach an address.
+func isLocal(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return !ok || tcp.IP.IsLoopback()
+}

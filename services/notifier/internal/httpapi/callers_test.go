@@ -1,0 +1,20 @@
+package httpapi_test
+
+import (
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
+	"github.com/expediter-io/expediter/services/notifier/internal/httpapi"
+)
+
+func TestEveryRouteKnowsItsCaller(t *testing.T) {
+	t.Parallel()
+	servicetest.Callers(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, nil)
+}
+
+func TestOnlyCallersWithTheScopePublishAddresses(t *testing.T) {
+	t.Parallel()
+	event := `{"event_id":"e","event_type":"T","aggregate_type":"A","recipients":[{"recipient_type":"CUSTOMER","user_id":"u"}]}`
+	servicetest.Refused(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, "POST /v1/events", event)
+}
