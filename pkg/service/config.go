@@ -37,6 +37,11 @@ type BaseConfig struct {
 	// exporters that the environment names for [Run], see the package export, and to none for [Start].
 	Exports *export.Exports `env:"-"`
 
+	// Hosts are further hosts that requests may name, with wildcards as path.Match has them. They keep pages off whose host
+	// leads to this address only later (DNS rebinding). Defaults to addresses and localhost, and with Keys to all hosts: such a
+	// page has no key.
+	Hosts []string `env:"SERVICE_HOSTS"`
+
 	// Insecure lets the service listen beyond this machine without Keys: everybody that reaches it may do everything. Defaults
 	// to false.
 	Insecure bool `env:"SERVICE_INSECURE"`
@@ -126,5 +131,5 @@ func (cfg BaseConfig) Validate(name string) error {
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		bad("TLSCert", "TLS_CERT", cfg.TLSCert, "a file, with another one in "+strings.ToUpper(name)+"_TLS_KEY, or neither")
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkHosts(name, "Hosts", "HOSTS", cfg.Hosts))...)
 }

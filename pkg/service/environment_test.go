@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestRead(t *testing.T) {
 	cfg.Logger = nil
 	want := config{Old: true, Size: 3, Wait: 7 * time.Second}
 	want.Listen, want.NATSURL, want.Replicas = ":2", "nats://x:4222", 3
-	if err != nil || cfg != want {
+	if err != nil || !reflect.DeepEqual(cfg, want) {
 		t.Errorf("%+v: %v", cfg, err)
 	}
 }

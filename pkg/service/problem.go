@@ -19,6 +19,8 @@ var (
 	// ErrStopping is returned for a request that arrives while the service stops.
 	ErrStopping = errors.New("the service is stopping, ask again")
 
+	errHost    = errors.New("the service does not have this host")
+	errOrigin  = errors.New("pages of other origins may not do this")
 	errMethod  = errors.New("not a method of this resource")
 	errNoRoute = errors.New("there is no such resource")
 )
@@ -64,6 +66,10 @@ func common(err error) Problem {
 	case errors.Is(err, access.ErrUnknown):
 		return Problem{Status: http.StatusUnauthorized, Detail: access.ErrUnknown.Error()}
 	case errors.Is(err, access.ErrForbidden):
+		return Problem{Status: http.StatusForbidden}
+	case errors.Is(err, errHost):
+		return Problem{Status: http.StatusMisdirectedRequest}
+	case errors.Is(err, errOrigin):
 		return Problem{Status: http.StatusForbidden}
 	case errors.Is(err, ErrBody):
 		return Problem{Status: http.StatusBadRequest}

@@ -35,6 +35,10 @@ type RouterConfig struct {
 	// Exports have the metrics that /metrics shows. Defaults to none: there is no /metrics.
 	Exports *export.Exports
 
+	// Hosts are further hosts that requests may name, with wildcards as [path.Match] has them. Defaults to addresses and
+	// localhost, and with Access to all hosts.
+	Hosts []string
+
 	// Logger gets the errors that clients are not shown. Required.
 	Logger *slog.Logger
 
@@ -103,6 +107,9 @@ func (a *Router) Handle(pattern string, need access.Need, answer func(http.Respo
 
 // admit identifies the caller, and names it in the trace. What an operator does is logged.
 func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
+	if err := a.sameOrigin(r, need); err != nil {
+		return r, err
+	}
 	r, err := a.cfg.Access.Admit(r, need)
 	caller := access.From(r.Context())
 	if caller.Name != "" {
@@ -139,8 +146,14 @@ func (a *Router) Wait() {
 	}
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. Browsers do not guess the type of an answer and keep none, unless its handler says otherwise.
 func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := a.knownHost(r); err != nil {
+		a.Fail(w, r, err)
+		return
+	}
 	if refusal, pattern := a.routes.Handler(r); pattern == "" && a.refuse(w, r, refusal) {
 		return
 	}

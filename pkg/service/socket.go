@@ -100,11 +100,16 @@ func (s *Socket) do(write func(context.Context) error) error {
 
 // CheckOrigins reports every pattern that is no host with wildcards as [path.Match] has them, such as *.example.com.
 func CheckOrigins(name string, origins []string) error {
+	return checkHosts(name, "Origins", "ORIGINS", origins)
+}
+
+// checkHosts reports every pattern that is no host.
+func checkHosts(name, field, variable string, hosts []string) error {
 	var errs []error
-	for _, origin := range origins {
-		if _, err := path.Match(origin, ""); err != nil || origin == "" || strings.Contains(origin, "/") {
-			errs = append(errs, fmt.Errorf("%s: Origins (%s_ORIGINS) has %q: want hosts such as app.example.com or *.example.com",
-				name, strings.ToUpper(name), origin))
+	for _, host := range hosts {
+		if _, err := path.Match(host, ""); err != nil || host == "" || strings.Contains(host, "/") {
+			errs = append(errs, fmt.Errorf("%s: %s (%s_%s) has %q: want hosts such as app.example.com or *.example.com",
+				name, field, strings.ToUpper(name), variable, host))
 		}
 	}
 	return errors.Join(errs...)

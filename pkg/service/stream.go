@@ -30,7 +30,6 @@ type Stream struct {
 func OpenStream(w http.ResponseWriter, r *http.Request) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	s := &Stream{control: http.NewResponseController(w), ctx: r.Context(), w: w}
 	// The server's deadline for reading a request would end the stream.

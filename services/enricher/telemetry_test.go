@@ -65,7 +65,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 	for _, x := range []*export.Exports{nil, exports} {
 		cfg := config()
-		cfg.Exports = x
+		cfg.Exports, cfg.Hosts = x, []string{"any.test"}
 		nc, _ := natstest.Connect(t, natstest.Server(t))
 		e := begin(t, nc, cfg)
 		if status, _ := get(t, e.URL()+"/version"); status != http.StatusOK {

@@ -183,8 +183,8 @@ func Revoke(path, name string) error {
 // change replaces the file by a changed one at once. The new file is made under a fixed name, so that two programs never change
 // the file at the same time: a key that was revoked would come back.
 func change(path string, edit func([]Key) ([]Key, error)) (err error) {
-	if real, linkErr := filepath.EvalSymlinks(path); linkErr == nil {
-		path = real
+	if target, linkErr := filepath.EvalSymlinks(path); linkErr == nil {
+		path = target
 	}
 	next := path + ".new"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it

@@ -27,16 +27,16 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
 	secrets := map[string]string{"none": "", "unknown": access.Prefix + "unknown"}
-	make := func(name, user string, expires time.Time, scopes ...access.Scope) {
+	issue := func(name, user string, expires time.Time, scopes ...access.Scope) {
 		var err error
 		if secrets[name], err = access.Add(path, access.Key{Name: name, User: user, Expires: expires, Scopes: scopes}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	make("expired", "", time.Now().Add(-time.Second), access.Scopes()...)
-	make("bound", "mine", time.Time{}, access.Scopes()...)
+	issue("expired", "", time.Now().Add(-time.Second), access.Scopes()...)
+	issue("bound", "mine", time.Time{}, access.Scopes()...)
 	for _, s := range access.Scopes() {
-		make(string(s), "", time.Time{}, s)
+		issue(string(s), "", time.Time{}, s)
 	}
 	keys, err := access.Open("shop", path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -83,7 +83,7 @@ var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 // ask makes one request. Every answer of a handler but 403 and 404 is that it was reached.
 func ask(router http.Handler, pattern, secret string, f Foreign) (status int) {
 	method, path, _ := strings.Cut(pattern, " ")
-	r := httptest.NewRequest(method, wildcard.ReplaceAllString(path, "theirs")+f.Query, strings.NewReader(f.Body))
+	r := httptest.NewRequestWithContext(context.Background(), method, wildcard.ReplaceAllString(path, "theirs")+f.Query, strings.NewReader(f.Body))
 	if secret != "" {
 		r.Header.Set("Authorization", "Bearer "+secret)
 	}

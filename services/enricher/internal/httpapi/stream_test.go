@@ -377,12 +377,12 @@ func TestSlowReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	if _, err := io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
 	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://x/v1/requests/r/events")
+	resp, err := client.Get("http://localhost/v1/requests/r/events")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,6 @@ func (a *API) recipe(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write(append(data, '\n'))
 	case "cooklang":
 		w.Header().Set("Content-Type", export.MediaTypeCooklang)
-		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = w.Write(export.Cooklang(&stored.Recipe))
 	default:
 		return &contracts.ValidationError{Type: "query", Fields: []contracts.FieldError{
