@@ -343,12 +343,15 @@ type insertion struct {
 	errs     []error
 	plans    []*plan
 	receipts []Receipt
+	timer    *time.Timer // of the answer that is awaited
 }
 
 // publish publishes every job once, at most InFlight ahead of the answers.
 func (m *insertion) publish(ctx context.Context) {
 	futures := make([]jetstream.PubAckFuture, len(m.plans))
 	next := 0 // to be answered
+	m.timer = time.NewTimer(m.client.cfg.RequestTimeout)
+	defer m.timer.Stop()
 	for i, p := range m.plans {
 		if i-next >= m.client.cfg.InFlight {
 			m.await(ctx, next, futures[next])
@@ -369,13 +372,12 @@ func (m *insertion) await(ctx context.Context, i int, future jetstream.PubAckFut
 	if future == nil {
 		return
 	}
-	timer := time.NewTimer(m.client.cfg.RequestTimeout)
-	defer timer.Stop()
+	m.timer.Reset(m.client.cfg.RequestTimeout)
 	select {
 	case ack := <-future.Ok():
 		m.receipts[i] = m.plans[i].receipt(ack)
 	case m.errs[i] = <-future.Err():
-	case <-timer.C:
+	case <-m.timer.C:
 		m.errs[i] = nats.ErrTimeout
 	case <-ctx.Done():
 		m.errs[i] = ctx.Err()

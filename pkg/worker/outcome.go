@@ -31,6 +31,9 @@ type outcome struct {
 // classify derives the outcome from the error of an attempt. interrupted is true when the worker had ended the handler's
 // context; wait is the backoff of the policy.
 func classify(info Info, err error, interrupted bool, wait func(attempt int) time.Duration) outcome {
+	if err == nil {
+		return outcome{kind: OutcomeCompleted} // before the variables, which escape to the heap
+	}
 	var (
 		cancel *CancelError
 		decode *DecodeError
@@ -41,8 +44,6 @@ func classify(info Info, err error, interrupted bool, wait func(attempt int) tim
 		snooze *SnoozeError
 	)
 	switch {
-	case err == nil:
-		return outcome{kind: OutcomeCompleted}
 	case errors.Is(err, ErrCancelled):
 		return outcome{kind: OutcomeCancelled, settled: true}
 	case errors.As(err, &ended):
@@ -261,7 +262,11 @@ func (w *Worker) recordUncounted(d *delivery, n, extra int, delay time.Duration)
 // The server accepts this record only while that of the replay is the last on its subject, and it is removed together with
 // the letter: as a rule the server refuses it and nothing is left.
 func (w *Worker) recordReplay(d *delivery) {
-	replay, err := strconv.ParseUint(d.msg.Header.Get(HeaderReplayRecord), 10, 64)
+	record := d.msg.Header.Get(HeaderReplayRecord)
+	if record == "" {
+		return
+	}
+	replay, err := strconv.ParseUint(record, 10, 64)
 	if err != nil || replay == 0 {
 		return
 	}

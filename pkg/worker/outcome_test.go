@@ -58,6 +58,14 @@ func TestClassifyDecidesFromTheError(t *testing.T) {
 	}
 }
 
+//nolint:paralleltest // AllocsPerRun counts the allocations of the whole process
+func TestClassifyAllocatesNothingForACompletedJob(t *testing.T) {
+	n := testing.AllocsPerRun(100, func() { classify(Info{Attempt: 1, MaxAttempts: 3}, nil, false, nil) })
+	if n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
 func TestControlErrorsCarryTheirCause(t *testing.T) {
 	t.Parallel()
 

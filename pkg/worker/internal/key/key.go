@@ -32,8 +32,8 @@ var (
 	errShort  = errors.New("a job's subject has at least two tokens")
 )
 
-// Key is the subject of a job, cut behind the first token.
-type Key struct{ first, rest string }
+// Key is the subject of a job, whole and cut behind the first token.
+type Key struct{ job, first, rest string }
 
 // Kind is the kind of a message of a key.
 type Kind int
@@ -62,7 +62,7 @@ func Of(to string) (Key, error) {
 	case strings.HasSuffix(first, suffixDone), strings.HasSuffix(first, suffixLater):
 		return Key{}, errSuffix
 	default:
-		return Key{first: first, rest: rest}, nil
+		return Key{job: to, first: first, rest: rest}, nil
 	}
 }
 
@@ -71,7 +71,7 @@ func Of(to string) (Key, error) {
 func (k Key) Any() string { return "*." + k.rest }
 
 // Job is the subject of the job.
-func (k Key) Job() string { return k.first + "." + k.rest }
+func (k Key) Job() string { return k.job }
 
 // Later is the subject of the schedule.
 func (k Key) Later() string { return k.first + suffixLater + "." + k.rest }
