@@ -22,7 +22,7 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	cfg.Listen = ":0"
 	if e, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "ENRICHER_KEYS") {
 		if err == nil {
-			_ = e.Stop()
+			err = e.Stop()
 		}
 		t.Errorf("it starts without keys: %v", err)
 	}

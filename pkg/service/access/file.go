@@ -82,7 +82,7 @@ func content(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // it is only read
 	info, err := f.Stat()
 	if err == nil && info.Mode().Perm()&0o002 != 0 {
 		err = fmt.Errorf("%s may be written by everybody: chmod o-w it", path)

@@ -130,7 +130,7 @@ func (g *globals) callerKey(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--key-file: %w", err)
 	}
-	defer file.Close()
+	defer file.Close() //nolint:errcheck // it is only read
 	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
 	if err != nil {
 		return "", fmt.Errorf("--key-file: %w", err)

@@ -258,8 +258,8 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("deliveries: somebody else wrote the record: it is %s now", e.There.State)
 }
 
-// Put writes a record over the one that was read. The server removes it 40 days later unless it is written again. The error is a [*TakenError] when another was
-// written meanwhile. One round trip, as a rule.
+// Put writes a record over the one that was read. The server removes it 40 days later unless it is written again. The error is a
+// [*TakenError] when another was written meanwhile. One round trip, as a rule.
 func (s *Store) Put(ctx context.Context, key string, d *Delivery) error {
 	d.UpdatedAt = time.Now().UTC()
 	data, err := json.Marshal(d)
