@@ -180,7 +180,8 @@ func (s *Service) start(ctx context.Context) (err error) {
 		s.group.Go(run)
 	}
 	s.router = NewRouter(RouterConfig{
-		Access: s.access, Hosts: cfg.Hosts, Errors: s.spec.Errors, Exports: cfg.Exports, Logger: cfg.Logger, Name: name, Ready: s.Ready, Version: cfg.Version,
+		Access: s.access, Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: name, Ready: s.Ready,
+		Version: cfg.Version,
 	})
 	s.spec.Routes(s.router)
 	s.server.Serve(s.group, ServerConfig{

@@ -343,18 +343,16 @@ type insertion struct {
 	errs     []error
 	plans    []*plan
 	receipts []Receipt
-	timer    *time.Timer // of the answer that is awaited
 }
 
 // publish publishes every job once, at most InFlight ahead of the answers.
 func (m *insertion) publish(ctx context.Context) {
-	futures := make([]jetstream.PubAckFuture, len(m.plans))
-	next := 0 // to be answered
-	m.timer = time.NewTimer(m.client.cfg.RequestTimeout)
-	defer m.timer.Stop()
+	futures, next := make([]jetstream.PubAckFuture, len(m.plans)), 0 // next is to be answered
+	timer := time.NewTimer(m.client.cfg.RequestTimeout)
+	defer timer.Stop()
 	for i, p := range m.plans {
 		if i-next >= m.client.cfg.InFlight {
-			m.await(ctx, next, futures[next])
+			m.await(ctx, timer, next, futures[next])
 			next++
 		}
 		if m.errs[i] = ctx.Err(); m.errs[i] != nil {
@@ -363,21 +361,21 @@ func (m *insertion) publish(ctx context.Context) {
 		futures[i], m.errs[i] = m.client.js.PublishMsgAsync(p.message(m.client.stream.Load()))
 	}
 	for ; next < len(m.plans); next++ {
-		m.await(ctx, next, futures[next])
+		m.await(ctx, timer, next, futures[next])
 	}
 }
 
 // await waits for the answer to one job.
-func (m *insertion) await(ctx context.Context, i int, future jetstream.PubAckFuture) {
+func (m *insertion) await(ctx context.Context, timer *time.Timer, i int, future jetstream.PubAckFuture) {
 	if future == nil {
 		return
 	}
-	m.timer.Reset(m.client.cfg.RequestTimeout)
+	timer.Reset(m.client.cfg.RequestTimeout)
 	select {
 	case ack := <-future.Ok():
 		m.receipts[i] = m.plans[i].receipt(ack)
 	case m.errs[i] = <-future.Err():
-	case <-m.timer.C:
+	case <-timer.C:
 		m.errs[i] = nats.ErrTimeout
 	case <-ctx.Done():
 		m.errs[i] = ctx.Err()
@@ -394,8 +392,8 @@ func (m *insertion) settle(ctx context.Context) {
 		}
 		free <- struct{}{}
 		group.Go(func() {
-			defer func() { <-free }()
 			m.receipts[i], m.errs[i] = m.client.settle(ctx, m.plans[i], err)
+			<-free
 		})
 	}
 	group.Wait()

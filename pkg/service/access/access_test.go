@@ -56,8 +56,8 @@ func TestTheFileHasNoSecretAndIsItsOwnersOnly(t *testing.T) {
 		!strings.HasPrefix(secrets[0], Prefix) || len(secrets[0]) != len(Prefix)+43 {
 		t.Errorf("%v %v %v %s", err, statErr, info.Mode(), data)
 	}
-	if left, _ := filepath.Glob(s.path + "*"); len(left) != 1 {
-		t.Errorf("left behind: %q", left)
+	if left, err := filepath.Glob(s.path + "*"); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestAKeyIsTakenFromHeadersOnly(t *testing.T) {
 func TestARevokedOrExpiredKeyEndsAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, secrets := open(t, Key{Name: "a", Scopes: []Scope{Read}}, Key{Name: "b", Scopes: []Scope{Read}, Expires: time.Now().Add(time.Hour)})
-		go func() { _ = s.keys.Run(t.Context()) }()
+		go s.keys.Run(t.Context()) //nolint:errcheck // it ends without one
 		a, errA := s.guard.Admit(request("Authorization", "Bearer "+secrets[0]), All(Read))
 		b, errB := s.guard.Admit(request("Authorization", "Bearer "+secrets[1]), All(Read))
 		if errA != nil || errB != nil || Check(a.Context()) != nil || Check(b.Context()) != nil {
@@ -116,7 +116,7 @@ func TestARevokedOrExpiredKeyEndsAStream(t *testing.T) {
 func TestAFileWithAMistakeKeepsTheFormerKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, secrets := open(t, Key{Name: "a", Scopes: []Scope{Read}})
-		go func() { _ = s.keys.Run(t.Context()) }()
+		go s.keys.Run(t.Context()) //nolint:errcheck // it ends without one
 		good, err := os.ReadFile(s.path)
 		if err != nil {
 			t.Fatal(err)

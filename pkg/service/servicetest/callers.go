@@ -52,7 +52,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 			if caller == "bound" && slices.Contains(elsewhere, pattern) {
 				continue
 			}
-			status := ask(router, pattern, secret, foreign[pattern])
+			status := ask(t.Context(), router, pattern, secret, foreign[pattern])
 			if want := expected(need, caller); !slices.Contains(want, status) {
 				t.Errorf("%s (%s) answers %d to the caller %q, want one of %d", pattern, need, status, caller, want)
 			}
@@ -81,9 +81,9 @@ func expected(need access.Need, caller string) []int {
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
 // ask makes one request. Every answer of a handler but 403 and 404 is that it was reached.
-func ask(router http.Handler, pattern, secret string, f Foreign) (status int) {
+func ask(ctx context.Context, router http.Handler, pattern, secret string, f Foreign) (status int) {
 	method, path, _ := strings.Cut(pattern, " ")
-	r := httptest.NewRequestWithContext(context.Background(), method, wildcard.ReplaceAllString(path, "theirs")+f.Query, strings.NewReader(f.Body))
+	r := httptest.NewRequestWithContext(ctx, method, wildcard.ReplaceAllString(path, "theirs")+f.Query, strings.NewReader(f.Body))
 	if secret != "" {
 		r.Header.Set("Authorization", "Bearer "+secret)
 	}
@@ -115,7 +115,7 @@ func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 	}
 	router := service.NewRouter(service.RouterConfig{Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop"})
 	add(router)
-	if status := ask(router, pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
+	if status := ask(t.Context(), router, pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
 		t.Errorf("%s answers %d, want 403", pattern, status)
 	}
 }

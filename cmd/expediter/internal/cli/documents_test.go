@@ -42,7 +42,7 @@ func TestCommandLinesOfDocuments(t *testing.T) {
 // missing or too many in a whole one.
 func checkCommandLine(words []string, whole bool) error {
 	words[0] = strings.TrimRight(words[0], ".,:")
-	root := newRoot(Config{})
+	root := newRoot(Config{Getenv: func(string) string { return "" }})
 	cmd, rest, err := root.Find(words)
 	switch {
 	case err != nil:
