@@ -111,7 +111,7 @@ type AssetOptions struct {
 	Channels []string
 	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, each is
 	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
-	// less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB in all.
+	// less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB for all services.
 	MaxBytes int64
 	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
 	Replicas int

@@ -61,7 +61,7 @@ It needs an administrator's permissions. The services do not need them: they onl
 	flags.BoolVar(&f.options.AllowShrink, "allow-shrink", false, "also lower replicas, limits and retention, which may drop messages")
 	flags.BoolVar(&f.options.DryRun, "dry-run", false, "only report what would be done")
 	flags.DurationVar(&f.assets.AckWait, "ack-wait", 0, "<SERVICE>_ACK_WAIT of the services (default as it is, 5s for new consumers)")
-	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared, 9.8 GiB)")
+	flags.Int64Var(&f.assets.MaxBytes, "max-bytes", 0, "space that all of them may reserve together (default as declared)")
 	flags.IntVar(&f.assets.Replicas, "replicas", 1, "servers that keep each of them: 1, 3 or 5")
 	flags.StringSliceVar(&f.assets.Channels, "channels", nil, "channels of the notifier that were added with code, separated by commas")
 	flags.StringSliceVar(&f.assets.Services, "services", contracts.Services(),
