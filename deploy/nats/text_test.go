@@ -62,7 +62,7 @@ func TestCheckVariablesReportsEveryEmptyOne(t *testing.T) {
 	}
 }
 
-// What these hold is what the server was seen to refuse, to read as another type, or to panic with.
+// The server was seen to refuse these values, to read them as another type, or to panic.
 func TestCheckVariablesReportsWhatTheServerReadsOtherwise(t *testing.T) {
 	t.Parallel()
 

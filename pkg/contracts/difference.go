@@ -97,7 +97,9 @@ func compare(info jetstream.StreamInfo, want jetstream.StreamConfig) ([]Differen
 			Want:   show(field, declared[field]),
 			Fixed:  updatable(field, string(have[field]), string(declared[field])),
 		}
-		d.Shrinks, d.Drops = shrinks(field, info, want)
+		if less, drops := shrinks(field, info, want); less {
+			d.Shrinks, d.Drops = true, drops
+		}
 		differences = append(differences, d)
 	}
 	return differences, nil

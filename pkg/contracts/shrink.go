@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shrinks reports whether a stream with the declared setting keeps less, or in fewer places, and what it would drop of its
-// present messages.
+// shrinks reports whether a stream with the declared setting keeps less, or in fewer places, and then names the messages that it
+// would drop at once.
 func shrinks(field string, info jetstream.StreamInfo, want jetstream.StreamConfig) (less bool, drops string) {
 	got, state := info.Config, info.State
 	switch field {

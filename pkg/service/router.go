@@ -105,7 +105,7 @@ func (a *Router) Handle(pattern string, need access.Need, answer func(http.Respo
 	})
 }
 
-// admit identifies the caller, and names it in the trace. What an operator does is logged.
+// admit identifies the caller, and names it in the trace. Requests that need the scope operate are logged.
 func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error) {
 	if err := a.sameOrigin(r, need); err != nil {
 		return r, err
