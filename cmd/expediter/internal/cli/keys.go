@@ -117,27 +117,32 @@ func (f *keysFlags) newRevoke() *cobra.Command {
 	}
 }
 
-// maxKeyFile bounds a file with one key.
-const maxKeyFile = 16 << 10
+// maxKey bounds a file or a variable with one key, in bytes.
+const maxKey = 16 << 10
 
 // callerKey returns the key with which a command makes requests: that of a file, or of EXPEDITER_KEY. It is never an argument,
 // which every user of the machine can see.
 func (g *globals) callerKey(path string) (string, error) {
-	if path == "" {
-		return strings.TrimSpace(g.config.Getenv("EXPEDITER_KEY")), nil
+	source, key := "EXPEDITER_KEY", g.config.Getenv("EXPEDITER_KEY")
+	if path == "" && key == "" {
+		return "", nil
 	}
-	file, err := os.Open(path) //nolint:gosec // the user names it
-	if err != nil {
-		return "", fmt.Errorf("--key-file: %w", err)
+	if path != "" {
+		source = "--key-file " + path
+		file, err := os.Open(path) //nolint:gosec // the user names it
+		if err != nil {
+			return "", fmt.Errorf("--key-file: %w", err)
+		}
+		defer file.Close() //nolint:errcheck // it is only read
+		data, err := io.ReadAll(io.LimitReader(file, maxKey+1))
+		if err != nil {
+			return "", fmt.Errorf("--key-file: %w", err)
+		}
+		key = string(data)
 	}
-	defer file.Close() //nolint:errcheck // it is only read
-	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
-	if err != nil {
-		return "", fmt.Errorf("--key-file: %w", err)
+	trimmed := strings.TrimSpace(key)
+	if trimmed == "" || len(key) > maxKey || strings.ContainsFunc(trimmed, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", &UsageError{Err: fmt.Errorf("%s: want one line with a key, of at most %d bytes", source, maxKey)}
 	}
-	key := strings.TrimSpace(string(data))
-	if key == "" || strings.ContainsAny(key, " \t\r\n") {
-		return "", &UsageError{Err: fmt.Errorf("--key-file %s: want one line with a key", path)}
-	}
-	return key, nil
+	return trimmed, nil
 }
