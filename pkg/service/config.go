@@ -22,6 +22,10 @@ type BaseConfig struct {
 	// NATSConfig names the server, which [Start] does not use.
 	NATSConfig
 
+	// AdminListen is the address of a listener of its own for the probes, /metrics and the routes that need the scope operate,
+	// which Listen then does not have. "-" leaves them out. Defaults to none: Listen has all routes.
+	AdminListen string `env:"SERVICE_ADMIN_LISTEN"`
+
 	// AckWait is how soon another process takes up the work of a killed one. Defaults to 5 seconds.
 	AckWait time.Duration `env:"SERVICE_ACK_WAIT"`
 

@@ -22,15 +22,29 @@ func (s *Service) openAccess() (err error) {
 	return nil
 }
 
-// exposed returns an error for a service that everybody on the network could use.
-func (s *Service) exposed() error {
-	if s.access != nil || s.Config.Insecure || s.server == nil || isLocal(s.server.listener.Addr()) {
+// exposed returns an error for a listener that everybody on the network could use. A part may be for everybody, but never the
+// API and the routes of operators.
+func (s *Service) exposed(l listener) error {
+	if s.access != nil || s.Config.Insecure || l.server == nil || isLocal(l.server.listener.Addr()) {
+		return nil
+	}
+	if l.part != "" && l.part != adminPart && l.router.isPublic() {
 		return nil
 	}
 	name, prefix := s.spec.Name, strings.ToUpper(s.spec.Name)
 	return fmt.Errorf("%s: %s can be reached from other machines, and there are no keys: set %s_KEYS to a file of keys "+
-		"(expediter keys add), or %[3]s_LISTEN to an address such as 127.0.0.1:8080, or %[3]s_INSECURE to true if a gateway knows the callers",
-		name, s.server.listener.Addr(), prefix)
+		"(expediter keys add), or %s to an address such as 127.0.0.1:8080, or %[3]s_INSECURE to true if a gateway knows the callers",
+		name, l.server.listener.Addr(), prefix, l.variable(name))
+}
+
+// isPublic reports whether everybody may use all routes.
+func (a *Router) isPublic() bool {
+	for _, need := range a.needs {
+		if !need.IsPublic() {
+			return false
+		}
+	}
+	return true
 }
 
 // isLocal reports whether only programs of this machine can reach an address.

@@ -29,6 +29,10 @@ type RouterConfig struct {
 	// Access admits the callers of routes. Defaults to none: everybody may use all routes.
 	Access *access.Guard
 
+	// Admin takes the probes, /metrics and the routes that need the scope operate away from the router, and leaves them to
+	// [Router.Admin]. Defaults to false.
+	Admin bool
+
 	// Errors maps the service's own errors. Defaults to the errors that all services have.
 	Errors ErrorMapper
 
@@ -60,15 +64,20 @@ func (n Note) Error() string { return string(n) }
 
 // Router is the handler of all routes. A request without a route gets a problem, as for other errors.
 type Router struct {
+	admin   *Router // the router itself, unless Admin is set
 	cfg     RouterConfig
 	needs   map[string]access.Need // by the patterns of routes
 	routes  *http.ServeMux
-	sockets sync.WaitGroup
+	sockets *sync.WaitGroup // of this router and those apart from it
 }
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
-	r := &Router{cfg: cfg, needs: map[string]access.Need{}, routes: http.NewServeMux()}
+	r := (&Router{cfg: cfg, sockets: &sync.WaitGroup{}}).apart()
+	r.admin = r
+	if cfg.Admin {
+		r.admin = r.apart()
+	}
 	text := func(body string) func(http.ResponseWriter, *http.Request) error {
 		return func(w http.ResponseWriter, _ *http.Request) error {
 			_, _ = w.Write([]byte(body + "\n"))
@@ -87,11 +96,23 @@ func NewRouter(cfg RouterConfig) *Router {
 	return r
 }
 
+// apart returns a router without routes that is otherwise alike, for another listener.
+func (a *Router) apart() *Router {
+	return &Router{admin: a.admin, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets}
+}
+
+// Admin returns the router of the probes, of /metrics, and of the routes that need the scope operate. It is the router itself
+// unless RouterConfig.Admin is set.
+func (a *Router) Admin() *Router { return a.admin }
+
 // Handle adds a route, with a pattern of [http.ServeMux], for callers that meet the need, see [access.From]. Errors become
 // problems. It panics when there is no need, which is a mistake of the program.
 func (a *Router) Handle(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	if need == (access.Need{}) {
 		panic(fmt.Sprintf("service: the route %q says nothing of its callers", pattern))
+	}
+	if isAdmin(pattern, need) {
+		a = a.admin
 	}
 	a.needs[pattern] = need
 	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +147,7 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 	return r, err
 }
 
-// Needs returns the needs of all routes by their patterns.
+// Needs returns the needs of all routes of this router by their patterns.
 func (a *Router) Needs() map[string]access.Need { return maps.Clone(a.needs) }
 
 // HandleSocket adds a route that answers with [ServeSocket], which Wait waits for.

@@ -54,6 +54,9 @@ type Spec struct {
 	// Open makes the parts of the service, when its streams are there. Jobs and requests arrive after it. Required.
 	Open func(context.Context, *Service) error
 
+	// Parts are routes that can have a listener of their own. Defaults to none.
+	Parts []Part
+
 	// Routes adds the service's own routes to those that every service has. It is called after Open. Required.
 	Routes func(*Router)
 
@@ -84,8 +87,9 @@ type Service struct {
 	micro  *Micro
 	router *Router
 	runs   []func(context.Context) error // begin when the service serves
-	server *Server
 	spec   Spec
+
+	listeners []listener // the API's first; none before Open has returned
 
 	stopOnce sync.Once
 	stopErr  error
@@ -130,7 +134,7 @@ func Run(ctx context.Context, spec Spec) (err error) {
 		return err
 	}
 	cfg.Logger.InfoContext(ctx, spec.Name+": ready", //nolint:sloglint // begins with the service's name
-		"http", s.URL(), "nats", nc.ConnectedUrlRedacted())
+		"http", s.URL(), "admin", s.PartURL(adminPart), "nats", nc.ConnectedUrlRedacted())
 	select {
 	case <-ctx.Done():
 	case <-s.group.Ended():
@@ -164,10 +168,8 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if err := s.spec.Open(ctx, s); err != nil {
 		return err
 	}
-	if s.server, err = cfg.listen(ctx, name); err != nil {
-		return err
-	}
-	if err := s.exposed(); err != nil {
+	s.route()
+	if err := s.listen(ctx); err != nil {
 		return err
 	}
 	if s.micro, err = StartMicro(s.Conn, MicroConfig{
@@ -179,14 +181,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	for _, run := range s.runs {
 		s.group.Go(run)
 	}
-	s.router = NewRouter(RouterConfig{
-		Access: s.access, Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts, Logger: cfg.Logger, Name: name, Ready: s.Ready,
-		Version: cfg.Version,
-	})
-	s.spec.Routes(s.router)
-	s.server.Serve(s.group, ServerConfig{
-		Exports: cfg.Exports, Handler: s.router, Logger: cfg.Logger, Name: name, WriteTimeout: s.spec.WriteTimeout,
-	})
+	s.serve()
 	return nil
 }
 
@@ -240,15 +235,11 @@ func (s *Service) Ready(ctx context.Context) map[string]error {
 	return checks
 }
 
-// URL is the base URL of the HTTP API, or "" when there is none.
-func (s *Service) URL() string { return s.server.URL() }
-
 // Stop takes no more requests and jobs, waits until those under way are finished or handed back, and returns the errors
 // of the service while it ran. It may be called more than once.
 func (s *Service) Stop() error {
 	s.stopOnce.Do(func() {
-		err := errors.Join(s.micro.Stop(), s.server.Stop())
-		s.router.Wait()
+		err := errors.Join(s.micro.Stop(), s.stopListening())
 		s.stopErr = errors.Join(err, s.group.Stop(), s.spec.close())
 	})
 	return s.stopErr

@@ -68,25 +68,6 @@ func Listen(ctx context.Context, name, address string) (*Server, error) {
 // On returns a server that takes its connections from a listener.
 func On(name string, listener net.Listener) *Server { return &Server{listener: listener, name: name} }
 
-// listen returns a server for the configured listener, or else on the configured address.
-func (cfg BaseConfig) listen(ctx context.Context, name string) (s *Server, err error) {
-	var cert *certificate
-	if cfg.TLSCert != "" {
-		if cert, err = newCertificate(name, cfg.TLSCert, cfg.TLSKey, cfg.Logger); err != nil {
-			return nil, err
-		}
-	}
-	if cfg.Listener != nil {
-		s = On(name, cfg.Listener)
-	} else if s, err = Listen(ctx, name, cfg.Listen); err != nil {
-		return nil, err
-	}
-	if s != nil && cert != nil {
-		s.tls = cert.config()
-	}
-	return s, nil
-}
-
 // Serve answers requests in a goroutine of the group until Stop, which ends open event streams at once instead of waiting
 // for them.
 func (s *Server) Serve(group *Group, cfg ServerConfig) {

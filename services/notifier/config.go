@@ -59,6 +59,10 @@ type Config struct {
 	// 2 seconds.
 	RulesEvery time.Duration `env:"NOTIFIER_RULES_EVERY"`
 
+	// UnsubscribeListen is the address of a listener of its own for /v1/unsubscribe, which Listen then does not have: nothing
+	// else has to be reached by recipients. Defaults to none: Listen has it.
+	UnsubscribeListen string `env:"NOTIFIER_UNSUBSCRIBE_LISTEN"`
+
 	// hooks are called beside those of the telemetry in tests, except Ready.
 	hooks worker.Hooks
 
@@ -129,6 +133,9 @@ func (cfg Config) validate() (*rulesStore, error) {
 	}
 	if cfg.RulesEvery < minRulesEvery {
 		bad("RulesEvery (NOTIFIER_RULES_EVERY) is %s: want at least %s", cfg.RulesEvery, minRulesEvery)
+	}
+	if cfg.UnsubscribeListen != "" && cfg.PublicURL == "" {
+		bad("UnsubscribeListen (NOTIFIER_UNSUBSCRIBE_LISTEN) is %q: want NOTIFIER_PUBLIC_URL, too: it makes the links", cfg.UnsubscribeListen)
 	}
 	names := append([]string{inapp.Name}, cfg.names()...)
 	for _, c := range cfg.Channels {

@@ -109,7 +109,10 @@ func (n *Notifier) spec() service.Spec {
 		Errors:      api.Problem,
 		Name:        name,
 		Open:        n.open,
-		Routes:      n.routes,
+		Parts:       []service.Part{{Listen: n.cfg.UnsubscribeListen, Name: "unsubscribe", Routes: n.unsubscribing}},
+		Routes: func(r *service.Router) {
+			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
+		},
 		Streams: []string{
 			contracts.StreamEvents, contracts.StreamNotifications,
 			"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
@@ -147,9 +150,8 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 	return nil
 }
 
-// routes adds the API, and the page for unsubscribing.
-func (n *Notifier) routes(r *service.Router) {
-	httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
+// unsubscribing adds the page for unsubscribing.
+func (n *Notifier) unsubscribing(r *service.Router) {
 	if n.links != nil {
 		page := &unsubscribe.Page{Directory: n.Directory, Links: n.links}
 		r.Handle("GET "+unsubscribe.Path, access.Public(), page.Ask)

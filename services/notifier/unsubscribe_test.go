@@ -114,7 +114,7 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		RecipientType: contracts.RecipientCustomer, UserID: "ada", Addresses: map[string]string{"email": "ada@example.org"},
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
-	cfg.Listen = "127.0.0.1:0"
+	cfg.Listen, cfg.UnsubscribeListen = "127.0.0.1:0", "127.0.0.1:0"
 	n, err := Start(t.Context(), nc, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +141,15 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 		t.Fatalf("%q in %v: %s", link, header, body)
 	}
 	w := newWeb(t, n)
+	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusNotFound {
+		t.Errorf("the API has the page, too: %d %s", status, page)
+	}
+	w.base = n.running.PartURL("unsubscribe")
+	for _, other := range []string{"/livez", "/v1/notifications"} {
+		if status, page := w.call(http.MethodGet, other, ""); status != http.StatusNotFound {
+			t.Errorf("the page's listener has %s, too: %d %s", other, status, page)
+		}
+	}
 	if status, page := w.call(http.MethodGet, path, ""); status != http.StatusOK || !strings.Contains(page, "<form") {
 		t.Errorf("%d %s", status, page)
 	}

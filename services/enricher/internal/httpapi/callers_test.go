@@ -14,3 +14,8 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 		"POST /v1/enrich": {Body: `{"requestId":"theirs:1","results":[]}`},
 	})
 }
+
+func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
+	t.Parallel()
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) })
+}

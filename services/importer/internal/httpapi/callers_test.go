@@ -18,3 +18,8 @@ func TestEveryRouteKnowsItsCaller(t *testing.T) {
 		"GET /v1/imports/{job}", "GET /v1/imports/{job}/events", "POST /v1/imports/{job}/cancel", "POST /v1/imports/{job}/retry",
 		"GET /v1/recipes/{recipe}")
 }
+
+func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
+	t.Parallel()
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Recipes: &kvstore.Store{}, Router: r}) }, "GET /health")
+}

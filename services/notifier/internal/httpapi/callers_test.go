@@ -18,3 +18,9 @@ func TestOnlyCallersWithTheScopePublishAddresses(t *testing.T) {
 	event := `{"event_id":"e","event_type":"T","aggregate_type":"A","recipients":[{"recipient_type":"CUSTOMER","user_id":"u"}]}`
 	servicetest.Refused(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) }, "POST /v1/events", event)
 }
+
+func TestRoutesOfOperatorsHaveAListener(t *testing.T) {
+	t.Parallel()
+	servicetest.Listeners(t, func(r *service.Router) { httpapi.Add(httpapi.Config{Router: r}) },
+		"DELETE /v1/events/{event}", "POST /v1/notifications/replay", "GET /v1/endpoints", "POST /v1/endpoints/enable")
+}
