@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/expediter-io/expediter/pkg v0.1.0
+	github.com/expediter-io/expediter/pkg/natsotel v0.1.0
 	github.com/expediter-io/expediter/pkg/natsrun v0.1.0
 	github.com/expediter-io/expediter/pkg/service v0.1.0
 	github.com/expediter-io/expediter/services/enricher v0.1.0
@@ -21,7 +22,6 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/expediter-io/expediter/deploy/nats v0.1.0 // indirect
-	github.com/expediter-io/expediter/pkg/natsotel v0.1.0 // indirect
 	github.com/felixge/httpsnoop v1.1.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect

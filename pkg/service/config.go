@@ -19,6 +19,9 @@ import (
 // BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
 // name the environment variables that [Read] reads; SERVICE stands for the service's name, as in ENRICHER_LISTEN.
 type BaseConfig struct {
+	// LimitConfig bounds what the callers of the HTTP API use.
+	LimitConfig
+
 	// NATSConfig names the server, which [Start] does not use.
 	NATSConfig
 
@@ -126,6 +129,7 @@ func (cfg BaseConfig) Validate(name string) error {
 	if cfg.Insecure && cfg.Keys != "" {
 		bad("Insecure", "INSECURE", cfg.Insecure, "false where "+strings.ToUpper(name)+"_KEYS is set")
 	}
+	cfg.validate(bad)
 	if cfg.MaxBytes < 0 {
 		bad("MaxBytes", "MAX_BYTES", cfg.MaxBytes, "a positive number")
 	}

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -47,8 +46,8 @@ func (l listener) variable(service string) string {
 func (s *Service) route() {
 	cfg := s.Config
 	s.router = NewRouter(RouterConfig{
-		Access: s.access, Admin: cfg.AdminListen != "", Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts, Logger: cfg.Logger,
-		Name: s.spec.Name, Ready: s.Ready, Version: cfg.Version,
+		Access: s.access, Admin: cfg.AdminListen != "", Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts,
+		Limits: cfg.limits(s.access), Logger: cfg.Logger, Name: s.spec.Name, Ready: s.Ready, Version: cfg.Version,
 	})
 	s.spec.Routes(s.router)
 	s.listeners = []listener{{router: s.router}}
@@ -68,13 +67,11 @@ func (s *Service) route() {
 // listen takes the addresses of all listeners.
 func (s *Service) listen(ctx context.Context) (err error) {
 	cfg := s.Config
-	var security *tls.Config
+	var cert *certificate
 	if cfg.TLSCert != "" {
-		cert, err := newCertificate(s.spec.Name, cfg.TLSCert, cfg.TLSKey, cfg.Logger)
-		if err != nil {
+		if cert, err = newCertificate(s.spec.Name, cfg.TLSCert, cfg.TLSKey, cfg.Logger); err != nil {
 			return err
 		}
-		security = cert.config()
 	}
 	addresses := map[string]string{"": cfg.Listen, adminPart: cfg.AdminListen}
 	for _, p := range s.spec.Parts {
@@ -87,8 +84,8 @@ func (s *Service) listen(ctx context.Context) (err error) {
 		} else if l.server, err = Listen(ctx, s.spec.Name, addresses[l.part]); err != nil {
 			return fmt.Errorf("%w (%s)", err, l.variable(s.spec.Name))
 		}
-		if l.server != nil {
-			l.server.tls = security
+		if l.server != nil && cert != nil {
+			l.server.tls = cert.config() // each server changes its own
 		}
 		if err := s.exposed(*l); err != nil {
 			return err
@@ -101,7 +98,8 @@ func (s *Service) listen(ctx context.Context) (err error) {
 func (s *Service) serve() {
 	for _, l := range s.listeners {
 		l.server.Serve(s.group, ServerConfig{
-			Exports: s.Config.Exports, Handler: l.router, Logger: s.Config.Logger, Name: s.spec.Name, WriteTimeout: s.spec.WriteTimeout,
+			Connections: s.Config.Connections, Exports: s.Config.Exports, Handler: l.router, Logger: s.Config.Logger, Name: s.spec.Name,
+			WriteTimeout: s.spec.WriteTimeout,
 		})
 	}
 }

@@ -58,7 +58,12 @@ func (m ErrorMapper) Of(err error) Problem {
 
 func common(err error) Problem {
 	invalid, ok := errors.AsType[*contracts.ValidationError](err)
+	quota, over := errors.AsType[*quotaError](err)
 	switch {
+	case over:
+		return Problem{Status: http.StatusTooManyRequests, Code: quota.code}
+	case errors.Is(err, errBusy):
+		return Problem{Status: http.StatusServiceUnavailable}
 	case errors.Is(err, ErrBodyTooLarge), errors.Is(err, contracts.ErrTooLarge):
 		return Problem{Status: http.StatusRequestEntityTooLarge}
 	case ok:

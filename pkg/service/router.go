@@ -43,6 +43,9 @@ type RouterConfig struct {
 	// localhost, and with Access to all hosts.
 	Hosts []string
 
+	// Limits are the quotas of callers. Defaults to none.
+	Limits LimitConfig
+
 	// Logger gets the errors that clients are not shown. Required.
 	Logger *slog.Logger
 
@@ -65,6 +68,7 @@ func (n Note) Error() string { return string(n) }
 // Router is the handler of all routes. A request without a route gets a problem, as for other errors.
 type Router struct {
 	admin   *Router // the router itself, unless Admin is set
+	callers *callers
 	cfg     RouterConfig
 	needs   map[string]access.Need // by the patterns of routes
 	routes  *http.ServeMux
@@ -73,7 +77,7 @@ type Router struct {
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
-	r := (&Router{cfg: cfg, sockets: &sync.WaitGroup{}}).apart()
+	r := (&Router{callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, sockets: &sync.WaitGroup{}}).apart()
 	r.admin = r
 	if cfg.Admin {
 		r.admin = r.apart()
@@ -98,7 +102,9 @@ func NewRouter(cfg RouterConfig) *Router {
 
 // apart returns a router without routes that is otherwise alike, for another listener.
 func (a *Router) apart() *Router {
-	return &Router{admin: a.admin, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets}
+	return &Router{
+		admin: a.admin, callers: a.callers, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets,
+	}
 }
 
 // Admin returns the router of the probes, of /metrics, and of the routes that need the scope operate. It is the router itself
@@ -108,6 +114,15 @@ func (a *Router) Admin() *Router { return a.admin }
 // Handle adds a route, with a pattern of [http.ServeMux], for callers that meet the need, see [access.From]. Errors become
 // problems. It panics when there is no need, which is a mistake of the program.
 func (a *Router) Handle(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
+	a.handle(pattern, need, false, answer)
+}
+
+// HandleStream adds a route that answers with an event stream, which counts towards another quota of its caller.
+func (a *Router) HandleStream(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
+	a.handle(pattern, need, true, answer)
+}
+
+func (a *Router) handle(pattern string, need access.Need, stream bool, answer func(http.ResponseWriter, *http.Request) error) {
 	if need == (access.Need{}) {
 		panic(fmt.Sprintf("service: the route %q says nothing of its callers", pattern))
 	}
@@ -118,12 +133,22 @@ func (a *Router) Handle(pattern string, need access.Need, answer func(http.Respo
 	a.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		r, err := a.admit(r, need)
 		if err == nil {
-			err = answer(w, r)
+			err = a.within(w, r, stream, answer)
 		}
 		if err != nil {
 			a.Fail(w, r, err)
 		}
 	})
+}
+
+// within answers a request within the quotas of its caller.
+func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, answer func(http.ResponseWriter, *http.Request) error) error {
+	end, err := a.callers.begin(r, stream)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return answer(w, r)
 }
 
 // admit identifies the caller, and names it in the trace. Requests that need the scope operate are logged.
@@ -132,6 +157,9 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 		return r, err
 	}
 	r, err := a.cfg.Access.Admit(r, need)
+	if over := a.callers.take(r); over != nil {
+		return r, over
+	}
 	caller := access.From(r.Context())
 	if caller.Name != "" {
 		trace.SpanFromContext(r.Context()).SetAttributes(attribute.String("enduser.id", caller.Name))
@@ -150,9 +178,9 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 // Needs returns the needs of all routes of this router by their patterns.
 func (a *Router) Needs() map[string]access.Need { return maps.Clone(a.needs) }
 
-// HandleSocket adds a route that answers with [ServeSocket], which Wait waits for.
+// HandleSocket is [Router.HandleStream] for a route that answers with [ServeSocket], which Wait waits for.
 func (a *Router) HandleSocket(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
-	a.Handle(pattern, need, func(w http.ResponseWriter, r *http.Request) error {
+	a.HandleStream(pattern, need, func(w http.ResponseWriter, r *http.Request) error {
 		a.sockets.Add(1)
 		defer a.sockets.Done()
 		return answer(w, r)
@@ -218,6 +246,9 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if p.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.cfg.Logger.WarnContext(r.Context(), a.cfg.Name+": request failed", //nolint:sloglint // begins with the service's name
 			"path", r.URL.Path, "caller", access.From(r.Context()).Name, "status", p.Status, "error", err)
+	}
+	if quota, ok := errors.AsType[*quotaError](err); ok {
+		w.Header().Set("Retry-After", quota.retryAfter())
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable:

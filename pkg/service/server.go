@@ -28,6 +28,9 @@ const None = "-"
 
 // ServerConfig describes a server.
 type ServerConfig struct {
+	// Connections is how many connections there are at a time. Defaults to that of [LimitConfig].
+	Connections int
+
 	// Exports take the traces and metrics of requests. Defaults to none.
 	Exports *export.Exports
 
@@ -74,10 +77,12 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 	if s == nil {
 		return
 	}
+	connections := bounded(s.listener, LimitConfig{Connections: cfg.Connections}.limits(nil).Connections)
 	base, endStreams := context.WithCancel(group.ctx)
 	s.server = &http.Server{
-		Handler:           observed(cfg.Name, cfg.Exports, cfg.Handler),
+		Handler:           observed(cfg.Name, cfg.Exports, connections.handler(cfg.Handler)),
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       connContext,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      cmp.Or(cfg.WriteTimeout, time.Minute),
@@ -92,7 +97,7 @@ func (s *Server) Serve(group *Group, cfg ServerConfig) {
 		if s.tls != nil {
 			serve = func(l net.Listener) error { return s.server.ServeTLS(l, "", "") }
 		}
-		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(connections); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("%s: serve HTTP: %w", s.name, err)
 		}
 		return nil

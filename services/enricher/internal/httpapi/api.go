@@ -43,7 +43,7 @@ func Add(cfg Config) {
 	a := &api{cfg}
 	cfg.Router.Handle("POST /v1/enrich", access.Own(access.Publish), a.enrich)
 	cfg.Router.Handle("GET /v1/requests/{requestId}", access.Own(access.Read), a.request)
-	cfg.Router.Handle("GET /v1/requests/{requestId}/events", access.Own(access.Read), a.events)
+	cfg.Router.HandleStream("GET /v1/requests/{requestId}/events", access.Own(access.Read), a.events)
 	cfg.Router.HandleSocket("GET /v1/requests/{requestId}/ws", access.Own(access.Read), a.webSocket)
 }
 

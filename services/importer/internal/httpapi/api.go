@@ -44,7 +44,7 @@ func Add(cfg Config) {
 	router := cfg.Router
 	router.Handle("POST /v1/imports", access.Own(access.Publish), a.submit)
 	router.Handle("GET /v1/imports/{job}", access.Own(access.Read), a.get)
-	router.Handle("GET /v1/imports/{job}/events", access.Own(access.Read), a.events)
+	router.HandleStream("GET /v1/imports/{job}/events", access.Own(access.Read), a.events)
 	router.Handle("POST /v1/imports/{job}/cancel", access.Own(access.Publish), a.change(cfg.Service.Cancel))
 	router.Handle("POST /v1/imports/{job}/retry", access.Own(access.Publish), a.change(cfg.Service.Retry))
 	if cfg.Recipes != nil {

@@ -53,7 +53,7 @@ func Add(cfg Config) {
 	cfg.Router.Handle("GET /v1/users/{user}/inbox", access.Own(access.Read), h.inbox)
 	cfg.Router.Handle("POST /v1/users/{user}/inbox", access.Own(access.Mark), h.markMany)
 	cfg.Router.Handle("PATCH /v1/users/{user}/inbox/{event}", access.Own(access.Mark), h.markOne)
-	cfg.Router.Handle("GET /v1/users/{user}/inbox/events", access.Own(access.Read), h.follow)
+	cfg.Router.HandleStream("GET /v1/users/{user}/inbox/events", access.Own(access.Read), h.follow)
 	cfg.Router.HandleSocket("GET /v1/users/{user}/inbox/ws", access.Own(access.Read), h.webSocket)
 }
 

@@ -1,0 +1,272 @@
+//go:build unix
+
+package service_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+// flooded is a service with a caller that floods it, and another one that must not suffer.
+type flooded struct {
+	*testing.T
+
+	client  *http.Client
+	conns   []net.Conn
+	other   string // the key of the other caller
+	service *service.Service
+	vandal  string // the key of the flood
+}
+
+func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
+	t.Helper()
+	f := &flooded{T: t, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	for name, secret := range map[string]*string{"other": &f.other, "vandal": &f.vandal} {
+		var err error
+		if *secret, err = access.Add(keys, access.Key{Name: name, Scopes: []access.Scope{access.Publish, access.Read}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := shop(service.BaseConfig{Keys: keys, LimitConfig: limits, Logger: slog.New(slog.DiscardHandler)}, "")
+	routes := spec.Routes
+	spec.Routes = func(r *service.Router) {
+		routes(r)
+		r.Handle("GET /v1/ping", access.All(access.Read), func(http.ResponseWriter, *http.Request) error {
+			return f.service.Conn.FlushTimeout(time.Minute) // a round trip, as a look into the store
+		})
+		r.Handle("POST /v1/items", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error {
+			_, err := service.Body(w, r, 1<<20)
+			return err
+		})
+		r.HandleStream("GET /v1/events", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
+			_, err := service.OpenStream(w, r)
+			if err == nil {
+				<-r.Context().Done()
+			}
+			return err
+		})
+	}
+	f.service = start(t, spec)
+	t.Cleanup(f.end)
+	return f
+}
+
+// end closes the connections of the flood.
+func (f *flooded) end() {
+	for _, c := range f.conns {
+		c.Close()
+	}
+	f.conns = nil
+}
+
+// open opens connections and sends the same on each.
+func (f *flooded) open(n int, text string) []net.Conn {
+	f.Helper()
+	for range n {
+		c, err := net.Dial("tcp", strings.TrimPrefix(f.service.URL(), "http://"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.conns = append(f.conns, c)
+		_, _ = io.WriteString(c, text) //nolint:errcheck // the service may have closed it already
+	}
+	return f.conns[len(f.conns)-n:]
+}
+
+// request is the head of a request of the flood.
+func (f *flooded) request(line string, more ...string) string {
+	return strings.Join(append([]string{line + " HTTP/1.1", "Host: localhost", "Authorization: Bearer " + f.vandal}, more...), "\r\n") + "\r\n\r\n"
+}
+
+// answers counts the answers on connections by what they say.
+func (f *flooded) answers(conns []net.Conn) map[string]int {
+	f.Helper()
+	counts := map[string]int{}
+	for _, c := range conns {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil) //nolint:bodyclose // a stream does not end
+		if err != nil {
+			counts["closed"]++
+			continue
+		}
+		counts[said(resp)]++
+	}
+	return counts
+}
+
+// said returns the status, and for 429 and 503 Retry-After.
+func said(resp *http.Response) string {
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+		return fmt.Sprintf("%d after %s", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	return fmt.Sprint(resp.StatusCode)
+}
+
+// read asks for something as the other caller, on a connection of its own.
+func (f *flooded) read(method, path string) string {
+	f.Helper()
+	r, err := http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody)
+	if err != nil {
+		f.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+f.other)
+	resp, err := f.client.Do(r)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	if path != "/v1/events" {
+		_, _ = io.Copy(io.Discard, resp.Body) //nolint:errcheck // the status counts
+	}
+	return said(resp)
+}
+
+// reads makes many reads, some at a time, and counts what is said. It logs the time that 99 of 100 take at most.
+func (f *flooded) reads(n, atOnce int) map[string]int {
+	f.Helper()
+	var mu sync.Mutex
+	counts, times := map[string]int{}, []time.Duration{}
+	turns := make(chan struct{}, n)
+	for range n {
+		turns <- struct{}{}
+	}
+	close(turns)
+	var reading sync.WaitGroup
+	for range atOnce {
+		reading.Go(func() {
+			for range turns {
+				began := time.Now()
+				answer := f.read(http.MethodGet, "/v1/ping")
+				mu.Lock()
+				counts[answer]++
+				times = append(times, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	reading.Wait()
+	slices.Sort(times)
+	f.Logf("%d reads, %d at once: %v, p99 %s", n, atOnce, counts, times[len(times)*99/100])
+	return counts
+}
+
+// served checks that the other caller gets all that it asks for.
+func (f *flooded) served() {
+	f.Helper()
+	if got := f.reads(200, 4); got["200"] != 200 {
+		f.Errorf("reads: %v", got)
+	}
+	for _, r := range []string{"POST /v1/items", "GET /v1/events", "GET /readyz"} {
+		method, path, _ := strings.Cut(r, " ")
+		if got := f.read(method, path); got != "200" {
+			f.Errorf("%s: %s", r, got)
+		}
+	}
+}
+
+// Connections without a request make room for those with one: idle ones, silent ones and those whose headers do not end. A
+// connection with a request makes none.
+func TestIdleConnectionsHurtNobody(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t, service.LimitConfig{Connections: 1000})
+	busy := f.open(1, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
+	if got := f.answers(busy); got["100"] != 1 { // it is being answered
+		t.Fatal(got)
+	}
+	for _, text := range []string{"", "GET /v1/ping HTTP/1.1\r\nHo", f.request("GET /v1/items/7")} {
+		f.open(1100, text)
+		f.served()
+	}
+	_, _ = io.WriteString(busy[0], strings.Repeat("x", 1000)) //nolint:errcheck // read next
+	if got := f.answers(busy); got["200"] != 1 {
+		t.Errorf("the oldest connection, with a request: %v", got)
+	}
+}
+
+// A caller opens as many streams as its quota has, and other callers open theirs. The service ends them all when it stops.
+func TestIdleStreamsHurtNobody(t *testing.T) {
+	t.Parallel()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	// Both ends of each stream are files of this process, and the other tests have some as well.
+	n := min(10_000, (int(files.Cur)-8000)/2)
+	if n < 100 {
+		t.Skipf("a process may open %d files only", files.Cur)
+	}
+	f := newFlooded(t, service.LimitConfig{Connections: n + n/4, Rate: 100_000, Streams: n - n/10})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	conns := f.open(n, f.request("GET /v1/events"))
+	if got := f.answers(conns); got["200"] != n-n/10 || got["429 after 2"] != n/10 {
+		t.Errorf("%d streams: %v", n, got)
+	}
+	runtime.ReadMemStats(&after)
+	t.Logf("%d streams, %d KiB each with both ends", n, (after.Sys-before.Sys)>>10/uint64(n))
+	f.served()
+}
+
+// Bodies that do not end use up the quota of their caller, or are refused when nobody knows it.
+func TestSlowBodiesHurtNobody(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t, service.LimitConfig{Connections: 2000, Rate: 100_000, Requests: 100})
+	slow := f.request("POST /v1/items", "Content-Length: 1000") + "x"
+	f.open(500, strings.Replace(slow, f.vandal, "unknown", 1))
+	f.served()
+	f.open(500, slow)
+	f.served()
+}
+
+// A flood within the quotas of its callers gets all requests that the service answers at a time. The others are told when to
+// come back, probes are answered, and so is everybody when the flood is over.
+func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t, service.LimitConfig{Connections: 160, Rate: 100_000, Requests: 1000})
+	conns := f.open(140, f.request("POST /v1/items", "Content-Length: 1000", "Expect: 100-continue"))
+	if got := f.answers(conns); got["100"] != 140 { // each is being answered
+		t.Fatal(got)
+	}
+	if got := f.reads(100, 4); got["503 after 2"] != 100 {
+		t.Errorf("reads: %v", got)
+	}
+	if got := f.read(http.MethodGet, "/livez"); got != "200" {
+		t.Errorf("probe: %s", got)
+	}
+	for _, c := range conns {
+		_, _ = io.WriteString(c, strings.Repeat("x", 1000)) //nolint:errcheck // read next
+	}
+	if got := f.answers(conns); got["200"] != 140 {
+		t.Errorf("flood: %v", got)
+	}
+	f.served()
+}
+
+// A thousand reads at once are served within the quota of their caller; beyond it they are told when to come back.
+func TestReadsAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFlooded(t, service.LimitConfig{Rate: 100_000, Requests: 1000})
+	if got := f.reads(3000, 1000); got["200"] != 3000 {
+		t.Errorf("reads: %v", got)
+	}
+	f = newFlooded(t, service.LimitConfig{})
+	got := f.reads(3000, 1000)
+	if got["200"] == 0 || got["200"]+got["429 after 1"]+got["429 after 2"]+got["503 after 2"] != 3000 {
+		t.Errorf("reads: %v", got)
+	}
+}
