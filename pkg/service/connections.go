@@ -141,7 +141,9 @@ func (c *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connectionKey{}).(*connection)
 		if !c.begin(conn, quiet[r.URL.Path]) {
-			w.Header().Set("Connection", "close")
+			if r.ProtoMajor == 1 { // others have more requests on it
+				w.Header().Set("Connection", "close")
+			}
 			w.Header().Set("Retry-After", retryAfter)
 			write(w, http.StatusServiceUnavailable, "application/problem+json", ErrorMapper(nil).Of(errBusy))
 			return

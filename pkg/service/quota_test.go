@@ -38,6 +38,7 @@ func newCounter(t *testing.T, limits service.LimitConfig, guard *access.Guard) *
 	c.router.Handle("GET /now", access.All(access.Read), func(http.ResponseWriter, *http.Request) error { return nil })
 	c.router.Handle("GET /slow", access.All(access.Read), wait)
 	c.router.HandleStream("GET /stream", access.All(access.Read), wait)
+	c.router.HandleSocket("GET /socket", access.All(access.Read), wait)
 	return c
 }
 
@@ -104,6 +105,7 @@ func TestQuotas(t *testing.T) {
 		elapse(time.Second)
 		c.hold("/stream", ada)
 		c.want("/stream", ada, "", overStreams)
+		c.want("/socket", ada, "", overStreams)
 		c.hold("/stream", bob)
 		close(c.answer)
 		c.waiting.Wait()

@@ -4,6 +4,8 @@ package service_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -255,6 +257,71 @@ func TestRequestsBeyondTheBoundAreTold(t *testing.T) {
 		t.Errorf("flood: %v", got)
 	}
 	f.served()
+}
+
+// Each request of a connection that carries many of them (HTTP/2) counts. Neither a refusal nor the end of one ends the others.
+func TestRequestsOfOneConnectionCount(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	a.issue(t, "shop")
+	spec := shop(service.BaseConfig{
+		LimitConfig: service.LimitConfig{Connections: 16}, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key"),
+	}, "")
+	spec.Routes = func(r *service.Router) {
+		r.Handle("POST /v1/echo", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error {
+			control := http.NewResponseController(w)
+			if err := errors.Join(control.EnableFullDuplex(), control.Flush()); err != nil {
+				return err
+			}
+			_, err := io.Copy(w, r.Body)
+			return err
+		})
+	}
+	s := start(t, spec)
+	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}
+	defer transport.CloseIdleConnections()
+	answers, bodies, counts := []*http.Response{}, []*io.PipeWriter{}, map[string]int{}
+	for range 20 {
+		body, write := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/echo", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		counts[said(resp)]++
+		if resp.StatusCode == http.StatusOK {
+			answers, bodies = append(answers, resp), append(bodies, write) //nolint:bodyclose // it is
+		}
+	}
+	if counts["200"] != 14 || counts["503 after 2"] != 6 || answers[0].ProtoMajor != 2 {
+		t.Errorf("%s: %v", answers[0].Proto, counts)
+	}
+	for i, body := range bodies {
+		_, _ = io.WriteString(body, "hello") //nolint:errcheck // the answer counts
+		body.Close()
+		if text, err := io.ReadAll(answers[i].Body); err != nil || string(text) != "hello" {
+			t.Errorf("%q: %v", text, err)
+		}
+		if i > 0 {
+			continue
+		}
+		// The connection has requests left, and makes room for none of these.
+		for range 20 {
+			c, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
+		if resp, err := client.Get(s.URL() + "/livez"); err != nil || resp.Body.Close() != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A thousand reads at once are served within the quota of their caller; beyond it they are told when to come back.
