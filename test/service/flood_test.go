@@ -24,6 +24,23 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
+// otherFiles is how many files all floods but that of streams have open at most. Both ends of a connection are files of this
+// process.
+const otherFiles = 10_000
+
+// files returns how many files the process may open. It skips the test when they are too few.
+func files(t *testing.T) int {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Cur < otherFiles+1000 {
+		t.Skipf("the process may open %d files, too few for a flood", limit.Cur)
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
 // flooded is a service with a caller that floods it, and another one that must not suffer.
 type flooded struct {
 	*testing.T
@@ -37,6 +54,7 @@ type flooded struct {
 
 func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
 	t.Helper()
+	files(t)
 	f := &flooded{T: t, client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	for name, secret := range map[string]*string{"other": &f.other, "vandal": &f.vandal} {
@@ -203,15 +221,7 @@ func TestIdleConnectionsHurtNobody(t *testing.T) {
 // A caller opens as many streams as its quota has, and other callers open theirs. The service ends them all when it stops.
 func TestIdleStreamsHurtNobody(t *testing.T) {
 	t.Parallel()
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		t.Fatal(err)
-	}
-	// Both ends of each stream are files of this process, and the other tests have some as well.
-	n := min(10_000, (int(files.Cur)-8000)/2)
-	if n < 100 {
-		t.Skipf("a process may open %d files only", files.Cur)
-	}
+	n := min(10_000, (files(t)-otherFiles)/2)
 	f := newFlooded(t, service.LimitConfig{Connections: n + n/4, Rate: 100_000, Streams: n - n/10})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
