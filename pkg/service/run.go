@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -28,8 +29,8 @@ var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Spec describes a service.
 type Spec struct {
-	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. The connection
-	// and the workers are checked beside them. Defaults to none.
+	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. The connection,
+	// the room in the streams, and the workers are checked beside them. Defaults to none.
 	Checks func(context.Context) map[string]error
 
 	// Close ends what the service holds. It is called once, after all goroutines have ended, also when the start failed:
@@ -81,13 +82,14 @@ type Service struct {
 	// Telemetry connects parts with the exports, or with nothing when there are none.
 	Telemetry *natsotel.Telemetry
 
-	access *access.Guard // nil for none
-	group  *Group
-	keys   *access.Keys // nil for none
-	micro  *Micro
-	router *Router
-	runs   []func(context.Context) error // begin when the service serves
-	spec   Spec
+	access   *access.Guard // nil for none
+	fullness *fullness
+	group    *Group
+	keys     *access.Keys // nil for none
+	micro    *Micro
+	router   *Router
+	runs     []func(context.Context) error // begin when the service serves
+	spec     Spec
 
 	listeners []listener // the API's first; none before Open has returned
 
@@ -162,6 +164,10 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if s.Telemetry, err = telemetry(name, cfg.Exports); err != nil {
 		return err
 	}
+	if s.fullness, err = newFullness(ctx, s.JetStream, append(slices.Clone(s.spec.Streams), contracts.StreamDead), cfg.Exports); err != nil {
+		return err
+	}
+	s.Go(s.fullness.run)
 	if err := s.openAccess(); err != nil {
 		return err
 	}
@@ -216,7 +222,7 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 func (s *Service) Ready(ctx context.Context) map[string]error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	checks := map[string]error{"nats": nil}
+	checks := map[string]error{"nats": nil, "streams": s.fullness.ready()}
 	if !s.Conn.IsConnected() {
 		checks["nats"] = fmt.Errorf("connection is %s", s.Conn.Status())
 	}
@@ -240,7 +246,7 @@ func (s *Service) Ready(ctx context.Context) map[string]error {
 func (s *Service) Stop() error {
 	s.stopOnce.Do(func() {
 		err := errors.Join(s.micro.Stop(), s.stopListening())
-		s.stopErr = errors.Join(err, s.group.Stop(), s.spec.close())
+		s.stopErr = errors.Join(err, s.group.Stop(), s.fullness.close(), s.spec.close())
 	})
 	return s.stopErr
 }

@@ -227,7 +227,7 @@ func TestProbes(t *testing.T) {
 	if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant("A")}, WaitMS: 30_000}); err != nil {
 		t.Fatal(err) // and after it the worker works
 	}
-	if status, body := get(t, e.URL()+"/readyz?verbose"); status != 200 || body != "[+]nats ok\n[+]store ok\n[+]worker ok\n" {
+	if status, body := get(t, e.URL()+"/readyz?verbose"); status != 200 || body != "[+]nats ok\n[+]store ok\n[+]streams ok\n[+]worker ok\n" {
 		t.Errorf("readyz is %d %q", status, body)
 	}
 	if status, body := get(t, e.URL()+"/version"); status != 200 || body != "1.2.3\n" {

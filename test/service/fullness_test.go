@@ -1,0 +1,247 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service"
+)
+
+const (
+	bound  = 1 << 20 // of each stream in bytes
+	jobs   = contracts.StreamImportJobs
+	events = contracts.StreamEvents
+)
+
+// store is a service with a stream that refuses messages when it is full, and one that drops the oldest.
+type store struct {
+	*testing.T
+
+	exports *export.Exports
+	js      jetstream.JetStream
+	proxy   *natstest.Proxy
+	service *service.Service
+}
+
+func newStore(t *testing.T, srv *natsrun.Server) *store {
+	t.Helper()
+	sh := &store{T: t, proxy: natstest.NewProxy(t, srv)}
+	_, sh.js = natstest.Connect(t, srv)
+	nc, _ := natstest.Connect(t, srv, sh.proxy.Through())
+	var err error
+	if sh.exports, err = export.Start(t.Context(), export.Config{Service: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := service.StopExports(context.Background(), sh.exports); err != nil { //nolint:usetesting // that of the test is over
+			t.Error(err)
+		}
+	})
+	cfg := service.BaseConfig{CreateAssets: true, Exports: sh.exports, Logger: slog.New(slog.DiscardHandler), MaxBytes: 1}
+	sh.service, err = service.Start(t.Context(), nc, service.Spec{
+		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
+		Open:   func(context.Context, *service.Service) error { return nil },
+		Routes: func(*service.Router) {}, Streams: []string{jobs, events},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := sh.service.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return sh
+}
+
+// fill stores messages in a stream until they use a part of its bound in percent, and lets the time of a sample pass.
+func (sh *store) fill(stream, subject string, percent uint64) {
+	sh.Helper()
+	const body = 1000
+	for {
+		s, err := sh.js.Stream(sh.Context(), stream)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if s.CachedInfo().State.Bytes*100 >= bound*percent {
+			break
+		}
+		if _, err := sh.js.Publish(sh.Context(), subject, make([]byte, body)); err != nil {
+			sh.Fatal(err)
+		}
+	}
+	pass()
+}
+
+// pass lets the time of a sample pass.
+func pass() { time.Sleep(16 * time.Second) } //nolint:forbidigo // fake time
+
+// ready checks the state of the check: "" for passed, "note" and "failed", and parts of its text.
+func (sh *store) ready(state string, says ...string) {
+	sh.Helper()
+	err := sh.service.Ready(sh.Context())["streams"]
+	got := "failed"
+	if _, ok := errors.AsType[service.Note](err); ok {
+		got = "note"
+	} else if err == nil {
+		got = ""
+	}
+	if got != state {
+		sh.Errorf("%q with %v, want %q", got, err, state)
+	}
+	for _, part := range says {
+		if !strings.Contains(fmt.Sprint(err), part) {
+			sh.Errorf("%v does not say %q", err, part)
+		}
+	}
+}
+
+// gauge returns the line of a stream in the metrics, "" for none.
+func (sh *store) gauge(stream, by string) string {
+	sh.Helper()
+	answer := httptest.NewRecorder()
+	sh.exports.Metrics.ServeHTTP(answer, httptest.NewRequestWithContext(sh.Context(), "GET", "/metrics", nil))
+	for line := range strings.Lines(answer.Body.String()) {
+		if strings.HasPrefix(line, "stream_fullness_ratio{") && strings.Contains(line, `"`+stream+`"`) && strings.Contains(line, `"`+by+`"`) {
+			return strings.TrimSpace(line[strings.LastIndex(line, " "):])
+		}
+	}
+	return ""
+}
+
+func inStore(t *testing.T, f func(*store)) {
+	t.Helper()
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { f(newStore(t, srv)) })
+}
+
+// The service is not ready before its stream refuses messages, says so before that, and is ready again when there is room.
+func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
+	inStore(t, func(sh *store) {
+		sh.ready("")
+		sh.fill(jobs, "jobs.import.x", 79)
+		sh.ready("")
+		sh.fill(jobs, "jobs.import.x", 80)
+		sh.ready("note", jobs+" is 80 % full")
+		if got := sh.gauge(jobs, "bytes"); !strings.HasPrefix(got, "0.80") {
+			sh.Errorf("the gauge is %q", got)
+		}
+		sh.fill(jobs, "jobs.import.x", 95)
+		sh.ready("failed", jobs+" is 95 % full")
+		if _, err := sh.js.Publish(sh.Context(), "jobs.import.x", nil); err != nil {
+			sh.Errorf("the stream refuses before: %v", err)
+		}
+		s, err := sh.js.Stream(sh.Context(), jobs)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if err := s.Purge(sh.Context()); err != nil {
+			sh.Fatal(err)
+		}
+		pass()
+		sh.ready("")
+		if got := sh.gauge(jobs, "bytes"); got != "0" {
+			sh.Errorf("the gauge is %q", got)
+		}
+	})
+}
+
+// A stream that drops its oldest messages is full as a rule: the gauge shows it.
+func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
+	inStore(t, func(sh *store) {
+		sh.fill(events, "events.x", 96)
+		sh.ready("")
+		if got := sh.gauge(events, "bytes"); !strings.HasPrefix(got, "0.96") {
+			sh.Errorf("the gauge is %q", got)
+		}
+		if got := sh.gauge(contracts.StreamDead, "bytes"); got != "0" {
+			sh.Errorf("the gauge of dead letters is %q", got)
+		}
+	})
+}
+
+// What counts is the bound that the server has, of messages too.
+func TestTheServersBoundsCount(t *testing.T) {
+	inStore(t, func(sh *store) {
+		s, err := sh.js.Stream(sh.Context(), jobs)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		cfg := s.CachedInfo().Config
+		cfg.MaxMsgs = 10
+		if _, err := sh.js.UpdateStream(sh.Context(), cfg); err != nil {
+			sh.Fatal(err)
+		}
+		for range 9 {
+			if _, err := sh.js.Publish(sh.Context(), "jobs.import.x", nil); err != nil {
+				sh.Fatal(err)
+			}
+		}
+		pass()
+		sh.ready("note", jobs+" is 90 % full")
+		if got := sh.gauge(jobs, "messages"); got != "0.9" {
+			sh.Errorf("the gauge is %q", got)
+		}
+	})
+}
+
+// A stream that was deleted is named until it is there again.
+func TestAMissingStreamIsNamed(t *testing.T) {
+	inStore(t, func(sh *store) {
+		s, err := sh.js.Stream(sh.Context(), jobs)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if err := sh.js.DeleteStream(sh.Context(), jobs); err != nil {
+			sh.Fatal(err)
+		}
+		pass()
+		sh.ready("failed", jobs+" is missing")
+		if got := sh.gauge(jobs, "bytes"); got != "" {
+			sh.Errorf("the gauge is %q", got)
+		}
+		if _, err := sh.js.CreateStream(sh.Context(), s.CachedInfo().Config); err != nil {
+			sh.Fatal(err)
+		}
+		pass()
+		sh.ready("")
+	})
+}
+
+// An old answer is not shown as one that holds, and a server that answers again is believed.
+func TestAnOldAnswerIsNotShown(t *testing.T) {
+	inStore(t, func(sh *store) {
+		sh.fill(jobs, "jobs.import.x", 96)
+		sh.ready("failed")
+		sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs {
+				return natstest.Lose
+			}
+			return natstest.Relay
+		})
+		pass()
+		sh.ready("failed")      // one lost answer changes nothing
+		time.Sleep(time.Minute) //nolint:forbidigo // fake time
+		sh.ready("note", jobs+": how full it is was not answered for 1m")
+		if got := sh.gauge(jobs, "bytes"); got != "" {
+			sh.Errorf("the gauge is %q", got)
+		}
+		if sh.gauge(events, "bytes") == "" {
+			sh.Error("the other streams have no gauge")
+		}
+		sh.proxy.Filter(nil)
+		pass()
+		sh.ready("failed", "96 % full")
+	})
+}
