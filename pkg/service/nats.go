@@ -108,9 +108,6 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 // prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one
 // is an error, a difference from its declaration is logged. It changes none that is there.
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
-	if cfg.CreateAssets {
-		streams = append(slices.Clone(streams), contracts.StreamDead) // elsewhere the worker checks it: the permissions need not include it
-	}
 	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
 	changes, err := contracts.Apply(ctx, js, ours, contracts.ApplyOptions{CreateOnly: true, DryRun: !cfg.CreateAssets})

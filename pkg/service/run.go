@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -164,7 +163,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	if s.Telemetry, err = telemetry(name, cfg.Exports); err != nil {
 		return err
 	}
-	if s.fullness, err = newFullness(ctx, s.JetStream, append(slices.Clone(s.spec.Streams), contracts.StreamDead), cfg.Exports); err != nil {
+	if s.fullness, err = newFullness(ctx, s.JetStream, s.spec.Streams, cfg.Exports); err != nil {
 		return err
 	}
 	s.Go(s.fullness.run)

@@ -73,9 +73,8 @@ func (e *Enricher) spec() service.Spec {
 		Routes: func(r *service.Router) {
 			httpapi.Add(httpapi.Config{Origins: e.cfg.Origins, Router: r, Service: e.service})
 		},
-		// The worker checks the stream of dead letters: the permissions of this service need not include it.
 		Streams: []string{
-			contracts.StreamEnrichJobs,
+			contracts.StreamDead, contracts.StreamEnrichJobs,
 			"KV_" + contracts.BucketEnrich, "KV_" + contracts.BucketJobs, "KV_" + contracts.BucketRequests,
 		},
 		WriteTimeout: contracts.MaxWait + 30*time.Second,

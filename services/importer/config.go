@@ -220,7 +220,8 @@ func (cfg Config) meter() metric.Meter {
 // this service need not include it.
 func (cfg Config) streams() []string {
 	names := []string{
-		contracts.StreamImportJobs, "KV_" + contracts.BucketImportJobs, "KV_" + contracts.BucketImportSteps, "KV_" + contracts.BucketJobs,
+		contracts.StreamDead, contracts.StreamImportJobs,
+		"KV_" + contracts.BucketImportJobs, "KV_" + contracts.BucketImportSteps, "KV_" + contracts.BucketJobs,
 		"OBJ_" + contracts.ObjectsImportSteps,
 	}
 	if cfg.RecipeServiceURL == "" && cfg.Store == nil {

@@ -114,7 +114,7 @@ func (n *Notifier) spec() service.Spec {
 			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
 		},
 		Streams: []string{
-			contracts.StreamEvents, contracts.StreamNotifications,
+			contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
 			"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
 		},
 	}

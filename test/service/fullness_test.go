@@ -53,7 +53,7 @@ func newStore(t *testing.T, srv *natsrun.Server) *store {
 	sh.service, err = service.Start(t.Context(), nc, service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
 		Open:   func(context.Context, *service.Service) error { return nil },
-		Routes: func(*service.Router) {}, Streams: []string{jobs, events},
+		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events},
 	})
 	if err != nil {
 		t.Fatal(err)
