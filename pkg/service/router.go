@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ type RouterConfig struct {
 	Name string
 
 	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
-	Ready func(context.Context) map[string]error
+	Ready func() map[string]error
 
 	// Version is the answer of /version. Required.
 	Version string
@@ -211,7 +210,7 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ready answers GET /readyz, with a line for each check when the query has verbose or one has failed, and the caller may read.
 func (a *Router) ready(w http.ResponseWriter, r *http.Request) error {
-	checks := a.cfg.Ready(r.Context())
+	checks := a.cfg.Ready()
 	status := http.StatusOK
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(checks)) {

@@ -21,16 +21,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
-// readyTimeout bounds one check of readiness.
-const readyTimeout = time.Second
-
 var errNotStarted = errors.New("the worker has not started to take jobs")
 
 // Spec describes a service.
 type Spec struct {
-	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. The connection,
-	// the room in the streams, and the workers are checked beside them. Defaults to none.
-	Checks func(context.Context) map[string]error
+	// Checks returns the service's own checks of readiness by name, nil or a [Note] for one that is passed. It asks nobody: each
+	// probe calls it. The connection, the room in the streams, writes to the stores, and the workers are checked beside them.
+	// Defaults to none.
+	Checks func() map[string]error
 
 	// Close ends what the service holds. It is called once, after all goroutines have ended, also when the start failed:
 	// then Open may have returned early, or may not have been called. Defaults to nothing.
@@ -86,6 +84,7 @@ type Service struct {
 	group    *Group
 	keys     *access.Keys // nil for none
 	micro    *Micro
+	probe    *probe
 	router   *Router
 	runs     []func(context.Context) error // begin when the service serves
 	spec     Spec
@@ -167,6 +166,8 @@ func (s *Service) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.Go(s.fullness.run)
+	s.probe = newProbe(ctx, s.JetStream, s.spec.Streams)
+	s.Go(s.probe.run)
 	if err := s.openAccess(); err != nil {
 		return err
 	}
@@ -217,16 +218,16 @@ func (s *Service) Worker(check string, cfg worker.Config) (*worker.Worker, error
 	return w, nil
 }
 
-// Ready runs the checks of readiness, and returns them by name: nil or a [Note] for one that is passed.
-func (s *Service) Ready(ctx context.Context) map[string]error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	checks := map[string]error{"nats": nil, "streams": s.fullness.ready()}
+// Ready returns the checks of readiness by name: nil or a [Note] for one that is passed. They are the last outcomes of what the
+// service tries in the background: a call sends nothing.
+func (s *Service) Ready() map[string]error {
+	checks := map[string]error{"nats": nil, "store": s.probe.ready(), "streams": s.fullness.ready()}
 	if !s.Conn.IsConnected() {
-		checks["nats"] = fmt.Errorf("connection is %s", s.Conn.Status())
+		err := fmt.Errorf("connection is %s", s.Conn.Status())
+		checks["nats"], checks["store"] = err, err
 	}
 	if s.spec.Checks != nil {
-		maps.Copy(checks, s.spec.Checks(ctx))
+		maps.Copy(checks, s.spec.Checks())
 	}
 	if s.keys != nil {
 		checks["keys"] = nil

@@ -45,7 +45,7 @@ func open(t *testing.T, cfg service.RouterConfig, route func(*service.Router)) *
 	}
 	cfg.Logger, cfg.Name, cfg.Errors, cfg.Version = slog.New(slog.DiscardHandler), "shop", mapped, "1.2.3"
 	if cfg.Ready == nil {
-		cfg.Ready = func(context.Context) map[string]error { return nil }
+		cfg.Ready = func() map[string]error { return nil }
 	}
 	router := service.NewRouter(cfg)
 	if route != nil {
@@ -139,7 +139,7 @@ func TestProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := open(t, service.RouterConfig{Exports: exports}, nil)
-	bad := open(t, service.RouterConfig{Ready: func(context.Context) map[string]error {
+	bad := open(t, service.RouterConfig{Ready: func() map[string]error {
 		return map[string]error{"b": errSold, "a": nil}
 	}}, nil)
 	for _, c := range []struct {

@@ -62,7 +62,6 @@ func prepare(cfg Config) (e *Enricher, err error) {
 
 func (e *Enricher) spec() service.Spec {
 	return service.Spec{
-		Checks:      func(ctx context.Context) map[string]error { return map[string]error{"store": e.service.Ping(ctx)} },
 		Close:       e.close,
 		Config:      e.cfg.BaseConfig,
 		Description: "Attaches delivery links to restaurants",

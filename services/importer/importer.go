@@ -72,7 +72,6 @@ func prepare(cfg Config) (*Importer, error) {
 
 func (i *Importer) spec() service.Spec {
 	return service.Spec{
-		Checks:      func(ctx context.Context) map[string]error { return map[string]error{"store": i.service.Ping(ctx)} },
 		Close:       i.close,
 		Config:      i.cfg.BaseConfig,
 		Description: "Turns recipe videos and pages into recipes",

@@ -99,9 +99,7 @@ func prepare(cfg Config) (*Notifier, error) {
 
 func (n *Notifier) spec() service.Spec {
 	return service.Spec{
-		Checks: func(ctx context.Context) map[string]error {
-			return map[string]error{"rules": n.rules.ready(), "store": n.deliveries.Ping(ctx)}
-		},
+		Checks:      func() map[string]error { return map[string]error{"rules": n.rules.ready()} },
 		Close:       n.close,
 		Config:      n.cfg.BaseConfig,
 		Description: "Delivers each event to its recipients",

@@ -53,7 +53,7 @@ func newStore(t *testing.T, srv *natsrun.Server) *store {
 	sh.service, err = service.Start(t.Context(), nc, service.Spec{
 		Config: cfg.WithDefaults(service.None, 1), Description: "Sells", Endpoints: func() []service.Endpoint { return nil }, Name: "shop",
 		Open:   func(context.Context, *service.Service) error { return nil },
-		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events},
+		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func pass() { time.Sleep(16 * time.Second) } //nolint:forbidigo // fake time
 // ready checks the state of the check: "" for passed, "note" and "failed", and parts of its text.
 func (sh *store) ready(state string, says ...string) {
 	sh.Helper()
-	err := sh.service.Ready(sh.Context())["streams"]
+	err := sh.service.Ready()["streams"]
 	got := "failed"
 	if _, ok := errors.AsType[service.Note](err); ok {
 		got = "note"

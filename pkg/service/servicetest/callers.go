@@ -44,7 +44,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 	}
 	router := service.NewRouter(service.RouterConfig{
 		Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop",
-		Ready: func(context.Context) map[string]error { return nil },
+		Ready: func() map[string]error { return nil },
 	})
 	add(router)
 	for pattern, need := range router.Needs() {

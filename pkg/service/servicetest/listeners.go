@@ -31,7 +31,7 @@ func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
 	}
 	cfg := service.RouterConfig{
 		Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop",
-		Ready: func(context.Context) map[string]error { return nil },
+		Ready: func() map[string]error { return nil },
 	}
 	one := service.NewRouter(cfg)
 	add(one)

@@ -61,7 +61,7 @@ func (w *watched) serve() {
 		Logger: w.logger, Name: "relay",
 		Handler: service.NewRouter(service.RouterConfig{
 			Exports: w.exports, Logger: w.logger, Name: "relay", Version: version(),
-			Ready: func(context.Context) map[string]error {
+			Ready: func() map[string]error {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				return map[string]error{"publishing": w.err}

@@ -33,12 +33,3 @@ func (s *Service) Results(ctx context.Context, provider string, placeIDs []strin
 	}
 	return results, nil
 }
-
-// Ping reads one key, to find out whether the store answers. One round trip.
-func (s *Service) Ping(ctx context.Context) error {
-	_, err := s.flight.Get(ctx, "ping")
-	if err != nil {
-		return fmt.Errorf("enricher: %w", err)
-	}
-	return nil
-}

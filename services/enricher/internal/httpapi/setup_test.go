@@ -90,7 +90,7 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 		work(t, js, enricher)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Logger: o.Logger, Name: "enricher", Ready: func(context.Context) map[string]error { return o.ready }, Errors: enrich.Problem,
+		Logger: o.Logger, Name: "enricher", Ready: func() map[string]error { return o.ready }, Errors: enrich.Problem,
 		Version: "1.2.3",
 	})
 	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Origins: o.origins, Router: router, Service: enricher})

@@ -81,12 +81,6 @@ func (s *Service) Close() error {
 	return s.hub.close()
 }
 
-// Ping asks the bucket of states. One round trip.
-func (s *Service) Ping(ctx context.Context) error {
-	_, err := s.jobs.Latest(ctx, s.jobs.Key("ping"))
-	return err
-}
-
 // Get returns a job. The error wraps ErrUnknownJob when there is none. One round trip, two for a job that runs.
 func (s *Service) Get(ctx context.Context, jobID string) (Job, error) {
 	r, _, err := s.read(ctx, jobID)

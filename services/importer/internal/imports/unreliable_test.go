@@ -1,7 +1,6 @@
 package imports
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -159,9 +158,6 @@ func TestTheEndIsTheLastThatTheStoreIsTold(t *testing.T) {
 		if told[len(told)-1] != contracts.ImportReady {
 			t.Errorf("%v", told)
 		}
-	}
-	if err := i.Ping(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
 	}
 }
 

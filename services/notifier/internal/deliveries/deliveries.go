@@ -165,14 +165,6 @@ func New(records *kvrecord.Client) *Store {
 	return &Store{records.Bucket(contracts.BucketDeliveries)}
 }
 
-// Ping reports whether the bucket can be read. One round trip.
-func (s *Store) Ping(ctx context.Context) error {
-	if _, err := s.records.Get(ctx, s.records.Key("ping")); err != nil {
-		return fmt.Errorf("deliveries: %w", err)
-	}
-	return nil
-}
-
 // Get returns what is kept of a row: a pending one when that is nothing. One round trip.
 func (s *Store) Get(ctx context.Context, key string) (*Delivery, error) {
 	found, err := s.records.Get(ctx, s.records.Key(key))

@@ -1,0 +1,148 @@
+package service_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+)
+
+const (
+	recipes = "KV_" + contracts.BucketRecipes
+	objects = "OBJ_" + contracts.BucketImportSteps
+)
+
+// stored checks the check of the stores: passed, or failed with a text.
+func (sh *store) stored(says string) {
+	sh.Helper()
+	if err := sh.service.Ready()["store"]; (err == nil) != (says == "") || !strings.Contains(fmt.Sprint(err), says) {
+		sh.Errorf("the check of the stores is %v, want %q", err, says)
+	}
+}
+
+// elapse lets time pass.
+func elapse(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // fake time
+
+// A store that does not acknowledge writes is named within 5 seconds, and is believed again at the first write that it
+// acknowledges, also when an answer was lost and the record has expired.
+func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
+	inStore(t, func(sh *store) {
+		for stream, subject := range map[string]string{recipes: "$KV.recipes.ready.", objects: "$O.import-steps.C.ready."} {
+			for _, lost := range []bool{true, false} { // the write, or its answer
+				sh.stored("")
+				sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					if lost && f.FromClient && strings.HasPrefix(f.Subject, subject) ||
+						!lost && !f.FromClient && strings.Contains(string(f.Payload()), `"stream":"`+stream+`"`) {
+						return natstest.Lose
+					}
+					return natstest.Relay
+				})
+				elapse(5 * time.Second)
+				sh.stored(stream + " for ")
+				sh.stored("not acknowledged")
+				elapse(2 * time.Minute)
+				sh.stored(stream + " for 2m")
+				sh.proxy.Filter(nil)
+				elapse(5 * time.Second)
+			}
+		}
+		sh.stored("")
+	})
+}
+
+// A deleted bucket is named within 5 seconds, and one that is full for as long as it is.
+func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
+	inStore(t, func(sh *store) {
+		s, err := sh.js.Stream(sh.Context(), recipes)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if err := sh.js.DeleteStream(sh.Context(), recipes); err != nil {
+			sh.Fatal(err)
+		}
+		elapse(5 * time.Second)
+		sh.stored(recipes + " for ")
+		sh.stored("is missing")
+		full := s.CachedInfo().Config
+		full.MaxMsgs = 1
+		if _, err := sh.js.CreateStream(sh.Context(), full); err != nil {
+			sh.Fatal(err)
+		}
+		if _, err := sh.js.Publish(sh.Context(), "$KV.recipes.x", nil); err != nil {
+			sh.Fatal(err)
+		}
+		elapse(5 * time.Second)
+		sh.stored("maximum messages")
+		full.MaxMsgs = -1
+		if _, err := sh.js.UpdateStream(sh.Context(), full); err != nil {
+			sh.Fatal(err)
+		}
+		elapse(5 * time.Second)
+		sh.stored("")
+	})
+}
+
+// The record of a service is one in each store, no client of the store sees it, and it ends a minute after the service.
+func TestTheRecordOfReadinessIsNoData(t *testing.T) {
+	inStore(t, func(sh *store) {
+		elapse(time.Hour)
+		count := func(want uint64) {
+			sh.Helper()
+			for _, name := range []string{recipes, objects} {
+				s, err := sh.js.Stream(sh.Context(), name)
+				if err != nil {
+					sh.Fatal(err)
+				}
+				if got := s.CachedInfo().State.Msgs; got != want {
+					sh.Errorf("%s has %d messages, want %d", name, got, want)
+				}
+			}
+		}
+		count(1)
+		kv, err := sh.js.KeyValue(sh.Context(), contracts.BucketRecipes)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if keys, err := kv.Keys(sh.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
+			sh.Errorf("the bucket has %v, %v", keys, err)
+		}
+		files, err := sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps)
+		if err != nil {
+			sh.Fatal(err)
+		}
+		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			sh.Errorf("the object store has %v, %v", all, err)
+		}
+		if err := sh.service.Stop(); err != nil {
+			sh.Error(err)
+		}
+		elapse(62 * time.Second)
+		count(0)
+	})
+}
+
+// However often readiness is asked for, the service sends nothing for it.
+func TestReadinessCostsNoRequest(t *testing.T) {
+	inStore(t, func(sh *store) {
+		var sent atomic.Int64
+		sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+			if f.FromClient {
+				sent.Add(1)
+			}
+			return natstest.Relay
+		})
+		for range 10_000 {
+			sh.stored("")
+		}
+		if n := sent.Load(); n > 0 {
+			sh.Errorf("sent %d messages", n)
+		}
+	})
+}
