@@ -47,7 +47,7 @@ func (s *Service) route() {
 	cfg := s.Config
 	s.router = NewRouter(RouterConfig{
 		Access: s.access, Admin: cfg.AdminListen != "", Errors: s.spec.Errors, Exports: cfg.Exports, Hosts: cfg.Hosts,
-		Limits: cfg.limits(s.access), Logger: cfg.Logger, Name: s.spec.Name, Ready: s.Ready, Version: cfg.Version,
+		Limits: cfg.limits(s.access), Logger: cfg.Logger, Name: s.spec.Name, Ready: s.Ready, Timeout: s.spec.Timeout, Version: cfg.Version,
 	})
 	s.spec.Routes(s.router)
 	s.listeners = []listener{{router: s.router}}

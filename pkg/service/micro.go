@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,6 +59,9 @@ type MicroConfig struct {
 
 	// Name is the name of the service. Required.
 	Name string
+
+	// Timeout bounds an answer. Defaults to 15 seconds.
+	Timeout time.Duration
 
 	// Version is a semantic version. Required.
 	Version string
@@ -131,7 +135,9 @@ func (m *Micro) handler(answer func(context.Context, Request) ([]byte, error)) m
 		}
 		m.requests.Go(func() {
 			defer func() { <-m.limit }()
-			data, err := answer(m.ctx, Request{Data: r.Data(), Header: nats.Header(r.Headers())})
+			ctx, cancel := context.WithTimeoutCause(m.ctx, cmp.Or(m.cfg.Timeout, requestTimeout), errSilent)
+			defer cancel()
+			data, err := answer(ctx, Request{Data: r.Data(), Header: nats.Header(r.Headers())})
 			m.respond(r, data, err)
 		})
 	})

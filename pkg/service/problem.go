@@ -3,7 +3,11 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -18,6 +22,9 @@ var (
 
 	// ErrStopping is returned for a request that arrives while the service stops.
 	ErrStopping = errors.New("the service is stopping, ask again")
+
+	// errSilent is why a request ends whose answer took longer than its time.
+	errSilent = fmt.Errorf("the request took too long: %w", context.DeadlineExceeded)
 
 	errHost    = errors.New("the service does not have this host")
 	errOrigin  = errors.New("pages of other origins may not do this")
@@ -56,6 +63,12 @@ func (m ErrorMapper) Of(err error) Problem {
 	return p
 }
 
+// Unavailable is the problem of a store that does not answer. What the request was to change may have been changed: the client
+// repeats it.
+func Unavailable() Problem {
+	return Problem{Status: http.StatusServiceUnavailable, Code: "STORE_UNAVAILABLE", Detail: "the store does not answer, ask again"}
+}
+
 func common(err error) Problem {
 	invalid, ok := errors.AsType[*contracts.ValidationError](err)
 	quota, over := errors.AsType[*quotaError](err)
@@ -82,8 +95,9 @@ func common(err error) Problem {
 		return Problem{Status: http.StatusMethodNotAllowed}
 	case errors.Is(err, errNoRoute):
 		return Problem{Status: http.StatusNotFound}
-	case errors.Is(err, context.DeadlineExceeded):
-		return Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders),
+		errors.Is(err, nats.ErrTimeout):
+		return Unavailable()
 	case errors.Is(err, ErrStopping), errors.Is(err, context.Canceled):
 		return Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
 	}

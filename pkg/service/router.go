@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -54,6 +56,9 @@ type RouterConfig struct {
 	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
 	Ready func() map[string]error
 
+	// Timeout bounds the answers but event streams and WebSockets, from the last byte of the request on. Defaults to 15 seconds.
+	Timeout time.Duration
+
 	// Version is the answer of /version. Required.
 	Version string
 }
@@ -76,6 +81,7 @@ type Router struct {
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
+	cfg.Timeout = cmp.Or(cfg.Timeout, requestTimeout)
 	r := (&Router{callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, sockets: &sync.WaitGroup{}}).apart()
 	r.admin = r
 	if cfg.Admin {
@@ -147,7 +153,10 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 		return err
 	}
 	defer end()
-	return answer(w, r)
+	if stream {
+		return answer(w, r)
+	}
+	return a.timed(w, r, answer)
 }
 
 // admit identifies the caller, and names it in the trace. Requests that need the scope operate are logged.

@@ -61,6 +61,9 @@ type Spec struct {
 	// Streams are the names of the streams that the service needs. A bucket's is "KV_" and its name. Required.
 	Streams []string
 
+	// Timeout bounds the answer to a request but event streams, over HTTP and NATS. Defaults to 15 seconds.
+	Timeout time.Duration
+
 	// WriteTimeout bounds an answer over HTTP; streams set their own. Defaults to 1 minute.
 	WriteTimeout time.Duration
 }
@@ -180,7 +183,7 @@ func (s *Service) start(ctx context.Context) (err error) {
 	}
 	if s.micro, err = StartMicro(s.Conn, MicroConfig{
 		Description: s.spec.Description, Endpoints: s.spec.Endpoints(), Errors: s.spec.Errors, Logger: cfg.Logger, Name: name,
-		Version: cfg.Version,
+		Timeout: s.spec.Timeout, Version: cfg.Version,
 	}); err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func TestProblems(t *testing.T) {
 	}{
 		{"POST", "/v1/sold", "", 409, service.Problem{Code: "SOLD", Detail: "item 7: it is sold"}},
 		{"POST", "/v1/invalid", "", 400, service.Problem{Detail: "contracts: invalid Order: /n is required"}},
-		{"POST", "/v1/slow", "", 503, service.Problem{Detail: "the store does not answer"}},
+		{"POST", "/v1/slow", "", 503, service.Problem{Code: "STORE_UNAVAILABLE", Detail: "the store does not answer, ask again"}},
 		{"POST", "/v1/stopping", "", 503, service.Problem{Detail: "the service is stopping"}},
 		{"POST", "/v1/secret", "", 500, service.Problem{Detail: "see the service's log"}},
 		{"POST", "/v1/large", strings.Repeat("x", 2<<10+1), 413, service.Problem{Detail: "the body is over the limit of 2 KiB"}},

@@ -76,6 +76,7 @@ func (e *Enricher) spec() service.Spec {
 			contracts.StreamDead, contracts.StreamEnrichJobs,
 			"KV_" + contracts.BucketEnrich, "KV_" + contracts.BucketJobs, "KV_" + contracts.BucketRequests,
 		},
+		Timeout:      contracts.MaxWait + 15*time.Second,
 		WriteTimeout: contracts.MaxWait + 30*time.Second,
 	}
 }

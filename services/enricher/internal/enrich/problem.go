@@ -19,7 +19,7 @@ func Problem(err error) service.Problem {
 	case errors.Is(err, ErrTooManySubscriptions):
 		return service.Problem{Status: http.StatusServiceUnavailable}
 	case errors.Is(err, kvlock.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable):
-		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
+		return service.Unavailable()
 	case errors.Is(err, kvlock.ErrClosed), errors.Is(err, kvrecord.ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
 	}

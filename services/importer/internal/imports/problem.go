@@ -21,7 +21,7 @@ func Problem(err error) service.Problem {
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrFinal), errors.Is(err, ErrNotFailed):
 		return service.Problem{Status: http.StatusConflict}
 	case errors.Is(err, kvrecord.ErrUnavailable):
-		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
+		return service.Unavailable()
 	case errors.Is(err, ErrClosed):
 		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the service is stopping"}
 	}

@@ -149,7 +149,7 @@ func Problem(err error) service.Problem {
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
 	case silent, errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
-		return service.Problem{Status: http.StatusServiceUnavailable, Detail: "the store does not answer"}
+		return service.Unavailable()
 	}
 	return service.Problem{}
 }
