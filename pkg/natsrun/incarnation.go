@@ -10,13 +10,14 @@ import (
 
 // startServer runs a server with opts and waits until it takes connections and JetStream is enabled. After an error no
 // server runs.
-func startServer(ctx context.Context, opts *server.Options, cfg Config) (*server.Server, error) {
+// It calls broken, unless that is nil, when the server could not write.
+func startServer(ctx context.Context, opts *server.Options, cfg Config, broken func()) (*server.Server, error) {
 	ns, err := server.NewServer(opts.Clone())
 	if err != nil {
 		return nil, fmt.Errorf("natsrun: server %s: %w", opts.ServerName, err)
 	}
 
-	log := newServerLog(cfg.Logger)
+	log := newServerLog(cfg.Logger, broken)
 	ns.SetLogger(log, cfg.Logger != nil && opts.Debug, cfg.Logger != nil && opts.Trace)
 	ns.Start()
 

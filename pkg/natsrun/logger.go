@@ -4,30 +4,38 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 )
 
 // serverLog passes the server's log lines to slog and remembers the first fatal one. The server reports a failed start
 // only in its log: Start returns nothing, and a fatal line does not end a process that embeds the server.
 type serverLog struct {
-	log *slog.Logger
+	broken func() // nil for none
+	log    *slog.Logger
 
 	mu    sync.Mutex
 	fatal string
 }
 
-func newServerLog(log *slog.Logger) *serverLog {
+func newServerLog(log *slog.Logger, broken func()) *serverLog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &serverLog{log: log}
+	return &serverLog{broken: broken, log: log}
 }
 
 // Debugf implements server.Logger.
 func (l *serverLog) Debugf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
 
-// Errorf implements server.Logger.
-func (l *serverLog) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
+// Errorf implements server.Logger. That a stream cannot write any more the server says here and nowhere else.
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.write(slog.LevelError, format, v)
+
+	if l.broken != nil && strings.Contains(format, "ritical write error") {
+		l.broken()
+	}
+}
 
 // Fatalf implements server.Logger. Unlike the server's own it returns.
 func (l *serverLog) Fatalf(format string, v ...any) {

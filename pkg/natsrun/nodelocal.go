@@ -21,7 +21,7 @@ func startInProcess(ctx context.Context, spec nodeSpec, logger *slog.Logger) (ru
 	// A server in this process is asked without HTTP.
 	opts.HTTPHost, opts.HTTPPort = "", 0
 
-	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)})
+	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: timeLeft(ctx)}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func serveNode(stdin io.Reader, stdout, stderr io.Writer) error {
 
 	ctx := context.Background() //nolint:forbidigo // the first of this process; bounded by ReadyTimeout
 
-	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady})
+	ns, err := startServer(ctx, opts, Config{Logger: logger, ReadyTimeout: defaultClusterReady}, nil)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ type Server struct {
 	// reconnects reaches the next one.
 	current atomic.Pointer[embedded]
 
+	broken chan struct{} // the server could not write
+	ended  chan struct{} // closed by Stop
+	healer sync.WaitGroup
+
 	mu      sync.Mutex // one Start, Restart or Stop at a time
 	stopped bool
 }
@@ -51,7 +55,8 @@ type embedded struct{ incarnation }
 
 // Start runs a server and returns when it takes connections and JetStream is
 // on, typically after a few milliseconds; a store with data is recovered first.
-// The caller stops it.
+// The caller stops it. A server that could not write, such as to a full disk, restarts by itself
+// once its directory has room for 8 MiB.
 //
 // Errors: ErrDirInUse, ErrDirUnusable, ErrNotReady, ErrPortInUse, each with the remedy; all mistakes in cfg at once;
 // the server's refusal of a configuration file.
@@ -72,19 +77,21 @@ func Start(cfg Config) (*Server, error) {
 		return nil, errors.Join(err, dir.close())
 	}
 
-	s := &Server{cfg: cfg, dir: dir, port: opts.Port}
+	s := &Server{cfg: cfg, dir: dir, port: opts.Port, broken: make(chan struct{}, 1), ended: make(chan struct{})}
 	if !opts.DontListen {
 		s.host = opts.Host
 	}
 
 	s.begin = func(ctx context.Context, port int) (incarnation, error) {
 		opts.Port = port
-		return startServer(ctx, opts, cfg)
+		return startServer(ctx, opts, cfg, s.couldNotWrite)
 	}
 
 	if err := s.run(context.Background()); err != nil { //nolint:forbidigo // bounded by ReadyTimeout
 		return nil, errors.Join(err, dir.close())
 	}
+
+	s.healer.Go(s.heal)
 	return s, nil
 }
 
@@ -141,12 +148,18 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 
 	s.halt()
+
+	select {
+	case <-s.broken: // of the incarnation that is gone
+	default:
+	}
 	return s.run(ctx)
 }
 
 // Stop ends the server and waits until it is gone: its goroutines have ended, the
 // directory is unlocked, a temporary one is removed. Calling it again does nothing.
 func (s *Server) Stop() {
+	defer s.healer.Wait() // after mu is free
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -155,6 +168,7 @@ func (s *Server) Stop() {
 	}
 
 	s.stopped = true
+	close(s.ended)
 	s.halt()
 
 	if err := s.dir.close(); err != nil && s.cfg.Logger != nil {

@@ -23,14 +23,17 @@ const (
 	probeEvery   = 2 * time.Second
 	probeTimeout = 2 * time.Second
 
+	// probeBytes is the size of a record: more than a block of the disk, of which the last one of a file has room when the disk is full.
+	probeBytes = 5 << 10
+
 	// probeTTL is for how long the record of an instance that has ended stays.
 	probeTTL = time.Minute
 )
 
 var errUnproved = errors.New("a write was not tried yet")
 
-// probe writes a record to each store of a service every 2 seconds, all at the same time: one round trip each. The record is
-// empty and has the mark of a deleted key, so that clients of a bucket do not see it. Each instance has one key in each store, and
+// probe writes a record to each store of a service every 2 seconds, all at the same time: one round trip each. The record has
+// 5 KiB and the mark of a deleted key, so that clients of a bucket do not see it. Each instance has one key in each store, and
 // replaces only its own record: an acknowledgement proves that the leader of the store can write.
 type probe struct {
 	js       jetstream.JetStream
@@ -113,6 +116,7 @@ func (p *probe) try(ctx context.Context, name, subject string) {
 // write replaces the record at a revision, 0 for none, and returns the new revision.
 func (p *probe) write(ctx context.Context, name, subject string, revision uint64) (uint64, error) {
 	msg := nats.NewMsg(subject)
+	msg.Data = make([]byte, probeBytes)
 	msg.Header.Set("KV-Operation", "DEL")
 	if strings.HasPrefix(name, "OBJ_") {
 		msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject) // it keeps all messages of a subject

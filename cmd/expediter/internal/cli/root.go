@@ -98,14 +98,8 @@ func (g *globals) setup() error {
 	return nil
 }
 
-// serverLogger returns the logger of embedded NATS servers. It returns nil, for no log, when the log level is above
-// info.
-func (g *globals) serverLogger() *slog.Logger {
-	if g.logger.Enabled(context.Background(), slog.LevelInfo) { //nolint:forbidigo // asks for the level alone
-		return g.logger.With("component", "nats-server")
-	}
-	return nil
-}
+// serverLogger returns the logger of embedded NATS servers.
+func (g *globals) serverLogger() *slog.Logger { return g.logger.With("component", "nats-server") }
 
 // usageArgs makes a mistake in the arguments a UsageError.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {

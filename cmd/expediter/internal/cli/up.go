@@ -48,8 +48,8 @@ The notifier notifies recipients by the rules of --rules. Without the flag it ha
 few recipients of each kind, so that an event reaches a recipient at once. Environment variables configure channels other
 than the inbox, such as NOTIFIER_EMAIL_SERVER with --templates for its texts, or NOTIFIER_WEBHOOK_SECRETS.
 
-Without --catalog the venues are those of the sample. Without --dir no data is kept. The log of the NATS server is shown
-from --log-level info on.`,
+Without --catalog the venues are those of the sample. Without --dir no data is kept. The NATS server restarts by
+itself when its disk was full and has room again.`,
 		Example: `  expediter up --http-port 0 --nats-port 0
   expediter up --catalog venues.csv --dir ./data
   expediter up --rules rules.yaml --templates ./templates

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// smallDisk mounts a file system of 64 MiB in memory. Only root may.
+func smallDisk(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("a file system to fill cannot be mounted: %v (run as root)", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill takes all room that a file system has.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; {
+		if _, err = f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// status returns the status and body of an answer to a request that is bounded, 0 for none.
+func status(ctx context.Context, method, url, body string) (int, string) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	resp, err := (&http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// emitter publishes events over HTTP, one after the other, until it is stopped.
+type emitter struct {
+	accepted []string
+	longest  time.Duration // of a request
+	refused  map[string]int
+}
+
+func (e *emitter) run(ctx context.Context, url string) {
+	for n := 0; ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("disk-%d", n)
+		begun := time.Now()
+		got, body := status(context.WithoutCancel(ctx), http.MethodPost, url+"/v1/events",
+			`{"event_id":"`+id+`","event_type":"OUTAGE","aggregate_type":"RESTAURANT","restaurant_id":"5"}`)
+		e.longest = max(e.longest, time.Since(begun))
+		if got/100 == 2 {
+			e.accepted = append(e.accepted, id)
+		} else {
+			e.refused[fmt.Sprintf("%d %s", got, body)]++
+		}
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // the rate of a source
+	}
+}
+
+// turned waits until all or any of the services are ready, or are not, and returns how long that took and what they said.
+func turned(t *testing.T, urls []string, ready bool, most time.Duration) (time.Duration, string) {
+	t.Helper()
+	begun := time.Now()
+	for {
+		all, said := true, ""
+		for _, url := range urls {
+			got, body := status(t.Context(), http.MethodGet, url+"/readyz?verbose", "")
+			all = all && (got == http.StatusOK) == ready
+			said += body
+		}
+		if took := time.Since(begun); all || took > most {
+			if !all {
+				t.Errorf("after %s readiness is not %t everywhere:\n%s", took, ready, said)
+			}
+			return took, said
+		}
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the rate of a probe
+	}
+}
+
+// On a full disk all services say that they are not ready within 5 seconds, and requests are answered. Within 30 seconds after
+// there is room they are ready again by themselves, and every event that was accepted reaches its recipient.
+func TestAFullDiskIsShownAndOvercome(t *testing.T) {
+	disk := smallDisk(t)
+	r := up(t, "--dir", filepath.Join(disk, "data"))
+	address := func(name, scheme string) string {
+		return strings.Fields(r.find(t, name+` +`+scheme+`://127\.0\.0\.1:\d+`))[1]
+	}
+	notifier := address("notifier", "http")
+	services := []string{address("enrichers", "http"), address("importer", "http"), notifier}
+	turned(t, services, true, 10*time.Second)
+
+	source := emitter{refused: map[string]int{}}
+	emitting, stop := context.WithCancel(t.Context())
+	defer stop()
+	var sources sync.WaitGroup
+	defer sources.Wait()
+	sources.Go(func() { source.run(emitting, notifier) })
+	time.Sleep(time.Second) //nolint:forbidigo // events before
+	filler := filepath.Join(disk, "filler")
+	fill(t, filler)
+	red, said := turned(t, services, false, 5*time.Second)
+	t.Logf("not ready after %s:\n%s", red, said)
+	time.Sleep(16 * time.Second) //nolint:forbidigo // events meanwhile
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	green, _ := turned(t, services, true, 30*time.Second)
+	time.Sleep(time.Second) //nolint:forbidigo // events after
+	stop()
+	sources.Wait()
+	t.Logf("ready after %s; %d events accepted, refused %v; the longest request took %s", green, len(source.accepted), source.refused, source.longest)
+	if source.longest > 18*time.Second || len(source.refused) == 0 {
+		t.Errorf("a request took %s, refused were %v", source.longest, source.refused)
+	}
+	told(t, address("NATS", "nats"), source.accepted)
+	if output := r.Said(); !strings.Contains(output, "no space left") {
+		t.Errorf("the log does not say that the disk was full:\n%s", output)
+	}
+	r.Interrupt()
+}
+
+// told waits until each event is in the inbox of somebody.
+func told(t *testing.T, server string, events []string) {
+	t.Helper()
+	nc, err := nats.Connect(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), contracts.BucketInbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(time.Second) { //nolint:forbidigo // no change of the bucket says that it was the last
+		keys, err := kv.Keys(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(keys, "\n") + "\n"
+		var missing []string
+		for _, id := range events {
+			if !strings.Contains(all, "."+id+"\n") {
+				missing = append(missing, id)
+			}
+		}
+		if len(missing) == 0 {
+			t.Logf("all are told %s later", time.Since(begun))
+			return
+		}
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatalf("%d of %d events are lost: %.20v", len(missing), len(events), missing)
+		}
+	}
+}
