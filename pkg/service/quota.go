@@ -69,7 +69,7 @@ func (c *callers) take(r *http.Request) error {
 		return nil
 	}
 	turn.Cancel()
-	return c.over("RATE", "requests a second", c.limits.Rate, wait)
+	return over(c.name, "RATE", "requests a second", c.limits.Rate, wait)
 }
 
 // begin counts a request, or a stream, of its caller until end is called.
@@ -82,7 +82,7 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 		count, most, code, what = &u.streams, c.limits.Streams, "STREAMS", "open streams"
 	}
 	if most > 0 && *count >= most {
-		return nil, c.over(code, what, most, 2*time.Second)
+		return nil, over(c.name, code, what, most, 2*time.Second)
 	}
 	*count++
 	c.settle(u)
@@ -94,9 +94,10 @@ func (c *callers) begin(r *http.Request, stream bool) (end func(), err error) {
 	}, nil
 }
 
-func (c *callers) over(code, what string, most int, after time.Duration) error {
+// over returns the error of a request beyond a quota of the service with the name.
+func over(name, code, what string, most int, after time.Duration) error {
 	return &quotaError{after: after, code: "QUOTA_" + code, text: fmt.Sprintf(
-		"too many %s: a caller may have %d (%s_%s)", what, most, strings.ToUpper(c.name), code)}
+		"too many %s: a caller may have %d (%s_%s)", what, most, strings.ToUpper(name), code)}
 }
 
 // find returns what the caller of a request uses.

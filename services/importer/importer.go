@@ -133,6 +133,7 @@ func (i *Importer) openJobs(ctx context.Context, s *service.Service) (err error)
 	if closer, ok := settings.Store.(interface{ Close() }); ok && i.cfg.Store == nil {
 		i.closers = append(i.closers, closer.Close)
 	}
+	settings.Backlog = s.Backlog(contracts.StreamImportJobs, consumerName)
 	settings.Inject, settings.Observe = s.Telemetry.Inject, s.Telemetry.Observe(contracts.BucketImportSteps)
 	i.service, err = imports.New(ctx, s.JetStream, settings)
 	return err

@@ -142,8 +142,8 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		s.Go(run)
 	}
 	n.api = api.New(n.records, api.Config{
-		Cancelled: n.cancelled, Digests: n.digests, Health: n.health, Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher,
-		Reader: n.reader,
+		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Digests: n.digests, Health: n.health,
+		Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 	})
 	return nil
 }
@@ -203,12 +203,15 @@ func (n *Notifier) openPlanner(s *service.Service) (err error) {
 	return err
 }
 
+// eventsConsumer is the consumer that reads the events.
+const eventsConsumer = "notifier"
+
 // addWorkers makes the workers: one for events, one for plans, and one for each channel, so that none delays another.
 func (n *Notifier) addWorkers(s *service.Service) error {
 	add := func(stream, consumer string, concurrency int) (*worker.Worker, error) {
 		return s.Worker(consumer, worker.Config{Concurrency: concurrency, Consumer: consumer, Hooks: n.cfg.hooks, Stream: stream})
 	}
-	w, err := add(contracts.StreamEvents, "notifier", 0)
+	w, err := add(contracts.StreamEvents, eventsConsumer, 0)
 	if err == nil {
 		err = worker.Handle(w, contracts.EventsSubjects, n.planPolicy(), n.planEvent)
 	}

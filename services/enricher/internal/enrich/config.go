@@ -12,11 +12,15 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
 
 // Config configures a [Service].
 type Config struct {
+	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
+	Backlog *service.Backlog
+
 	// ClaimTTL is how long a place counts as being looked up when its claim is not renewed, in whole seconds. Defaults to 60
 	// seconds.
 	ClaimTTL time.Duration

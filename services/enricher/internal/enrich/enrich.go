@@ -18,7 +18,8 @@ import (
 // Enrich answers a request that [contracts.Decode] or Validate has accepted. It waits for a provider only if req.WaitMS asks
 // for that: a place without a result is PENDING, Enrich queues a job for it, and [Service.Subscribe] delivers the result.
 // When the store is down every place is PENDING. When the request could not be recorded, Skipped reports that, because
-// Subscribe does not find the request then. The only error is [ErrUnknownProvider].
+// Subscribe does not find the request then. The errors are [ErrUnknownProvider], and that of [service.Backlog.Admit] when a
+// place is neither known nor queued.
 //
 // When a place has waited for the worker of its job for some seconds, the process that claimed it may have died before it
 // queued the job. So Enrich queues the job again in the background, once for each claim and process; the stream refuses it
@@ -46,7 +47,10 @@ func (s *Service) Enrich(ctx context.Context, req contracts.EnrichRequest) (cont
 		return resp, err
 	}
 	s.counters.places.Add(int64(len(all)))
-	recorded := s.resolve(ctx, all)
+	recorded, err := s.resolve(ctx, all)
+	if err != nil {
+		return resp, err
+	}
 	if req.WaitMS > 0 {
 		s.wait(ctx, all, time.Duration(req.WaitMS)*time.Millisecond)
 	}
@@ -97,8 +101,8 @@ func (s *Service) apply(results []contracts.Restaurant, all []*target) (pending 
 }
 
 // resolve reads the slots of all targets, and claims and queues those that are absent, within StoreTimeout. It reports
-// whether what is pending can be subscribed to.
-func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
+// whether what is pending can be subscribed to. The error is that of [service.Backlog.Admit].
+func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool, err error) {
 	ctx, cancel := s.detached(ctx)
 	defer cancel()
 	keys := make([]string, len(all))
@@ -111,7 +115,7 @@ func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
 		for _, t := range all {
 			s.skip(ctx, t, SkipStoreDown)
 		}
-		return false
+		return false, nil
 	}
 	var unsettled, missing []*target
 	for i, t := range all {
@@ -123,7 +127,14 @@ func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
 		}
 	}
 	if len(unsettled) == 0 {
-		return true
+		return true, nil
+	}
+	if len(missing) > 0 {
+		release, err := s.cfg.Backlog.Admit(ctx, len(missing))
+		if err != nil {
+			return false, err
+		}
+		defer release()
 	}
 	var saving sync.WaitGroup
 	saving.Go(func() {
@@ -134,7 +145,7 @@ func (s *Service) resolve(ctx context.Context, all []*target) (recorded bool) {
 	})
 	s.claimAll(ctx, missing)
 	saving.Wait()
-	return recorded
+	return recorded, nil
 }
 
 // detached bounds what is to be finished although its caller has gone.

@@ -86,12 +86,12 @@ func (s *Service) requeue(ctx context.Context, t *target, slot flight.Slot) {
 	s.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requeueTimeout)
 		defer cancel()
-		stored, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
+		sequence, err := s.insert(ctx, &own, slot.Claim, slot.Ref())
 		switch {
 		case err != nil:
 			s.logger.WarnContext(ctx, "enricher: job of an old claim could not be queued", "placeId", own.job.PlaceID, "error", err)
 			return
-		case stored:
+		case sequence > 0:
 			s.enqueued(ctx, &own, reasonOrphaned)
 		default:
 			s.log(ctx, slog.LevelDebug, EventEnqueueSkipped, &own, slog.String("reason", string(SkipLockHeld)))

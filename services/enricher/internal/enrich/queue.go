@@ -31,9 +31,10 @@ func newClient(js jetstream.JetStream) (*worker.Client, error) {
 // while its job waits is not queued twice; the worker of that job then holds the claim. If the queue cannot be reached the
 // claim is given back, so that the next request may try. It returns why the job was not queued.
 func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (reason SkipReason) {
-	stored, err := s.insert(ctx, t, claim.ID(), claim.Ref())
+	sequence, err := s.insert(ctx, t, claim.ID(), claim.Ref())
 	switch {
-	case stored:
+	case sequence > 0:
+		s.cfg.Backlog.Add(ctx, sequence)
 		s.enqueued(ctx, t, string(EventCacheMiss))
 		return ""
 	case err == nil:
@@ -49,27 +50,30 @@ func (s *Service) queue(ctx context.Context, t *target, claim *flight.Claim) (re
 	return reason
 }
 
-// insert stores the job of a claim, and reports whether it did: the stream may have a job of the place, or have had this
-// one. One round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
-func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (stored bool, err error) {
+// insert stores the job of a claim, and returns its sequence, 0 when the stream has a job of the place, or has had this one. One
+// round trip. An insert without an acknowledgement is repeated for as long as ctx lasts.
+func (s *Service) insert(ctx context.Context, t *target, claimID, ref string) (sequence uint64, err error) {
 	job := t.job
 	job.Claim, job.RequestedAt = ref, time.Now().UTC()
 	subject, err := contracts.EnrichJobSubject(job.Provider, job.PlaceID)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	header, body, err := jobMessage(job, claimID)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	s.cfg.Inject(ctx, header)
 	receipt, err := s.client.Insert(ctx, worker.NewJob{
 		Args: body, Header: header, ID: contracts.EnrichJobMsgID(claimID), Subject: subject, Unique: &worker.Unique{Unrecorded: true},
 	})
 	if err != nil {
-		return false, fmt.Errorf("enricher: queue %s: %w", subject, err)
+		return 0, fmt.Errorf("enricher: queue %s: %w", subject, err)
 	}
-	return !receipt.Duplicate, nil
+	if receipt.Duplicate {
+		return 0, nil
+	}
+	return receipt.Sequence, nil
 }
 
 // pause waits, and reports whether ctx is still there after it.

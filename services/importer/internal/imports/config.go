@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/internal/retry"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -28,6 +29,9 @@ var (
 
 // Config configures a [Service].
 type Config struct {
+	// Backlog bounds the jobs of each caller that wait. Defaults to no bound.
+	Backlog *service.Backlog
+
 	// ClaimTTL is how long a shared step that a worker is in stays the worker's when it does not renew that, because it is
 	// frozen or cut off, in whole seconds. Defaults to 15 seconds.
 	ClaimTTL time.Duration

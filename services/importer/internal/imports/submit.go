@@ -24,11 +24,16 @@ const HeaderRun = "Import-Run"
 
 // Submit takes a job in, and reports whether it is a new one. A job whose id is known is that job; the error wraps
 // ErrMismatch when the known one has another owner, source or type. Errors of the request are *contracts.ValidationError
-// or *source.Error. Three round trips, five for a unique one.
+// or *source.Error, or that of [service.Backlog.Admit]. Three round trips, five for a unique one.
 func (s *Service) Submit(ctx context.Context, sub Submission) (job Job, created bool, err error) {
 	if err := sub.Validate(); err != nil {
 		return Job{}, false, err
 	}
+	release, err := s.cfg.Backlog.Admit(ctx, 1)
+	if err != nil {
+		return Job{}, false, err
+	}
+	defer release()
 	sub.identify()
 	sourceID, err := s.cfg.Fetcher.Identify(ctx, source.Request{
 		JobID: sub.JobID, Language: sub.Language, Type: sub.SourceType, URL: sub.URL,
@@ -96,8 +101,12 @@ func (s *Service) queue(ctx context.Context, r *record) error {
 		return fmt.Errorf("importer: queue job %q: %w", r.JobID, err)
 	}
 	s.cfg.Inject(ctx, job.Header)
-	if _, err := s.client.Insert(ctx, job); err != nil {
+	receipt, err := s.client.Insert(ctx, job)
+	if err != nil {
 		return fmt.Errorf("%w: queue job %q: %w", kvrecord.ErrUnavailable, r.JobID, err)
+	}
+	if !receipt.Duplicate {
+		s.cfg.Backlog.Add(ctx, receipt.Sequence)
 	}
 	return nil
 }
@@ -204,6 +213,11 @@ func (s *Service) Cancel(ctx context.Context, jobID string) (Job, error) {
 
 // Retry starts another run of a job that failed. Three round trips.
 func (s *Service) Retry(ctx context.Context, jobID string) (Job, error) {
+	release, err := s.cfg.Backlog.Admit(ctx, 1)
+	if err != nil {
+		return Job{}, err
+	}
+	defer release()
 	r, err := s.update(ctx, jobID, func(r *record) (*record, error) {
 		switch {
 		case r == nil:

@@ -22,8 +22,9 @@ import (
 // ErrUnknownEvent is returned for an event that nobody has told, or that no rule is for.
 var ErrUnknownEvent = errors.New("there is no such event")
 
-// Config says what the API works on. All of it is required.
+// Config says what the API works on. All but the backlog is required.
 type Config struct {
+	Backlog    *service.Backlog // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
 	Health     *health.Store
@@ -60,13 +61,19 @@ type Accepted struct {
 }
 
 // Publish takes an event in: it is in the stream, acknowledged, when this returns, or has been planned long ago. The error
-// matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was told under its id.
+// matches [plan.ErrMismatch] or [contracts.ErrEventMismatch] when another event was published under its id, and is that of
+// [service.Backlog.Admit] when too many events of the caller wait.
 func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) {
 	if err := e.Validate(); err != nil {
 		return Accepted{}, err
 	}
+	release, err := a.cfg.Backlog.Admit(ctx, 1)
+	if err != nil {
+		return Accepted{}, err
+	}
+	defer release()
 	if !a.cfg.Planner.Concerns(e) {
-		done, err := a.cfg.Publisher.Publish(ctx, e)
+		done, err := a.store(ctx, e)
 		return Accepted{Duplicate: done.Duplicate, EventID: e.EventID, Ignored: true}, err
 	}
 	kept, news, err := a.cfg.Planner.Accept(ctx, e)
@@ -78,11 +85,20 @@ func (a *API) Publish(ctx context.Context, e contracts.Event) (Accepted, error) 
 	if !kept.Unplanned() {
 		return answer, nil
 	}
-	done, err := a.cfg.Publisher.Publish(ctx, e)
+	done, err := a.store(ctx, e)
 	if err == nil && !done.Duplicate && kept.State == plan.StateRefused {
 		answer.State, err = plan.StateSeen, a.cfg.Planner.Reopen(ctx, kept)
 	}
 	return answer, err
+}
+
+// store publishes an event, which waits for the planner then.
+func (a *API) store(ctx context.Context, e contracts.Event) (contracts.Published, error) {
+	done, err := a.cfg.Publisher.Publish(ctx, e)
+	if err == nil && !done.Duplicate {
+		a.cfg.Backlog.Add(ctx, done.Sequence)
+	}
+	return done, err
 }
 
 // Event is what is known of one.
