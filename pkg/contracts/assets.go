@@ -109,9 +109,9 @@ type AssetOptions struct {
 	AckWait time.Duration
 	// Channels are those of notifiers beside [Channels], which are made with code. Defaults to none.
 	Channels []string
-	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, each is
-	// scaled down in proportion, to at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
-	// less than the account's limit. Defaults to 0: the declared sizes, 9.8 GiB for all services.
+	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are
+	// cut to one size, of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
+	// less than the account's limit. Defaults to 0: the declared sizes, 58.3 GiB for all services.
 	MaxBytes int64
 	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -218,22 +218,23 @@ func streams(options AssetOptions) []jetstream.StreamConfig {
 			MaxMsgsPerSubject:    1,
 			Discard:              jetstream.DiscardNew,
 			DiscardNewPerSubject: true,
-			MaxBytes:             2 * gib,
+			MaxBytes:             20 * gib,
 		}),
 	})
 }
 
+// The sizes of the notifier are those of 10 million notifications a month, see docs/operate.md.
 func buckets(options AssetOptions) []jetstream.StreamConfig {
 	declared := []struct {
 		name, description string
 		size              int64
 	}{
-		{BucketDeliveries, "What was sent to whom", 512 * mib},
+		{BucketDeliveries, "What was sent to whom", 12 * gib},
 		{BucketDirectory, "Recipients of notifications", 256 * mib},
 		{BucketEnrich, "Slots of places: a claim that becomes a result", 512 * mib},
 		{BucketImportJobs, "States of imports", 256 * mib},
 		{BucketImportSteps, "Steps of imports: a claim that becomes a result", 1 * gib},
-		{BucketInbox, "In-app notifications", 1 * gib},
+		{BucketInbox, "In-app notifications", 20 * gib},
 		{BucketJobs, "Attempts of jobs", 512 * mib},
 		{BucketLocks, "Leases", 64 * mib},
 		{BucketRecipes, "Recipes, and which of them are whose", 512 * mib},
@@ -278,17 +279,25 @@ func declare(options AssetOptions, config jetstream.StreamConfig) jetstream.Stre
 	return config
 }
 
+// scale cuts the largest to one size, so that all together have no more than maxBytes.
 func scale(configs []jetstream.StreamConfig, maxBytes int64) []jetstream.StreamConfig {
-	var total int64
-	for _, config := range configs {
-		total += config.MaxBytes
-	}
-	if maxBytes <= 0 || total <= maxBytes {
+	if maxBytes <= 0 {
 		return configs
 	}
-	for i := range configs {
-		part := float64(configs[i].MaxBytes) / float64(total)
-		configs[i].MaxBytes = max(int64(part*float64(maxBytes)), mib)
+	sizes := make([]int64, len(configs))
+	for i, config := range configs {
+		sizes[i] = config.MaxBytes
+	}
+	slices.Sort(sizes)
+	for i, size := range sizes {
+		share := max(maxBytes/int64(len(sizes)-i), mib)
+		if size > share {
+			for j := range configs {
+				configs[j].MaxBytes = min(configs[j].MaxBytes, share)
+			}
+			break
+		}
+		maxBytes -= size
 	}
 	return configs
 }

@@ -104,8 +104,8 @@ func DeliveryKey(eventID, channel string, recipient RecipientType, userID string
 		name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
-// EventRecordKey is the key, in bucket deliveries, of the record that is kept of an event for ever: that it was
-// planned, and the hash of its payload.
+// EventRecordKey is the key, in bucket deliveries, of the record that is kept of an event: that it was planned, and the
+// hash of its payload.
 func EventRecordKey(eventID string) (string, error) {
 	return join("", id("event_id", eventID))
 }

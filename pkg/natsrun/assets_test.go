@@ -75,7 +75,7 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			}
 
 			larger := dead.CachedInfo().Config
-			larger.MaxBytes = 4 << 30
+			larger.MaxBytes = 32 << 30
 
 			if _, err := js.UpdateStream(t.Context(), larger); err == nil {
 				t.Errorf("%s has room for a stream of %d bytes", account, larger.MaxBytes)

@@ -5,6 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +56,46 @@ func TestTheTableOfBoundsIsDeclared(t *testing.T) {
 	}
 	if len(listed) != len(declared) {
 		t.Errorf("%d are listed, %d declared", len(listed), len(declared))
+	}
+}
+
+// monthly is a line of the table of a month: name, bytes of a notification, days, GiB of a month, bound, and how full.
+var monthly = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([0-9,]+) B \\| ([0-9]+) days \\| ([0-9.]+ GiB) \\| ([0-9]+ [MG]iB) \\| ([0-9]+ %) \\|$")
+
+// The table of a month in docs/operate.md is computed right from the bytes of a notification, and with the declared bounds and ages.
+func TestTheTableOfAMonthIsComputed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := monthly.FindAllStringSubmatch(string(text), -1)
+	if len(lines) != 4 {
+		t.Errorf("%d lines, want 4", len(lines))
+	}
+	declared := map[string]jetstream.StreamConfig{}
+	for _, c := range contracts.Assets(contracts.AssetOptions{}) {
+		declared[c.Name] = c
+	}
+	for _, line := range lines {
+		bytes, err := strconv.ParseFloat(strings.ReplaceAll(line[2], ",", ""), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		days, err := strconv.ParseFloat(line[3], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := declared[line[1]]
+		if c.MaxAge > 0 && c.MaxAge.Hours() != 24*days {
+			t.Errorf("the age of %s is %s", c.Name, c.MaxAge)
+		}
+		all := bytes * 10_000_000 * days / 30
+		got := []string{line[4], line[5], line[6]}
+		want := []string{fmt.Sprintf("%.1f GiB", all/(1<<30)), size(c.MaxBytes), fmt.Sprintf("%.0f %%", 100*all/float64(c.MaxBytes))}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", line[1], got, want)
+		}
 	}
 }
 

@@ -200,13 +200,36 @@ func TestAssetsFitWhatIsReserved(t *testing.T) {
 					t.Errorf("%s is not bounded: %+v", config.Name, config)
 				}
 			}
-			if total > limit {
-				t.Errorf("%d bytes in all, at most %d", total, limit)
+			if total > limit || total < limit-int64(len(want)) {
+				t.Errorf("%d bytes in all, want %d", total, limit)
 			}
 			if _, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Where there is less space, those that are small are as large as declared, and the others of one size.
+func TestTheLargestAreCut(t *testing.T) {
+	t.Parallel()
+	const limit = 8 << 30
+	declared := contracts.Assets(contracts.AssetOptions{})
+	var cut int64
+	for i, config := range contracts.Assets(contracts.AssetOptions{MaxBytes: limit}) {
+		whole := declared[i].MaxBytes
+		if config.MaxBytes == whole {
+			continue
+		}
+		if cut == 0 {
+			cut = config.MaxBytes
+		}
+		if config.MaxBytes != cut || whole <= cut {
+			t.Errorf("%s has %d bytes of %d, where another has %d", config.Name, config.MaxBytes, whole, cut)
+		}
+	}
+	if cut < 512<<20 {
+		t.Errorf("the largest have %d bytes", cut)
 	}
 }
 

@@ -5,6 +5,6 @@
 // name the try, so that what two planners found out never mixes: the record names the try whose pages count. Pages that
 // no record names are left to the age of the stream.
 //
-// Beside the plan, which lives as long as its stream keeps it, a record in the bucket of deliveries says for ever which
-// payload came under an event's id, and whether it was planned.
+// Beside the plan, which lives as long as its stream keeps it, a record in the bucket of deliveries says which payload
+// came under an event's id, and whether it was planned. It stays for 40 days after its last change.
 package plan

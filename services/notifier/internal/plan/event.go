@@ -29,7 +29,11 @@ const (
 	StateCancelled State = "cancelled"
 )
 
-// Event is what is kept of an event for ever.
+// keep is how long the record of an event stays after its last change: longer than its plan and its rows, which their stream keeps
+// for 30 days. An event that is told again after that is another one.
+const keep = 40 * 24 * time.Hour
+
+// Event is what is kept of an event.
 type Event struct {
 	// At is when it was first seen.
 	At time.Time `json:"at"`
@@ -117,7 +121,7 @@ func (s events) put(ctx context.Context, e *Event) error {
 	if err != nil {
 		return fmt.Errorf("encode the record of the event: %w", err)
 	}
-	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over})
+	stored, err := s.Put(ctx, kvrecord.Write{Subject: e.over.Subject, Data: data, Over: e.over, TTL: keep})
 	if err == nil {
 		e.over = stored
 	}
