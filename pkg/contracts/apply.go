@@ -67,7 +67,8 @@ type ApplyOptions struct {
 // [ApplyOptions.AllowShrink] is set. Up to two round trips for each stream.
 //
 // It reports one Change for each declaration, in the same order, and goes on after a failure; the error joins
-// all failures. When ctx ends it stops, and reports those that it came to. Streams that are not declared are left alone.
+// all failures. That of a stream that does not fit is a [*RoomError]. When ctx ends it stops, and reports those that it came
+// to. Streams that are not declared are left alone.
 //
 // A cluster that elects a leader, or in which a node has restarted, refuses streams for a while. Apply then tries
 // again, for up to Wait. After that it returns jsretry.ErrNotReady for the stream, and asks once for each of the
@@ -132,7 +133,8 @@ func applyStream(
 		change.Action = ActionCreate
 		change.Differences = []Difference{{Stream: want.Name, Missing: true, Fixed: true}}
 		if !options.DryRun {
-			_, change.Err = js.CreateStream(ctx, want)
+			_, err = js.CreateStream(ctx, want)
+			change.Err = explain(ctx, js, want, err)
 		}
 		return change
 	}
@@ -153,7 +155,8 @@ func applyStream(
 	case err != nil:
 		change.Err = err
 	case !options.DryRun:
-		_, change.Err = js.UpdateStream(ctx, update)
+		_, err = js.UpdateStream(ctx, update)
+		change.Err = explain(ctx, js, update, err)
 	}
 	return change
 }
