@@ -125,6 +125,12 @@ func CancelledUserKey(eventID string, recipient RecipientType, userID string) (s
 	return join("/cancelled", id("event_id", eventID), name("one", "one"), name("recipient_type", string(recipient)), id("user_id", userID))
 }
 
+// CancelledUserKeys selects the keys of the cancellations of an event for one user.
+func CancelledUserKeys(eventID string) (string, error) {
+	key, err := join("/cancelled", id("event_id", eventID))
+	return key + ".one.>", err
+}
+
 // DigestKey is the key, in bucket deliveries, of the content of a digest of one user on one channel. digestID is the
 // event id of the digest's row.
 func DigestKey(digestID, channel string, recipient RecipientType, userID string) (string, error) {

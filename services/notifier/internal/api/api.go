@@ -156,6 +156,8 @@ func Problem(err error) service.Problem {
 	switch {
 	case errors.Is(err, plan.ErrMismatch), errors.Is(err, contracts.ErrEventMismatch):
 		return service.Problem{Status: http.StatusConflict, Code: "EVENT_MISMATCH"}
+	case errors.Is(err, ErrNotExpanded):
+		return service.Problem{Status: http.StatusConflict, Code: "EVENT_NOT_EXPANDED"}
 	case errors.Is(err, plan.ErrTooFar):
 		return service.Problem{Status: http.StatusUnprocessableEntity, Code: "NOT_BEFORE_TOO_FAR"}
 	case errors.Is(err, plan.ErrTooLarge):

@@ -13,6 +13,18 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
+const (
+	// maxUnexpanded is for how many users an event may be cancelled before its rows show whom it concerns.
+	maxUnexpanded = 1000
+
+	// shown is how long after an event was expanded its rows show that: longer than a leader that was deposed answers.
+	shown = time.Minute
+)
+
+// ErrNotExpanded is returned for the cancellation of an event for one more user when too many are cancelled already, and the event
+// has no rows yet.
+var ErrNotExpanded = errors.New("too many users are cancelled before it is expanded: cancel them a minute later, or it for all")
+
 // Cancellation is what is not to be told any more: an event, or a digest, to all or to one user.
 type Cancellation struct {
 	Cursor        string // where the call before has ended; its rows are seen to
@@ -59,7 +71,9 @@ type Cancelled struct {
 //
 // Of a digest, by its own id, it takes what is in it at this moment. What comes later goes into the next one, so those behind
 // the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
-// an event that was never told or that no rule is for. Five round trips, and two for each row; two more for a digest.
+// an event that was never told or that no rule is for. Of a user whom the event does not concern nothing is kept. Until a minute
+// after the event is expanded it is not certain whom it concerns: it can then be cancelled for 1,000 users without a row, and the error
+// is [ErrNotExpanded] for more. Five round trips, up to two more for one user, and two for each row; two more for a digest.
 func (a *API) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
 	q, from, err := c.query()
 	if err != nil {
@@ -96,8 +110,34 @@ func (a *API) note(ctx context.Context, c Cancellation) (Cancelled, error) {
 		return answer, err
 	}
 	answer.State = e.State
+	if c.UserID != "" {
+		if concerned, err := a.concerns(ctx, e, c); err != nil || !concerned {
+			return answer, err
+		}
+	}
 	answer.Again, err = a.cfg.Cancelled.Cancel(ctx, c.EventID, c.RecipientType, c.UserID)
 	return answer, err
+}
+
+// concerns reports whether an event may have a row of the user whom a cancellation names. One that has been expanded for a while has
+// all rows that it gets, but those that follow one that is there.
+func (a *API) concerns(ctx context.Context, e *plan.Event, c Cancellation) (bool, error) {
+	q, _, err := c.query()
+	if err != nil {
+		return false, err
+	}
+	rows, _, err := a.rows.Subjects(ctx, q.subject(), 0)
+	switch {
+	case err != nil, len(rows) > 0:
+		return true, err
+	case e.State == plan.StateExpanded && time.Since(e.Written()) > shown:
+		return false, nil
+	}
+	users, err := a.cfg.Cancelled.Users(ctx, c.EventID)
+	if err == nil && users >= maxUnexpanded {
+		err = fmt.Errorf("event %.80q: %w", c.EventID, ErrNotExpanded)
+	}
+	return true, err
 }
 
 // query selects the rows that a cancellation is about.

@@ -240,6 +240,19 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
+// Users returns for how many users an event is cancelled, one by one. One round trip.
+func (s *Set) Users(ctx context.Context, eventID string) (int, error) {
+	keys, err := contracts.CancelledUserKeys(eventID)
+	if err != nil {
+		return 0, err
+	}
+	subjects, _, err := s.records.Subjects(ctx, s.records.Key(keys), 0)
+	if err != nil {
+		return 0, fmt.Errorf("cancellations: %w", err)
+	}
+	return len(subjects), nil
+}
+
 // Cancel records that an event is cancelled: for all users when none is named. again says that this had been done before.
 // One round trip.
 func (s *Set) Cancel(ctx context.Context, eventID string, kind contracts.RecipientType, userID string) (again bool, err error) {

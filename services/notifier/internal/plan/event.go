@@ -61,6 +61,9 @@ type Event struct {
 // Unplanned reports whether it has no plan yet, and is to have one.
 func (e *Event) Unplanned() bool { return e.State == StateSeen || e.State == StateRefused }
 
+// Written is when the record was written that was read, by the server's clock.
+func (e *Event) Written() time.Time { return e.over.Stored }
+
 // come sets how far the event has come.
 func (e *Event) come(to State, p *Plan) {
 	e.State, e.Reason, e.Recipients, e.Rows = to, "", p.Recipients, p.Rows
