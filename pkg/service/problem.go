@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/internal/jsapi"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -46,11 +47,14 @@ type Problem struct {
 // is unknown to it. An empty Detail stands for the error's own text.
 type ErrorMapper func(error) Problem
 
-// Of maps an error: the service's own errors first, then those that all services have. The text of any other error is not
+// Of maps an error: a full store, then the service's own errors, then those that all services have. The text of any other error is not
 // shown to the client.
 func (m ErrorMapper) Of(err error) Problem {
 	var p Problem
-	if m != nil {
+	switch {
+	case jsapi.IsFull(err):
+		p = full()
+	case m != nil:
 		p = m(err)
 	}
 	if p.Status == 0 {
@@ -67,6 +71,15 @@ func (m ErrorMapper) Of(err error) Problem {
 // repeats it.
 func Unavailable() Problem {
 	return Problem{Status: http.StatusServiceUnavailable, Code: "STORE_UNAVAILABLE", Detail: "the store does not answer, ask again"}
+}
+
+// full is the problem of a store that takes nothing because it is at its bound, or its account or server is at its limit. The log and
+// the readiness of the service name it.
+func full() Problem {
+	return Problem{
+		Status: http.StatusInsufficientStorage, Code: "STORE_FULL",
+		Detail: "a store of the service is full: ask again when its operator has made room",
+	}
 }
 
 func common(err error) Problem {

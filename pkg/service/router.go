@@ -22,7 +22,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// retryAfter is the Retry-After of every 503, in seconds.
+// retryAfter is the Retry-After of every 503 and 507, in seconds.
 const retryAfter = "2"
 
 // RouterConfig describes the routes that every API has.
@@ -259,7 +259,7 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", quota.retryAfter())
 	}
 	switch p.Status {
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusInsufficientStorage:
 		w.Header().Set("Retry-After", retryAfter)
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="`+a.cfg.Name+`"`)
