@@ -49,7 +49,8 @@ type filled struct {
 	at              time.Time // when it was asked for
 	bytes, messages float64   // the parts of the bounds, 0 where there is none
 	missing         bool
-	refuses         bool // what is full refuses messages; the others drop the oldest
+	refuses         bool     // what is full refuses messages; the others drop the oldest
+	without         []string // nodes that do not keep up with the stream, and why
 }
 
 // newFullness samples once, for 5 seconds at most.
@@ -120,10 +121,28 @@ func (f *fullness) ask(ctx context.Context, name string) {
 		now.refuses = info.Config.Discard == jetstream.DiscardNew
 		now.bytes = part(info.State.Bytes, info.Config.MaxBytes)
 		now.messages = part(info.State.Msgs, info.Config.MaxMsgs)
+		now.without = without(info.Cluster)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.streams[name] = now
+}
+
+// without returns the nodes of a cluster that have a replica of a stream and are away, or have not all of its messages, and why.
+func without(cluster *jetstream.ClusterInfo) (nodes []string) {
+	if cluster == nil {
+		return nil
+	}
+	for _, peer := range cluster.Replicas {
+		switch {
+		case peer.Offline:
+			nodes = append(nodes, peer.Name+" is offline")
+		case !peer.Current:
+			nodes = append(nodes, peer.Name+" is behind")
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }
 
 // part is how much of a bound is used, 0 where there is none.
@@ -149,7 +168,8 @@ func (f *fullness) observe(tell func(stream, bound string, part float64)) {
 	}
 }
 
-// ready is the check of readiness: an error when a stream is missing, or is about to refuse messages.
+// ready is the check of readiness: an error when a stream is missing, or is about to refuse messages. Nodes that are missing are
+// noted: the streams go on without them.
 func (f *fullness) ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,6 +187,9 @@ func (f *fullness) ready() error {
 			failed = append(failed, full)
 		case s.refuses && used >= fullnessNoted:
 			noted = append(noted, full)
+		}
+		for _, node := range s.without {
+			noted = append(noted, name+": node "+node)
 		}
 	}
 	switch {

@@ -6,7 +6,7 @@ import "time"
 // worker's), so they must be quick and must not block; a hook that panics takes the process down.
 type Hooks struct {
 	// Ready is called with true when the worker starts to pull and when it does so again after a break, and with false and the
-	// reason when it cannot.
+	// reason when it cannot: once, and again when the worker finds a consumer, bucket or stream missing or changed.
 	Ready func(ready bool, reason error)
 
 	// Settled is called once an attempt's outcome is recorded, or known to be unknown. When a job is given back to be delivered

@@ -48,6 +48,7 @@ type Worker struct {
 	contacting sync.WaitGroup
 	deliveries deliveries
 	down       atomic.Bool     // reported as not ready
+	final      atomic.Bool     // the reported reason is for an operator, see isFinal
 	drained    chan struct{}   // closed when no more messages come
 	jobs       context.Context //nolint:containedctx // parent of every handler's context; ends at the soft deadline
 	limits     *limit.Set      // nil without limits
@@ -257,9 +258,13 @@ func (w *Worker) denial(err error) error {
 	return fmt.Errorf("%w (the connection's last error: %w)", err, last)
 }
 
-// isDown reports once that the worker cannot pull.
+// isDown reports once that the worker cannot pull, and once more when it is known what an operator has to do.
 func (w *Worker) isDown(reason error) {
-	if !w.down.CompareAndSwap(false, true) {
+	final := isFinal(reason)
+	switch {
+	case w.down.CompareAndSwap(false, true):
+		w.final.Store(final)
+	case !final || !w.final.CompareAndSwap(false, true):
 		return
 	}
 	reason = w.denial(reason)

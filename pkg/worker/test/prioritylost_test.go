@@ -178,7 +178,9 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b := setup(t, srv)
-		ready := make(chan bool, 100)
+		type readiness struct{ is, missing bool }
+
+		ready := make(chan readiness, 100)
 		started := make(chan string, 100)
 		settled := make(chan worker.Settlement, 100)
 		leave, long := make(chan struct{}, 100), make(chan struct{})
@@ -193,7 +195,10 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			return nil
 		}
 		cfg := b.config(t, func(c *worker.Config) {
-			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
+			c.Hooks.Ready = func(is bool, reason error) {
+				_, missing := errors.AsType[*worker.MissingError](reason)
+				ready <- readiness{is, missing}
+			}
 			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 		})
 
@@ -221,8 +226,10 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if is := <-ready; is {
-			t.Error("ready without a consumer")
+		for _, finds := range []bool{false, true} { // what the server said, and what the worker finds then
+			if got, want := <-ready, (readiness{missing: finds}); got != want {
+				t.Errorf("without a consumer: got %+v, want %+v", got, want)
+			}
 		}
 
 		for range 10 {
@@ -240,14 +247,14 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		}
 
 		if len(ready) != 0 {
-			t.Errorf("ready %t while a consumer is missing", <-ready)
+			t.Errorf("%+v while a consumer is missing", <-ready)
 		}
 
 		if _, err := b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
 			t.Fatal(err)
 		}
 
-		if is := <-ready; !is {
+		if got := <-ready; !got.is {
 			t.Error("not ready with all consumers")
 		}
 
