@@ -36,6 +36,10 @@ const (
 	// maxError bounds what is kept of an error, in bytes.
 	maxError = 512
 
+	// keep is how long the record of an endpoint stays that works again, or has been called in vain and not since. That of one that
+	// is disabled stays until it is enabled.
+	keep = 40 * 24 * time.Hour
+
 	// writeTimeout bounds the write of a transition. One that is not written is written with the next call.
 	writeTimeout = 5 * time.Second
 )
@@ -236,7 +240,11 @@ func (s *Store) put(ctx context.Context, e Endpoint, over kvrecord.Record) error
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	e.over, err = s.records.Put(ctx, kvrecord.Write{Subject: s.subject(e.Channel, e.ID), Data: data, Over: over})
+	write := kvrecord.Write{Subject: s.subject(e.Channel, e.ID), Data: data, Over: over}
+	if e.State != Disabled {
+		write.TTL = keep
+	}
+	e.over, err = s.records.Put(ctx, write)
 	if conflict, ok := errors.AsType[*kvrecord.ConflictError](err); ok {
 		if conflict.Found.Revision == 0 { // it was removed
 			s.forget(e)

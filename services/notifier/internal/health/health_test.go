@@ -1,0 +1,54 @@
+package health_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/services/notifier/channel"
+	"github.com/expediter-io/expediter/services/notifier/internal/health"
+	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The record of an endpoint ends by itself, unless the endpoint is disabled: nobody calls it then.
+func TestOnlyDisabledEndpointsAreKeptForLong(t *testing.T) {
+	t.Parallel()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	store, err := health.Open(t.Context(), recordtest.Client(t, js), health.Config{DisableAfter: 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := &channel.Error{Channel: "bird", Kind: channel.KindUnavailable}
+	var last uint64
+	for _, step := range []struct {
+		state   health.State
+		failure *channel.Error
+		ends    bool
+	}{{health.Failing, failure, true}, {health.Disabled, failure, false}, {health.Healthy, nil, true}} {
+		store.Called(t.Context(), channel.Message{Address: "at home"}, "bird", step.failure)
+		stored, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+"./endpoint.bird.*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ttl, err := time.ParseDuration("0" + stored.Header.Get(jetstream.MsgTTLHeader))
+		if err != nil || ttl > 0 != step.ends || stored.Sequence == last {
+			t.Errorf("%s: kept for %s, %v", step.state, ttl, err)
+		}
+		last = stored.Sequence
+	}
+}
