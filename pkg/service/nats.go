@@ -106,7 +106,7 @@ func (cfg NATSConfig) Options() ([]nats.Option, error) {
 }
 
 // prepare makes those of the named streams and buckets that are missing, with CreateAssets, and checks the others: a missing one
-// is an error, a difference from its declaration is logged. It changes none that is there.
+// is an error, a difference from its declaration is logged, unless it is larger than declared. It changes none that is there.
 func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name string, streams []string) error {
 	all := contracts.Assets(contracts.AssetOptions{MaxBytes: cfg.MaxBytes, Replicas: cfg.Replicas, Storage: cfg.Storage})
 	ours := slices.DeleteFunc(all, func(c jetstream.StreamConfig) bool { return !slices.Contains(streams, c.Name) })
@@ -124,6 +124,9 @@ func (cfg BaseConfig) prepare(ctx context.Context, js jetstream.JetStream, name 
 			continue
 		}
 		for _, d := range c.Differences {
+			if d.Shrinks {
+				continue // an administrator has made it larger, or with more replicas
+			}
 			cfg.Logger.WarnContext(ctx, name+": a stream is not as declared", "difference", d) //nolint:sloglint // begins with the service's name
 		}
 	}
