@@ -17,12 +17,13 @@ const maxDepth = 8
 var ErrVariable = errors.New("deploy: unusable variable")
 
 var (
-	includeLine = regexp.MustCompile(`^include "([^"]+)"\s*$`)
+	includeLine = regexp.MustCompile(`^\s*include "([^"]+)"\s*$`)
 	variable    = regexp.MustCompile(`\$([A-Z][A-Z0-9_]*)`)
 	unparsed    = regexp.MustCompile(`"[^"]*"|#.*`)
 
 	publicKey = regexp.MustCompile(`^U[A-Z2-7]{55}$`)
 	list      = regexp.MustCompile(`^\[.*\]$`)
+	file      = regexp.MustCompile(`^(/?[A-Za-z][-./_A-Za-z0-9]*|"[^"\\]+")$`)
 	word      = regexp.MustCompile(`^([A-Za-z][-_A-Za-z0-9]*|"[^"\\]+")$`)
 	noWord    = regexp.MustCompile(`^(?i:true|false|yes|no|on|off)$`)
 )
@@ -88,6 +89,10 @@ func check(name, value string) string {
 	case name == "NATS_ROUTES":
 		if !list.MatchString(value) {
 			return "is no list: want [nats-route://route:PASSWORD@n1:6222, ...]"
+		}
+	case name == "NATS_CA" || name == "NATS_CERT" || name == "NATS_KEY":
+		if !file.MatchString(value) || noWord.MatchString(value) {
+			return "would not be read as a path: begin with a letter or /, use letters, digits, /, ., _ and -, or put it in double quotes"
 		}
 	case !word.MatchString(value) || noWord.MatchString(value):
 		return "would be read as a number, a truth value, a variable or several values: begin with a letter and use letters, " +

@@ -23,8 +23,8 @@ func TestVariables(t *testing.T) {
 	for name, want := range map[string][]string{
 		"single.conf":       nil,
 		"accounts.conf":     users,
-		"cluster/node.conf": {"NATS_ROUTES", "NATS_ROUTE_PASSWORD"},
-		"cluster/n2.conf":   append(slices.Clone(users), "NATS_ROUTES", "NATS_ROUTE_PASSWORD"),
+		"cluster/node.conf": {"NATS_CA", "NATS_CERT", "NATS_KEY", "NATS_ROUTES", "NATS_ROUTE_PASSWORD"},
+		"cluster/n2.conf":   slices.Concat([]string{"NATS_CA", "NATS_CERT", "NATS_KEY"}, users, []string{"NATS_ROUTES", "NATS_ROUTE_PASSWORD"}),
 	} {
 		got, err := deploy.Variables(name)
 		if err != nil || !slices.Equal(got, want) {
@@ -72,6 +72,7 @@ func TestCheckVariablesReportsWhatTheServerReadsOtherwise(t *testing.T) {
 			"123456": false, "7Q": false, "a b": false, "$ABC": false, "true": false, "Off": false, `a"b`: false, "a#b": false, "{a": false,
 		},
 		"NATS_ROUTES":        {"[nats-route://route:p@n1:6222]": true, "nats-route://route:p@n1:6222": false, "[": false},
+		"NATS_CA":            {"ca.pem": true, "/etc/nats/ca-1.pem": true, `"/a b"`: true, "./ca": false, "/a b": false, "//a": false, "1.pem": false},
 		"NATS_NKEY_ADMIN":    {key: true, "U": false, "S" + key: false, key[1:]: false},
 		"NATS_NKEY_IMPORTER": {" " + key + "\n": true, strings.ToLower(key): false},
 	} {
@@ -80,6 +81,8 @@ func TestCheckVariablesReportsWhatTheServerReadsOtherwise(t *testing.T) {
 				switch n {
 				case name:
 					return value
+				case "NATS_CA", "NATS_CERT", "NATS_KEY":
+					return "file.pem"
 				case "NATS_ROUTES":
 					return "[]"
 				case "NATS_ROUTE_PASSWORD":
@@ -103,15 +106,15 @@ func TestTextPutsIncludesInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, part := range []string{"server_name: n1", "sync_interval: always", "max_payload: 1MB", "system_account: SYS"} {
+	for _, part := range []string{"server_name: n1", "sync_interval: always", "max_payload: 1MB", "system_account: SYS", "verify: true"} {
 		if !strings.Contains(whole, part) {
 			t.Errorf("n1.conf with its includes lacks %q", part)
 		}
 	}
 
-	open, err := deploy.Text("cluster/n1.conf", "accounts.conf")
-	if err != nil || strings.Contains(open, "system_account") {
-		t.Errorf("without accounts.conf: got %v and the accounts are there", err)
+	open, err := deploy.Text("cluster/n1.conf", "accounts.conf", "tls.conf")
+	if err != nil || strings.Contains(open, "system_account") || strings.Contains(open, "ca_file") {
+		t.Errorf("without accounts.conf and tls.conf: got %v, and they are there", err)
 	}
 
 	if _, err := deploy.Text("none.conf"); !errors.Is(err, fs.ErrNotExist) {

@@ -14,15 +14,16 @@ import (
 
 const (
 	accountsConf = "accounts.conf"
+	tlsConf      = "tls.conf"
 	nkeyVariable = "NATS_NKEY_"
 )
 
-// configText returns the embedded configuration name as one text, with
-// accounts.conf and its variables if there are users, and without if not. The
+// configText returns the embedded configuration name as one text, without TLS,
+// with accounts.conf and its variables if there are users. The
 // variables are defined in the text and not in this process's environment, which
 // all of its servers share.
 func configText(name string, users map[string]string, variables ...string) (string, error) {
-	text, err := deploy.Text(name, accountsConf)
+	text, err := deploy.Text(name, accountsConf, tlsConf)
 	if err != nil {
 		return "", fmt.Errorf("natsrun: %w", err)
 	}

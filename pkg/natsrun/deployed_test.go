@@ -2,12 +2,8 @@ package natsrun_test
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,37 +18,13 @@ import (
 // deployed is where the files are that a server is deployed with.
 const deployed = "../../deploy/nats"
 
-//nolint:paralleltest // sets the environment that the server reads
-func TestEveryConfigurationIsAccepted(t *testing.T) {
-	setClusterEnv(t, natstest.NewUsers(t), "[nats-route://route:123456@n1:6222]")
-	t.Setenv("NATS_ROUTE_PASSWORD", `"123456"`) // without the quotes it is a number, with which the server panics
-
-	names, err := fs.Glob(deploy.Files, "*.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	more, err := fs.Glob(deploy.Files, "*/*.conf")
-	if err != nil || len(more) == 0 {
-		t.Fatalf("configurations of the cluster: got %d, %v", len(more), err)
-	}
-
-	for _, name := range append(names, more...) {
-		if err := deploy.CheckVariables(name, os.Getenv); err != nil {
-			t.Error(err)
-		}
-
-		if _, err := server.ProcessConfigFile(filepath.Join(deployed, name)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // The line that single.conf has commented out works when it is not.
 //
 //nolint:paralleltest // sets the environment that the server reads
 func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
-	setClusterEnv(t, natstest.NewUsers(t), "[]")
+	for name, key := range natstest.NewUsers(t).Public {
+		t.Setenv("NATS_NKEY_"+strings.ToUpper(name), key)
+	}
 
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, deploy.Files); err != nil {
@@ -95,77 +67,6 @@ func TestServerStartsFromTheDeployedFile(t *testing.T) {
 	}
 }
 
-// The three files as they are, users and permissions included: only places of
-// this machine (ports, directories) are put over what they say.
-//
-//nolint:paralleltest // sets the environment that the server reads
-func TestClusterFormsFromTheDeployedFiles(t *testing.T) {
-	const nodes = 3
-
-	users := natstest.NewUsers(t)
-
-	// A cluster whose nodes are down keeps their ports free.
-	free := natstest.Cluster(t, nodes)
-
-	var ports []int
-
-	for _, n := range free.Nodes {
-		if err := n.Stop(); err != nil {
-			t.Fatal(err)
-		}
-
-		var port int
-		if _, err := fmt.Sscanf(n.URL, "nats://127.0.0.1:%d", &port); err != nil {
-			t.Fatal(err)
-		}
-
-		ports = append(ports, port)
-	}
-
-	routes := make([]string, nodes)
-	for i := range routes {
-		routes[i] = fmt.Sprintf(`"nats-route://route:p@127.0.0.1:%d"`, ports[i])
-	}
-
-	setClusterEnv(t, users, "["+strings.Join(routes, ", ")+"]")
-
-	servers := make([]*server.Server, nodes)
-
-	for i := range servers {
-		opts, err := server.ProcessConfigFile(filepath.Join(deployed, "cluster", fmt.Sprintf("n%d.conf", i+1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		if !opts.SyncAlways {
-			t.Errorf("n%d.conf does not sync always", i+1)
-		}
-
-		opts.Host, opts.Port = "127.0.0.1", -1
-		opts.HTTPPort = 0
-		opts.Cluster.Host, opts.Cluster.Port = "127.0.0.1", ports[i]
-		opts.NoSigs, opts.StoreDir = true, t.TempDir()
-
-		servers[i], err = server.NewServer(opts)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		t.Cleanup(func() { servers[i].Shutdown(); servers[i].WaitForShutdown() })
-		servers[i].Start()
-	}
-
-	for i, s := range servers {
-		if !s.ReadyForConnections(2 * time.Minute) {
-			t.Fatalf("n%d takes no connections", i+1)
-		}
-	}
-
-	_, js := natstest.ConnectURL(t, servers[0].ClientURL(), users.As("admin"))
-
-	put(t, bucket(t, js, "b", nodes), "k", "v") // once there is a leader
-}
-
 func TestUsersMustBeComplete(t *testing.T) {
 	t.Parallel()
 
@@ -184,16 +85,4 @@ func TestUsersMustBeComplete(t *testing.T) {
 			t.Errorf("error %q does not name %s", err, name)
 		}
 	}
-}
-
-// setClusterEnv sets every variable of the deployed files.
-func setClusterEnv(t *testing.T, users *natstest.Users, routes string) {
-	t.Helper()
-
-	for _, name := range slices.Sorted(maps.Keys(users.Public)) {
-		t.Setenv("NATS_NKEY_"+strings.ToUpper(name), users.Public[name])
-	}
-
-	t.Setenv("NATS_ROUTE_PASSWORD", "p")
-	t.Setenv("NATS_ROUTES", routes)
 }

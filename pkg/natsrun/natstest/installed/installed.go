@@ -23,6 +23,7 @@ type Program struct {
 // The programs that tests of the workspace need. Add each to .ci/run too.
 var (
 	Postgres  = Program{name: "Postgres", commands: []string{"initdb", "postgres"}, folders: "/usr/lib/postgresql/*/bin"} // of Debian
+	Shell     = Program{name: "curl or openssl", commands: []string{"bash", "curl", "openssl"}}
 	Tesseract = Program{name: "tesseract", commands: []string{"tesseract"}}
 	YtDlp     = Program{name: "yt-dlp", commands: []string{"yt-dlp"}}
 )

@@ -1,0 +1,208 @@
+// Package deployment tests that pages about deployment do what they say.
+package deployment
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
+)
+
+func TestMain(m *testing.M) { crash.Main(m, 1) }
+
+const (
+	checkout = "../.."
+	page     = checkout + "/deploy/nats/README.md"
+)
+
+var (
+	fence = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	place = regexp.MustCompile(`^# in (.*?)(?:, each on its machine)?\n`)
+	runs  = regexp.MustCompile(`(?m)^exec \./`) // a block that goes on until it is stopped
+
+	configured = regexp.MustCompile(`^(?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL)_`)
+	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
+)
+
+// ready is what the program of a folder logs when others may use it.
+var ready = map[string]string{
+	"n1": "Server is ready", "n2": "Server is ready", "n3": "Server is ready",
+	"enricher": "enricher: ready", "importer": "importer: ready", "notifier": "notifier: ready",
+}
+
+// site is the site of the page. Its machines are addresses of this one, and their folders are in the same home.
+type site struct {
+	*testing.T
+
+	dir       string // ~/site
+	env       []string
+	network   string // in the place of 10.0.0
+	processes map[string]*crash.Process
+	said      strings.Builder // by the blocks that have ended
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	installed.Shell.Find(t)
+	home := t.TempDir()
+	s := &site{T: t, dir: filepath.Join(home, "site"), processes: map[string]*crash.Process{}}
+	// The ports are those of the page, so the network must be the site's own.
+	s.network = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))
+	s.env = slices.DeleteFunc(os.Environ(), configured.MatchString)
+	var folders map[string]string // which are in the other home
+	out, err := exec.CommandContext(t.Context(), "go", "env", "-json", "GOCACHE", "GOENV", "GOMODCACHE", "GOPATH").Output()
+	if err == nil {
+		err = json.Unmarshal(out, &folders)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range folders {
+		s.env = append(s.env, name+"="+path)
+	}
+	s.env = append(s.env, "HOME="+home, "GOFLAGS=-ldflags=-s") // the linker takes half the time without symbols
+	return s
+}
+
+// follow does what a block says, in each of its folders. A program that goes on is ready when follow returns.
+func (s *site) follow(block string) {
+	s.Helper()
+	where := place.FindStringSubmatch(block)
+	if where == nil {
+		s.Fatalf("a block does not begin with its folder:\n%s", block)
+	}
+	folders := strings.Split(strings.ReplaceAll(where[1], " and ", ", "), ", ")
+	for _, folder := range folders {
+		cmd := s.command(folder, block)
+		if runs.MatchString(block) {
+			s.processes[folder] = crash.Start(s, cmd)
+		} else if out, err := cmd.CombinedOutput(); err != nil {
+			s.Fatalf("%v\n%s%s", err, block, out)
+		} else {
+			s.said.Write(out)
+		}
+	}
+	for _, folder := range folders {
+		if p := s.processes[folder]; p != nil && runs.MatchString(block) {
+			p.Await(ready[folder])
+		}
+	}
+}
+
+// command runs a block in a folder: with the addresses of this site, and on a server with its address and its disk in the place
+// of those that three servers on one machine would have in common.
+func (s *site) command(folder, block string) *exec.Cmd {
+	s.Helper()
+	dir, ours := filepath.Join(s.dir, folder), []string{"10.0.0.", s.network + "."}
+	switch {
+	case folder == "the checkout":
+		dir = checkout
+	case folder == "~/site":
+		dir = s.dir
+	case ready[folder] == ready["n1"]:
+		address := s.network + strings.Replace(folder, "n", ".", 1)
+		ours = append(ours, "127.0.0.1:8222", address+":8222")
+		change(s.T, filepath.Join(dir, "cluster", "node.conf"), append(ours, "0.0.0.0:", address+":", `"/data"`, `"`+dir+`/data"`))
+	}
+	script := "exec 2>&1\n" + strings.NewReplacer(ours...).Replace(block)
+	cmd := exec.CommandContext(s.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir, cmd.Env = dir, s.env
+	return cmd
+}
+
+// change replaces texts in a file.
+func change(t *testing.T, path string, texts []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.NewReplacer(texts...).Replace(string(text))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect connects to the first server as the administrator.
+func (s *site) connect(more ...nats.Option) error {
+	s.Helper()
+	seed, err := nats.NkeyOptionFromSeed(filepath.Join(s.dir, "admin", "user.nk"))
+	if err != nil {
+		s.Fatal(err)
+	}
+	nc, err := nats.Connect("nats://"+s.network+".1:4222", append(more, seed, nats.RootCAs(filepath.Join(s.dir, "ca.pem")))...)
+	if err == nil {
+		nc.Close()
+	}
+	return err
+}
+
+// speaksTLSWithNodes returns an error unless the first server takes TLS on the port of nodes.
+func (s *site) speaksTLSWithNodes() error {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(s.dir, "n2", "cert.pem"), filepath.Join(s.dir, "n2", "key.pem"))
+	if err != nil {
+		return err
+	}
+	pem, err := os.ReadFile(filepath.Join(s.dir, "ca.pem"))
+	if err != nil {
+		return err
+	}
+	authority := x509.NewCertPool()
+	authority.AppendCertsFromPEM(pem)
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, RootCAs: authority}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(s.Context(), "tcp", s.network+".1:6222")
+	if err == nil {
+		err = conn.Close()
+	}
+	return err
+}
+
+// The page about the servers, followed block by block, leads from a checkout to three servers, three services, and what they are
+// for: a notification in an inbox, a recipe, a link. Nothing is denied to a service, and the servers let in nobody without a
+// certificate.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t)
+	for _, block := range fence.FindAllStringSubmatch(string(text), -1) {
+		s.follow(block[1])
+	}
+	for _, want := range []string{`"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
+		if !strings.Contains(s.said.String(), want) {
+			t.Errorf("no block has printed %s:\n%s", want, &s.said)
+		}
+	}
+	for folder, sign := range ready {
+		p := s.processes[folder]
+		if p == nil {
+			t.Fatalf("no block has started what logs %q", sign)
+		}
+		if lines := trouble.FindAllString(p.Output(), -1); lines != nil || p.Ended() {
+			t.Errorf("%s has ended: %t; it has warned: %s", folder, p.Ended(), lines)
+		}
+	}
+	if err := s.connect(nats.ClientCert(filepath.Join(s.dir, "admin", "cert.pem"), filepath.Join(s.dir, "admin", "key.pem"))); err != nil {
+		t.Error(err)
+	}
+	if err := s.connect(); err == nil {
+		t.Error("a server lets in a client without a certificate")
+	}
+	if err := s.speaksTLSWithNodes(); err != nil {
+		t.Error(err)
+	}
+}
