@@ -1,51 +1,24 @@
 package enricher
 
 import (
-	"context"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 )
-
-// pipes is a listener that stays in the process, so that HTTP works under fake time.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p.conns <- server
-	return client, nil
-}
 
 // TestLongAnswers: the time that a client has to send its request does not end a stream of events, nor a request that
 // waits.
 func TestLongAnswers(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		nc, _ := natstest.Connect(t, srv)
-		listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		listener := servicetest.NewPipes()
 		cfg := config()
 		cfg.Listener = listener
 		e, err := prepare(cfg)
@@ -57,7 +30,7 @@ func TestLongAnswers(t *testing.T) {
 		if e.running, err = service.Start(t.Context(), nc, spec); err != nil {
 			t.Fatal(err)
 		}
-		client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+		client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 		defer client.CloseIdleConnections()
 		if e.URL() != "http://127.0.0.1:80" {
 			t.Errorf("URL is %q", e.URL())

@@ -46,4 +46,14 @@ func TestACallerReachesItsOwnImportsOnly(t *testing.T) {
 			t.Errorf("%s of bob: %d %s", request, resp.StatusCode, text)
 		}
 	}
+	file, kind := form(t, "owner_id", "ann", "@soup.vtt", "WEBVTT")
+	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", file, "Authorization", authorization["bob"], "Content-Type", kind)
+	if resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a file of bob for ann: %d %s", resp.StatusCode, text)
+	}
+	taken := `{"job_id":"anns","owner_id":"bob","source_type":"captions","url":"` + v.URL + `/soup.vtt"}`
+	resp, text = call(t, http.MethodPost, i.URL()+"/v1/imports", taken, "Authorization", authorization["bob"])
+	if resp.StatusCode != http.StatusConflict || strings.Contains(text, job.RecipeID) {
+		t.Errorf("ann's id for an import of bob: %d %s", resp.StatusCode, text)
+	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service/servicetest"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -322,49 +323,11 @@ func TestShutdownEndsStreams(t *testing.T) {
 	i.router.Wait()
 }
 
-// pipes is a listener without buffers: what nobody reads cannot be written.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.conns:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	select {
-	case <-p.closed:
-	default:
-		close(p.closed)
-	}
-	return nil
-}
-
-func (*pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case p.conns <- server:
-		return client, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
 // TestSlowReader: a client that does not read holds up nobody but itself.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	i, let := begin(t, options{})
-	listener := newPipes()
+	listener := servicetest.NewPipes()
 	server := &http.Server{Handler: i.Config.Handler}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -372,7 +335,7 @@ func TestSlowReader(t *testing.T) {
 		server.Close()
 		<-served
 	})
-	slow, err := listener.dial(t.Context(), "", "")
+	slow, err := listener.DialContext(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +343,7 @@ func TestSlowReader(t *testing.T) {
 	if _, err := io.WriteString(slow, "GET /v1/requests/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+	client := &http.Client{Transport: &http.Transport{DialContext: listener.DialContext}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://localhost/v1/requests/r/events")
 	if err != nil {
