@@ -33,6 +33,10 @@ var (
 	place = regexp.MustCompile(`^# in (.*?)(?:, each on its machine)?\n`)
 	runs  = regexp.MustCompile(`(?m)^exec \./`) // a block that goes on until it is stopped
 
+	// These blocks are followed once more when a key was replaced.
+	check = regexp.MustCompile(`(?m)^curl .*/healthz$`)
+	ask   = regexp.MustCompile(`/expediter enrich `)
+
 	configured = regexp.MustCompile(`^(?:ENABLE|ENRICHER|EXPEDITER|IMPORTER|NATS|NOTIFIER|OTEL)_`)
 	trouble    = regexp.MustCompile(`(?m)^.*(?:"level":"(?:WARN|ERROR)"|\[FTL\]).*$`)
 )
@@ -51,14 +55,15 @@ type site struct {
 	env       []string
 	network   string // in the place of 10.0.0
 	processes map[string]*crash.Process
-	said      strings.Builder // by the blocks that have ended
+	said      strings.Builder   // by the blocks that have ended
+	started   map[string]string // the block that has started the program of a folder
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
 	installed.Shell.Find(t)
 	home := t.TempDir()
-	s := &site{T: t, dir: filepath.Join(home, "site"), processes: map[string]*crash.Process{}}
+	s := &site{T: t, dir: filepath.Join(home, "site"), processes: map[string]*crash.Process{}, started: map[string]string{}}
 	// The ports are those of the page, so the network must be the site's own.
 	s.network = fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(256))
 	s.env = slices.DeleteFunc(os.Environ(), configured.MatchString)
@@ -86,20 +91,33 @@ func (s *site) follow(block string) {
 	}
 	folders := strings.Split(strings.ReplaceAll(where[1], " and ", ", "), ", ")
 	for _, folder := range folders {
-		cmd := s.command(folder, block)
-		if runs.MatchString(block) {
-			s.processes[folder] = crash.Start(s, cmd)
-		} else if out, err := cmd.CombinedOutput(); err != nil {
-			s.Fatalf("%v\n%s%s", err, block, out)
-		} else {
-			s.said.Write(out)
+		s.run(folder, block)
+	}
+	if runs.MatchString(block) {
+		for _, folder := range folders {
+			s.processes[folder].Await(ready[folder])
 		}
 	}
-	for _, folder := range folders {
-		if p := s.processes[folder]; p != nil && runs.MatchString(block) {
-			p.Await(ready[folder])
-		}
+}
+
+// run starts what a block says, in one of its folders, and waits for its end unless it goes on.
+func (s *site) run(folder, block string) {
+	s.Helper()
+	cmd := s.command(folder, block)
+	if runs.MatchString(block) {
+		s.processes[folder], s.started[folder] = crash.Start(s, cmd), block
+	} else if out, err := cmd.CombinedOutput(); err != nil {
+		s.Fatalf("%v\n%s%s", err, block, out)
+	} else {
+		s.said.Write(out)
 	}
+}
+
+// restart starts the program of a folder once more, and returns when it is ready.
+func (s *site) restart(folder string) {
+	s.Helper()
+	s.run(folder, s.started[folder])
+	s.processes[folder].Await(ready[folder])
 }
 
 // command runs a block in a folder: with the addresses of this site, and on a server with its address and its disk in the place
@@ -169,9 +187,39 @@ func (s *site) speaksTLSWithNodes() error {
 	return err
 }
 
+// replaceKey puts the keys in force that the servers' settings have now, and asks the enricher once more: by its new key.
+func (s *site) replaceKey(blocks [][]string) {
+	s.Helper()
+	for _, server := range []string{"n1", "n2", "n3"} {
+		s.processes[server].Interrupt()
+		s.restart(server)
+		for _, block := range blocks {
+			if check.MatchString(block[1]) {
+				s.run(server, block[1])
+			}
+		}
+	}
+	s.processes["enricher"].Await("enricher: stopped")
+	s.restart("enricher")
+	s.said.Reset()
+	for _, block := range blocks {
+		if ask.MatchString(block[1]) {
+			s.follow(block[1])
+		}
+	}
+	if !strings.Contains(s.said.String(), "https://example.org/alma") {
+		s.Errorf("with the new key the enricher answers: %s", &s.said)
+	}
+	for _, folder := range []string{"importer", "notifier"} {
+		if s.processes[folder].Ended() {
+			s.Errorf("%s has ended", folder)
+		}
+	}
+}
+
 // The page about the servers, followed block by block, leads from a checkout to three servers, three services, and what they are
 // for: a notification in an inbox, a recipe, a link. Nothing is denied to a service, and the servers let in nobody without a
-// certificate.
+// certificate. A key is replaced while the others go on.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(page)
@@ -179,7 +227,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t)
-	for _, block := range fence.FindAllStringSubmatch(string(text), -1) {
+	blocks := fence.FindAllStringSubmatch(string(text), -1)
+	for _, block := range blocks {
 		s.follow(block[1])
 	}
 	for _, want := range []string{`"event_id":"evt-001"`, "1 tablespoon  butter", "https://example.org/alma"} {
@@ -205,4 +254,5 @@ func TestPage(t *testing.T) {
 	if err := s.speaksTLSWithNodes(); err != nil {
 		t.Error(err)
 	}
+	s.replaceKey(blocks)
 }
