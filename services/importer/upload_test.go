@@ -198,7 +198,7 @@ func TestAFileThatThereIsNoRoomFor(t *testing.T) {
 	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.MaxBytes = 64 << 20 })
 	body, contentType := form(t, "owner_id", "ada", "@photo.jpg", "\xff\xd8\xff"+noise(7<<20))
 	resp, text := call(t, http.MethodPost, i.URL()+"/v1/imports", body, "Content-Type", contentType)
-	if resp.StatusCode != http.StatusServiceUnavailable || i.Stats().Submitted != 0 {
+	if resp.StatusCode != http.StatusInsufficientStorage || i.Stats().Submitted != 0 {
 		t.Errorf("%d: %s", resp.StatusCode, text)
 	}
 }

@@ -77,24 +77,30 @@ func TestAnEventIsCancelled(t *testing.T) {
 	}
 }
 
+// unworked returns the parts of a notifier that plans and cancels, and has no workers.
+func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.API) {
+	p.Helper()
+	first := p.start(&pigeon{})
+	if err := first.Stop(); err != nil {
+		p.Fatal(err)
+	}
+	records := recordtest.Client(p, p.js)
+	cancelled, err := cancel.Open(p.Context(), p.nc, records)
+	if err != nil {
+		p.Fatal(err)
+	}
+	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
+	return planner, api.New(records, api.Config{Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records)})
+}
+
 // An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.
 func TestAnEventIsCancelledBeforeItHasRows(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 3)...)
-	first := p.start(&pigeon{})
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	seen, planned := event("seen", "RESERVATION_REQUESTED", staff), event("planned", "RESERVATION_REQUESTED", staff)
-	if err := first.Stop(); err != nil { // no worker is there
-		t.Fatal(err)
-	}
-	records := recordtest.Client(t, p.js)
-	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
-	cancelled, err := cancel.Open(t.Context(), p.nc, records)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := api.New(records, api.Config{Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records)})
+	planner, stopped := p.unworked(directory)
 	if _, _, err := planner.Accept(t.Context(), seen); err != nil {
 		t.Fatal(err)
 	}

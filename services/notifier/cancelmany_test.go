@@ -16,11 +16,8 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
-	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
-	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
-	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
 // cancellations are how many are kept.
@@ -100,17 +97,7 @@ func TestAUserIsCancelledBeforeTheEventIsExpanded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, natstest.Server(t))
 	directory := p.directory(users(contracts.RecipientRestaurantUser, 2)...)
-	first := p.start(&pigeon{})
-	if err := first.Stop(); err != nil { // no worker is there
-		t.Fatal(err)
-	}
-	records := recordtest.Client(t, p.js)
-	cancelled, err := cancel.Open(t.Context(), p.nc, records)
-	if err != nil {
-		t.Fatal(err)
-	}
-	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
-	stopped := api.New(records, api.Config{Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records)})
+	planner, stopped := p.unworked(directory)
 	staff := func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }
 	const kind = "RESERVATION_REQUESTED"
 	seen, planned, other := event("seen", kind, staff), event("planned", kind, staff), event("other", kind, staff)
