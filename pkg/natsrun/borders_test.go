@@ -83,7 +83,7 @@ func (s *site) administer() error {
 		"NOTIFIER": {"KV_inbox", "inbox", "events.y", "notify.send.y", "dead.EVENTS.y", "dead.NOTIFICATIONS.y"},
 	} {
 		js, err := jetstream.NewWithAPIPrefix(nc, "$JS."+account+".API", jetstream.WithDefaultTimeout(brief))
-		errs = append(errs, err, s.useAccount(js, work[0], work[1]))
+		errs = append(errs, err, s.useAccount(js, work[0], work[1]), s.snapshot(nc, account, work[0]))
 
 		for _, subject := range work[2:] {
 			if _, err := js.Publish(s.Context(), subject, nil); err != nil {
@@ -104,7 +104,12 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 		return fmt.Errorf("bind %s: %w", bucket, err)
 	}
 
-	if _, err := kv.PutString(s.Context(), "y", "y"); err != nil {
+	large := make([]byte, 4096) // for a backup in parts
+	for i := range large {
+		large[i] = byte(rand.Uint32())
+	}
+
+	if _, err := kv.Put(s.Context(), "y", large); err != nil {
 		return fmt.Errorf("put into %s: %w", bucket, err)
 	}
 
@@ -133,6 +138,74 @@ func (s *site) useAccount(js jetstream.JetStream, stream, bucket string) error {
 
 	if n != 2 {
 		return fmt.Errorf("list %s: %d keys, %w", bucket, n, batch.Error())
+	}
+	return nil
+}
+
+// snapshot does what a backup and a restore of a stream do.
+func (s *site) snapshot(nc *nats.Conn, account, stream string) error {
+	own := "$JS." + account + "."
+	deliver := "backup." + account + ".x"
+
+	chunks, err := nc.SubscribeSync(deliver)
+	if err != nil {
+		return err
+	}
+	defer chunks.Unsubscribe() //nolint:errcheck // of the test
+
+	// The window holds one part: the second comes when the first is acknowledged.
+	if _, err := nc.Request(own+"API.STREAM.SNAPSHOT."+stream, []byte(`{"deliver_subject":"`+deliver+`","chunk_size":1024,"window_size":1024}`), brief); err != nil {
+		return fmt.Errorf("snapshot of %s: %w", stream, err)
+	}
+
+	for n := 0; ; n++ {
+		part, err := chunks.NextMsg(10 * brief) // the server looks for subscriptions for two seconds
+		if err != nil {
+			return fmt.Errorf("part %d of %s: %w", n, stream, err)
+		}
+
+		if len(part.Data) == 0 {
+			if n < 2 {
+				return fmt.Errorf("%s has %d parts: too few to need an acknowledgement", stream, n)
+			}
+			break
+		}
+
+		if ack, ok := strings.CutPrefix(part.Reply, "$JS."); ok {
+			if err := nc.Publish(own+ack, nil); err != nil {
+				return err
+			}
+		}
+	}
+
+	// A restore that ends before its first part makes no stream.
+	js := accountOf(s.T, nc, account)
+
+	dead, err := js.Stream(s.Context(), "DEAD")
+	if err != nil {
+		return fmt.Errorf("look up the dead letters: %w", err)
+	}
+
+	s.must(js.DeleteStream(s.Context(), "DEAD"))
+	defer func() {
+		_, err := js.CreateStream(s.Context(), dead.CachedInfo().Config)
+		s.must(err)
+	}()
+
+	answer, err := nc.Request(own+"API.STREAM.RESTORE.DEAD", []byte(`{"config":{"name":"DEAD","max_bytes":1024},"state":{}}`), brief)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+
+	_, subject, _ := strings.Cut(string(answer.Data), `"deliver_subject":"$JS.`)
+	subject, _, _ = strings.Cut(subject, `"`)
+
+	if err := nc.PublishRequest(own+subject, deliver, nil); err != nil {
+		return err
+	}
+
+	if answer, err = chunks.NextMsg(brief); err != nil || !strings.Contains(string(answer.Data), "restore failed") {
+		return fmt.Errorf("end a restore on %q: %w: %v", subject, err, answer)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ var errRefused = errors.New("some streams and consumers differ in settings that 
 var channelName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
 
 // errDenied ends apply at the first request that the server does not permit: to the others it does not answer, either.
-var errDenied = errors.New("the user may not do this: apply needs an administrator's permissions")
+var errDenied = errors.New("the user may not do this: it needs an administrator's permissions")
 
 // applyFlags are the flags of apply.
 type applyFlags struct {
@@ -72,23 +72,14 @@ It needs an administrator's permissions. The services do not need them: they onl
 
 func (f *applyFlags) check() error {
 	var errs []error
-	if r := f.assets.Replicas; r != 1 && r != 3 && r != 5 {
-		errs = append(errs, fmt.Errorf("--replicas %d: use 1, 3 or 5", r))
-	}
+	errs = append(errs, checkReplicas(f.assets.Replicas))
 	if f.assets.MaxBytes < 0 {
 		errs = append(errs, fmt.Errorf("--max-bytes %d: use a positive number", f.assets.MaxBytes))
 	}
 	if f.assets.AckWait < 0 {
 		errs = append(errs, fmt.Errorf("--ack-wait %s: use a positive duration", f.assets.AckWait))
 	}
-	if len(f.assets.Services) == 0 {
-		errs = append(errs, fmt.Errorf("--services is empty: use some of %s", strings.Join(contracts.Services(), ", ")))
-	}
-	for _, s := range f.assets.Services {
-		if !slices.Contains(contracts.Services(), s) {
-			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
-		}
-	}
+	errs = append(errs, checkServices(f.assets.Services))
 	for _, c := range f.assets.Channels {
 		if !channelName.MatchString(c) {
 			errs = append(errs, fmt.Errorf("--channels %s: use A-Z, a-z, 0-9, _ and -", c))
@@ -96,6 +87,31 @@ func (f *applyFlags) check() error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+// checkServices returns a UsageError for names that are not those of services.
+func checkServices(services []string) error {
+	var errs []error
+	if len(services) == 0 {
+		errs = append(errs, fmt.Errorf("--services is empty: use some of %s", strings.Join(contracts.Services(), ", ")))
+	}
+	for _, s := range services {
+		if !slices.Contains(contracts.Services(), s) {
+			errs = append(errs, fmt.Errorf("--services %s: use some of %s", s, strings.Join(contracts.Services(), ", ")))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return &UsageError{Err: err}
+	}
+	return nil
+}
+
+// checkReplicas returns a UsageError for a number of servers that no stream should have.
+func checkReplicas(n int) error {
+	if n != 1 && n != 3 && n != 5 {
+		return &UsageError{Err: fmt.Errorf("--replicas %d: use 1, 3 or 5", n)}
 	}
 	return nil
 }

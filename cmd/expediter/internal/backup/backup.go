@@ -1,0 +1,160 @@
+package backup
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// Config is what a backup and a restore need to know.
+type Config struct {
+	// Account is the account whose streams JS reaches under a prefix. Defaults to the user's own.
+	Account string
+	// Dir is the folder of the backup. Required.
+	Dir string
+	// JS reaches the streams. Required.
+	JS jetstream.JetStream
+	// Replicas is how many servers keep each restored stream. Defaults to 0: as many as when it was backed up.
+	Replicas int
+	// Services are those whose streams and buckets are meant, see contracts.Services. Required.
+	Services []string
+	// Timeout bounds the wait for each answer of the server. Defaults to 5 seconds.
+	Timeout time.Duration
+
+	// reached is called between the snapshot of a stream and the messages behind it, and before each chunk of a restore. Tests
+	// set it.
+	reached func(stream string)
+}
+
+func (c Config) validate() (Config, error) {
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	if c.reached == nil {
+		c.reached = func(string) {}
+	}
+	if c.Dir == "" || c.JS == nil || len(c.Services) == 0 || c.Timeout < 0 || c.Replicas < 0 {
+		return c, errors.New("backup: Dir, JS and Services are required, Timeout and Replicas are not negative")
+	}
+	return c, nil
+}
+
+// Order returns the streams of the services in the order in which they are backed up: events before notifications, jobs
+// before their buckets, a record before what it refers to, and dead letters last.
+func Order(services []string) []string {
+	var names []string
+	for _, config := range contracts.Assets(contracts.AssetOptions{Services: services}) {
+		names = append(names, config.Name)
+	}
+	if i := slices.Index(names, contracts.StreamDead); i >= 0 {
+		names = append(slices.Delete(names, i, i+1), contracts.StreamDead)
+	}
+	return names
+}
+
+// Write backs the streams of the services up, into a folder that does not exist or is empty, and calls done for
+// each. It needs the memory of some megabytes, whatever the size of a stream. A folder in which Write did not end well has no
+// manifest, and Restore refuses it.
+func Write(ctx context.Context, c Config, done func(Stream)) error {
+	c, err := c.validate()
+	if err != nil {
+		return err
+	}
+	dir, err := openEmpty(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // files are synced and closed one by one
+	m := manifest{Format: format, ID: nuid.Next(), Began: time.Now().UTC()}
+	for _, name := range Order(c.Services) {
+		s, err := c.write(ctx, dir, name)
+		if err != nil {
+			return fmt.Errorf("back up stream %s: %w", name, err)
+		}
+		m.Streams = append(m.Streams, s)
+		done(s)
+	}
+	m.Ended = time.Now().UTC()
+	return writeManifest(dir, m)
+}
+
+// openEmpty opens a folder for a backup, and makes it when there is none.
+func openEmpty(path string) (*os.Root, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the backup: %w", err)
+	}
+	found, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the folder of the backup: %w", err)
+	}
+	if len(found) > 0 {
+		return nil, &FileError{File: found[0].Name(), Err: fmt.Errorf("%w: %s", ErrNotEmpty, path)}
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of the backup: %w", err)
+	}
+	return dir, nil
+}
+
+// write backs one stream up.
+func (c Config) write(ctx context.Context, dir *os.Root, name string) (Stream, error) {
+	s := Stream{Name: name}
+	err := writeFile(dir, s.file(), func(w io.Writer) error {
+		sum := &summed{w: w, sum: sha256.New()}
+		if err := c.snapshot(ctx, &s, sum); err != nil {
+			return err
+		}
+		s.Bytes, s.SHA256 = sum.n, hex.EncodeToString(sum.sum.Sum(nil))
+		return nil
+	})
+	if err == nil {
+		err = syncDir(dir)
+	}
+	return s, err
+}
+
+// summed counts and sums what is written.
+type summed struct {
+	n   int64
+	sum hash.Hash
+	w   io.Writer
+}
+
+func (s *summed) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	s.n += int64(n)
+	s.sum.Write(p[:n])
+	return n, err //nolint:wrapcheck // writeFile does
+}
+
+// subject returns the subject of the snapshot API under which the server of the account is reached. The server names it as
+// the account itself knows it. A subject that is none of the stream is refused: a publication there could do anything.
+func (c Config) subject(kind, stream, named string) (string, error) {
+	below := "SNAPSHOT." + kind + "." + stream + "."
+	if !strings.HasPrefix(named, "$JS."+below) {
+		return "", fmt.Errorf("the server names the subject %q: want one below $JS.%s", named, below)
+	}
+	return c.prefix() + strings.TrimPrefix(named, "$JS."), nil
+}
+
+// prefix is that of the subjects of JetStream.
+func (c Config) prefix() string {
+	if c.Account == "" {
+		return "$JS."
+	}
+	return "$JS." + c.Account + "."
+}

@@ -1,0 +1,325 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
+)
+
+func TestMain(m *testing.M) { crash.Main(m, 4, command) }
+
+// task is what a process does that a test kills.
+type task struct {
+	Dir, URL string
+	Restore  bool
+	Hold     int // stops at this chunk, counted over all streams
+}
+
+var command = crash.Role[task]{Name: "backup", Run: func(ctx context.Context, t task) error {
+	nc, err := nats.Connect(t.URL)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	run := Write
+	if t.Restore {
+		run = Restore
+	}
+	n := 0
+	return run(ctx, Config{Dir: t.Dir, JS: js, Services: contracts.Services(), reached: func(string) {
+		if n++; n == t.Hold {
+			fmt.Fprintln(os.Stdout, "held") //nolint:errcheck // the test waits for it
+			<-ctx.Done()
+		}
+	}}, nothing)
+}}
+
+// listening is a server that other processes reach.
+func listening(t *testing.T) (*natsrun.Server, jetstream.JetStream) {
+	t.Helper()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	_, js := natstest.Connect(t, srv)
+	return srv, js
+}
+
+// applied is a server with all streams, buckets and consumers.
+func applied(t *testing.T) (*natsrun.Server, jetstream.JetStream) {
+	t.Helper()
+	srv, js := listening(t)
+	options := contracts.AssetOptions{MaxBytes: 1 << 30}
+	_, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})
+	must(t, err)
+	_, err = contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(options), contracts.ApplyOptions{})
+	must(t, err)
+	return srv, js
+}
+
+func config(js jetstream.JetStream, dir string) Config {
+	return Config{Dir: dir, JS: js, Services: contracts.Services()}
+}
+
+func nothing(Stream) {}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func publish(t *testing.T, js jetstream.JetStream, subject, body string) {
+	t.Helper()
+	_, err := js.Publish(t.Context(), subject, []byte(body))
+	must(t, err)
+}
+
+// contents returns all messages of a stream, and the state of its consumers.
+func contents(t *testing.T, js jetstream.JetStream, name string) string {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	must(t, err)
+	state := stream.CachedInfo().State
+	var b strings.Builder
+	fmt.Fprintln(&b, max(state.FirstSeq, 1), state.LastSeq, state.Msgs)
+	for seq := max(state.FirstSeq, 1); seq <= state.LastSeq; seq++ {
+		m, err := stream.GetMsg(t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		must(t, err)
+		fmt.Fprintln(&b, seq, m.Subject, m.Time, m.Header, string(m.Data))
+	}
+	list := stream.ListConsumers(t.Context())
+	for c := range list.Info() {
+		fmt.Fprintln(&b, c.Name, c.Config.FilterSubjects, c.AckFloor.Stream, c.Delivered.Stream, c.NumAckPending, c.NumPending)
+	}
+	must(t, list.Err())
+	return b.String()
+}
+
+// fill puts messages into the streams: some are acknowledged, some are delivered, some are deleted, keys are replaced.
+func fill(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	for i := range 10 {
+		m := nats.NewMsg(fmt.Sprintf("events.order.%d", i))
+		m.Data, m.Header = []byte("event"), nats.Header{"Nats-Msg-Id": {fmt.Sprint(i)}, "X": {"a", "b"}}
+		_, err := js.PublishMsg(t.Context(), m)
+		must(t, err)
+		publish(t, js, fmt.Sprintf("jobs.enrich.wolt.%d", i), "job")
+		publish(t, js, fmt.Sprintf("$KV.enrich.%d", i%4), "slot "+fmt.Sprint(i))
+	}
+	publish(t, js, "dead.EVENTS.x", "letter")
+	publish(t, js, "dead.ENRICH_JOBS.x", "letter")
+	publish(t, js, "$KV.jobs.excused.ENRICH_JOBS.1", "1")
+	publish(t, js, "$KV.jobs.excused.EVENTS.1", "1")
+	publish(t, js, "$KV.jobs.limits.wolt", "1")
+	for stream, name := range map[string]string{"EVENTS": "notifier", "ENRICH_JOBS": "enricher"} {
+		consumer, err := js.Consumer(t.Context(), stream, name)
+		must(t, err)
+		batch, err := consumer.Fetch(4)
+		must(t, err)
+		odd := false
+		for m := range batch.Messages() {
+			if odd = !odd; odd {
+				must(t, m.DoubleAck(t.Context()))
+			}
+		}
+	}
+}
+
+func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
+	t.Parallel()
+	_, from := applied(t)
+	fill(t, from)
+	dir := filepath.Join(t.TempDir(), "new")
+	var listed []string
+	must(t, Write(t.Context(), config(from, dir), func(s Stream) { listed = append(listed, s.Name) }))
+	_, to := listening(t)
+	must(t, Restore(t.Context(), config(to, dir), nothing))
+	for _, name := range listed {
+		if was, is := contents(t, from, name), contents(t, to, name); was != is {
+			t.Errorf("%s was\n%sand is\n%s", name, was, is)
+		}
+	}
+	if want := len(contracts.Assets(contracts.AssetOptions{})); len(listed) != want || listed[want-1] != contracts.StreamDead {
+		t.Errorf("backed up were %v, want %d with the dead letters last", listed, want)
+	}
+	changes, err := contracts.Apply(t.Context(), to, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{DryRun: true})
+	must(t, err)
+	for _, c := range changes {
+		if c.Action != contracts.ActionNone {
+			t.Errorf("apply would %s %s: %v", c.Action, c.Stream, c.Differences)
+		}
+	}
+	for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, manifestName): 0o600, filepath.Join(dir, "EVENTS.snapshot"): 0o600} {
+		info, err := os.Stat(path)
+		must(t, err)
+		if info.Mode().Perm() != want {
+			t.Errorf("%s has the mode %o, want %o", path, info.Mode().Perm(), want)
+		}
+	}
+	// A stream that is there is never overwritten, and nothing else is done then.
+	must(t, to.DeleteStream(t.Context(), "EVENTS"))
+	stream, err := to.Stream(t.Context(), "KV_enrich")
+	must(t, err)
+	changed := stream.CachedInfo().Config
+	delete(changed.Metadata, restored)
+	_, err = to.UpdateStream(t.Context(), changed)
+	must(t, err)
+	if err := Restore(t.Context(), config(to, dir), nothing); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "KV_enrich") {
+		t.Errorf("got %v, want ErrExists", err)
+	}
+	if _, err := to.Stream(t.Context(), "EVENTS"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a stream was restored beside one that exists: %v", err)
+	}
+}
+
+// While a stream is backed up, others write to it: keys are replaced, and messages are published. What was there before
+// is in the backup, or what has replaced it.
+func TestNothingIsMissingThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	_, from := applied(t)
+	const keys = 5000
+	body := strings.Repeat("x", 2000)
+	put := func(key, round int) {
+		_, err := from.PublishAsync(fmt.Sprintf("$KV.enrich.%d", key), fmt.Appendf(nil, "%d %s", round, body))
+		if err != nil {
+			t.Log(err)
+		}
+	}
+	for key := range keys {
+		put(key, 1)
+	}
+	<-from.PublishAsyncComplete()
+	var stop sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		cancel()
+		stop.Wait()
+	})
+	stop.Go(func() {
+		for round := 2; ctx.Err() == nil; round++ {
+			for key := range keys {
+				put(keys-1-key, round)
+				if key%100 == 0 {
+					<-from.PublishAsyncComplete()
+				}
+			}
+		}
+	})
+	c := config(from, t.TempDir())
+	c.Services = []string{contracts.ServiceEnricher}
+	c.reached = func(stream string) { // the messages behind the snapshot come to an end
+		if stream == "KV_enrich" {
+			cancel()
+			stop.Wait()
+			<-from.PublishAsyncComplete()
+		}
+	}
+	must(t, Write(t.Context(), c, nothing))
+	_, to := listening(t)
+	c.JS, c.reached = to, nil
+	must(t, Restore(t.Context(), c, nothing))
+	stream, err := to.Stream(t.Context(), "KV_enrich")
+	must(t, err)
+	if n := stream.CachedInfo().State.Msgs; n != keys {
+		t.Errorf("%d keys are restored, want %d", n, keys)
+	}
+	if was, is := contents(t, from, "KV_enrich"), contents(t, to, "KV_enrich"); was != is {
+		t.Error("the values are not the last ones")
+	}
+}
+
+// A stream that was never written to takes the messages that arrive behind its snapshot.
+func TestMessagesBehindAnEmptySnapshot(t *testing.T) {
+	t.Parallel()
+	_, from := applied(t)
+	c := config(from, t.TempDir())
+	c.reached = func(stream string) {
+		if stream == "KV_inbox" {
+			publish(t, from, "$KV.inbox.a", "1")
+			publish(t, from, "$KV.inbox.a", "2")
+		}
+	}
+	must(t, Write(t.Context(), c, nothing))
+	_, to := listening(t)
+	c.JS, c.reached = to, nil
+	must(t, Restore(t.Context(), c, nothing))
+	if was, is := contents(t, from, "KV_inbox"), contents(t, to, "KV_inbox"); was != is {
+		t.Errorf("it was\n%sand is\n%s", was, is)
+	}
+}
+
+func TestTokensGrowAfterARestore(t *testing.T) {
+	t.Parallel()
+	_, from := applied(t)
+	take := func(js jetstream.JetStream) kvlock.Token {
+		l, err := kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{Bucket: contracts.BucketLocks})
+		must(t, err)
+		defer l.Close()
+		lease, err := l.Acquire(t.Context(), "a", kvlock.AcquireOptions{})
+		must(t, err)
+		must(t, lease.Release(t.Context()))
+		return lease.Token()
+	}
+	take(from)
+	// The bucket was restored once before, by a machine whose clock was ahead.
+	stream, err := from.Stream(t.Context(), "KV_locks")
+	must(t, err)
+	ahead := stream.CachedInfo().Config
+	ahead.Metadata["kvlock-epoch"] = "5000000000000000000"
+	_, err = from.UpdateStream(t.Context(), ahead)
+	must(t, err)
+	c := config(from, t.TempDir())
+	must(t, Write(t.Context(), c, nothing))
+	var last kvlock.Token
+	for range 5 {
+		last = take(from)
+	}
+	_, c.JS = listening(t)
+	must(t, Restore(t.Context(), c, nothing))
+	if token := take(c.JS); token.Compare(last) <= 0 {
+		t.Errorf("token %s after %s", token, last)
+	}
+}
+
+// Dead letters and records of jobs belong to a service, also where one account was for all.
+func TestWhatBelongsToOtherServicesIsLeftOut(t *testing.T) {
+	t.Parallel()
+	_, from := applied(t)
+	fill(t, from)
+	c := config(from, t.TempDir())
+	must(t, Write(t.Context(), c, nothing))
+	_, c.JS = listening(t)
+	c.Services = []string{contracts.ServiceEnricher}
+	must(t, Restore(t.Context(), c, nothing))
+	all := contents(t, c.JS, "DEAD") + contents(t, c.JS, "KV_jobs")
+	for subject, want := range map[string]bool{
+		"dead.EVENTS.x": false, "dead.ENRICH_JOBS.x": true, "excused.EVENTS.1": false, "excused.ENRICH_JOBS.1": true, "limits.wolt": true,
+	} {
+		if strings.Contains(all, subject) != want {
+			t.Errorf("%s restored: %t, want %t", subject, !want, want)
+		}
+	}
+	if _, err := c.JS.Stream(t.Context(), "EVENTS"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("a stream of another service: %v", err)
+	}
+}

@@ -1,0 +1,194 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"time"
+)
+
+const (
+	// format is the version of the manifest and of the files that it lists.
+	format = 1
+
+	// manifestName is the file that is written last.
+	manifestName = "manifest.json"
+
+	// maxManifest bounds the manifest, in bytes. One stream takes some 2 KiB.
+	maxManifest = 1 << 20
+)
+
+// streamName is a name that a stream of this product can have, and a part of a file's name.
+var streamName = regexp.MustCompile(`^[A-Za-z0-9][-_A-Za-z0-9]{0,99}$`)
+
+// manifest says what a backup holds.
+type manifest struct {
+	// Format is the version of the backup. A reader takes no greater one than its own.
+	Format int `json:"format"`
+	// ID is unique. A restore marks the streams with it.
+	ID string `json:"id"`
+	// Began and Ended are the times of this machine.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
+	// Streams are in the order in which they were written.
+	Streams []Stream `json:"streams"`
+}
+
+// Stream is a stream of a backup.
+type Stream struct {
+	// Name is that of the stream. The file of the stream is called after it.
+	Name string `json:"name"`
+	// Messages and Consumers are how many the file holds.
+	Messages  uint64 `json:"messages"`
+	Consumers int    `json:"consumers"`
+	// Bytes and SHA256 are the size and the checksum of the file.
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	// Config and State are the server's, as it sent them.
+	Config json.RawMessage `json:"config,omitempty"`
+	State  json.RawMessage `json:"state,omitempty"`
+}
+
+func (s Stream) file() string { return s.Name + ".snapshot" }
+
+// writeManifest makes the backup a complete one: the file has its name only when all of it is on the disk.
+func writeManifest(dir *os.Root, m manifest) error {
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the manifest: %w", err)
+	}
+	const unfinished = manifestName + ".new"
+	if err := writeFile(dir, unfinished, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
+		return err //nolint:wrapcheck // it names the file
+	}); err != nil {
+		return err
+	}
+	if err := dir.Rename(unfinished, manifestName); err != nil {
+		return fmt.Errorf("finish the manifest: %w", err)
+	}
+	return syncDir(dir)
+}
+
+// writeFile makes a file, has write fill it, and returns when it is on the disk.
+func writeFile(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+	file, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make a file of the backup: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := write(file); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return fmt.Errorf("write a file of the backup: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir *os.Root) error {
+	d, err := dir.Open(".")
+	if err != nil {
+		return fmt.Errorf("write the folder of the backup: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("write the folder of the backup: %w", err)
+	}
+	return nil
+}
+
+// verify reads the manifest and all files that it lists, and returns a *FileError for the first that is not as it was written.
+func verify(dir *os.Root) (m manifest, err error) {
+	m, err = readManifest(dir)
+	if err != nil {
+		return m, &FileError{File: manifestName, Err: err}
+	}
+	listed := map[string]bool{manifestName: true}
+	for _, s := range m.Streams {
+		if !streamName.MatchString(s.Name) || listed[s.file()] {
+			return m, &FileError{File: manifestName, Err: fmt.Errorf("%w: stream %q", ErrCorrupt, s.Name)}
+		}
+		listed[s.file()] = true
+	}
+	found, err := fs.ReadDir(dir.FS(), ".")
+	if err != nil {
+		return m, fmt.Errorf("read the folder of the backup: %w", err)
+	}
+	for _, f := range found {
+		if !listed[f.Name()] {
+			return m, &FileError{File: f.Name(), Err: ErrForeign}
+		}
+	}
+	for _, s := range m.Streams {
+		if err := s.verify(dir); err != nil {
+			return m, &FileError{File: s.file(), Err: err}
+		}
+	}
+	return m, nil
+}
+
+func readManifest(dir *os.Root) (m manifest, err error) {
+	file, err := dir.Open(manifestName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	if err != nil {
+		return m, err //nolint:wrapcheck // verify does
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	data, err := io.ReadAll(io.LimitReader(file, maxManifest+1))
+	if err != nil {
+		return m, err //nolint:wrapcheck // verify does
+	}
+	// The version decides how the rest is to be read.
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return m, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if version.Format != format {
+		return m, fmt.Errorf("%w: format %d, known is %d", ErrFormat, version.Format, format)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&m); err != nil {
+		return m, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if m.ID == "" || len(m.Streams) == 0 {
+		return m, fmt.Errorf("%w: it lists nothing", ErrCorrupt)
+	}
+	return m, nil
+}
+
+// verify compares the file with what the manifest says of it.
+func (s Stream) verify(dir *os.Root) error {
+	file, err := dir.Open(s.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if err != nil {
+		return err //nolint:wrapcheck // the caller does
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	sum := sha256.New()
+	n, err := io.Copy(sum, io.LimitReader(file, s.Bytes+1))
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // the caller does
+	case n < s.Bytes:
+		return fmt.Errorf("%w: it has %d of %d bytes", ErrCorrupt, n, s.Bytes)
+	case n > s.Bytes:
+		return fmt.Errorf("%w: it has more than %d bytes", ErrCorrupt, s.Bytes)
+	case hex.EncodeToString(sum.Sum(nil)) != s.SHA256:
+		return fmt.Errorf("%w: the checksum is another one", ErrCorrupt)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/kvlock"
+)
+
+const (
+	// restored is the metadata of a restored stream: the id of the backup, with the suffix unfinished until all is done.
+	restored   = "expediter-restored"
+	unfinished = " unfinished"
+)
+
+// Restore makes the streams of the services that a backup holds, with their consumers, and calls done for each. It verifies
+// the whole backup and looks at all streams before it makes the first. Buckets are marked as restored, so that fencing
+// tokens go on to grow. Dead letters and records of other services are left out when Services does not name them.
+//
+// A restore that was cut off is repeated: it makes anew what was unfinished, and keeps what was finished.
+// No service may run until it has ended well.
+func Restore(ctx context.Context, c Config, done func(Stream)) error {
+	c, err := c.validate()
+	if err != nil {
+		return err
+	}
+	dir, err := os.OpenRoot(c.Dir)
+	if err != nil {
+		return fmt.Errorf("open the folder of the backup: %w", err)
+	}
+	defer dir.Close() //nolint:errcheck // it is only read
+	m, err := verify(dir)
+	if err != nil {
+		return err
+	}
+	wanted := Order(c.Services)
+	m.Streams = slices.DeleteFunc(m.Streams, func(s Stream) bool { return !slices.Contains(wanted, s.Name) })
+	if len(m.Streams) == 0 {
+		return &FileError{File: manifestName, Err: fmt.Errorf("it lists no stream of the services %s", strings.Join(c.Services, ", "))}
+	}
+	marks := map[string]string{}
+	var errs []error
+	for _, s := range m.Streams {
+		mark, err := c.mark(ctx, s.Name)
+		if err == nil && mark != "" && mark != m.ID && mark != m.ID+unfinished {
+			err = ErrExists
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("restore stream %s: %w", s.Name, err))
+		}
+		marks[s.Name] = mark
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, s := range m.Streams {
+		if marks[s.Name] != m.ID {
+			if err := c.restore(ctx, dir, s, m.ID, marks[s.Name] != ""); err != nil {
+				return fmt.Errorf("restore stream %s: %w", s.Name, err)
+			}
+		}
+		done(s)
+	}
+	return nil
+}
+
+// mark returns the mark of a restored stream, "?" for a stream that has none, and "" when there is no stream.
+func (c Config) mark(ctx context.Context, name string) (string, error) {
+	stream, err := c.JS.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err //nolint:wrapcheck // the caller does
+	}
+	if mark := stream.CachedInfo().Config.Metadata[restored]; mark != "" {
+		return mark, nil
+	}
+	return "?", nil
+}
+
+// restore makes a stream. again says that an earlier restore has left a part of it.
+func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, again bool) error {
+	if again {
+		if err := c.JS.DeleteStream(ctx, s.Name); err != nil {
+			return fmt.Errorf("delete what an earlier restore left: %w", err)
+		}
+	}
+	if err := c.send(ctx, dir, s, id); err != nil {
+		return err
+	}
+	stream, err := c.JS.Stream(ctx, s.Name)
+	if err != nil {
+		return err //nolint:wrapcheck // the caller does
+	}
+	for _, subject := range foreign(s.Name, c.Services) {
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
+			return fmt.Errorf("leave out %s: %w", subject, err)
+		}
+	}
+	if bucket, ok := strings.CutPrefix(s.Name, "KV_"); ok {
+		if err := kvlock.MarkRestored(ctx, c.JS, bucket); err != nil {
+			return err
+		}
+	}
+	if stream, err = c.JS.Stream(ctx, s.Name); err != nil {
+		return err //nolint:wrapcheck // the caller does
+	}
+	config := stream.CachedInfo().Config
+	config.Metadata[restored] = id
+	if _, err := c.JS.UpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("mark it as finished: %w", err)
+	}
+	return nil
+}
+
+// foreign returns the subjects of a stream that several services use which belong to the services that are not named.
+func foreign(name string, services []string) []string {
+	var subjects []string
+	for _, other := range contracts.Streams(contracts.AssetOptions{}) {
+		if slices.Contains(Order(services), other.Name) {
+			continue
+		}
+		switch name {
+		case contracts.StreamDead:
+			subjects = append(subjects, "dead."+other.Name+".>", "$JS.EVENT.ADVISORY.CONSUMER.*."+other.Name+".>")
+		case "KV_" + contracts.BucketJobs:
+			subjects = append(subjects, "$KV."+contracts.BucketJobs+".*."+other.Name+".>")
+		}
+	}
+	return subjects
+}
+
+// send sends the file of a stream to the server, chunk by chunk, and waits until the server has stored it.
+func (c Config) send(ctx context.Context, dir *os.Root, s Stream, id string) error {
+	config, err := object(bytes.NewReader(s.Config))
+	if err != nil {
+		return &FileError{File: manifestName, Err: fmt.Errorf("%w: configuration of %s: %w", ErrCorrupt, s.Name, err)}
+	}
+	if config["name"] != s.Name {
+		return &FileError{File: manifestName, Err: fmt.Errorf("%w: configuration of %s: it is that of %v", ErrCorrupt, s.Name, config["name"])}
+	}
+	if c.Replicas > 0 {
+		config["num_replicas"] = c.Replicas
+	}
+	metadata, _ := config["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata[restored] = id + unfinished
+	config["metadata"] = metadata
+	var answer struct {
+		DeliverSubject string `json:"deliver_subject"`
+	}
+	if err := c.ask(ctx, "STREAM.RESTORE."+s.Name, map[string]any{"config": config, "state": s.State}, &answer); err != nil {
+		return err
+	}
+	subject, err := c.subject("RESTORE", s.Name, answer.DeliverSubject)
+	if err != nil {
+		return err
+	}
+	answers, err := c.subscribe()
+	if err != nil {
+		return err
+	}
+	defer answers.Unsubscribe() //nolint:errcheck // it ends with the connection, too
+	file, err := dir.Open(s.file())
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	for buf := make([]byte, chunkSize); ; {
+		n, err := io.ReadFull(file, buf)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("read: %w", err)
+		}
+		c.reached(s.Name)
+		answer, err := c.part(ctx, subject, answers, buf[:n])
+		switch {
+		case err != nil:
+			return fmt.Errorf("send a part: %w", err)
+		case n == 0 || len(answer) > 0: // the last answer, or an error
+			return decode(answer, &struct{}{})
+		}
+	}
+}
+
+// part sends a part and returns the answer. It is no request: the server answers in the account of the stream.
+func (c Config) part(ctx context.Context, subject string, answers *nats.Subscription, part []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout) // for the last one the server stores the whole stream
+	defer cancel()
+	if err := c.JS.Conn().PublishRequest(subject, answers.Subject, part); err != nil {
+		return nil, err //nolint:wrapcheck // the caller does
+	}
+	msg, err := answers.NextMsgWithContext(ctx)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller does
+	}
+	if msg.Header.Get("Status") == "503" {
+		return nil, nats.ErrNoResponders
+	}
+	return msg.Data, nil
+}

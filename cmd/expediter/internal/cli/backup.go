@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/backup"
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/contracts"
+)
+
+// backupFlags are the flags of backup and restore.
+type backupFlags struct {
+	natsFlags
+
+	format   string
+	replicas int
+	services []string
+}
+
+func newBackup(g *globals) *cobra.Command {
+	f := &backupFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "backup FOLDER",
+		Short: "Write the streams and buckets of the services to a folder",
+		Long: `Backup writes the streams and buckets of the services, with their consumers, to a folder that does not exist or is empty.
+Services may run meanwhile. The files hold addresses and secrets of recipients; only their owner can read them.
+
+Streams are written one after the other: work before its results. So what was accepted before the command began is in
+the backup, and what was done before, too. Replay no dead letters until the command has ended.
+
+It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
+		Example: `  expediter backup ./monday
+  expediter backup ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), "expediter backup", args[0], backup.Write)
+		},
+	}
+	f.registerBackup(cmd)
+	return cmd
+}
+
+func newRestore(g *globals) *cobra.Command {
+	f := &backupFlags{natsFlags: natsFlags{globals: g}}
+	cmd := &cobra.Command{
+		Use:   "restore FOLDER",
+		Short: "Make the streams and buckets of a backup",
+		Long: `Restore makes the streams and buckets of a backup, with their consumers, on a server that has none of them. It verifies
+the whole backup first. Buckets are marked as restored, so that fencing tokens are greater than all earlier ones.
+
+Stop the services first, and start them when the command has ended with 0. Repeat one that was interrupted: it goes on.
+Then run expediter apply, for what a newer version declares otherwise.
+
+With --services only the streams of these are restored, and dead letters of others are left out.`,
+		Example: `  expediter restore ./monday --replicas 3
+  expediter restore ./monday-notifier --account NOTIFIER --services notifier --nkey admin.nk`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("replicas") {
+				if err := checkReplicas(f.replicas); err != nil {
+					return err
+				}
+			}
+			return f.run(cmd.Context(), "expediter restore", args[0], backup.Restore)
+		},
+	}
+	f.registerBackup(cmd)
+	cmd.Flags().IntVar(&f.replicas, "replicas", 0, "servers that keep each stream: 1, 3 or 5 (default as when it was backed up)")
+	return cmd
+}
+
+func (f *backupFlags) registerBackup(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	f.register(flags)
+	f.registerAccount(flags)
+	flags.StringSliceVar(&f.services, "services", contracts.Services(), "services whose streams and buckets are meant, separated by commas")
+	outputFlag(cmd, &f.format, deadFormats...)
+}
+
+// run runs a backup or a restore, and writes a row for each stream.
+func (f *backupFlags) run(
+	ctx context.Context, name, dir string, do func(context.Context, backup.Config, func(backup.Stream)) error,
+) error {
+	if err := errors.Join(checkFormat(f.format, deadFormats...), checkServices(f.services)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	js, stop, err := f.connect(ctx, name, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(fmt.Errorf("%w: %w", errDenied, err))
+		}
+	}))
+	if err != nil {
+		return err
+	}
+	defer stop()
+	out := newRows(f.config.Stdout, f.format, table.Column{Name: "STREAM"}, table.Column{Name: "MESSAGES"}, table.Column{Name: "CONSUMERS"},
+		table.Column{Name: "BYTES"})
+	var messages uint64
+	var written error
+	failed := do(ctx, backup.Config{
+		Account: f.account, Dir: dir, JS: js, Replicas: f.replicas, Services: f.services, Timeout: f.timeout,
+	}, func(s backup.Stream) {
+		messages += s.Messages
+		s.Config, s.State = nil, nil
+		err := out.write(s, s.Name, strconv.FormatUint(s.Messages, 10), strconv.Itoa(s.Consumers), strconv.FormatInt(s.Bytes, 10))
+		written = errors.Join(written, err)
+	})
+	if failed != nil {
+		_, file := errors.AsType[*backup.FileError](failed)
+		if !file && !errors.Is(failed, backup.ErrExists) && !errors.Is(failed, fs.ErrNotExist) {
+			failed = errors.Join(fmt.Errorf("%w: %w", errUnavailable, failed), context.Cause(ctx))
+		}
+	}
+	if err := errors.Join(failed, written, out.close()); err != nil {
+		return err
+	}
+	f.notef("%d messages of %d streams.\n", messages, out.n)
+	return nil
+}
