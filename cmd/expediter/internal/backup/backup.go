@@ -66,7 +66,7 @@ func Order(services []string) []string {
 }
 
 // Write backs the streams of the services up, into a folder that does not exist or is empty, and calls done for
-// each. It needs the memory of some megabytes, whatever the size of a stream. A folder in which Write did not end well has no
+// each. It needs some 70 MB of memory, whatever the size of a stream. A folder in which Write did not end well has no
 // manifest, and Restore refuses it.
 func Write(ctx context.Context, c Config, done func(Stream)) error {
 	c, err := c.validate()
