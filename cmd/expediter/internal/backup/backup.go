@@ -2,12 +2,8 @@ package backup
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -52,17 +48,22 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// Order returns the streams of the services in the order in which they are backed up: events before notifications, jobs
-// before their buckets, a record before what it refers to, and dead letters last.
-func Order(services []string) []string {
-	var names []string
-	for _, config := range contracts.Assets(contracts.AssetOptions{Services: services}) {
-		names = append(names, config.Name)
+// names returns the streams of the services: those with work, and behind them the buckets and the dead letters, which say what
+// has become of work. A record comes before what it refers to.
+func names(services []string) (work, outcomes []string) {
+	options := contracts.AssetOptions{Services: services}
+	for _, config := range contracts.Streams(options) {
+		if config.Name != contracts.StreamDead {
+			work = append(work, config.Name)
+		}
 	}
-	if i := slices.Index(names, contracts.StreamDead); i >= 0 {
-		names = append(slices.Delete(names, i, i+1), contracts.StreamDead)
+	for _, config := range slices.Concat(contracts.Buckets(options), contracts.Objects(options)) {
+		outcomes = append(outcomes, config.Name)
 	}
-	return names
+	if slices.ContainsFunc(services, func(s string) bool { return s != contracts.ServiceLock }) {
+		outcomes = append(outcomes, contracts.StreamDead)
+	}
+	return work, outcomes
 }
 
 // Write backs the streams of the services up, into a folder that does not exist or is empty, and calls done for
@@ -79,13 +80,44 @@ func Write(ctx context.Context, c Config, done func(Stream)) error {
 	}
 	defer dir.Close() //nolint:errcheck // files are synced and closed one by one
 	m := manifest{Format: format, ID: nuid.Next(), Began: time.Now().UTC()}
-	for _, name := range Order(c.Services) {
-		s, err := c.write(ctx, dir, name)
+	work, outcomes := names(c.Services)
+	begun := make([]*file, 0, len(work))
+	defer func() {
+		for _, f := range begun {
+			f.close()
+		}
+	}()
+	for _, name := range work {
+		f, err := c.begin(ctx, dir, name)
 		if err != nil {
 			return fmt.Errorf("back up stream %s: %w", name, err)
 		}
+		begun = append(begun, f)
+	}
+	finish := func(f *file) error {
+		s, err := c.finish(ctx, f)
+		if err != nil {
+			return fmt.Errorf("back up stream %s: %w", f.Name, err)
+		}
 		m.Streams = append(m.Streams, s)
 		done(s)
+		return nil
+	}
+	for _, name := range outcomes {
+		f, err := c.begin(ctx, dir, name)
+		if err != nil {
+			return fmt.Errorf("back up stream %s: %w", name, err)
+		}
+		err = finish(f)
+		f.close()
+		if err != nil {
+			return err
+		}
+	}
+	for _, f := range begun {
+		if err := finish(f); err != nil {
+			return err
+		}
 	}
 	m.Ended = time.Now().UTC()
 	return writeManifest(dir, m)
@@ -108,37 +140,6 @@ func openEmpty(path string) (*os.Root, error) {
 		return nil, fmt.Errorf("open the folder of the backup: %w", err)
 	}
 	return dir, nil
-}
-
-// write backs one stream up.
-func (c Config) write(ctx context.Context, dir *os.Root, name string) (Stream, error) {
-	s := Stream{Name: name}
-	err := writeFile(dir, s.file(), func(w io.Writer) error {
-		sum := &summed{w: w, sum: sha256.New()}
-		if err := c.snapshot(ctx, &s, sum); err != nil {
-			return err
-		}
-		s.Bytes, s.SHA256 = sum.n, hex.EncodeToString(sum.sum.Sum(nil))
-		return nil
-	})
-	if err == nil {
-		err = syncDir(dir)
-	}
-	return s, err
-}
-
-// summed counts and sums what is written.
-type summed struct {
-	n   int64
-	sum hash.Hash
-	w   io.Writer
-}
-
-func (s *summed) Write(p []byte) (int, error) {
-	n, err := s.w.Write(p)
-	s.n += int64(n)
-	s.sum.Write(p[:n])
-	return n, err //nolint:wrapcheck // writeFile does
 }
 
 // subject returns the subject of the snapshot API under which the server of the account is reached. The server names it as

@@ -159,8 +159,8 @@ func TestRestoredStreamsAreThoseOfTheBackup(t *testing.T) {
 			t.Errorf("%s was\n%sand is\n%s", name, was, is)
 		}
 	}
-	if want := len(contracts.Assets(contracts.AssetOptions{})); len(listed) != want || listed[want-1] != contracts.StreamDead {
-		t.Errorf("backed up were %v, want %d with the dead letters last", listed, want)
+	if want := len(contracts.Assets(contracts.AssetOptions{})); len(listed) != want || listed[want-1] != contracts.StreamNotifications {
+		t.Errorf("backed up were %v, want %d, and work finished last", listed, want)
 	}
 	changes, err := contracts.Apply(t.Context(), to, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{DryRun: true})
 	must(t, err)

@@ -5,7 +5,8 @@
 // snapshot are read until there are no more, and appended to it: the file holds each message that the stream had when
 // its backup ended.
 //
-// Streams are not backed up at one instant but one after the other, in the order of [Order]: what a later one holds may be newer.
-// Work comes before its results, so that after a restore work may be done that is done already, which its results show, and
-// no work is taken for done of which the results are missing.
+// Streams are not backed up at one instant. First come the snapshots of the streams with work, with what their consumers
+// have acknowledged; then the buckets and dead letters, in full; at the end the messages behind those snapshots. So all work
+// that counts as done has its outcome in a bucket, and each job, plan or row of which a bucket says that it is queued is there.
+// After a restore work may be done that is done already, which its outcome shows.
 package backup

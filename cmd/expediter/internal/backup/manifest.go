@@ -37,7 +37,7 @@ type manifest struct {
 	// Began and Ended are the times of this machine.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended"`
-	// Streams are in the order in which they were written.
+	// Streams are in the order in which they were finished.
 	Streams []Stream `json:"streams"`
 }
 
@@ -65,32 +65,27 @@ func writeManifest(dir *os.Root, m manifest) error {
 		return fmt.Errorf("encode the manifest: %w", err)
 	}
 	const unfinished = manifestName + ".new"
-	if err := writeFile(dir, unfinished, func(w io.Writer) error {
-		_, err := w.Write(append(data, '\n'))
-		return err //nolint:wrapcheck // it names the file
-	}); err != nil {
+	file, err := create(dir, unfinished)
+	if err != nil {
 		return err
 	}
+	_, err = file.Write(append(data, '\n'))
+	if err := errors.Join(err, file.Sync(), file.Close(), syncDir(dir)); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
 	if err := dir.Rename(unfinished, manifestName); err != nil {
-		return fmt.Errorf("finish the manifest: %w", err)
+		return fmt.Errorf("write the manifest: %w", err)
 	}
 	return syncDir(dir)
 }
 
-// writeFile makes a file, has write fill it, and returns when it is on the disk.
-func writeFile(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+// create makes a file that only its owner can read.
+func create(dir *os.Root, name string) (*os.File, error) {
 	file, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("make a file of the backup: %w", err)
+		return nil, fmt.Errorf("make a file of the backup: %w", err)
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if err := write(file); err != nil {
-		return err
-	}
-	if err := file.Sync(); err != nil {
-		return fmt.Errorf("write a file of the backup: %w", err)
-	}
-	return nil
+	return file, nil
 }
 
 func syncDir(dir *os.Root) error {

@@ -99,7 +99,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		p.Kill()
 	}
 	must(t, Restore(t.Context(), config(to, dir), nothing))
-	for _, name := range Order(contracts.Services()) {
+	for _, name := range all(contracts.Services()) {
 		if was, is := contents(t, from, name), contents(t, to, name); was != is {
 			t.Errorf("%s was\n%.2000sand is\n%.2000s", name, was, is)
 		}

@@ -43,7 +43,7 @@ func Restore(ctx context.Context, c Config, done func(Stream)) error {
 	if err != nil {
 		return err
 	}
-	wanted := Order(c.Services)
+	wanted := all(c.Services)
 	m.Streams = slices.DeleteFunc(m.Streams, func(s Stream) bool { return !slices.Contains(wanted, s.Name) })
 	if len(m.Streams) == 0 {
 		return &FileError{File: manifestName, Err: fmt.Errorf("it lists no stream of the services %s", strings.Join(c.Services, ", "))}
@@ -72,6 +72,12 @@ func Restore(ctx context.Context, c Config, done func(Stream)) error {
 		done(s)
 	}
 	return nil
+}
+
+// all returns the names of all streams of the services.
+func all(services []string) []string {
+	work, outcomes := names(services)
+	return append(work, outcomes...)
 }
 
 // mark returns the mark of a restored stream, "?" for a stream that has none, and "" when there is no stream.
@@ -128,7 +134,7 @@ func (c Config) restore(ctx context.Context, dir *os.Root, s Stream, id string, 
 func foreign(name string, services []string) []string {
 	var subjects []string
 	for _, other := range contracts.Streams(contracts.AssetOptions{}) {
-		if slices.Contains(Order(services), other.Name) {
+		if slices.Contains(all(services), other.Name) {
 			continue
 		}
 		switch name {

@@ -2,10 +2,15 @@ package backup
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -27,36 +32,80 @@ const (
 	codeStreamNotFound, codeMessageNotFound = 10059, 10037
 )
 
-// snapshot writes the file of a stream.
-func (c Config) snapshot(ctx context.Context, s *Stream, w io.Writer) error {
-	chunks, err := c.request(ctx, s)
+// file is the file of a stream, with the messages of the server's snapshot, and those behind it still to come.
+type file struct {
+	Stream
+
+	compressed *s2.Writer
+	last       uint64 // the sequence up to which the file has the messages
+	on         *os.File
+	out        *archive.Writer
+	sum        hash.Hash
+}
+
+// begin makes the file of a stream and writes the snapshot to it. The caller ends it with finish, and with close.
+func (c Config) begin(ctx context.Context, dir *os.Root, name string) (f *file, err error) {
+	f = &file{Stream: Stream{Name: name}, sum: sha256.New()}
+	if f.on, err = create(dir, f.file()); err != nil {
+		return nil, err
+	}
+	f.compressed = s2.NewWriter(io.MultiWriter(f.on, f.sum))
+	f.out = archive.NewWriter(f.compressed)
+	if err := c.snapshot(ctx, f); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// close gives up what is not written yet.
+func (f *file) close() {
+	errors.Join(f.compressed.Close(), f.on.Close()) //nolint:errcheck,gosec // finish has reported it
+}
+
+// snapshot writes the messages and consumers that the stream has now.
+func (c Config) snapshot(ctx context.Context, f *file) error {
+	chunks, err := c.request(ctx, &f.Stream)
 	if err != nil {
 		return err
 	}
 	defer chunks.sub.Unsubscribe() //nolint:errcheck // it ends with the connection, too
 	var state jetstream.StreamState
-	if err := json.Unmarshal(s.State, &state); err != nil {
+	if err := json.Unmarshal(f.State, &state); err != nil {
 		return fmt.Errorf("decode the state of the stream: %w", err)
 	}
-	compressed := s2.NewWriter(w)
-	out := archive.NewWriter(compressed)
-	if err := s.copy(out, archive.NewReader(s2.NewReader(chunks))); err != nil {
+	f.last = state.LastSeq
+	if err := f.copy(f.out, archive.NewReader(s2.NewReader(chunks))); err != nil {
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
 	if _, err := io.Copy(io.Discard, chunks); err != nil { // until the server says that it has sent all of it
 		return fmt.Errorf("read the end of the snapshot: %w", err)
 	}
-	c.reached(s.Name)
-	if err := c.appendBehind(ctx, s, out, state.LastSeq); err != nil {
-		return err
-	}
-	if err := out.WriteHeader(&archive.Header{}); err != nil { // the end of the snapshot
-		return fmt.Errorf("write: %w", err)
-	}
-	if err := compressed.Close(); err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
+	c.reached(f.Name)
 	return nil
+}
+
+// finish appends the messages behind the snapshot, and returns when the file is on the disk.
+func (c Config) finish(ctx context.Context, f *file) (Stream, error) {
+	until, err := c.end(ctx, &f.Stream)
+	if err != nil {
+		return f.Stream, err
+	}
+	if err := c.appendBehind(ctx, f, until); err != nil {
+		return f.Stream, err
+	}
+	if err := f.out.WriteHeader(&archive.Header{}); err != nil { // the end of the snapshot
+		return f.Stream, fmt.Errorf("write: %w", err)
+	}
+	if err := errors.Join(f.compressed.Close(), f.on.Sync()); err != nil {
+		return f.Stream, fmt.Errorf("write: %w", err)
+	}
+	info, err := f.on.Stat()
+	if err != nil {
+		return f.Stream, fmt.Errorf("write: %w", err)
+	}
+	f.Bytes, f.SHA256 = info.Size(), hex.EncodeToString(f.sum.Sum(nil))
+	return f.Stream, nil
 }
 
 // request begins a snapshot.
@@ -240,9 +289,29 @@ func object(r io.Reader) (map[string]any, error) {
 	return found, err //nolint:wrapcheck // the caller does
 }
 
-// appendBehind appends the messages behind the sequence last until there are no more. The stream's leader is asked.
-func (c Config) appendBehind(ctx context.Context, s *Stream, out *archive.Writer, last uint64) error {
+// end returns the sequence up to which the messages behind a snapshot are needed: the last one now. Where messages replace
+// others it is endless: a message that is needed may be replaced by one behind that, until there are no more.
+func (c Config) end(ctx context.Context, s *Stream) (uint64, error) {
+	var config jetstream.StreamConfig
+	if err := json.Unmarshal(s.Config, &config); err != nil {
+		return 0, fmt.Errorf("decode the configuration of the stream: %w", err)
+	}
+	if config.MaxMsgsPerSubject > 0 && !config.DiscardNewPerSubject {
+		return math.MaxUint64, nil
+	}
+	stream, err := c.JS.Stream(ctx, s.Name)
+	if err != nil {
+		return 0, fmt.Errorf("look the stream up: %w", err)
+	}
+	return stream.CachedInfo().State.LastSeq, nil
+}
+
+// appendBehind appends the messages behind the snapshot, up to the sequence until. The stream's leader is asked.
+func (c Config) appendBehind(ctx context.Context, f *file, until uint64) error {
 	for range maxBehind {
+		if f.last >= until {
+			return nil
+		}
 		var answer struct {
 			Message struct {
 				Data    []byte    `json:"data"`
@@ -252,7 +321,7 @@ func (c Config) appendBehind(ctx context.Context, s *Stream, out *archive.Writer
 				Time    time.Time `json:"time"`
 			} `json:"message"`
 		}
-		err := c.ask(ctx, "STREAM.MSG.GET."+s.Name, map[string]any{"seq": last + 1, "next_by_subj": ">"}, &answer)
+		err := c.ask(ctx, "STREAM.MSG.GET."+f.Name, map[string]any{"seq": f.last + 1, "next_by_subj": ">"}, &answer)
 		if apiErr, ok := errors.AsType[*jetstream.APIError](err); ok && apiErr.ErrorCode == codeMessageNotFound {
 			return nil
 		}
@@ -260,19 +329,19 @@ func (c Config) appendBehind(ctx context.Context, s *Stream, out *archive.Writer
 			return err
 		}
 		m := answer.Message
-		if m.Seq <= last {
-			return fmt.Errorf("the server answers with message %d for the one behind %d", m.Seq, last)
+		if m.Seq <= f.last {
+			return fmt.Errorf("the server answers with message %d for the one behind %d", m.Seq, f.last)
 		}
-		if err := out.WriteHeader(&archive.Header{
+		if err := f.out.WriteHeader(&archive.Header{
 			Name: m.Subject, HeaderSize: int64(len(m.Header)), PayloadSize: int64(len(m.Data)), Timestamp: m.Time.UnixNano(), Sequence: m.Seq,
 		}); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		if _, err := out.Write(append(m.Header, m.Data...)); err != nil {
+		if _, err := f.out.Write(append(m.Header, m.Data...)); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
-		s.Messages++
-		last = m.Seq
+		f.Messages++
+		f.last = m.Seq
 	}
 	return ErrBusy
 }

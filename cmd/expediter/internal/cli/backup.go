@@ -32,8 +32,7 @@ func newBackup(g *globals) *cobra.Command {
 		Long: `Backup writes the streams and buckets of the services, with their consumers, to a folder that does not exist or is empty.
 Services may run meanwhile. The files hold addresses and secrets of recipients; only their owner can read them.
 
-Streams are written one after the other: work before its results. So what was accepted before the command began is in
-the backup, and what was done before, too. Replay no dead letters until the command has ended.
+What was accepted before the command began is in the backup, and what was done before counts as done after a restore.
 
 It needs an administrator's permissions. With the accounts of deploy/nats, each account has a backup of its own.`,
 		Example: `  expediter backup ./monday
