@@ -96,6 +96,20 @@ func contents(t *testing.T, js jetstream.JetStream, name string) string {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), name)
 	must(t, err)
+	var b strings.Builder
+	list := stream.ListConsumers(t.Context())
+	for c := range list.Info() {
+		fmt.Fprintln(&b, c.Name, c.Config.FilterSubjects, c.AckFloor.Stream, c.Delivered.Stream, c.NumAckPending, c.NumPending)
+	}
+	must(t, list.Err())
+	return messages(t, js, name) + b.String()
+}
+
+// messages returns all messages of a stream.
+func messages(t *testing.T, js jetstream.JetStream, name string) string {
+	t.Helper()
+	stream, err := js.Stream(t.Context(), name)
+	must(t, err)
 	state := stream.CachedInfo().State
 	var b strings.Builder
 	fmt.Fprintln(&b, max(state.FirstSeq, 1), state.LastSeq, state.Msgs)
@@ -107,11 +121,6 @@ func contents(t *testing.T, js jetstream.JetStream, name string) string {
 		must(t, err)
 		fmt.Fprintln(&b, seq, m.Subject, m.Time, m.Header, string(m.Data))
 	}
-	list := stream.ListConsumers(t.Context())
-	for c := range list.Info() {
-		fmt.Fprintln(&b, c.Name, c.Config.FilterSubjects, c.AckFloor.Stream, c.Delivered.Stream, c.NumAckPending, c.NumPending)
-	}
-	must(t, list.Err())
 	return b.String()
 }
 
