@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
 // BaseConfig is the part of the configuration that all services share. A service embeds it in its own Config. The tags
@@ -45,16 +46,16 @@ type BaseConfig struct {
 	Exports *export.Exports `env:"-"`
 
 	// Hosts are further hosts that requests may name, with wildcards as path.Match has them. They keep pages off whose host
-	// leads to this address only later (DNS rebinding). Defaults to addresses and localhost, and with Keys to all hosts: such a
-	// page has no key.
+	// leads to this address only later (DNS rebinding). Defaults to addresses and localhost, and with Keys or OIDCIssuer to
+	// all hosts: such a page has no key.
 	Hosts []string `env:"SERVICE_HOSTS"`
 
-	// Insecure lets the service listen beyond this machine without Keys: everybody that reaches it may do everything. Defaults
-	// to false.
+	// Insecure lets the service listen beyond this machine without Keys and OIDCIssuer: everybody that reaches it may do
+	// everything. Defaults to false.
 	Insecure bool `env:"SERVICE_INSECURE"`
 
 	// Keys is the file with the keys of the callers of the HTTP API, see the package access. It is read again when it changes.
-	// Defaults to none: everybody may do everything, and the service starts only on a loopback address.
+	// Defaults to none: without OIDCIssuer, too, everybody may do everything, and the service starts only on a loopback address.
 	Keys string `env:"SERVICE_KEYS"`
 
 	// Listen is the address of the HTTP API, such as ":8080" or "127.0.0.1:0". "-" is none. Each service has a default
@@ -75,6 +76,16 @@ type BaseConfig struct {
 
 	// MaxBytes is the space that all streams of CreateAssets may reserve together. Defaults to the declared sizes.
 	MaxBytes int64 `env:"SERVICE_MAX_BYTES"`
+
+	// OIDCAudience is to be among the audiences of a token. Required with OIDCIssuer.
+	OIDCAudience string `env:"SERVICE_OIDC_AUDIENCE"`
+
+	// OIDCIssuer is the address of the issuer of OpenID Connect whose access tokens are taken, beside Keys: exactly as the claim iss
+	// has it, https unless on this machine. The package access says what a token must have. Defaults to none.
+	OIDCIssuer string `env:"SERVICE_OIDC_ISSUER"`
+
+	// OIDCScopeClaim is the claim that has the scopes, as a list or with spaces between them. Defaults to "scope".
+	OIDCScopeClaim string `env:"SERVICE_OIDC_SCOPE_CLAIM"`
 
 	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
 	Replicas int `env:"SERVICE_REPLICAS"`
@@ -126,10 +137,18 @@ func (cfg BaseConfig) Validate(name string) error {
 	if cfg.Concurrency < 1 {
 		bad("Concurrency", "CONCURRENCY", cfg.Concurrency, "a positive number")
 	}
-	if cfg.Insecure && cfg.Keys != "" {
-		bad("Insecure", "INSECURE", cfg.Insecure, "false where "+strings.ToUpper(name)+"_KEYS is set")
+	if cfg.Insecure && (cfg.Keys != "" || cfg.OIDCIssuer != "") {
+		bad("Insecure", "INSECURE", cfg.Insecure, fmt.Sprintf("false where %s_KEYS or %[1]s_OIDC_ISSUER is set", strings.ToUpper(name)))
 	}
 	cfg.validate(bad)
+	if cfg.OIDCIssuer+cfg.OIDCAudience+cfg.OIDCScopeClaim != "" {
+		if !access.IsIssuer(cfg.OIDCIssuer) {
+			bad("OIDCIssuer", "OIDC_ISSUER", cfg.OIDCIssuer, "the https address of an issuer, as the claim iss has it")
+		}
+		if cfg.OIDCAudience == "" {
+			bad("OIDCAudience", "OIDC_AUDIENCE", `""`, "the audience of the tokens for this service")
+		}
+	}
 	if cfg.MaxBytes < 0 {
 		bad("MaxBytes", "MAX_BYTES", cfg.MaxBytes, "a positive number")
 	}

@@ -92,6 +92,16 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 			t.Errorf("%v does not say: %s", err, want)
 		}
 	}
+	for want, cfg := range map[string]service.BaseConfig{
+		"shop: OIDCIssuer (SHOP_OIDC_ISSUER) is http://id.example.com: want the https address": {OIDCAudience: "x", OIDCIssuer: "http://id.example.com"},
+		"shop: OIDCIssuer (SHOP_OIDC_ISSUER) is : want":                                        {OIDCScopeClaim: "scp"},
+		`shop: OIDCAudience (SHOP_OIDC_AUDIENCE) is "": want the audience`:                     {OIDCIssuer: "https://id.example.com"},
+		"shop: Insecure (SHOP_INSECURE) is true: want false":                                   {Insecure: true, OIDCAudience: "x", OIDCIssuer: "https://x"},
+	} {
+		if err := cfg.WithDefaults(":1", 8).Validate("shop"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say: %s", err, want)
+		}
+	}
 	if err := (service.BaseConfig{}).WithDefaults(":1", 8).Validate("shop"); err != nil {
 		t.Errorf("the defaults are invalid: %v", err)
 	}

@@ -8,17 +8,26 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// openAccess reads the keys of the callers.
+// openAccess reads the keys of the callers, and prepares to check their tokens.
 func (s *Service) openAccess() (err error) {
-	if s.Config.Keys == "" {
-		return nil
+	name, cfg := s.spec.Name, s.Config
+	if cfg.Keys != "" {
+		if s.keys, err = access.Open(name, cfg.Keys, cfg.Logger); err != nil {
+			return fmt.Errorf("%s: Keys (%s_KEYS): %w", name, strings.ToUpper(name), err)
+		}
+		s.Go(s.keys.Run)
 	}
-	name := s.spec.Name
-	if s.keys, err = access.Open(name, s.Config.Keys, s.Config.Logger); err != nil {
-		return fmt.Errorf("%s: Keys (%s_KEYS): %w", name, strings.ToUpper(name), err)
+	if cfg.OIDCIssuer != "" {
+		if s.oidc, err = access.NewOIDC(access.OIDCConfig{
+			Audience: cfg.OIDCAudience, Issuer: cfg.OIDCIssuer, Logger: cfg.Logger, Name: name, ScopeClaim: cfg.OIDCScopeClaim,
+		}); err != nil {
+			return fmt.Errorf("%s: OIDCIssuer (%s_OIDC_ISSUER): %w", name, strings.ToUpper(name), err)
+		}
+		s.Go(s.oidc.Run)
 	}
-	s.access = access.NewGuard(s.keys)
-	s.Go(s.keys.Run)
+	if s.keys != nil || s.oidc != nil {
+		s.access = access.NewGuard(s.keys, s.oidc)
+	}
 	return nil
 }
 
@@ -32,8 +41,9 @@ func (s *Service) exposed(l listener) error {
 		return nil
 	}
 	name, prefix := s.spec.Name, strings.ToUpper(s.spec.Name)
-	return fmt.Errorf("%s: %s can be reached from other machines, and there are no keys: set %s_KEYS to a file of keys "+
-		"(expediter keys add), or %s to an address such as 127.0.0.1:8080, or %[3]s_INSECURE to true if a gateway knows the callers",
+	return fmt.Errorf("%s: %s can be reached from other machines, and its callers are unknown: set %s_KEYS to a file of keys "+
+		"(expediter keys add), or %[3]s_OIDC_ISSUER to the issuer of their tokens, or %[4]s to an address such as 127.0.0.1:8080, "+
+		"or %[3]s_INSECURE to true if a gateway knows the callers",
 		name, l.server.listener.Addr(), prefix, l.variable(name))
 }
 

@@ -7,22 +7,24 @@ import (
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
-// LimitConfig bounds what the callers of the HTTP API use. A caller is a key, or else a remote address, of which a gateway has one
-// for all of its callers. Refused requests are answered 429, with Retry-After and the name of the quota.
+// LimitConfig bounds what the callers of the HTTP API use. A caller is a key, or the user of an issuer, or else a remote address, of
+// which a gateway has one for all of its callers. Refused requests are answered 429, with Retry-After and the name of the quota.
 type LimitConfig struct {
 	// Connections is how many connections each listener has at a time. A new one takes the place of one that waits for a request;
 	// requests beyond seven eighths of them are answered 503. Defaults to 16,384, and at most a quarter of the files that the
 	// process may open.
 	Connections int `env:"SERVICE_CONNECTIONS"`
 
-	// Rate is how many requests a caller may begin in a second. Defaults to 500, and without Keys to no bound.
+	// Rate is how many requests a caller may begin in a second. Defaults to 500, and without Keys and OIDCIssuer to no
+	// bound.
 	Rate int `env:"SERVICE_RATE"`
 
-	// Requests is how many requests of a caller may be under way at a time, without streams. Defaults to 256, and without Keys
-	// to no bound.
+	// Requests is how many requests of a caller may be under way at a time, without streams. Defaults to 256, and without
+	// Keys and OIDCIssuer to no bound.
 	Requests int `env:"SERVICE_REQUESTS"`
 
-	// Streams is how many event streams and WebSockets a caller may have open. Defaults to 1,000, and without Keys to no bound.
+	// Streams is how many event streams and WebSockets a caller may have open. Defaults to 1,000, and without Keys and
+	// OIDCIssuer to no bound.
 	Streams int `env:"SERVICE_STREAMS"`
 
 	// Waiting is how many jobs that a caller submitted to this process may wait for a worker, see [Backlog]. Defaults to 10,000, and

@@ -96,6 +96,8 @@ func common(err error) Problem {
 		return Problem{Status: http.StatusBadRequest, Errors: invalid.Fields}
 	case errors.Is(err, access.ErrUnknown):
 		return Problem{Status: http.StatusUnauthorized, Detail: access.ErrUnknown.Error()}
+	case errors.Is(err, access.ErrUnavailable):
+		return Problem{Status: http.StatusServiceUnavailable, Code: "ISSUER_UNAVAILABLE", Detail: access.ErrUnavailable.Error()}
 	case errors.Is(err, access.ErrForbidden):
 		return Problem{Status: http.StatusForbidden}
 	case errors.Is(err, errHost):

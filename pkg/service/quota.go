@@ -125,7 +125,7 @@ func (c *callers) settle(u *usage) {
 	}
 }
 
-// caller names the caller of a request: by its key, or by its address. An IPv6 network of 64 bits is one address.
+// caller names the caller of a request: by its key or token, or by its address. An IPv6 network of 64 bits is one address.
 func caller(r *http.Request) string {
 	if name := access.From(r.Context()).Name; name != "" {
 		return "key " + name

@@ -131,7 +131,7 @@ func TestQuotasKnowTheCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newCounter(t, service.LimitConfig{Rate: 1}, access.NewGuard(keys))
+		c := newCounter(t, service.LimitConfig{Rate: 1}, access.NewGuard(keys, nil))
 		c.want("/now", ada, secrets[0], "200")
 		c.want("/now", bob, secrets[0], overRate)
 		c.want("/now", ada, secrets[1], "200")

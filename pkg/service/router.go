@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,7 +123,8 @@ func (a *Router) Handle(pattern string, need access.Need, answer func(http.Respo
 	a.handle(pattern, need, false, answer)
 }
 
-// HandleStream adds a route that answers with an event stream, which counts towards another quota of its caller.
+// HandleStream adds a route that answers with an event stream, which counts towards another quota of its caller. The context of
+// the request ends when the caller's key or token expires.
 func (a *Router) HandleStream(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	a.handle(pattern, need, true, answer)
 }
@@ -154,6 +156,15 @@ func (a *Router) within(w http.ResponseWriter, r *http.Request, stream bool, ans
 	}
 	defer end()
 	if stream {
+		if expires := access.From(r.Context()).Expires; !expires.IsZero() {
+			ctx, cancel := context.WithDeadline(r.Context(), expires)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
+		// The deadline of the last event may be over, and its end is written, too.
+		defer func() {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(farewellTimeout)) //nolint:errcheck // the client may have gone
+		}()
 		return answer(w, r)
 	}
 	return a.timed(w, r, answer)
@@ -258,11 +269,11 @@ func (a *Router) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	if quota, ok := errors.AsType[*quotaError](err); ok {
 		w.Header().Set("Retry-After", quota.retryAfter())
 	}
-	switch p.Status {
-	case http.StatusServiceUnavailable, http.StatusInsufficientStorage:
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusInsufficientStorage {
 		w.Header().Set("Retry-After", retryAfter)
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", `Bearer realm="`+a.cfg.Name+`"`)
+	}
+	if challenge := access.Challenge(a.cfg.Name, err); challenge != "" {
+		w.Header().Set("WWW-Authenticate", challenge)
 	}
 	write(w, p.Status, "application/problem+json", p)
 }

@@ -87,6 +87,7 @@ type Service struct {
 	group    *Group
 	keys     *access.Keys // nil for none
 	micro    *Micro
+	oidc     *access.OIDC // nil for none
 	probe    *probe
 	router   *Router
 	runs     []func(context.Context) error // begin when the service serves
@@ -236,6 +237,12 @@ func (s *Service) Ready() map[string]error {
 		checks["keys"] = nil
 		if err := s.keys.Err(); err != nil {
 			checks["keys"] = Note("the former keys stay in force: " + err.Error())
+		}
+	}
+	if s.oidc != nil {
+		checks["oidc"] = nil
+		if err := s.oidc.Err(); err != nil {
+			checks["oidc"] = Note("the keys of the issuer stay as they are: " + err.Error())
 		}
 	}
 	s.mu.Lock()

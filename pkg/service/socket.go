@@ -29,8 +29,8 @@ type Socket struct {
 // ServeSocket answers a request with a WebSocket, which send writes to until it is done or its context ends: the service
 // stops, or the client closes the connection or sends a message, which is a violation. The connection closes with "complete"
 // (1000) when send returns nil, and with "come back" (1001) when it returns an error. Pages of other hosts are refused unless
-// their host matches one of the patterns of origins, see [CheckOrigins]. It also ends when the caller's key is not in force any
-// more.
+// their host matches one of the patterns of origins, see [CheckOrigins]. It also ends when the caller's key or token is not in
+// force any more.
 func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, send func(context.Context, *Socket) error) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		OriginPatterns: origins, Subprotocols: []string{access.Subprotocol},

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,46 +39,44 @@ func (s *street) Close() error {
 	return nil
 }
 
-// visit opens a WebSocket of a client to a shop that sends it frames with tell. It is called in a bubble, where time
-// stands while a goroutine works. Calling stop ends the shop. The channel told gets the result of tell, once the
-// connection is closed.
-func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
+// serve answers the requests of the client, in a bubble, where time stands while a goroutine works. Calling stop ends the shop.
+func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()) {
 	t.Helper()
 	s := &street{conns: make(chan net.Conn), over: make(chan struct{})}
 	server, group := service.On("shop", s), service.NewGroup(t.Context())
+	server.Serve(group, service.ServerConfig{Name: "shop", Handler: handler})
+	stop = sync.OnceFunc(func() {
+		if err := errors.Join(server.Stop(), group.Stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		s.conns <- far
+		return near, nil
+	}}}, stop
+}
+
+// visit opens a WebSocket of a client to a shop that sends it frames with tell. Calling stop ends the shop. The channel told gets
+// the result of tell, once the connection is closed.
+func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
+	t.Helper()
 	ended := make(chan error, 1)
-	server.Serve(group, service.ServerConfig{Name: "shop", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	caller, stop := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		service.ServeSocket(w, r, nil, func(ctx context.Context, s *service.Socket) error {
 			err = tell(ctx, s)
 			return err
 		})
 		ended <- err
-	})})
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		s.conns <- far
-		return near, nil
-	}
-	caller := &http.Client{Transport: &http.Transport{DialContext: dial}}
+	}))
 	client, _, err := websocket.Dial(t.Context(), "ws://shop/", &websocket.DialOptions{HTTPClient: caller}) //nolint:bodyclose // it is the connection
 	if err != nil {
 		t.Fatal(err)
 	}
 	client.SetReadLimit(1 << 20)
-	stopped := false
-	stop = func() {
-		stopped = true
-		if err := errors.Join(server.Stop(), group.Stop()); err != nil {
-			t.Error(err)
-		}
-	}
-	t.Cleanup(func() {
-		_ = client.CloseNow()
-		if !stopped {
-			stop()
-		}
-	})
+	t.Cleanup(func() { _ = client.CloseNow() })
 	return client, stop, ended
 }
 

@@ -26,7 +26,7 @@ type Stream struct {
 }
 
 // OpenStream answers a request with an event stream. The handler writes nothing else to w. A write fails when the caller's key
-// is not in force any more.
+// or token is not in force any more.
 func OpenStream(w http.ResponseWriter, r *http.Request) (*Stream, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

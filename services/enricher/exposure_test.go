@@ -41,6 +41,11 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusUnauthorized {
 		t.Errorf("with keys: %d %s", status, text)
 	}
+	// An issuer that is down is no reason not to start; the callers with a key go on.
+	cfg.Keys, cfg.OIDCAudience, cfg.OIDCIssuer = "", "enricher", "http://127.0.0.1:1"
+	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusUnauthorized {
+		t.Errorf("with an issuer: %d %s", status, text)
+	}
 	cfg.Keys = "missing.json"
 	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "missing.json") {
 		t.Errorf("it starts without the file of keys: %v", err)

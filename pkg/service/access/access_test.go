@@ -35,7 +35,7 @@ func open(t *testing.T, keys ...Key) (s *stand, secrets []string) {
 	if s.keys, err = Open("shop", s.path, slog.New(slog.NewTextHandler(&s.log, nil))); err != nil {
 		t.Fatal(err)
 	}
-	s.guard = NewGuard(s.keys)
+	s.guard = NewGuard(s.keys, nil)
 	return s, secrets
 }
 

@@ -37,9 +37,39 @@ var (
 	// ErrForbidden is returned for a caller that is known and may not make the request.
 	ErrForbidden = errors.New("the caller may not do this")
 
-	// ErrUnknown is returned for a request without a key, or with one that is not in force.
-	ErrUnknown = errors.New("a key that is in force is required")
+	// ErrUnavailable is returned for a token that cannot be checked now. The request may be repeated.
+	ErrUnavailable = errors.New("the issuer of tokens does not answer")
+
+	// ErrUnknown is returned for a request without a key or token, or with one that is not in force.
+	ErrUnknown = errors.New("a key or token that is in force is required")
 )
+
+// tokenError is returned for a key or token that is not in force. It matches [ErrUnknown].
+type tokenError struct{ reason string }
+
+func (e *tokenError) Error() string { return ErrUnknown.Error() + ": this one " + e.reason }
+func (e *tokenError) Unwrap() error { return ErrUnknown }
+
+// scopeError is returned for a caller without a scope. It matches [ErrForbidden].
+type scopeError struct{ scope Scope }
+
+func (e *scopeError) Error() string { return Forbidden("the scope %q is required", e.scope).Error() }
+func (e *scopeError) Unwrap() error { return ErrForbidden }
+
+// Challenge returns the header WWW-Authenticate for an error of [Guard.Admit] (RFC 6750), "" for none. It holds no secret.
+func Challenge(realm string, err error) string {
+	challenge := `Bearer realm="` + realm + `"`
+	if token, ok := errors.AsType[*tokenError](err); ok {
+		return challenge + `, error="invalid_token", error_description="the token ` + token.reason + `"`
+	}
+	if missing, ok := errors.AsType[*scopeError](err); ok {
+		return challenge + `, error="insufficient_scope", scope="` + string(missing.scope) + `"`
+	}
+	if errors.Is(err, ErrUnknown) {
+		return challenge
+	}
+	return ""
+}
 
 // Caller is the party behind a request. The zero value may do nothing.
 type Caller struct {
@@ -123,9 +153,9 @@ func (n Need) admit(c Caller) error {
 	case n.public:
 		return nil
 	case n.scope == "" || !c.May(n.scope):
-		return Forbidden("the scope %q is required", n.scope)
+		return &scopeError{n.scope}
 	case c.User != "" && !n.own:
-		return Forbidden("a key that is bound to a user is not for this")
+		return Forbidden("a key or token that is bound to a user is not for this")
 	}
 	return nil
 }
@@ -133,11 +163,11 @@ func (n Need) admit(c Caller) error {
 // contextKey is the key of a session in the context of a request.
 type contextKey struct{}
 
-// session is a caller whose key was in force when the request arrived.
+// session is a caller whose key or token was in force when the request arrived.
 type session struct {
 	caller Caller
-	guard  *Guard // nil for none: the caller stays
 	hash   string
+	keys   *Keys // nil for a token, and for none: the caller stays until it expires
 }
 
 // From returns the caller of a request by its context.
@@ -146,15 +176,16 @@ func From(ctx context.Context) Caller {
 	return s.caller
 }
 
-// Check returns an [ErrUnknown] when the key of a request is not in force any more, or has other permissions. A stream calls
-// it before each event. It does no I/O.
+// Check returns an [ErrUnknown] when the key or token of a request is not in force any more, or the key has other permissions. A
+// stream calls it before each event. It does no I/O.
 func Check(ctx context.Context) error {
-	s, ok := ctx.Value(contextKey{}).(session)
-	if !ok || s.guard == nil {
-		return nil
+	s, _ := ctx.Value(contextKey{}).(session)
+	known := s.caller.Expires.IsZero() || time.Now().Before(s.caller.Expires)
+	if known && s.keys != nil {
+		now, err := s.keys.caller(s.hash)
+		known = err == nil && now.same(s.caller)
 	}
-	now, err := s.guard.keys.caller(s.hash)
-	if err != nil || !now.same(s.caller) {
+	if !known {
 		return fmt.Errorf("%w: that of %q is not in force any more", ErrUnknown, s.caller.Name)
 	}
 	return nil

@@ -96,10 +96,10 @@ func (k *Keys) caller(sum string) (Caller, error) {
 		}
 	}
 	if found == nil {
-		return Caller{}, ErrUnknown
+		return Caller{}, &tokenError{"is unknown"}
 	}
 	if !found.Expires.IsZero() && !time.Now().Before(found.Expires) {
-		return Caller{}, fmt.Errorf("%w: that of %q has expired", ErrUnknown, found.Name)
+		return Caller{}, fmt.Errorf("%w (that of %q)", &tokenError{"has expired"}, found.Name)
 	}
 	return found.caller(), nil
 }

@@ -43,7 +43,7 @@ func Callers(t *testing.T, add func(*service.Router), foreign map[string]Foreign
 		t.Fatal(err)
 	}
 	router := service.NewRouter(service.RouterConfig{
-		Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop",
+		Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop",
 		Ready: func() map[string]error { return nil },
 	})
 	add(router)
@@ -113,7 +113,7 @@ func Refused(t *testing.T, add func(*service.Router), pattern, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := service.NewRouter(service.RouterConfig{Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop"})
+	router := service.NewRouter(service.RouterConfig{Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop"})
 	add(router)
 	if status := ask(t.Context(), router, pattern, secret, Foreign{Body: body}); status != http.StatusForbidden {
 		t.Errorf("%s answers %d, want 403", pattern, status)

@@ -30,7 +30,7 @@ func Listeners(t *testing.T, add func(*service.Router), admin ...string) {
 		t.Fatal(err)
 	}
 	cfg := service.RouterConfig{
-		Access: access.NewGuard(keys), Logger: slog.New(slog.DiscardHandler), Name: "shop",
+		Access: access.NewGuard(keys, nil), Logger: slog.New(slog.DiscardHandler), Name: "shop",
 		Ready: func() map[string]error { return nil },
 	}
 	one := service.NewRouter(cfg)

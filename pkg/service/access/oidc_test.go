@@ -1,0 +1,296 @@
+package access
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+func TestATokenNamesItsCaller(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		_, guard, _ := visit(t, "", "rsa", "ec", "ed")
+		_, byList, _ := visit(t, "roles", "rsa")
+		expires := time.Now().Add(time.Hour).Truncate(time.Second)
+		for name, c := range map[string]struct {
+			guard *Guard
+			token string
+			user  string
+			want  []Scope
+		}{
+			"RS256":             {guard, rs(t, "rsa", nil), "42", []Scope{Read}},
+			"PS256":             {guard, token(t, jose.PS256, pairs()["rsa"].private, "rsa", nil), "42", []Scope{Read}},
+			"ES256":             {guard, token(t, jose.ES256, pairs()["ec"].private, "ec", nil), "42", []Scope{Read}},
+			"EdDSA":             {guard, token(t, jose.EdDSA, pairs()["ed"].private, "ed", nil), "42", []Scope{Read}},
+			"two audiences":     {guard, rs(t, "rsa", claims{"aud": []string{"account", "expediter"}}), "42", []Scope{Read}},
+			"a clock ahead":     {guard, rs(t, "rsa", claims{"nbf": time.Now().Add(leeway).Unix()}), "42", []Scope{Read}},
+			"a list":            {guard, rs(t, "rsa", claims{"scope": []any{"mark", 7, "read", "READ"}}), "42", []Scope{Mark, Read}},
+			"all users":         {guard, rs(t, "rsa", claims{"scope": "publish all-users operate"}), "", []Scope{Operate, Publish}},
+			"no scope":          {guard, rs(t, "rsa", claims{"scope": nil}), "42", nil},
+			"a scope's number":  {guard, rs(t, "rsa", claims{"scope": 1}), "42", nil},
+			"unknown scopes":    {guard, rs(t, "rsa", claims{"scope": "everything readonly"}), "42", nil},
+			"another claim":     {byList, rs(t, "rsa", claims{"roles": []string{"publish"}}), "42", []Scope{Publish}},
+			"not another claim": {byList, rs(t, "rsa", claims{"roles": nil}), "42", nil},
+		} {
+			got, err := c.guard.ask(c.token, Own(Read))
+			want := Caller{Expires: expires, Name: testIssuer + " 42", Scopes: c.want, User: c.user}
+			if !got.same(want) || (err == nil) != slices.Contains(c.want, Read) || err != nil && !errors.Is(err, ErrForbidden) {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+			if err != nil && Challenge("shop", err) != `Bearer realm="shop", error="insufficient_scope", scope="read"` {
+				t.Errorf("%s: %s", name, Challenge("shop", err))
+			}
+		}
+		if _, err := guard.ask(rs(t, "rsa", nil), All(Read)); !errors.Is(err, ErrForbidden) {
+			t.Errorf("a token of one user is for all: %v", err)
+		}
+	})
+}
+
+// What a token says is refused before the issuer is asked for anything, and the answer holds nothing of the token.
+func TestTokensThatAreRefused(t *testing.T) {
+	t.Parallel()
+	public := pairs()["rsa"].public.Key
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, log := visit(t, "", "rsa", "ec", "sealing", "only")
+		good := rs(t, "rsa", nil)
+		parts := strings.Split(good, ".")
+		unsigned := "eyJhbGciOiJub25lIiwia2lkIjoicnNhIn0." + parts[1] + "."
+		<-time.After(minFetch - time.Second) // so that a missing key costs no fetch
+		for name, c := range map[string]struct{ token, want string }{
+			"alg none":                {unsigned, "private key"},
+			"alg none, signed":        {unsigned + parts[2], "private key"},
+			"HS256 by the PEM":        {token(t, jose.HS256, text, "rsa", nil), "private key"},
+			"HS256 by the DER":        {token(t, jose.HS256, der, "rsa", nil), "private key"},
+			"other key, same id":      {token(t, jose.RS256, pairs()["other"].private, "rsa", nil), "signature"},
+			"other kind of key":       {token(t, jose.RS256, pairs()["rsa"].private, "ec", nil), "signature"},
+			"other alg than the key":  {token(t, jose.PS256, pairs()["rsa"].private, "only", nil), "signature"},
+			"key for encryption":      {rs(t, "sealing", nil), "does not have"},
+			"key that is nowhere":     {rs(t, "other", nil), "does not have"},
+			"no id of a key":          {token(t, jose.RS256, pairs()["rsa"].private, "", nil), "does not have"},
+			"changed claims":          {parts[0] + "." + strings.Split(rs(t, "rsa", claims{"sub": "43"}), ".")[1] + "." + parts[2], "signature"},
+			"other issuer":            {rs(t, "rsa", claims{"iss": testIssuer + "/"}), "another issuer"},
+			"no issuer":               {rs(t, "rsa", claims{"iss": nil}), "another issuer"},
+			"other audience":          {rs(t, "rsa", claims{"aud": []string{"expediter2"}}), "another audience"},
+			"no audience":             {rs(t, "rsa", claims{"aud": nil}), "another audience"},
+			"no expiry":               {rs(t, "rsa", claims{"exp": nil}), "no time of expiry"},
+			"expired":                 {rs(t, "rsa", claims{"exp": time.Now().Unix()}), "has expired"},
+			"expiry in words":         {rs(t, "rsa", claims{"exp": "tomorrow"}), "cannot be read"},
+			"not yet":                 {rs(t, "rsa", claims{"nbf": time.Now().Add(leeway + time.Second).Unix()}), "not in force yet"},
+			"issued in the future":    {rs(t, "rsa", claims{"iat": time.Now().Add(leeway + time.Second).Unix()}), "not in force yet"},
+			"no user":                 {rs(t, "rsa", claims{"sub": nil}), "subject"},
+			"long user":               {rs(t, "rsa", claims{"sub": strings.Repeat("4", maxSubject+1)}), "subject"},
+			"user with a line break":  {rs(t, "rsa", claims{"sub": "4\n2"}), "subject"},
+			"long":                    {rs(t, "rsa", claims{"x": strings.Repeat("x", maxToken)}), "16 KiB"},
+			"claims that are a list":  {parts[0] + ".W10." + parts[2], "cannot be read"},
+			"no JWT":                  {"secret.secret.secret", "private key"},
+			"no dots":                 {"secret", "private key"},
+			"a key, where none exist": {Prefix + strings.Repeat("x", 43), "private key"},
+		} {
+			got, err := guard.ask(c.token, Own(Read))
+			challenge := Challenge("shop", err)
+			if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), c.want) || got.Name != "" ||
+				!strings.HasPrefix(challenge, `Bearer realm="shop", error="invalid_token", error_description="the token `) {
+				t.Errorf("%s: %+v, %v, %s", name, got, err, challenge)
+			}
+			for part := range strings.SplitSeq(c.token, ".") {
+				if len(part) > 5 && strings.Contains(fmt.Sprint(err, challenge, log), part) {
+					t.Errorf("%s: %v holds a part of the token", name, err)
+				}
+			}
+		}
+		if _, err := guard.ask(good, Own(Read)); err != nil || p.fetches() != 1 {
+			t.Errorf("%v, %d fetches", err, p.fetches())
+		}
+		if _, err := guard.ask("", Own(Read)); Challenge("shop", err) != `Bearer realm="shop"` {
+			t.Errorf("no token: %v", err)
+		}
+		<-time.After(time.Hour)
+		if _, err := guard.ask(good, Own(Read)); err == nil {
+			t.Error("an expired token is admitted")
+		}
+	})
+}
+
+// A new key is fetched once for all callers that bring it; one that the issuer withdraws is in force for five minutes at most.
+func TestKeysOfTheIssuerAreRotated(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		<-time.After(minFetch)
+		p.publish("rsa", "other")
+		next := rs(t, "other", nil)
+		var asking sync.WaitGroup
+		for range 20 {
+			asking.Go(func() {
+				if _, err := guard.ask(next, Own(Read)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		asking.Wait()
+		if p.fetches() != 2 {
+			t.Errorf("%d fetches", p.fetches())
+		}
+		p.publish("other")
+		<-time.After(fetchEvery + time.Second)
+		if _, err := guard.ask(rs(t, "rsa", nil), Own(Read)); err == nil {
+			t.Error("a key that the issuer has withdrawn is in force")
+		}
+	})
+}
+
+func TestAFloodOfUnknownKeysCostsTheIssuerLittle(t *testing.T) {
+	t.Parallel()
+	pairs()
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		for n := range 6000 {
+			if n%100 == 0 { // a second has a hundred of them
+				<-time.After(time.Second)
+			}
+			if _, err := guard.ask(token(t, jose.EdDSA, pairs()["ed"].private, fmt.Sprint(n), nil), Own(Read)); !errors.Is(err, ErrUnknown) {
+				t.Fatal(err)
+			}
+		}
+		if p.fetches() > 5 { // one a quarter of a minute
+			t.Errorf("a minute has %d fetches", p.fetches())
+		}
+	})
+}
+
+// An issuer that fails leaves the keys that are known in force. Other tokens are told to come back, until it answers.
+func TestAnIssuerThatFails(t *testing.T) {
+	t.Parallel()
+	pairs()
+	big := strings.Repeat("x", maxDocument)
+	says := func(format string, args ...any) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(fmt.Appendf(nil, format, args...)) }
+	}
+	keysAre := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == discovery {
+				text := `{"issuer": %q, "jwks_uri": "https://keys.example.com/keys"}`
+				_, _ = w.Write(fmt.Appendf(nil, text, testIssuer))
+				return
+			}
+			_, _ = w.Write([]byte(text))
+		}
+	}
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{
+		"fails": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "answers 500"},
+		"redirects": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.test", http.StatusFound)
+		}, "answers 302"},
+		"hangs":              {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
+		"talks HTML":         {says("<html>"), "invalid character"},
+		"talks at length":    {says(`{"issuer": %q}`, big), "256 KiB"},
+		"is another one":     {says(`{"issuer": "https://evil.test"}`), `"https://evil.test"`},
+		"keys without TLS":   {says(`{"issuer": %q, "jwks_uri": "http://evil.test/"}`, testIssuer), "https address"},
+		"no keys":            {keysAre(`{"keys": []}`), "no public key"},
+		"keys without end":   {keysAre(`{"keys": ["` + big), "256 KiB"},
+		"secrets, no keys":   {keysAre(`{"keys": [{"kty": "oct", "kid": "rsa", "k": "c2VjcmV0"}, {"kty": "new"}, 7]}`), "no public key"},
+		"keys that are text": {keysAre(`{"keys": "rsa"}`), "cannot unmarshal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				p, guard, log := visit(t, "", "rsa")
+				known, unknown := rs(t, "rsa", nil), rs(t, "other", nil)
+				p.change(c.handler)
+				<-time.After(fetchEvery + 2*fetchTimeout) // the fetch of itself has failed
+				for range 3 {
+					began := time.Now()
+					if _, err := guard.ask(unknown, Own(Read)); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) || time.Since(began) > fetchTimeout {
+						t.Errorf("%v after %s", err, time.Since(began))
+					}
+					if _, err := guard.ask(known, Own(Read)); err != nil {
+						t.Error(err)
+					}
+					<-time.After(minFetch / 2)
+				}
+				if err := guard.oidc.Err(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(log.String(), "level=ERROR") != 1 {
+					t.Errorf("%v, want %s; %s", err, c.want, log)
+				}
+				p.publish("rsa", "other")
+				p.change(nil)
+				<-time.After(minFetch + fetchTimeout)
+				if _, err := guard.ask(unknown, Own(Read)); err != nil || guard.oidc.Err() != nil {
+					t.Errorf("%v, %v", err, guard.oidc.Err())
+				}
+			})
+		})
+	}
+}
+
+// A service begins while its issuer is silent. Few requests wait for it, those of public routes do not, and keys go on working.
+func TestASilentIssuerHoldsUpFewRequests(t *testing.T) {
+	t.Parallel()
+	pairs()
+	s, secrets := open(t, Key{Name: "gateway", Scopes: []Scope{Read}})
+	synctest.Test(t, func(t *testing.T) {
+		p, guard, _ := visit(t, "", "rsa")
+		guard.keys = s.keys
+		p.change(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		<-time.After(minFetch)
+		text, began := rs(t, "other", nil), time.Now()
+		_, public := guard.ask(text, Public())
+		var asking sync.WaitGroup
+		for range maxWaiting {
+			synctest.Wait() // one after the other, while the issuer is silent
+			asking.Go(func() {
+				if _, err := guard.ask(text, Own(Read)); !errors.Is(err, ErrUnavailable) || time.Since(began) != fetchTimeout {
+					t.Errorf("%v after %s", err, time.Since(began))
+				}
+			})
+		}
+		synctest.Wait()
+		_, over := guard.ask(text, Own(Read))
+		_, byKey := guard.ask(secrets[0], All(Read))
+		if !errors.Is(over, ErrUnavailable) || public != nil || byKey != nil || time.Since(began) > 0 {
+			t.Errorf("%v, %v, %v after %s", over, public, byKey, time.Since(began))
+		}
+		asking.Wait()
+		synctest.Wait()
+		if p.asked != 3 { // twice at the beginning
+			t.Errorf("the issuer is asked %d times", p.asked)
+		}
+	})
+}
+
+func TestIsIssuer(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"https://id.example.com": true, testIssuer: true, "https://x.eu.auth0.com/": true, "http://127.0.0.1:8080/realms/x": true,
+		"http://localhost": true, "http://[::1]:80": true, "": false, "id.example.com": false, "http://id.example.com": false,
+		"http://localhost.evil.test": false, "https://": false, "https://a:b@id.example.com": false, "https://id.example.com/?x": false,
+		"https://id.example.com?": false, "https://id.example.com#x": false, "ftp://localhost": false, "https://%zz": false,
+	} {
+		if IsIssuer(text) != want {
+			t.Errorf("%q: want %t", text, want)
+		}
+	}
+	if _, err := NewOIDC(OIDCConfig{Issuer: "http://id.example.com", Audience: "x"}); err == nil {
+		t.Error("an issuer without TLS is asked")
+	}
+}
