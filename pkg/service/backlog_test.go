@@ -69,7 +69,7 @@ func callersOf(t *testing.T, names ...string) (all []context.Context) {
 	for _, secret := range secrets {
 		r := httptest.NewRequest(http.MethodPost, "/v1/items", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+secret)
-		admitted, err := access.NewGuard(keys).Admit(r, access.All(access.Publish))
+		admitted, err := access.NewGuard(keys, nil).Admit(r, access.All(access.Publish))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type LimitConfig struct {
 	Streams int `env:"SERVICE_STREAMS"`
 
 	// Waiting is how many jobs that a caller submitted to this process may wait for a worker, see [Backlog]. Defaults to 10,000, and
-	// without Keys to no bound.
+	// without Keys and OIDCIssuer to no bound.
 	Waiting int `env:"SERVICE_WAITING"`
 }
 
