@@ -168,19 +168,20 @@ func (c *Client) ask(ctx context.Context, subject string, question, into any) er
 // refused reads why a question has no answer.
 func refused(code string, answer *nats.Msg) error {
 	text := table.Printable(answer.Header.Get(micro.ErrorHeader))
-	switch code {
-	case "404":
-		return fmt.Errorf("%w: %s", ErrNotFound, text)
-	case "409":
-		return ErrMismatch
-	case "503":
-		return fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, text)
-	}
 	var more struct {
+		Code   string                 `json:"code"`
 		Errors []contracts.FieldError `json:"errors"`
 	}
 	if json.Unmarshal(answer.Data, &more) == nil && len(more.Errors) > 0 {
 		text = Fields(more.Errors)
+	}
+	switch {
+	case code == "404":
+		return fmt.Errorf("%w: %s", ErrNotFound, text)
+	case more.Code == "EVENT_MISMATCH":
+		return ErrMismatch
+	case code == "503", code == "507":
+		return fmt.Errorf("%w: the notifier says: %s", ErrUnavailable, text)
 	}
 	return &RefusedError{Code: code, Text: text}
 }

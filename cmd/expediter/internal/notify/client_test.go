@@ -17,10 +17,21 @@ func TestWhyAQuestionHasNoAnswer(t *testing.T) {
 	answer := func(code, text, body string) error {
 		return refused(code, &nats.Msg{Header: nats.Header{"Nats-Service-Error": {text}}, Data: []byte(body)})
 	}
-	for code, want := range map[string]error{"404": ErrNotFound, "409": ErrMismatch, "503": ErrUnavailable} {
-		if err := answer(code, "no \x1b[31m", ""); !errors.Is(err, want) {
-			t.Errorf("%s is %v", code, err)
+	for _, tt := range []struct {
+		code, body string
+		want       error
+	}{
+		{"404", "", ErrNotFound},
+		{"409", `{"code":"EVENT_MISMATCH"}`, ErrMismatch},
+		{"503", `{"code":"STORE_UNAVAILABLE"}`, ErrUnavailable},
+		{"507", `{"code":"STORE_FULL"}`, ErrUnavailable},
+	} {
+		if err := answer(tt.code, "no \x1b[31m", tt.body); !errors.Is(err, tt.want) {
+			t.Errorf("%s is %v", tt.code, err)
 		}
+	}
+	if err := answer("409", "too many users", `{"code":"EVENT_NOT_EXPANDED"}`); err == nil || err.Error() != "the notifier refuses: too many users (409)" {
+		t.Error(err)
 	}
 	err := answer("400", "contracts: invalid query", `{"errors":[{"path":"?state","problem":"must be sent"},{"path":"/a/b","problem":"is required"}]}`)
 	if err == nil || err.Error() != "the notifier refuses: state must be sent; a/b is required (400)" {
