@@ -125,7 +125,7 @@ func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 		}
 		nc, _ := natstest.Connect(t, natstest.Server(t))
 		s, err := service.Start(t.Context(), nc, spec)
-		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), "there are no keys") ||
+		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), "its callers are unknown") ||
 			err != nil && !strings.Contains(err.Error(), "or "+tt.refused+" to an address") {
 			t.Errorf("%s: %v", name, err)
 		}
