@@ -195,8 +195,13 @@ func (c Config) send(ctx context.Context, dir *os.Root, s Stream, id string) err
 		switch {
 		case err != nil:
 			return fmt.Errorf("send a part: %w", err)
-		case n == 0 || len(answer) > 0: // the last answer, or an error
+		case n == 0:
 			return decode(answer, &struct{}{})
+		case len(answer) > 0:
+			if err := decode(answer, &struct{}{}); err != nil {
+				return err
+			}
+			return errors.New("the server answers before it has the last part")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -61,28 +60,6 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
 	if out := run(2, "inbox", "ada", "--account", "A.B"); !strings.Contains(out, "--account") {
 		t.Errorf("a name that is none:\n%s", out)
-	}
-	// A backup of each account, and its streams anew.
-	dir := t.TempDir()
-	for account, service := range map[string]string{"ENRICHER": "enricher", "IMPORTER": "importer", "NOTIFIER": "notifier", "": "lock"} {
-		folder, js := filepath.Join(dir, service), own
-		if account != "" {
-			js = natstest.InAccount(t, nc, account)
-		}
-		run(0, "backup", folder, "--account", account, "--services", service)
-		for _, c := range contracts.Assets(contracts.AssetOptions{Services: []string{service}}) {
-			if err := js.DeleteStream(t.Context(), c.Name); err != nil {
-				t.Fatal(err)
-			}
-		}
-		run(0, "restore", folder, "--account", account, "--services", service)
-		if out := run(0, "apply", "--account", account, "--services", service); strings.Contains(out, "create") || strings.Contains(out, "update") {
-			t.Errorf("%s is not as it was:\n%s", service, out)
-		}
-	}
-	events, err := natstest.InAccount(t, nc, "NOTIFIER").Stream(t.Context(), contracts.StreamEvents)
-	if err != nil || events.CachedInfo().State.Msgs != 1 {
-		t.Errorf("the event is not restored: %v", err)
 	}
 	if _, err := own.Stream(t.Context(), "KV_"+contracts.BucketLocks); err != nil {
 		t.Error(err)
