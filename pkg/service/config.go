@@ -87,6 +87,10 @@ type BaseConfig struct {
 	// OIDCScopeClaim is the claim that has the scopes, as a list or with spaces between them. Defaults to "scope".
 	OIDCScopeClaim string `env:"SERVICE_OIDC_SCOPE_CLAIM"`
 
+	// Origins are the origins of pages, such as https://app.example.com, that may use the service as its own pages may: read answers
+	// (CORS), change things and open WebSockets. Defaults to none.
+	Origins []string `env:"SERVICE_ORIGINS"`
+
 	// Replicas is how many servers keep the streams of CreateAssets, 1 to 5. Defaults to 1.
 	Replicas int `env:"SERVICE_REPLICAS"`
 
@@ -158,5 +162,5 @@ func (cfg BaseConfig) Validate(name string) error {
 	if (cfg.TLSCert == "") != (cfg.TLSKey == "") {
 		bad("TLSCert", "TLS_CERT", cfg.TLSCert, "a file, with another one in "+strings.ToUpper(name)+"_TLS_KEY, or neither")
 	}
-	return errors.Join(append(errs, checkHosts(name, "Hosts", "HOSTS", cfg.Hosts))...)
+	return errors.Join(append(errs, checkHosts(name, cfg.Hosts), checkOrigins(name, cfg.Origins))...)
 }

@@ -107,10 +107,22 @@ func TestValidateReportsEverythingAtOnce(t *testing.T) {
 	}
 }
 
-func TestCheckOrigins(t *testing.T) {
+func TestHostsAndOriginsAreChecked(t *testing.T) {
 	t.Parallel()
-	err := service.CheckOrigins("shop", []string{"app.example.com", "*.example.com", "[", "https://x", ""})
-	if err == nil || strings.Count(err.Error(), "shop: Origins (SHOP_ORIGINS) has ") != 3 {
+	err := service.BaseConfig{
+		Hosts:   []string{"app.example.com", "*.example.com", "[", "https://x", ""},
+		Origins: []string{"https://app.example.com", "http://localhost:3000", "https://[::1]:8443"},
+	}.WithDefaults(":1", 8).Validate("shop")
+	if err == nil || strings.Count(err.Error(), "shop: Hosts (SHOP_HOSTS) has ") != 3 || strings.Contains(err.Error(), "SHOP_ORIGINS") {
 		t.Errorf("got %v", err)
+	}
+	for _, origin := range []string{
+		"", "*", "null", "app.example.com", "https://", "https://*.example.com", "https://App.example.com", "https://app.example.com/",
+		"https://app.example.com:443", "http://app.example.com:80", "ftp://app.example.com", "https://a@app.example.com", "https://app.example.com?x",
+	} {
+		err := service.BaseConfig{Origins: []string{origin}}.WithDefaults(":1", 8).Validate("shop")
+		if err == nil || !strings.Contains(err.Error(), "shop: Origins (SHOP_ORIGINS) has ") {
+			t.Errorf("%q: %v", origin, err)
+		}
 	}
 }

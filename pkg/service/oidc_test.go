@@ -164,7 +164,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 			return err
 		})
 		router.HandleSocket("GET /ws", access.Own(access.Read), func(w http.ResponseWriter, r *http.Request) error {
-			service.ServeSocket(w, r, nil, func(ctx context.Context, _ *service.Socket) error {
+			router.ServeSocket(w, r, func(ctx context.Context, _ *service.Socket) error {
 				<-ctx.Done()
 				return ctx.Err()
 			})

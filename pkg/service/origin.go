@@ -1,10 +1,12 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -35,8 +37,51 @@ func (a *Router) knownHost(r *http.Request) error {
 	return fmt.Errorf("%w: %.200q (set %s_HOSTS)", errHost, host, strings.ToUpper(a.cfg.Name))
 }
 
-// crossOrigin tells requests of other pages apart. Programs that are no browser pass.
-var crossOrigin = http.NewCrossOriginProtection()
+// preflight is what a page of a trusted origin may send, and for how many seconds its browser remembers that.
+var preflight = map[string]string{
+	"Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+	"Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+	"Access-Control-Max-Age":       "600",
+}
+
+// trusting tells requests of other pages apart from those of trusted origins. Programs that are no browser pass. It panics for an
+// origin that is none, which is a mistake of the program.
+func trusting(origins []string) *http.CrossOriginProtection {
+	protection := http.NewCrossOriginProtection()
+	for _, origin := range origins {
+		if err := protection.AddTrustedOrigin(origin); err != nil {
+			panic(fmt.Sprintf("service: %v", err))
+		}
+	}
+	return protection
+}
+
+// share lets pages of trusted origins read the answer (CORS). It reports whether the request is a preflight, which it has answered:
+// a browser sends no key with it. No answer lets a browser send cookies.
+func (a *Router) share(w http.ResponseWriter, r *http.Request) bool {
+	if len(a.cfg.Origins) == 0 {
+		return false
+	}
+	header, origin := w.Header(), r.Header.Get("Origin")
+	header.Add("Vary", "Origin")
+	if !slices.Contains(a.cfg.Origins, origin) {
+		return false
+	}
+	header.Set("Access-Control-Allow-Origin", origin)
+	header.Set("Access-Control-Expose-Headers", "Link, Location, Retry-After, WWW-Authenticate")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	if err := a.callers.take(r); err != nil {
+		a.Fail(w, r, err)
+		return true
+	}
+	for name, value := range preflight {
+		header.Set(name, value)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
 
 // sameOrigin returns an error for a change that a page of another origin asks for. Public routes take nothing for granted that a
 // browser adds to a request.
@@ -44,8 +89,45 @@ func (a *Router) sameOrigin(r *http.Request, need access.Need) error {
 	if need.IsPublic() {
 		return nil
 	}
-	if err := crossOrigin.Check(r); err != nil {
+	if err := a.trusted.Check(r); err != nil {
 		return fmt.Errorf("%w: %w", errOrigin, err)
 	}
 	return nil
+}
+
+// patterns returns origins as patterns of [path.Match]: the brackets of an IPv6 address are no class of characters.
+func patterns(origins []string) []string {
+	escaped := make([]string, len(origins))
+	for i, origin := range origins {
+		escaped[i] = strings.ReplaceAll(origin, "[", `\[`)
+	}
+	return escaped
+}
+
+// checkHosts reports every pattern that is no host with wildcards as [path.Match] has them, such as *.example.com.
+func checkHosts(name string, hosts []string) error {
+	var errs []error
+	for _, host := range hosts {
+		if _, err := path.Match(host, ""); err != nil || host == "" || strings.Contains(host, "/") {
+			errs = append(errs, fmt.Errorf("%s: Hosts (%s_HOSTS) has %q: want hosts such as app.example.com or *.example.com",
+				name, strings.ToUpper(name), host))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkOrigins reports every text that no browser sends as an origin: they are compared to the last character.
+func checkOrigins(name string, origins []string) error {
+	var errs []error
+	for _, origin := range origins {
+		u, err := url.Parse(origin)
+		usual := map[string]string{"https": "443", "http": "80"}
+		if err != nil || usual[u.Scheme] == "" || u.Hostname() == "" || u.Port() == usual[u.Scheme] ||
+			u.Scheme+"://"+u.Host != origin || strings.ToLower(origin) != origin || strings.Contains(origin, "*") {
+			errs = append(errs, fmt.Errorf("%s: Origins (%s_ORIGINS) has %q: want origins as browsers send them, such as "+
+				"https://app.example.com or http://localhost:3000, in lower case, without a path, wildcard or usual port",
+				name, strings.ToUpper(name), origin))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -54,6 +54,9 @@ type RouterConfig struct {
 	// Name is the name of the service. Required.
 	Name string
 
+	// Origins are the origins of pages, such as https://app.example.com, that may use the API. Defaults to none but its own.
+	Origins []string
+
 	// Ready returns the checks of readiness by name, nil or a [Note] for one that is passed. Required.
 	Ready func() map[string]error
 
@@ -78,12 +81,13 @@ type Router struct {
 	needs   map[string]access.Need // by the patterns of routes
 	routes  *http.ServeMux
 	sockets *sync.WaitGroup // of this router and those apart from it
+	trusted *http.CrossOriginProtection
 }
 
 // NewRouter returns a router that has /livez, /readyz, /version and, with exports, /metrics.
 func NewRouter(cfg RouterConfig) *Router {
 	cfg.Timeout = cmp.Or(cfg.Timeout, requestTimeout)
-	r := (&Router{callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, sockets: &sync.WaitGroup{}}).apart()
+	r := (&Router{callers: newCallers(cfg.Name, cfg.Limits), cfg: cfg, sockets: &sync.WaitGroup{}, trusted: trusting(cfg.Origins)}).apart()
 	r.admin = r
 	if cfg.Admin {
 		r.admin = r.apart()
@@ -110,6 +114,7 @@ func NewRouter(cfg RouterConfig) *Router {
 func (a *Router) apart() *Router {
 	return &Router{
 		admin: a.admin, callers: a.callers, cfg: a.cfg, needs: map[string]access.Need{}, routes: http.NewServeMux(), sockets: a.sockets,
+		trusted: a.trusted,
 	}
 }
 
@@ -197,7 +202,7 @@ func (a *Router) admit(r *http.Request, need access.Need) (*http.Request, error)
 // Needs returns the needs of all routes of this router by their patterns.
 func (a *Router) Needs() map[string]access.Need { return maps.Clone(a.needs) }
 
-// HandleSocket is [Router.HandleStream] for a route that answers with [ServeSocket], which Wait waits for.
+// HandleSocket is [Router.HandleStream] for a route that answers with [Router.ServeSocket], which Wait waits for.
 func (a *Router) HandleSocket(pattern string, need access.Need, answer func(http.ResponseWriter, *http.Request) error) {
 	a.HandleStream(pattern, need, func(w http.ResponseWriter, r *http.Request) error {
 		a.sockets.Add(1)
@@ -220,6 +225,9 @@ func (a *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if err := a.knownHost(r); err != nil {
 		a.Fail(w, r, err)
+		return
+	}
+	if a.share(w, r) {
 		return
 	}
 	if refusal, pattern := a.routes.Handler(r); pattern == "" && a.refuse(w, r, refusal) {

@@ -3,11 +3,8 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
-	"path"
-	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -29,11 +26,11 @@ type Socket struct {
 // ServeSocket answers a request with a WebSocket, which send writes to until it is done or its context ends: the service
 // stops, or the client closes the connection or sends a message, which is a violation. The connection closes with "complete"
 // (1000) when send returns nil, and with "come back" (1001) when it returns an error. Pages of other hosts are refused unless
-// their host matches one of the patterns of origins, see [CheckOrigins]. It also ends when the caller's key or token is not in
+// RouterConfig.Origins has their origin. It also ends when the caller's key or token is not in
 // force any more.
-func ServeSocket(w http.ResponseWriter, r *http.Request, origins []string, send func(context.Context, *Socket) error) {
+func (a *Router) ServeSocket(w http.ResponseWriter, r *http.Request, send func(context.Context, *Socket) error) {
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		OriginPatterns: origins, Subprotocols: []string{access.Subprotocol},
+		OriginPatterns: patterns(a.cfg.Origins), Subprotocols: []string{access.Subprotocol},
 	})
 	if err != nil {
 		return // Accept has answered
@@ -96,21 +93,4 @@ func (s *Socket) do(write func(context.Context) error) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
-}
-
-// CheckOrigins reports every pattern that is no host with wildcards as [path.Match] has them, such as *.example.com.
-func CheckOrigins(name string, origins []string) error {
-	return checkHosts(name, "Origins", "ORIGINS", origins)
-}
-
-// checkHosts reports every pattern that is no host.
-func checkHosts(name, field, variable string, hosts []string) error {
-	var errs []error
-	for _, host := range hosts {
-		if _, err := path.Match(host, ""); err != nil || host == "" || strings.Contains(host, "/") {
-			errs = append(errs, fmt.Errorf("%s: %s (%s_%s) has %q: want hosts such as app.example.com or *.example.com",
-				name, field, strings.ToUpper(name), variable, host))
-		}
-	}
-	return errors.Join(errs...)
 }

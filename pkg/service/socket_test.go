@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -63,9 +64,10 @@ func serve(t *testing.T, handler http.Handler) (client *http.Client, stop func()
 func visit(t *testing.T, tell func(context.Context, *service.Socket) error) (client *websocket.Conn, stop func(), told <-chan error) {
 	t.Helper()
 	ended := make(chan error, 1)
+	router := service.NewRouter(service.RouterConfig{Logger: slog.New(slog.DiscardHandler), Name: "shop"})
 	caller, stop := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
-		service.ServeSocket(w, r, nil, func(ctx context.Context, s *service.Socket) error {
+		router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
 			err = tell(ctx, s)
 			return err
 		})

@@ -44,9 +44,6 @@ type Config struct {
 	// NotFoundTTL is how long an answer NOT_FOUND is kept. Defaults to 24 hours.
 	NotFoundTTL time.Duration `env:"ENRICHER_NOT_FOUND_TTL"`
 
-	// Origins are the hosts whose pages may open a WebSocket, beside the service's own. Defaults to none.
-	Origins []string `env:"ENRICHER_ORIGINS"`
-
 	// Providers replace those that Catalog and WoltURL name. Defaults to none.
 	Providers []provider.Provider `env:"-"`
 
@@ -75,7 +72,7 @@ func (cfg Config) withDefaults() Config {
 
 // validate reports every mistake at once, but those that only making the parts can find.
 func (cfg Config) validate() error {
-	errs := []error{cfg.Validate(name), service.CheckOrigins(name, cfg.Origins), cfg.answering(cfg.Providers).Validate()}
+	errs := []error{cfg.Validate(name), cfg.answering(cfg.Providers).Validate()}
 	switch {
 	case len(cfg.Providers) > 0:
 	case cfg.WoltURL != "" && cfg.Catalog != "":

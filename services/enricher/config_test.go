@@ -16,7 +16,7 @@ func TestFromEnvironment(t *testing.T) {
 	t.Parallel()
 	var cfg Config
 	err := service.Read(name, map[string]string{
-		"ENABLE_WOLT_ENRICHMENT": "true", "ENRICHER_ACK_WAIT": "7s", "ENRICHER_CONCURRENCY": "3", "ENRICHER_ORIGINS": "a.example.com,*.example.org",
+		"ENABLE_WOLT_ENRICHMENT": "true", "ENRICHER_ACK_WAIT": "7s", "ENRICHER_CONCURRENCY": "3", "ENRICHER_ORIGINS": "https://a.example.com,http://localhost:3000",
 		"ENRICHER_CATALOG": "venues.csv", "NATS_URL": "nats://nats:4222", "ENRICHER_LISTEN": "-", "PATH": "/bin", "NATS_OTHER": "x",
 	}, io.Discard, &cfg)
 	if err != nil {
@@ -24,8 +24,11 @@ func TestFromEnvironment(t *testing.T) {
 	}
 	cfg.Logger = nil
 	want := Config{
-		BaseConfig: service.BaseConfig{AckWait: 7 * time.Second, Concurrency: 3, Listen: "-", NATSConfig: service.NATSConfig{NATSURL: "nats://nats:4222"}},
-		Catalog:    "venues.csv", Enabled: true, Origins: []string{"a.example.com", "*.example.org"},
+		BaseConfig: service.BaseConfig{
+			AckWait: 7 * time.Second, Concurrency: 3, Listen: "-", NATSConfig: service.NATSConfig{NATSURL: "nats://nats:4222"},
+			Origins: []string{"https://a.example.com", "http://localhost:3000"},
+		},
+		Catalog: "venues.csv", Enabled: true,
 	}
 	if diff := cmp.Diff(want, cfg); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -73,16 +76,16 @@ func TestDefaults(t *testing.T) {
 func TestValidateReportsEverything(t *testing.T) {
 	t.Parallel()
 	cfg := Config{
-		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Replicas: 9},
+		BaseConfig: service.BaseConfig{AckWait: time.Millisecond, Concurrency: -1, MaxBytes: -1, Origins: []string{"[", "example.com"}, Replicas: 9},
 		Catalog:    "a", ClaimTTL: time.Millisecond, FoundTTL: -time.Second, NotFoundTTL: 1500 * time.Millisecond,
-		Origins: []string{"[", "https://x"}, WoltURL: "https://x",
+		WoltURL: "https://x",
 	}
 	err := cfg.withDefaults().validate()
 	if err == nil {
 		t.Fatal("nothing is reported")
 	}
 	for _, want := range []string{
-		"AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "NotFoundTTL", `"["`, `"https://x"`, "Replicas", "both set",
+		"AckWait", "ClaimTTL", "Concurrency", "FoundTTL", "MaxBytes", "NotFoundTTL", `"["`, `"example.com"`, "Replicas", "both set",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s:\n%v", want, err)

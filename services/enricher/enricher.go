@@ -70,7 +70,7 @@ func (e *Enricher) spec() service.Spec {
 		Name:        name,
 		Open:        e.open,
 		Routes: func(r *service.Router) {
-			httpapi.Add(httpapi.Config{Origins: e.cfg.Origins, Router: r, Service: e.service})
+			httpapi.Add(httpapi.Config{Router: r, Service: e.service})
 		},
 		Streams: []string{
 			contracts.StreamDead, contracts.StreamEnrichJobs,

@@ -38,10 +38,6 @@ type Config struct {
 	// MaxRecipients is how many recipients one event may have. Defaults to 1,000,000.
 	MaxRecipients int `env:"NOTIFIER_MAX_RECIPIENTS"`
 
-	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
-	// service's own. Defaults to none.
-	Origins []string `env:"NOTIFIER_ORIGINS"`
-
 	// Resolver finds the recipients of an event instead of ResolverURL and the directory. Defaults to none.
 	Resolver recipient.Resolver `env:"-"`
 
@@ -115,7 +111,7 @@ const minRulesEvery = 100 * time.Millisecond
 
 // validate reports every mistake at once, also those of rules and templates, and returns the rules and templates.
 func (cfg Config) validate() (*rulesStore, error) {
-	errs := []error{cfg.Validate(name), service.CheckOrigins(name, cfg.Origins)}
+	errs := []error{cfg.Validate(name)}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("notifier: "+format, args...)) }
 	if cfg.DisableAfter < 0 {
 		bad("DisableAfter (NOTIFIER_DISABLE_AFTER) is %s: want a positive duration", cfg.DisableAfter)

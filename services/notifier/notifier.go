@@ -109,7 +109,7 @@ func (n *Notifier) spec() service.Spec {
 		Open:        n.open,
 		Parts:       []service.Part{{Listen: n.cfg.UnsubscribeListen, Name: "unsubscribe", Routes: n.unsubscribing}},
 		Routes: func(r *service.Router) {
-			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Origins: n.cfg.Origins, Router: r})
+			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
 		},
 		Streams: []string{
 			contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,

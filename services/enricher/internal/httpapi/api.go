@@ -21,10 +21,6 @@ type Config struct {
 	// Defaults to 15 seconds.
 	Heartbeat time.Duration
 
-	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
-	// service's own. Defaults to none.
-	Origins []string
-
 	// Router has the routes that every service has. Required.
 	Router *service.Router
 

@@ -91,9 +91,9 @@ func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	}
 	router := service.NewRouter(service.RouterConfig{
 		Logger: o.Logger, Name: "enricher", Ready: func() map[string]error { return o.ready }, Errors: enrich.Problem,
-		Version: "1.2.3",
+		Origins: o.origins, Version: "1.2.3",
 	})
-	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Origins: o.origins, Router: router, Service: enricher})
+	httpapi.Add(httpapi.Config{Heartbeat: o.heartbeat, Router: router, Service: enricher})
 	server := httptest.NewUnstartedServer(router)
 	base, end := context.WithCancel(context.WithoutCancel(t.Context()))
 	server.Config.BaseContext = func(net.Listener) context.Context { return base }

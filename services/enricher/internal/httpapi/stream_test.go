@@ -249,9 +249,10 @@ func TestResumableWebSocket(t *testing.T) {
 // TestOrigins: pages of others may not open a WebSocket, unless they are listed.
 func TestOrigins(t *testing.T) {
 	t.Parallel()
-	i, _ := begin(t, options{origins: []string{"*.example.com"}})
+	i, _ := begin(t, options{origins: []string{"https://app.example.com", "http://[::1]:3000"}})
 	for origin, allowed := range map[string]bool{
-		i.URL: true, "https://app.example.com": true, "https://evil.test": false, "https://example.com.evil.test": false, "null": false,
+		i.URL: true, "https://app.example.com": true, "http://[::1]:3000": true, "https://evil.test": false,
+		"http://app.example.com": false, "https://app.example.com:8443": false, "https://app.example.com.evil.test": false, "null": false,
 	} {
 		conn, status, err := dial(t, i, "", http.Header{"Origin": {origin}})
 		switch {

@@ -26,7 +26,7 @@ func (a *api) webSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer sub.Close()
-	service.ServeSocket(w, r, a.Origins, func(ctx context.Context, s *service.Socket) error {
+	a.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
 		for {
 			next, err := wait(ctx, sub, a.Heartbeat)
 			switch {

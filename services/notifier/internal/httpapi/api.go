@@ -28,10 +28,6 @@ type Config struct {
 	// Inbox has the items that users see in the application. Required.
 	Inbox *inapp.Inbox
 
-	// Origins are the hosts, with wildcards as path.Match has them, whose pages may open a WebSocket, beside the
-	// service's own. Defaults to none.
-	Origins []string
-
 	// Router has the routes that every service has. Required.
 	Router *service.Router
 }

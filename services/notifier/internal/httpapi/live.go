@@ -64,7 +64,7 @@ func (h *handler) webSocket(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer feed.Close()
-	service.ServeSocket(w, r, h.Origins, func(ctx context.Context, s *service.Socket) error {
+	h.Router.ServeSocket(w, r, func(ctx context.Context, s *service.Socket) error {
 		for {
 			item, err := service.Wait(ctx, h.Heartbeat, feed.Next)
 			switch {
