@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 	"github.com/expediter-io/expediter/services/enricher"
@@ -34,18 +35,14 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 	secrets := map[string]string{}
 	for _, name := range []string{"ada", "bob"} {
 		secret, err := access.Add(keys, access.Key{Name: name, Scopes: access.Scopes()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		secrets[name] = secret
 	}
 	catalog, rules := filepath.Join(dir, "venues.json"), filepath.Join(dir, "rules.yaml")
 	for file, text := range map[string]string{
 		catalog: `[]`, rules: "version: 1\nevents:\n  OUTAGE:\n    CUSTOMER: {scope: user, channels: [inapp]}\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	base := service.BaseConfig{
 		CreateAssets: true, Keys: keys, LimitConfig: service.LimitConfig{Waiting: 2}, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
@@ -78,13 +75,9 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			s, err := tc.start()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			defer func() {
-				if err := s.Stop(); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, s.Stop(), nil)
 			}()
 			submit := func(by, id string) (int, string) {
 				return keyed(t, secrets[by], s.URL()+tc.path, fmt.Sprintf(tc.body, id))
@@ -105,9 +98,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 					t.Errorf("%s submits %s: %d %s, want %d", step.by, step.id, got, said, step.want)
 				}
 			}
-			if _, err := js.ResumeConsumer(t.Context(), tc.stream, tc.consumer); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(js.ResumeConsumer(t.Context(), tc.stream, tc.consumer)))
 			for { // until the test ends
 				got, said := submit("ada", "three")
 				if got/100 == 2 {
@@ -126,9 +117,7 @@ func TestABacklogIsItsCallersOnly(t *testing.T) {
 func keyed(t *testing.T, secret, url, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	r.Header.Set("Authorization", "Bearer "+secret)
 	return reply(r)
 }

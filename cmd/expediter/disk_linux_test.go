@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // smallDisk mounts a file system of 64 MiB in memory. Only root may.
@@ -27,9 +28,7 @@ func smallDisk(t *testing.T) (dir string) {
 		t.Skipf("a file system to fill cannot be mounted: %v (run as root)", err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, syscall.Unmount(dir, syscall.MNT_DETACH), nil)
 	})
 	return dir
 }
@@ -38,9 +37,7 @@ func smallDisk(t *testing.T) (dir string) {
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer f.Close()
 	for size := 1 << 20; size > 0; {
 		if _, err = f.Write(make([]byte, size)); err != nil {
@@ -129,9 +126,7 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 	red, said := turned(t, services, false, 5*time.Second)
 	t.Logf("not ready after %s:\n%s", red, said)
 	time.Sleep(16 * time.Second) //nolint:forbidigo // events meanwhile
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Remove(filler))
 	green, _ := turned(t, services, true, 30*time.Second)
 	time.Sleep(time.Second) //nolint:forbidigo // events after
 	stop()
@@ -151,23 +146,15 @@ func TestAFullDiskIsShownAndOvercome(t *testing.T) {
 func told(t *testing.T, server string, events []string) {
 	t.Helper()
 	nc, err := nats.Connect(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	kv, err := js.KeyValue(t.Context(), contracts.BucketInbox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for begun := time.Now(); ; time.Sleep(time.Second) { //nolint:forbidigo // no change of the bucket says that it was the last
 		keys, err := kv.Keys(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		all := strings.Join(keys, "\n") + "\n"
 		var missing []string
 		for _, id := range events {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // statuses runs a command that writes CSV and counts its statuses.
@@ -23,9 +24,7 @@ func statuses(t *testing.T, args ...string) map[string]int {
 		t.Fatalf("%q: %v: %s", args, err, &stderr)
 	}
 	rows, err := csv.NewReader(bytes.NewReader(out)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	counts := map[string]int{}
 	for _, row := range rows[1:] {
 		counts[row[2]]++
@@ -39,12 +38,8 @@ func TestEnrichAsksARunningService(t *testing.T) {
 	t.Parallel()
 	places := filepath.Join(t.TempDir(), "places.json")
 	data, err := io.ReadAll(sample.Places())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(places, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, os.WriteFile(places, data, 0o600))
 	r := up(t)
 	service := r.find(t, `http://127\.0\.0\.1:\d+`)
 	first := statuses(t, "enrich", "--url", service, "-o", "csv", places)

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // lockPlace is a server on which expediter lock runs.
@@ -34,9 +35,7 @@ func newLockPlace(t *testing.T) lockPlace {
 	t.Helper()
 	p := lockPlace{t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })}
 	_, js := natstest.Connect(t, p.srv)
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: "locks"}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: "locks"}))
 	return p
 }
 
@@ -64,13 +63,9 @@ func (p lockPlace) startAs(program string, args ...string) *locking {
 	l.cmd.Env, l.cmd.Stderr = append(os.Environ(), "NATS_URL="+p.srv.URL()), &l.stderr
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
 	stdout, err := l.cmd.StdoutPipe()
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	l.stdout = bufio.NewReader(stdout)
-	if err := l.cmd.Start(); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, l.cmd.Start())
 	return l
 }
 
@@ -147,9 +142,7 @@ func TestLockedCommandsRunOneAtATime(t *testing.T) {
 	}
 	all.Wait()
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	if len(lines) != processes*each {
 		t.Errorf("%d commands ran, want %d", len(lines), processes*each)
@@ -181,9 +174,7 @@ func TestLockOfAKilledProcessIsFreeAfterItsTTL(t *testing.T) {
 	}
 	if alive(pid) {
 		t.Error("the command of the killed holder runs")
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil)
 	}
 	waiter.exits(0, "")
 	holder.exits(-1, "")
@@ -247,9 +238,7 @@ func TestDescendantsHaveTheGraceToo(t *testing.T) {
 	holder.line()
 	p.start("locks", "steal", "x", "--yes").exits(0, "")
 	holder.exits(75, "with 143")
-	if _, err := os.Stat(filepath.Join(dir, "cleaned")); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(os.Stat(filepath.Join(dir, "cleaned"))), nil)
 }
 
 // Signals are passed on to the command, and its exit code is that of expediter. Then the lock is free.

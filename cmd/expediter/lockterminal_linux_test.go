@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // On a terminal the command reads its input, and Ctrl-C interrupts it once: expediter does not pass on what the terminal sends to
@@ -28,9 +30,7 @@ func TestCommandOnATerminal(t *testing.T) {
 	cmd.Env = append(os.Environ(), "NATS_URL="+p.srv.URL())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setctty: true, Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, cmd.Start())
 	if err := terminal.Close(); err != nil { // reading ends when the processes do
 		t.Fatal(err)
 	}
@@ -47,15 +47,11 @@ func TestCommandOnATerminal(t *testing.T) {
 	}
 	press := func(keys string) {
 		t.Helper()
-		if _, err := keyboard.WriteString(keys); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(keyboard.WriteString(keys)))
 	}
 	send := func(s syscall.Signal) {
 		t.Helper()
-		if err := cmd.Process.Signal(s); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, cmd.Process.Signal(s))
 	}
 	see("started")
 	send(syscall.SIGINT)
@@ -76,19 +72,13 @@ func openTerminal(t *testing.T) (keyboard, terminal *os.File) {
 	t.Helper()
 	open := func(name string) *os.File {
 		file, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(func() { file.Close() }) // perhaps again
 		return file
 	}
 	keyboard = open("/dev/ptmx")
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return keyboard, open(fmt.Sprint("/dev/pts/", n))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
@@ -34,19 +35,13 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	database := outboxtest.Database(t, installed.Postgres.Find(t)) // skips first
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
 	_, js := natstest.Connect(t, srv)
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	arrived, err := js.OrderedConsumer(t.Context(), contracts.StreamEvents, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	flags := []string{"--database", database, "--server", srv.URL(), "--sync-interval", "always", "--listen", "127.0.0.1:0"}
 	startRelay(t, append(flags, "--migrate")...).Interrupt()
 	conn, err := pgx.Connect(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer conn.Close(t.Context())
 	insert := func(ids ...string) {
 		t.Helper()
@@ -56,9 +51,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 				EventID: id, EventType: "RESERVATION_REQUESTED", AggregateType: "RESTAURANT", AggregateID: "5", Payload: json.RawMessage(`{}`),
 			}})
 		}
-		if err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return outbox.Insert(t.Context(), tx, events...) }); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error { return outbox.Insert(t.Context(), tx, events...) }))
 	}
 	insert("e0", "e1")
 	status, err := exec.CommandContext(t.Context(), "expediter", "relay", "--status", "--database", database).CombinedOutput()
@@ -69,9 +62,7 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 	insert("e2")
 	for n := range 3 {
 		msg, err := arrived.Next(jetstream.FetchMaxWait(clientTimeout))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if e, err := contracts.Decode[contracts.Event](msg.Data()); err != nil || e.EventID != fmt.Sprint("e", n) {
 			t.Errorf("event %d is %s, %v", n, msg.Data(), err)
 		}
@@ -93,13 +84,9 @@ func TestRelayPublishesWhatIsCommitted(t *testing.T) {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {

@@ -7,19 +7,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // emptyPath is a PATH with nothing but this program.
 func emptyPath(t *testing.T) string {
 	t.Helper()
 	program, err := exec.LookPath("expediter")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	dir := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(dir, "expediter")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Symlink(program, filepath.Join(dir, "expediter")))
 	return dir
 }
 
@@ -36,9 +34,7 @@ func TestUpWithoutPrograms(t *testing.T) {
 	url := strings.Fields(r.find(t, `importer   http://127\.0\.0\.1:\d+`))[1]
 	dir := t.TempDir()
 	file := filepath.Join(dir, "quick-omelette.txt")
-	if err := os.WriteFile(file, []byte(omelette), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(omelette), 0o600))
 	out, err := exec.CommandContext(t.Context(), "expediter", "import", "--follow", "--url", url, file).Output()
 	if err != nil || !strings.HasPrefix(string(out), "Quick omelette\n") && !strings.HasPrefix(string(out), "Omelette\n") {
 		t.Errorf("%v: %s", err, out)
@@ -55,9 +51,7 @@ func TestUpWithoutPrograms(t *testing.T) {
 // A yt-dlp that does not work is no reason not to start, unless videos were asked for.
 func TestUpWithABrokenProgram(t *testing.T) {
 	dir := emptyPath(t)
-	if err := os.WriteFile(filepath.Join(dir, "yt-dlp"), []byte("#!/bin/sh\nexit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(dir, "yt-dlp"), []byte("#!/bin/sh\nexit 3\n"), 0o700))
 	t.Setenv("PATH", dir)
 	r := up(t)
 	if !strings.Contains(r.Output(), "a yt-dlp that works, so no videos of YouTube") {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // BenchmarkStart measures from nothing to a server that has answered a client,
@@ -18,18 +19,12 @@ func BenchmarkStart(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				srv, err := natsrun.Start(cfg)
-				if err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, err)
 
 				nc, err := srv.Connect()
-				if err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, err)
 
-				if _, err := nc.RTT(); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, check.Err(nc.RTT()))
 
 				b.StopTimer()
 				nc.Close()
@@ -45,9 +40,7 @@ func BenchmarkRestart(b *testing.B) {
 	srv := natstest.Server(b, func(c *natsrun.Config) { c.Memory = true })
 
 	for b.Loop() {
-		if err := srv.Restart(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, srv.Restart(b.Context()))
 	}
 }
 
@@ -63,9 +56,7 @@ func BenchmarkStartCluster(b *testing.B) {
 
 			for b.Loop() {
 				c, err := natsrun.StartCluster(b.Context(), cfg)
-				if err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, err)
 
 				b.StopTimer()
 				c.Stop()

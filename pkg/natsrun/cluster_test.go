@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
@@ -32,18 +33,14 @@ func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 			put(t, kv, "k", "1")
 
 			before := leader(t, c)
-			if err := c.StepDown(t.Context(), "KV_b"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, c.StepDown(t.Context(), "KV_b"))
 
 			after := leader(t, c)
 			if after == before {
 				t.Errorf("leader after StepDown: still %s", after.Name)
 			}
 
-			if err := after.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, after.Stop())
 
 			if after.Running() {
 				t.Errorf("%s runs after Stop", after.Name)
@@ -51,13 +48,9 @@ func TestClusterStepsDownStopsAndCatchesUp(t *testing.T) {
 
 			put(t, kv, "k", "2")
 
-			if err := after.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, after.Start(t.Context()))
 
-			if err := c.WaitReady(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, c.WaitReady(t.Context()))
 
 			mustHold(t, c, after, "2")
 		})
@@ -74,9 +67,7 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 	put(t, kv, "k", "before")
 
 	killed := leader(t, c)
-	if err := killed.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, killed.Kill())
 
 	said, err := os.ReadFile(filepath.Join(dir, killed.Name, "server.log"))
 	if err != nil || strings.Contains(string(said), "Initiating Shutdown") {
@@ -93,13 +84,9 @@ func TestKilledLeaderIsReplacedAndCatchesUp(t *testing.T) {
 		t.Errorf("leader after its death: still %s", got.Name)
 	}
 
-	if err := killed.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, killed.Start(t.Context()))
 
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.WaitReady(t.Context()))
 
 	mustHold(t, c, killed, "after")
 }
@@ -113,9 +100,7 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 	put(t, bucket(t, js, "b", 3), "k", "kept")
 
 	for _, n := range c.Nodes {
-		if err := n.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, n.Kill())
 	}
 
 	if _, err := c.StreamLeader(soon(t), "KV_b"); !errors.Is(err, natsrun.ErrNoLeader) {
@@ -123,14 +108,10 @@ func TestClusterKeepsEverythingWhenAllNodesAreKilled(t *testing.T) {
 	}
 
 	for _, n := range c.Nodes {
-		if err := n.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, n.Start(t.Context()))
 	}
 
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.WaitReady(t.Context()))
 
 	mustHold(t, c, c.Nodes[0], "kept")
 }
@@ -144,9 +125,7 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 
 	paused := leader(t, c)
 
-	if err := paused.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, paused.Pause())
 
 	var others []string
 
@@ -161,12 +140,10 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 
 	var kv jetstream.KeyValue
 
-	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		kv, err = js.KeyValue(ctx, "b")
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 
 	put(t, kv, "k", "after")
 
@@ -174,13 +151,9 @@ func TestPausedLeaderIsReplacedAndComesBack(t *testing.T) {
 		t.Errorf("ready with a paused node: got %v, want ErrNotReady that names %s", err, paused.Name)
 	}
 
-	if err := paused.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, paused.Continue())
 
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.WaitReady(t.Context()))
 
 	mustHold(t, c, paused, "after")
 }
@@ -240,18 +213,14 @@ func TestClusterSaysWhatIsWrong(t *testing.T) {
 func settle(t testing.TB, c *natsrun.Cluster) {
 	t.Helper()
 
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.WaitReady(t.Context()))
 }
 
 func leader(t testing.TB, c *natsrun.Cluster) *natsrun.Node {
 	t.Helper()
 
 	n, err := c.StreamLeader(t.Context(), "KV_b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }
 
@@ -281,7 +250,7 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 	for led := false; !led; led = leader(t, c) == n {
 		makeLead(t, c, n)
 
-		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 			got.Error = nil
 
 			msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_b", []byte(`{"last_by_subj":"$KV.b.k"}`))
@@ -293,9 +262,7 @@ func mustHold(t testing.TB, c *natsrun.Cluster, n *natsrun.Node, want string) {
 				return err
 			}
 			return got.Error
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 
 	if string(got.Message.Data) != want {
@@ -307,8 +274,6 @@ func makeLead(t testing.TB, c *natsrun.Cluster, n *natsrun.Node) {
 	t.Helper()
 
 	for leader(t, c) != n {
-		if err := c.StepDown(t.Context(), "KV_b"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.StepDown(t.Context(), "KV_b"))
 	}
 }

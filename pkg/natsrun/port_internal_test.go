@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A node that is down must find its ports free when it comes back.
@@ -16,14 +18,10 @@ func TestReservedPortsAreNobodyElses(t *testing.T) {
 
 	for range 20 {
 		b, err := reservePorts(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		t.Cleanup(func() {
-			if err := b.close(); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, b.close(), nil)
 		})
 
 		for _, port := range b.ports {
@@ -44,18 +42,14 @@ func TestPortsAreGivenBack(t *testing.T) {
 	t.Parallel()
 
 	b, err := reservePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	guard := b.guard.Addr().String()
 	if _, err := listen(guard); err == nil {
 		t.Errorf("%s can be had while its block is reserved", guard)
 	}
 
-	if err := b.close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.close())
 
 	if err := b.close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("second close: got %v, want net.ErrClosed: it was open", err)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
@@ -96,14 +97,10 @@ func TestStopIsCompleteAndIdempotent(t *testing.T) {
 	t.Parallel()
 
 	srv, err := natsrun.Start(natsrun.Config{Memory: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	nc, err := srv.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	nc.Close()
 	srv.Stop()
@@ -148,36 +145,24 @@ func TestStartSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, []byte("not a directory"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte("not a directory"), 0o600))
 
 	// The server finds this out by itself, and says so in its log only.
 	blocked := t.TempDir()
-	if err := os.WriteFile(filepath.Join(blocked, "jetstream"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(blocked, "jetstream"), nil, 0o600))
 
 	badConf := filepath.Join(t.TempDir(), "bad.conf")
-	if err := os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(badConf, []byte("no_such_setting: 1\n"), 0o600))
 
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() { _ = busy.Close() })
 
 	_, port, err := net.SplitHostPort(busy.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	busyPort, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	locked := t.TempDir()
 	natstest.Server(t, func(c *natsrun.Config) { c.Dir = locked })
@@ -275,12 +260,10 @@ func TestFiftyServersInParallel(t *testing.T) {
 
 			var keys []string
 
-			if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 				keys, err = kv.Keys(ctx)
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 
 			if !slices.Equal(keys, []string{key}) {
 				t.Errorf("keys: got %q, want %q alone: the store is not this test's own", keys, key)

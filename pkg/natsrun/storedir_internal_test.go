@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
@@ -18,36 +20,26 @@ func TestDirectoriesOfKilledProcessesAreRemoved(t *testing.T) {
 
 	for _, name := range []string{"natsrun-abandoned", "natsrun-new", "natsrun-used", "other"} {
 		path := filepath.Join(parent, name)
-		if err := os.Mkdir(path, dirMode); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Mkdir(path, dirMode))
 
 		lock := flock.New(filepath.Join(path, lockName))
-		if _, err := lock.TryLock(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(lock.TryLock()))
 
 		if name != "natsrun-used" {
-			if err := lock.Close(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, lock.Close())
 		}
 
 		t.Cleanup(func() { _ = lock.Close() })
 
 		if name != "natsrun-new" {
-			if err := os.Chtimes(path, long, long); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.Chtimes(path, long, long))
 		}
 	}
 
 	removeAbandoned(parent)
 
 	entries, err := os.ReadDir(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var left []string
 	for _, e := range entries {

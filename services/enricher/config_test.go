@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -19,9 +20,7 @@ func TestFromEnvironment(t *testing.T) {
 		"ENABLE_WOLT_ENRICHMENT": "true", "ENRICHER_ACK_WAIT": "7s", "ENRICHER_CONCURRENCY": "3", "ENRICHER_ORIGINS": "https://a.example.com,http://localhost:3000",
 		"ENRICHER_CATALOG": "venues.csv", "NATS_URL": "nats://nats:4222", "ENRICHER_LISTEN": "-", "PATH": "/bin", "NATS_OTHER": "x",
 	}, io.Discard, &cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg.Logger = nil
 	want := Config{
 		BaseConfig: service.BaseConfig{

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -74,13 +75,9 @@ func config() Config {
 func begin(t *testing.T, nc *nats.Conn, cfg Config) *Enricher {
 	t.Helper()
 	e, err := Start(t.Context(), nc, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := e.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, e.Stop(), nil)
 	})
 	return e
 }
@@ -89,14 +86,10 @@ func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	resp, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return resp.StatusCode, string(data)
 }
 
@@ -131,18 +124,14 @@ func TestRun(t *testing.T) {
 		t.Errorf("answer is %s, %v", msg.Data, err)
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	check.Is(t, <-done, nil)
 	var ready struct {
 		HTTP string `json:"http"`
 		NATS string `json:"nats"`
 	}
 	for line := range strings.SplitSeq(log.String(), "\n") {
 		if strings.Contains(line, "enricher: ready") {
-			if err := json.Unmarshal([]byte(line), &ready); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, json.Unmarshal([]byte(line), &ready))
 		}
 	}
 	if !strings.HasPrefix(ready.HTTP, "http://127.0.0.1:") || ready.NATS == "" {
@@ -187,14 +176,10 @@ func TestDrift(t *testing.T) {
 	nc, js := natstest.Connect(t, srv)
 	begin(t, nc, config())
 	stream, err := js.Stream(t.Context(), "KV_requests")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	changed := stream.CachedInfo().Config
 	changed.MaxBytes = 12345678
-	if _, err := js.UpdateStream(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))
 	log := &buffer{}
 	cfg := config()
 	cfg.CreateAssets, cfg.Logger = false, slog.New(slog.NewTextHandler(log, nil))
@@ -270,9 +255,7 @@ func TestInProcess(t *testing.T) {
 	if s := e.Stats(); s.Requests != 1 || s.Jobs != 2 {
 		t.Errorf("stats are %+v", s)
 	}
-	if err := e.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, e.Stop(), nil)
 }
 
 // administer makes the streams, the buckets and the consumer in the service's account, as an administrator does.
@@ -281,12 +264,8 @@ func administer(t *testing.T, srv *natsrun.Server, users *natstest.Users) jetstr
 	nc, _ := natstest.Connect(t, srv, users.As("admin"))
 	js := natstest.InAccount(t, nc, "ENRICHER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceEnricher}}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
 	return js
 }
 
@@ -324,9 +303,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if msg, err := asker.Request("enricher.v1.get", []byte(`{"requestId":"r"}`), patience); err != nil || !bytes.Contains(msg.Data, []byte(`"snapshot"`)) {
 		t.Errorf("a source system gets %+v, %v", msg, err)
 	}
-	if err := e.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, e.Stop(), nil)
 	may.CheckNeeded(t,
 		"$JS.ACK.*.*.ENRICH_JOBS.>",                                        // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.ENRICH_JOBS",                               // a lost acknowledgement

@@ -7,6 +7,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -59,17 +60,13 @@ func eventsLogged(t *testing.T, level string) string {
 	t.Helper()
 	log, far := &buffer{}, slow{named: "wolt", released: make(chan struct{})}
 	cfg := config()
-	if err := service.Read(name, map[string]string{"ENRICHER_LOG_LEVEL": level}, log, &cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, service.Read(name, map[string]string{"ENRICHER_LOG_LEVEL": level}, log, &cfg))
 	cfg.Providers = []provider.Provider{far}
 	nc, js := natstest.Connect(t, natstest.Server(t))
 	e := begin(t, nc, cfg)
 	ask := func(place string, waitMS int) {
 		t.Helper()
-		if _, err := e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant(place)}, WaitMS: waitMS}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(e.Enrich(t.Context(), contracts.EnrichRequest{Results: []contracts.Restaurant{restaurant(place)}, WaitMS: waitMS})))
 	}
 	ask("A", 0) // a miss: the place is claimed, its job is queued
 	ask("A", 0) // the place is claimed already
@@ -77,17 +74,11 @@ func eventsLogged(t *testing.T, level string) string {
 	ask("A", 30_000)
 	ask("A", 0) // a hit
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	sealed := stream.CachedInfo().Config
 	sealed.Sealed = true
-	if _, err := js.UpdateStream(t.Context(), sealed); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), sealed)))
 	ask("B", 0) // no place can be claimed
-	if err := e.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, e.Stop(), nil)
 	return log.String()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A request, its job and its slot are counted, and /metrics shows it under names that Prometheus accepts.
@@ -21,9 +22,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	exports, err := export.Start(t.Context(), export.Config{Registry: registry, Service: "enricher", Version: "1.2.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := config()
 	cfg.Exports = exports
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -60,9 +59,7 @@ func TestMetrics(t *testing.T) {
 func TestMetricsPage(t *testing.T) {
 	t.Parallel()
 	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, x := range []*export.Exports{nil, exports} {
 		cfg := config()
 		cfg.Exports, cfg.Hosts = x, []string{"any.test"}
@@ -86,15 +83,11 @@ func TestMetricsPage(t *testing.T) {
 func ask(t *testing.T, base, body string, mutate func(*http.Request)) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/enrich", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	mutate(r)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d, %v", resp.StatusCode, err)
 	}
@@ -105,18 +98,14 @@ func TestTraceReachesTheJob(t *testing.T) {
 	spans := make(chan string, 100)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		spans <- string(body)
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	exports, err := export.Start(t.Context(), export.Config{Service: "enricher"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := config()
 	cfg.Exports, cfg.Logger = exports, slog.New(slog.DiscardHandler)
 	nc, _ := natstest.Connect(t, natstest.Server(t))
@@ -125,12 +114,8 @@ func TestTraceReachesTheJob(t *testing.T) {
 	ask(t, e.URL(), body, func(r *http.Request) {
 		r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	})
-	if err := e.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := exports.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, e.Stop())
+	check.OK(t, exports.Stop(t.Context()))
 	close(spans)
 	var all strings.Builder
 	for s := range spans {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -14,11 +15,7 @@ func TestEnvironmentIsReportedAtOnce(t *testing.T) {
 	err := service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "many", "IMPORTER_YOUTUBE": "perhaps", "IMPORTER_TYPO": "1", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0", "HOME": "/root",
 	}, io.Discard, &cfg)
-	for _, want := range []string{"IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
+	check.Contains(t, err, "IMPORTER_CONCURRENCY", "IMPORTER_YOUTUBE", "IMPORTER_TYPO", "IMPORTER_ALLOW_NETWORKS")
 	cfg = Config{}
 	err = service.Read(name, map[string]string{
 		"IMPORTER_CONCURRENCY": "3", "IMPORTER_ALLOW_NETWORKS": "10.0.0.0/8,fd00::/8", "NATS_URL": "nats://n1",
@@ -46,9 +43,7 @@ func TestConfigurationIsCheckedAtOnce(t *testing.T) {
 	if strings.Contains(err.Error(), secret) {
 		t.Error("the error holds a token")
 	}
-	if err := (Config{}).withDefaults().validate(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, (Config{}).withDefaults().validate(), nil)
 }
 
 // What was extracted by one extractor is not taken for another's: the version says all that the recipes depend on.
@@ -65,9 +60,7 @@ func TestExtractorsAreToldApart(t *testing.T) {
 		{OrchestratorURL: "https://other.test"},
 	} {
 		made, err := cfg.extractor()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		is := made.Name + " " + made.Version
 		if seen[is] {
 			t.Errorf("%s is the version of two", is)

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/internal/imports"
@@ -94,9 +95,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 		T: t, dir: t.TempDir(), wasted: map[int]int{}, js: js, random: rand.New(rand.NewPCG(seed, 0)),
 		recipes: newRecipeService(t, seed), site: newCaptionSite(t), url: srv.URL(),
 	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	var err error
 	if c.fetcher, err = source.New(source.Config{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
@@ -113,9 +112,7 @@ func newRun(t *testing.T, seed uint64, videos bool) *run {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := c.youTube.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, c.youTube.Close(), nil)
 	})
 	return c
 }
@@ -174,13 +171,9 @@ func (c *run) insert(jobs int, how sourcetest.Video) {
 			RequestedAt: time.Now().UTC(),
 		}
 		body, err := contracts.Encode(job)
-		if err != nil {
-			c.Fatal(err)
-		}
+		check.OK(c, err)
 		for range 1 + c.random.IntN(2) {
-			if _, err := c.js.Publish(c.Context(), "jobs.import.normal."+id, body); err != nil {
-				c.Fatal(err)
-			}
+			check.OK(c, check.Err(c.js.Publish(c.Context(), "jobs.import.normal."+id, body)))
 		}
 		c.inserted = append(c.inserted, job)
 	}
@@ -304,17 +297,11 @@ func (c *run) noteWasted() {
 func (c *run) shared(video int) bool {
 	c.Helper()
 	id, err := c.fetcher.Identify(c.Context(), source.Request{Type: c.kind(video), URL: c.address(video)})
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	key, err := contracts.ImportStepKey(id, "transcript-v1")
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	slot, err := c.flight.Get(c.Context(), key)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	return slot.State == flight.Done
 }
 
@@ -322,9 +309,7 @@ func (c *run) shared(video int) bool {
 func (c *run) queued() uint64 {
 	c.Helper()
 	stream, err := c.js.Stream(c.Context(), contracts.StreamImportJobs)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	return stream.CachedInfo().State.Msgs
 }
 

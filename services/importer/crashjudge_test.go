@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
 )
 
@@ -58,19 +59,13 @@ func (c *run) judge(kills int) {
 func (c *run) job(id string) (job Job, known bool) {
 	c.Helper()
 	bucket, err := c.js.KeyValue(c.Context(), contracts.BucketImportJobs)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	entry, err := bucket.Get(c.Context(), id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return Job{}, false
 	}
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := json.Unmarshal(entry.Value(), &job); err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
+	check.OK(c, json.Unmarshal(entry.Value(), &job))
 	return job, true
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
@@ -40,15 +41,11 @@ func TestADeadImportIsReplayed(t *testing.T) {
 	}
 	_, js := natstest.Connect(t, srv)
 	dead, err := deadletter.Open(t.Context(), js, deadletter.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	filter := deadletter.Filter{Kind: deadletter.KindLetter, Stream: contracts.StreamImportJobs, Subject: contracts.ImportJobsSubjects}
 	letters := func() (letters []deadletter.Entry) {
 		for entry, err := range dead.List(t.Context(), filter, deadletter.OldestFirst) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			letters = append(letters, entry)
 		}
 		return letters

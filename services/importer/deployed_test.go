@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -33,12 +34,8 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	adminConn, _ := natstest.Connect(t, srv, users.As("admin"))
 	admin := natstest.InAccount(t, adminConn, "IMPORTER")
 	ours := contracts.AssetOptions{MaxBytes: 1 << 30, Services: []string{contracts.ServiceImporter}}
-	if _, err := contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), admin, contracts.Assets(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), admin, contracts.Consumers(ours), contracts.ApplyOptions{})))
 
 	denied := make(chan error, 100)
 	may := natstest.NewPermissions(t, srv, "importer")
@@ -58,9 +55,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 		t.Errorf("over NATS: %v %s", reply.Header, reply.Data)
 	}
 	for _, body := range []string{request("streamed", "captions", site.URL+"/gone.vtt"), `{"job_id":"../x"}`} {
-		if _, err := admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body)); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(admin.Publish(t.Context(), "jobs.import.high.streamed", []byte(body))), nil)
 	}
 	for id, want := range map[string]contracts.ImportState{
 		"over-http": contracts.ImportReady, "over-nats": contracts.ImportReady,
@@ -81,9 +76,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	if resp, text := call(t, http.MethodGet, i.URL()+"/readyz?verbose", ""); resp.StatusCode != http.StatusOK {
 		t.Errorf("it is not ready: %s", text)
 	}
-	if err := nc.Flush(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:
 		t.Errorf("denied: %v", err)
@@ -109,24 +102,18 @@ func wantDenied(t *testing.T, nc *nats.Conn, denied <-chan error) {
 		"$JS.API.STREAM.MSG.DELETE.KV_recipes", "$JS.API.CONSUMER.CREATE.IMPORT_JOBS.mine", "$JS.API.CONSUMER.DELETE.IMPORT_JOBS.importer",
 		"$JS.API.STREAM.MSG.GET.DEAD", "$JS.API.STREAM.MSG.GET.KV_inbox", "$SYS.REQ.SERVER.PING", "_INBOX_admin.a",
 	} {
-		if err := nc.Publish(subject, []byte("{}")); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, nc.Publish(subject, []byte("{}")), nil)
 		wantRefusal(t, nc, subject, denied)
 	}
 	for _, subject := range []string{">", "_INBOX_admin.>", "rp.enrich.>", "rp.recipes.>", "events.>", "jobs.import.>", "$SYS.>", "$JS.ACK.>"} {
-		if _, err := nc.SubscribeSync(subject); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(nc.SubscribeSync(subject)), nil)
 		wantRefusal(t, nc, subject, denied)
 	}
 }
 
 func wantRefusal(t *testing.T, nc *nats.Conn, subject string, denied <-chan error) {
 	t.Helper()
-	if err := nc.Flush(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, nc.Flush(), nil)
 	select {
 	case err := <-denied:
 		if !strings.Contains(err.Error(), `"`+subject+`"`) {

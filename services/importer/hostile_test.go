@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -65,9 +66,7 @@ func newHostile(t *testing.T) *hostile {
 	programs := t.TempDir()
 	h.asked = filepath.Join(programs, "asked")
 	script := strings.ReplaceAll(recorder, "ASKED", h.asked)
-	if err := os.WriteFile(filepath.Join(programs, "yt-dlp"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(filepath.Join(programs, "yt-dlp"), []byte(script), 0o700))
 	srv := natstest.Server(t)
 	_, h.js = natstest.Connect(t, srv)
 	h.importer, h.nc = start(t, srv, func(c *importer.Config) {
@@ -87,16 +86,12 @@ func (h *hostile) ways() map[string]func(body string) string {
 		},
 		"micro": func(body string) string {
 			reply, err := h.nc.Request("importer.v1.submit", []byte(body), time.Minute)
-			if err != nil {
-				h.Fatal(err)
-			}
+			check.OK(h, err)
 			return reply.Header.Get("Nats-Service-Error-Code") + " " + reply.Header.Get("Nats-Service-Error") + " " + string(reply.Data)
 		},
 		"stream": func(body string) string {
 			h.jobs++
-			if _, err := h.js.Publish(h.Context(), fmt.Sprint("jobs.import.normal.hostile-", h.jobs), []byte(body)); err != nil {
-				h.Fatal(err)
-			}
+			check.OK(h, check.Err(h.js.Publish(h.Context(), fmt.Sprint("jobs.import.normal.hostile-", h.jobs), []byte(body))))
 			return ""
 		},
 	}
@@ -113,9 +108,7 @@ func request(id, kind, url string) string {
 func (h *hostile) letters() uint64 {
 	h.Helper()
 	dead, err := h.js.Stream(h.Context(), contracts.StreamDead)
-	if err != nil {
-		h.Fatal(err)
-	}
+	check.OK(h, err)
 	return dead.CachedInfo().State.Msgs
 }
 
@@ -250,9 +243,7 @@ func TestAVideoThatIsCalledLikeAnOption(t *testing.T) {
 		})
 	}
 	data, err := os.ReadFile(h.asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for call := range strings.SplitSeq(strings.TrimSpace(string(data)), "--ignore-config\n") {
 		if call != "" && !strings.HasSuffix(strings.TrimSpace(call), "\n--\nhttps://www.youtube.com/watch?v="+id) {
 			t.Errorf("yt-dlp was called with\n%s", call)

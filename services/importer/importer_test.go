@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
@@ -67,9 +68,7 @@ func newVideos(t *testing.T) *videos {
 func start(t *testing.T, srv *natsrun.Server, mutate ...func(*importer.Config)) (*importer.Importer, *nats.Conn) {
 	t.Helper()
 	nc, err := srv.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(nc.Close)
 	return startOver(t, nc, mutate...), nc
 }
@@ -87,13 +86,9 @@ func startOver(t *testing.T, nc *nats.Conn, mutate ...func(*importer.Config)) *i
 		m(&cfg)
 	}
 	i, err := importer.Start(t.Context(), nc, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := i.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, i.Stop(), nil)
 		client.CloseIdleConnections()
 	})
 	return i
@@ -112,21 +107,15 @@ type reply struct {
 func call(t *testing.T, method, url, body string, header ...string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for n := 0; n+1 < len(header); n += 2 {
 		req.Header.Set(header[n], header[n+1])
 	}
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return reply{resp.StatusCode, resp.Header}, string(data)
 }
 
@@ -199,13 +188,9 @@ func follow(t *testing.T, url string) []event {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	var events []event
 	var id string
@@ -260,13 +245,9 @@ func TestOperatorsAreAnswered(t *testing.T) {
 	t.Parallel()
 	site := newVideos(t)
 	exports, err := export.Start(t.Context(), export.Config{Service: "importer"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := exports.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, exports.Stop(context.WithoutCancel(t.Context())), nil)
 	})
 	i, _ := start(t, natstest.Server(t), func(c *importer.Config) { c.Exports = exports })
 	for path, want := range map[string]string{"/health": `{"status":"healthy"}`, "/livez": "ok", "/version": "1.2.3"} {
@@ -278,9 +259,7 @@ func TestOperatorsAreAnswered(t *testing.T) {
 		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
 			JobID: name, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/" + name + ".vtt",
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var last importer.Job
 		if err := i.Follow(t.Context(), name, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != want {
 			t.Errorf("%s: %+v, %v", name, last, err)
@@ -310,9 +289,7 @@ func TestPriorities(t *testing.T) {
 		_, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{
 			JobID: id, OwnerID: "ada", SourceType: contracts.SourceCaptions, URL: site.URL + "/a.vtt", Priority: priority,
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var last importer.Job
 		if err := i.Follow(t.Context(), id, func(j importer.Job) error { last = j; return nil }); err != nil || last.Status != contracts.ImportReady {
 			t.Errorf("%s: %+v, %v", id, last, err)
@@ -328,9 +305,7 @@ func TestMicroService(t *testing.T) {
 	ask := func(subject, body string) (*nats.Msg, importer.Job) {
 		t.Helper()
 		reply, err := nc.RequestWithContext(t.Context(), subject, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var job importer.Job
 		if reply.Header.Get("Nats-Service-Error-Code") == "" {
 			job = decode[importer.Job](t, string(reply.Data))
@@ -341,9 +316,7 @@ func TestMicroService(t *testing.T) {
 	if reply, job := ask("importer.v1.submit", submit); job.Status != contracts.ImportQueued {
 		t.Fatalf("%v %s", reply.Header, reply.Data)
 	}
-	if err := i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, i.Follow(t.Context(), "j1", func(importer.Job) error { return nil }))
 	if _, job := ask("importer.v1.get", `{"job_id":"j1"}`); job.Status != contracts.ImportFailed {
 		t.Errorf("%+v", job)
 	}
@@ -368,25 +341,17 @@ func TestMicroService(t *testing.T) {
 func TestMissingStreamsAreNamed(t *testing.T) {
 	t.Parallel()
 	nc, err := natstest.Server(t).Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer nc.Close()
 	_, err = importer.Start(t.Context(), nc, importer.Config{BaseConfig: service.BaseConfig{Listen: "-"}, TempDir: t.TempDir()})
-	for _, want := range []string{"IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
+	check.Contains(t, err, "IMPORT_JOBS", "KV_import-jobs", "KV_import-steps", "KV_recipes", "OBJ_import-steps", "IMPORTER_CREATE_ASSETS")
 }
 
 // A program that YouTube needs and that is not there is a reason not to start.
 func TestWithoutYtDlpThereIsNoYouTube(t *testing.T) {
 	t.Parallel()
 	nc, err := natstest.Server(t).Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer nc.Close()
 	_, err = importer.Start(t.Context(), nc, importer.Config{
 		BaseConfig: service.BaseConfig{CreateAssets: true, Listen: "-"},

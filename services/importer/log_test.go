@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/caption"
@@ -35,9 +36,7 @@ func TestLogLevel(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer // read when the importer has stopped
 			i, _ := start(t, natstest.Server(t), func(cfg *importer.Config) {
-				if err := service.Read("importer", map[string]string{"IMPORTER_LOG_LEVEL": level}, &log, cfg); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, service.Read("importer", map[string]string{"IMPORTER_LOG_LEVEL": level}, &log, cfg))
 				cfg.Store = mute{}
 			})
 			job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	importer "github.com/expediter-io/expediter/services/importer"
 )
 
@@ -52,9 +53,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			asked := &calls{}
 			service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, err := io.ReadAll(r.Body)
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 				if r.Header.Get("X-Service-Token") != secret || r.Method == http.MethodPost && r.Header.Get("Content-Type") != "application/json" {
 					t.Errorf("%s %s: headers %v", r.Method, r.URL, r.Header)
 				}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -32,16 +33,10 @@ func form(t *testing.T, fields ...string) (body, contentType string) {
 			create = func(name string) (io.Writer, error) { return w.CreateFormFile("file", name) }
 		}
 		part, err := create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := part.Write([]byte(fields[n+1])); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, check.Err(part.Write([]byte(fields[n+1]))))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Close())
 	return buf.String(), w.FormDataContentType()
 }
 
@@ -54,9 +49,7 @@ func followed(t *testing.T, i *importer.Importer, jobID string) (last importer.J
 		last = j
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return last
 }
 
@@ -107,21 +100,15 @@ func TestAFileIsKept(t *testing.T) {
 	t.Parallel()
 	i, _ := start(t, natstest.Server(t))
 	url, err := i.Keep(t.Context(), "-", []byte(captions))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if last := followed(t, i, job.JobID); last.Status != contracts.ImportReady || last.Title != "Untitled recipe" {
 		t.Errorf("it ended as %+v", last)
 	}
 	gone := contracts.NewFile("gone.vtt", []byte("never handed in")).URL()
 	job, _, err = i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: gone}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable || !strings.Contains(last.Error, "hand it in again") || last.Attempt != 1 {
 		t.Errorf("it ended as %+v", last)
 	}
@@ -165,9 +152,7 @@ func TestFormsThatAreRefused(t *testing.T) {
 	// Nor is the file kept of what is refused for something else.
 	url := contracts.NewFile("a.vtt", []byte(captions)).URL()
 	job, _, err := i.Submit(t.Context(), importer.Submission{ImportJob: contracts.ImportJob{OwnerID: "ada", URL: url}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if last := followed(t, i, job.JobID); last.Code != contracts.CodeUnavailable {
 		t.Errorf("the file is there: %+v", last)
 	}

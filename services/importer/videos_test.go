@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	importer "github.com/expediter-io/expediter/services/importer"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -128,20 +129,14 @@ func TestVideosEndAsDocumented(t *testing.T) {
 		}
 	}
 	y, err := sourcetest.StartYouTube(t.TempDir(), videos)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := y.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, y.Close(), nil)
 	})
 	temp := t.TempDir()
 	sources := func(socket time.Duration) *source.Sources {
 		s, err := source.New(source.Config{TempDir: temp, YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: socket}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return s
 	}
 	srv := natstest.Server(t)

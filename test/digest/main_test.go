@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,9 +23,7 @@ func TestRun(t *testing.T) {
 {"Action":"` + result + `","Package":"fake/a"}
 `
 		var out strings.Builder
-		if err := run(strings.NewReader(events), &out, dir); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, run(strings.NewReader(events), &out, dir), nil)
 		files, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil || len(files) != kept {
 			t.Fatalf("%s: %d files are kept, want %d: %v", result, len(files), kept, err)

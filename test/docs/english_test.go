@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // unclear are patterns that hide the subject of a sentence, and words that better ones have replaced. Each match is a
@@ -108,9 +110,7 @@ func parse(t *testing.T, path, text string) (*token.FileSet, *ast.File) {
 	t.Helper()
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return set, file
 }
 
@@ -129,9 +129,7 @@ func helpTexts(t *testing.T, file *ast.File) []string {
 		ast.Inspect(field.Value, func(n ast.Node) bool {
 			if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 				text, err := strconv.Unquote(literal.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				texts = append(texts, text)
 			}
 			return true

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -100,16 +101,12 @@ func TestCrash(t *testing.T) {
 		}
 	}
 	stored := results(ctx, t, srv)
-	if err := srv.Restart(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, srv.Restart(ctx))
 
 	wg.Wait()
 	close(errs)
 	for err := range errs {
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 	}
 	again := checkOnce(t, clients, lookUps{before: before, all: far.counts(), killed: q.Instance})
 	if !slices.Contains(again, victim) {
@@ -136,15 +133,11 @@ func results(ctx context.Context, t *testing.T, srv *natsrun.Server) map[string]
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
 	kv, err := js.KeyValue(ctx, contracts.BucketEnrich)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stored := map[string]string{}
 	for _, p := range places(nPlaces) {
 		key, err := contracts.EnrichSlotKey("wolt", p.PlaceID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		entry, err := kv.Get(ctx, key)
 		if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Fatal(err)

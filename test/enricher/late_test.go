@@ -6,6 +6,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestCallsReadAfterTheKill: the far side reads none of an instance's calls before the instance is killed. They count as
@@ -22,9 +23,7 @@ func TestCallsReadAfterTheKill(t *testing.T) {
 		http: newHTTP(t), instances: []string{a.Line()}, retrying: make(chan struct{}, 1),
 		req: contracts.EnrichRequest{RequestID: "r", Results: places(n)},
 	}
-	if _, err := c.ask(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(c.ask(ctx)))
 	for range n {
 		select {
 		case <-far.held:
@@ -36,9 +35,7 @@ func TestCallsReadAfterTheKill(t *testing.T) {
 	a.Kill()
 	close(release)
 	c.instances = []string{instances.Start(t, instance{Name: "b", NATS: srv.URL(), Provider: far.URL}).Line()}
-	if err := c.run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.run(ctx))
 	if again := checkOnce(t, []*client{c}, lookUps{before: before, all: far.counts(), killed: "a"}); len(before) > 0 || len(again) != n {
 		t.Errorf("%d places counted before the kill and %d were looked up again, want none and %d", len(before), len(again), n)
 	}

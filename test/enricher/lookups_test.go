@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // lookUps are the calls of the far side, in a test that kills an instance.
@@ -59,9 +60,7 @@ func checkOnce(t *testing.T, clients []*client, l lookUps) (again []string) {
 		}
 		for instance := range found {
 			redone, err := l.check(p.Name, instance)
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 			if redone {
 				again = append(again, p.Name)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
 )
@@ -33,18 +34,12 @@ type slowWolt struct {
 func newSlowWolt(t *testing.T, slow time.Duration, moved func()) *slowWolt {
 	t.Helper()
 	behind, err := wolttest.Start(wolttest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := behind.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, behind.Close(), nil)
 	})
 	to, err := url.Parse(behind.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	proxy, w := httputil.NewSingleHostReverseProxy(to), &slowWolt{}
 	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the calls of a killed instance are cancelled
 	w.Server = httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -114,9 +109,7 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 		req.Results[i].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
 	}
 	body, err := json.Marshal(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	httpClient, killed := newHTTP(t), make(chan struct{})
 	go func() {
 		defer close(killed)
@@ -125,13 +118,9 @@ func TestKilledInstanceLeavesTheRateAsItIs(t *testing.T) {
 	}()
 	for pending := true; pending; {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, urls[0]+"/v1/enrich", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		answer, err := httpClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var resp contracts.EnrichResponse
 		err = json.NewDecoder(answer.Body).Decode(&resp)
 		if closeErr := answer.Body.Close(); err != nil || closeErr != nil {

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/test/internal/modules"
 )
 
@@ -47,9 +48,7 @@ func repository(t *testing.T, version string) (*release, *strings.Builder) {
 	git(t, work, "config", "tag.gpgSign", "false")
 	commit(t, work)
 	tool, err := modules.Output(t.Context(), filepath.Join("..", "..", "tools"), "env", "GOWORK=off", "go", "tool", "-n", "gorelease")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	out := &strings.Builder{}
 	now := time.Date(2026, 11, 24, 0, 0, 0, 0, time.UTC)
 	return &release{now: now, say: &modules.Printer{W: out}, tool: strings.TrimSpace(tool), version: version, work: work}, out
@@ -58,20 +57,14 @@ func repository(t *testing.T, version string) (*release, *strings.Builder) {
 func put(t *testing.T, work, name, text string) {
 	t.Helper()
 	name = filepath.Join(work, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	check.OK(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 func git(t *testing.T, work string, args ...string) string {
 	t.Helper()
 	out, err := modules.Output(t.Context(), work, "git", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return out
 }
 
@@ -85,9 +78,7 @@ func commit(t *testing.T, work string) {
 func made(t *testing.T, r *release, version string) {
 	t.Helper()
 	r.version = version
-	if err := r.make(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.make(t.Context(), true))
 }
 
 func TestReleaseIsOneCommitWithATagForEachModule(t *testing.T) {
@@ -133,9 +124,7 @@ func TestSumsAreThoseOfTheTags(t *testing.T) {
 		fetched := fetch(t, r.work, version)
 		for _, name := range []string{"cmd/expediter/go.sum", "pkg/natsrun/go.sum", "pkg/test/go.sum"} {
 			text, err := os.ReadFile(filepath.Join(r.work, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for line := range strings.Lines(string(text)) {
 				if line = strings.TrimSpace(line); !fetched[line] {
 					t.Errorf("%s has %q: fetched was %v", name, line, fetched)
@@ -154,9 +143,7 @@ func fetch(t *testing.T, work, version string) map[string]bool {
 		text, err := modules.Output(t.Context(), temp, "env", "GOWORK=off", "GOFLAGS=-modcacherw", "GOMODCACHE="+filepath.Join(temp, "cache"),
 			"GOPROXY=direct", "GOPRIVATE=*", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url."+work+".insteadOf",
 			"GIT_CONFIG_VALUE_0=https://"+strings.TrimSuffix(modules.Prefix, "/"), "go", "mod", "download", "-json", modules.Prefix+dir+"@"+version)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var module struct{ GoModSum, Path, Sum, Version string }
 		if err := json.Unmarshal([]byte(text), &module); err != nil { //nolint:musttag // the names are the go command's
 			t.Fatal(err)
@@ -171,9 +158,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	r, out := repository(t, "v0.1.0")
 	before := git(t, r.work, "rev-parse", "HEAD")
-	if err := r.make(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.make(t.Context(), false))
 	if git(t, r.work, "rev-parse", "HEAD") != before || git(t, r.work, "status", "--porcelain") != "" || git(t, r.work, "tag") != "" {
 		t.Error("it did something")
 	}
@@ -254,9 +239,7 @@ func TestBrokenAPIIsToldAndRefusedInAPatch(t *testing.T) {
 	commit(t, r.work)
 	out.Reset()
 	r.version = ""
-	if err := r.api(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.api(t.Context()), nil)
 	want := "API: what breaks it since v0.1.0:\n\tpkg/kvlock: Name: changed from func() string to func(...int) string\n"
 	if out.String() != want {
 		t.Errorf("it prints\n%s\nwant\n%s", out, want)

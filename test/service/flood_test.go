@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -32,9 +33,7 @@ const otherFiles = 10_000
 func files(t *testing.T) int {
 	t.Helper()
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if limit.Cur < otherFiles+1000 {
 		t.Skipf("the process may open %d files, too few for a flood", limit.Cur)
 	}
@@ -100,9 +99,7 @@ func (f *flooded) open(n int, text string) []net.Conn {
 	f.Helper()
 	for range n {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.service.URL(), "http://"))
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.OK(f, err)
 		f.conns = append(f.conns, c)
 		_, _ = io.WriteString(c, text) //nolint:errcheck // the service may have closed it already
 	}
@@ -141,9 +138,7 @@ func said(resp *http.Response) string {
 func (f *flooded) read(method, path string) string {
 	f.Helper()
 	r, err := http.NewRequestWithContext(f.Context(), method, f.service.URL()+path, http.NoBody)
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	r.Header.Set("Authorization", "Bearer "+f.other)
 	resp, err := f.client.Do(r)
 	if err != nil {
@@ -294,13 +289,9 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 	for range 20 {
 		body, write := io.Pipe()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/v1/echo", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		resp, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(func() { resp.Body.Close() })
 		counts[said(resp)]++
 		if resp.StatusCode == http.StatusOK {
@@ -322,9 +313,7 @@ func TestRequestsOfOneConnectionCount(t *testing.T) {
 		// The connection has requests left, and makes room for none of these.
 		for range 20 {
 			c, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "https://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			t.Cleanup(func() { c.Close() })
 		}
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -55,13 +56,9 @@ func newStore(t *testing.T, srv *natsrun.Server) *store {
 		Open:   func(context.Context, *service.Service) error { return nil },
 		Routes: func(*service.Router) {}, Streams: []string{contracts.StreamDead, jobs, events, recipes, objects},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := sh.service.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, sh.service.Stop(), nil)
 	})
 	return sh
 }
@@ -72,15 +69,11 @@ func (sh *store) fill(stream, subject string, percent uint64) {
 	const body = 1000
 	for {
 		s, err := sh.js.Stream(sh.Context(), stream)
-		if err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
 		if s.CachedInfo().State.Bytes*100 >= bound*percent {
 			break
 		}
-		if _, err := sh.js.Publish(sh.Context(), subject, make([]byte, body)); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), subject, make([]byte, body))))
 	}
 	pass()
 }
@@ -143,12 +136,8 @@ func TestReadinessTurnsBeforeAStreamRefuses(t *testing.T) {
 			sh.Errorf("the stream refuses before: %v", err)
 		}
 		s, err := sh.js.Stream(sh.Context(), jobs)
-		if err != nil {
-			sh.Fatal(err)
-		}
-		if err := s.Purge(sh.Context()); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
+		check.OK(sh, s.Purge(sh.Context()))
 		pass()
 		sh.ready("")
 		if got := sh.gauge(jobs, "bytes"); got != "0" {
@@ -175,18 +164,12 @@ func TestAStreamThatDropsTheOldestIsOnlyMeasured(t *testing.T) {
 func TestTheServersBoundsCount(t *testing.T) {
 	inStore(t, func(sh *store) {
 		s, err := sh.js.Stream(sh.Context(), jobs)
-		if err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
 		cfg := s.CachedInfo().Config
 		cfg.MaxMsgs = 10
-		if _, err := sh.js.UpdateStream(sh.Context(), cfg); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), cfg)))
 		for range 9 {
-			if _, err := sh.js.Publish(sh.Context(), "jobs.import.x", nil); err != nil {
-				sh.Fatal(err)
-			}
+			check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "jobs.import.x", nil)))
 		}
 		pass()
 		sh.ready("note", jobs+" is 90 % full")
@@ -200,20 +183,14 @@ func TestTheServersBoundsCount(t *testing.T) {
 func TestAMissingStreamIsNamed(t *testing.T) {
 	inStore(t, func(sh *store) {
 		s, err := sh.js.Stream(sh.Context(), jobs)
-		if err != nil {
-			sh.Fatal(err)
-		}
-		if err := sh.js.DeleteStream(sh.Context(), jobs); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
+		check.OK(sh, sh.js.DeleteStream(sh.Context(), jobs))
 		pass()
 		sh.ready("failed", jobs+" is missing")
 		if got := sh.gauge(jobs, "bytes"); got != "" {
 			sh.Errorf("the gauge is %q", got)
 		}
-		if _, err := sh.js.CreateStream(sh.Context(), s.CachedInfo().Config); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), s.CachedInfo().Config)))
 		pass()
 		sh.ready("")
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
@@ -39,13 +40,9 @@ func start(t *testing.T, spec service.Spec) *service.Service {
 	t.Helper()
 	nc, _ := natstest.Connect(t, natstest.Server(t))
 	s, err := service.Start(t.Context(), nc, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, s.Stop(), nil)
 	})
 	return s
 }
@@ -56,9 +53,7 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 	a := newAuthority(t)
 	a.issue(t, "shop")
 	exports, err := export.Start(t.Context(), export.Config{Service: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := service.BaseConfig{Exports: exports, Logger: slog.New(slog.DiscardHandler), TLSCert: a.file("shop.pem"), TLSKey: a.file("shop.key")}
 	one := start(t, shop(cfg, ""))
 	cfg.AdminListen = "127.0.0.1:0"
@@ -81,9 +76,7 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 				t.Fatal(base, err)
 			}
 			resp, err := client.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if got := resp.StatusCode == http.StatusOK; got != want || err != nil {
@@ -100,9 +93,7 @@ func TestEachRouteIsOnItsListener(t *testing.T) {
 func TestNoListenerIsExposedWithoutKeys(t *testing.T) {
 	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	if _, err := access.Add(keys, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(access.Add(keys, access.Key{Name: "reader", Scopes: []access.Scope{access.Read}})))
 	private := func(s *service.Spec) {
 		s.Parts[0].Routes = func(r *service.Router) { r.Handle("GET /page", access.All(access.Read), nil) }
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -23,18 +24,12 @@ func TestAnAnswerOverNATSThatTakesTooLongIsAnError(t *testing.T) {
 			return nil, ctx.Err()
 		}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer func() {
-		if err := m.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, m.Stop(), nil)
 	}()
 	answer, err := nc.RequestWithContext(t.Context(), "shop.v1.sell", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "503" || string(answer.Data) != `{"code":"STORE_UNAVAILABLE"}` {
 		t.Errorf("%s %s", code, answer.Data)
 	}

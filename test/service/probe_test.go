@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const (
@@ -61,29 +62,19 @@ func TestAStoreThatTakesNoWritesIsNamed(t *testing.T) {
 func TestAStoreThatIsMissingOrFullIsNamed(t *testing.T) {
 	inStore(t, func(sh *store) {
 		s, err := sh.js.Stream(sh.Context(), recipes)
-		if err != nil {
-			sh.Fatal(err)
-		}
-		if err := sh.js.DeleteStream(sh.Context(), recipes); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
+		check.OK(sh, sh.js.DeleteStream(sh.Context(), recipes))
 		elapse(5 * time.Second)
 		sh.stored(recipes + " for ")
 		sh.stored("is missing")
 		full := s.CachedInfo().Config
 		full.MaxMsgs = 1
-		if _, err := sh.js.CreateStream(sh.Context(), full); err != nil {
-			sh.Fatal(err)
-		}
-		if _, err := sh.js.Publish(sh.Context(), "$KV.recipes.x", nil); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, check.Err(sh.js.CreateStream(sh.Context(), full)))
+		check.OK(sh, check.Err(sh.js.Publish(sh.Context(), "$KV.recipes.x", nil)))
 		elapse(5 * time.Second)
 		sh.stored("maximum messages")
 		full.MaxMsgs = -1
-		if _, err := sh.js.UpdateStream(sh.Context(), full); err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, check.Err(sh.js.UpdateStream(sh.Context(), full)))
 		elapse(5 * time.Second)
 		sh.stored("")
 	})
@@ -97,9 +88,7 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 			sh.Helper()
 			for _, name := range []string{recipes, objects} {
 				s, err := sh.js.Stream(sh.Context(), name)
-				if err != nil {
-					sh.Fatal(err)
-				}
+				check.OK(sh, err)
 				if got := s.CachedInfo().State.Msgs; got != want {
 					sh.Errorf("%s has %d messages, want %d", name, got, want)
 				}
@@ -107,22 +96,16 @@ func TestTheRecordOfReadinessIsNoData(t *testing.T) {
 		}
 		count(1)
 		kv, err := sh.js.KeyValue(sh.Context(), contracts.BucketRecipes)
-		if err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
 		if keys, err := kv.Keys(sh.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
 			sh.Errorf("the bucket has %v, %v", keys, err)
 		}
 		files, err := sh.js.ObjectStore(sh.Context(), contracts.BucketImportSteps)
-		if err != nil {
-			sh.Fatal(err)
-		}
+		check.OK(sh, err)
 		if all, err := files.List(sh.Context()); !errors.Is(err, jetstream.ErrNoObjectsFound) {
 			sh.Errorf("the object store has %v, %v", all, err)
 		}
-		if err := sh.service.Stop(); err != nil {
-			sh.Error(err)
-		}
+		check.Is(sh, sh.service.Stop(), nil)
 		elapse(62 * time.Second)
 		count(0)
 	})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -65,21 +66,15 @@ func (a *authority) issue(t *testing.T, subject string) {
 func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	signer := a.key
 	if signer == nil {
 		signer = key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	a.write(t, name+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	a.write(t, name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 	return key
@@ -87,9 +82,7 @@ func (a *authority) sign(t *testing.T, name string, template *x509.Certificate) 
 
 func (a *authority) write(t *testing.T, name string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(a.file(name), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(a.file(name), data, 0o600))
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
@@ -97,9 +90,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 func (a *authority) pool(t *testing.T) *x509.CertPool {
 	t.Helper()
 	data, err := os.ReadFile(a.file("ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(data)
 	return pool
@@ -112,9 +103,7 @@ func (a *authority) secured(t *testing.T) *natsrun.Server {
 	config, err := server.GenTLSConfig(&server.TLSConfigOpts{
 		CaFile: a.file("ca.pem"), CertFile: a.file("nats.pem"), KeyFile: a.file("nats.key"), Timeout: 10, Verify: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return natstest.Server(t, func(c *natsrun.Config) {
 		c.Listen = true
 		natsrun.ChangeOptions(c, func(o *server.Options) { o.TLS, o.TLSConfig, o.TLSTimeout, o.TLSVerify = true, config, 10, true })
@@ -186,21 +175,15 @@ func TestHTTPOverTLS(t *testing.T) {
 		Open:   func(context.Context, *service.Service) error { return nil },
 		Routes: func(*service.Router) {},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, s.Stop(), nil)
 	})
 	serial := func() int64 {
 		t.Helper()
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: a.pool(t)}}}
 		resp, err := client.Get(s.URL() + "/livez")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: %v", resp.Status, err)
 		}

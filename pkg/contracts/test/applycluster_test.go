@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/jsretry"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
 
@@ -66,10 +67,8 @@ func TestApplyWaitsForTheCluster(t *testing.T) {
 		t.Error("the server has refused nothing")
 		started <- nil
 	})
-	if err := <-started; err != nil {
-		t.Error(err)
-	}
-	if differences := check(t, js, want); differences != nil {
+	check.Is(t, <-started, nil)
+	if differences := compare(t, js, want); differences != nil {
 		t.Errorf("got %v", differences)
 	}
 	if err := c.WaitReady(t.Context()); err != nil { // a server that is stopped while it makes a replica leaves a goroutine

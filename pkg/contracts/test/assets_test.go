@@ -15,25 +15,22 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // applied returns a server of its own with all assets.
 func applied(t *testing.T) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, js := natstest.Connect(t, natstest.Server(t))
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
 	return nc, js
 }
 
-// check compares the streams on the server with their declarations.
-func check(t *testing.T, js jetstream.StreamManager, want []jetstream.StreamConfig) []contracts.Difference {
+// compare compares the streams on the server with their declarations.
+func compare(t *testing.T, js jetstream.StreamManager, want []jetstream.StreamConfig) []contracts.Difference {
 	t.Helper()
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{AllowShrink: true, DryRun: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all []contracts.Difference
 	for _, change := range changes {
 		all = append(all, change.Differences...)
@@ -55,7 +52,7 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 	want := contracts.Assets(contracts.AssetOptions{})
 	total := len(want)
 
-	if differences := check(t, js, want); len(differences) != total || !differences[0].Missing {
+	if differences := compare(t, js, want); len(differences) != total || !differences[0].Missing {
 		t.Fatalf("got %v, want %d missing", differences, total)
 	}
 	for range 2 {
@@ -68,7 +65,7 @@ func TestApplyCreatesWhatIsMissing(t *testing.T) {
 	if got := actions(changes); err != nil || got[contracts.ActionCreate] != total {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	if differences := check(t, js, want); differences != nil {
+	if differences := compare(t, js, want); differences != nil {
 		t.Errorf("the server changed what was declared: %v", differences)
 	}
 	changes, err = contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
@@ -99,11 +96,9 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	changed.Subjects = []string{"other.>", contracts.EventsSubjects}
 	changed.DenyDelete = true
 	changed.Metadata = map[string]string{"owner": "ops"}
-	if _, err := js.UpdateStream(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), changed)))
 
-	differences := check(t, js, want)
+	differences := compare(t, js, want)
 	expected := []contracts.Difference{
 		{Stream: name, Field: "deny_delete", Got: "true"},
 		{Stream: name, Field: "description", Got: `"by hand"`, Want: `"Domain events"`, Fixed: true},
@@ -118,7 +113,7 @@ func TestApplyUpdatesWhatMayBeUpdated(t *testing.T) {
 	if got := actions(changes); err != nil || got[contracts.ActionUpdate] != 1 {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	differences = check(t, js, want)
+	differences = compare(t, js, want)
 	if diff := cmp.Diff(expected[:1], differences); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
@@ -142,9 +137,7 @@ func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
 	want := contracts.Buckets(contracts.AssetOptions{})[:1]
 	byHand := want[0]
 	byHand.Metadata = map[string]string{"owner": "ops", "team": "old"}
-	if _, err := js.UpdateStream(t.Context(), byHand); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.UpdateStream(t.Context(), byHand)))
 	want[0].Metadata = map[string]string{"team": "new"}
 	for _, action := range []contracts.Action{contracts.ActionUpdate, contracts.ActionNone} {
 		changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
@@ -153,9 +146,7 @@ func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
 		}
 	}
 	stream, err := js.Stream(t.Context(), want[0].Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	metadata := stream.CachedInfo().Config.Metadata
 	if metadata["owner"] != "ops" || metadata["team"] != "new" || metadata["_nats.level"] == "" {
 		t.Errorf("got %v", metadata)
@@ -165,9 +156,7 @@ func TestMetadataIsSharedWithOperatorsAndServer(t *testing.T) {
 func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"events.a"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MINE", Subjects: []string{"events.a"}})))
 	want := contracts.Assets(contracts.AssetOptions{})
 	changes, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})
 	if err == nil || !strings.Contains(err.Error(), "stream EVENTS") {
@@ -177,7 +166,7 @@ func TestApplyGoesOnAfterAFailure(t *testing.T) {
 	if len(failed) != 1 || failed[0].Stream != contracts.StreamEvents || len(changes) != len(want) {
 		t.Errorf("failed: %+v", failed)
 	}
-	if missing := check(t, js, want); len(missing) != 1 {
+	if missing := compare(t, js, want); len(missing) != 1 {
 		t.Errorf("got %v, want all but EVENTS to be there", missing)
 	}
 }
@@ -203,9 +192,7 @@ func TestAssetsFitWhatIsReserved(t *testing.T) {
 			if total > limit || total < limit-int64(len(want)) {
 				t.Errorf("%d bytes in all, want %d", total, limit)
 			}
-			if _, err := contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{}); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(contracts.Apply(t.Context(), js, want, contracts.ApplyOptions{})), nil)
 		})
 	}
 }
@@ -240,16 +227,12 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 	var files []string
 	for _, folder := range []string{"streams", "buckets", "objects"} {
 		found, err := filepath.Glob(filepath.Join(root, "deploy", "nats", folder, "*.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		files = append(files, found...)
 	}
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var config jetstream.StreamConfig
 		if err := json.Unmarshal(raw, &config); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -259,7 +242,7 @@ func TestRenderedFilesAreAccepted(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	if differences := check(t, js, contracts.Assets(contracts.AssetOptions{})); differences != nil {
+	if differences := compare(t, js, contracts.Assets(contracts.AssetOptions{})); differences != nil {
 		t.Errorf("the files are not the declarations: %v", differences)
 	}
 }

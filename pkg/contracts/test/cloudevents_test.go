@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestStructuredModeAgreesWithTheSDK: what the reference implementation writes is read with the same meaning.
@@ -33,17 +34,11 @@ func TestStructuredModeAgreesWithTheSDK(t *testing.T) {
 			want.SetExtension("tenant", "a b")
 			want.SetExtension("count", 5)
 			want.SetExtension("live", true)
-			if err := set(&want); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, set(&want))
 			body, err := json.Marshal(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := contracts.ParseCloudEvent("events.a.b", nats.Header{"Content-Type": {event.ApplicationCloudEventsJSON}}, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			sameEvent(t, want, got)
 		})
 	}
@@ -59,13 +54,9 @@ func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
 		Extensions: map[string]string{"tenant": "t"}, Data: []byte(`{"a":1}`),
 	}
 	msg, err := written.Msg("events.a.b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	read, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := event.New(msg.Header["ce-specversion"][0])
 	want.SetID(msg.Header["ce-id"][0])
 	want.SetSource(msg.Header["ce-source"][0])
@@ -74,13 +65,9 @@ func TestBinaryModeAgreesWithTheSDK(t *testing.T) {
 	want.SetDataSchema(msg.Header["ce-dataschema"][0])
 	want.SetExtension("tenant", msg.Header["ce-tenant"][0])
 	parsed, err := time.Parse(time.RFC3339Nano, msg.Header["ce-time"][0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want.SetTime(parsed)
-	if err := want.SetData(msg.Header["ce-datacontenttype"][0], msg.Data); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, want.SetData(msg.Header["ce-datacontenttype"][0], msg.Data))
 	sameEvent(t, want, read)
 }
 
@@ -113,9 +100,7 @@ func TestValidationAgreesWithTheSDK(t *testing.T) {
 
 func sameEvent(t *testing.T, want event.Event, got contracts.CloudEvent) {
 	t.Helper()
-	if err := want.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, want.Validate())
 	for name, pair := range map[string][2]string{
 		"id":              {want.ID(), got.ID},
 		"source":          {want.Source(), got.Source},

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts/test/render"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const root = "../../.."
@@ -17,20 +18,14 @@ const root = "../../.."
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	t.Parallel()
 	files, err := render.Files(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var found []string
 	for _, folder := range render.Folders() {
 		names, err := filepath.Glob(filepath.Join(root, folder, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, name := range names {
 			relative, err := filepath.Rel(root, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			found = append(found, filepath.ToSlash(relative))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestAPlaceIsQueuedOnce: also with another message id, also after the claim and the window of ids have ended.
@@ -22,34 +23,24 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
 	subject, err := contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	publish := func(id string) error {
 		_, err := js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id))
 		return err
 	}
-	if err := publish("claim-1"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, publish("claim-1"))
 	var refused *jetstream.APIError
 	if err := publish("claim-2"); !errors.As(err, &refused) || refused.ErrorCode != 10077 {
 		t.Fatalf("got %v, want it refused by the stream", err)
 	}
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamEnrichJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	msg, err := consumer.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := publish("claim-3"); err == nil {
 		t.Error("a second job was queued while the first was being worked")
 	}
-	if err := msg.DoubleAck(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, msg.DoubleAck(t.Context()))
 	if err := publish("claim-4"); err != nil {
 		t.Errorf("after the first was done: %v", err)
 	}
@@ -59,12 +50,8 @@ func TestARowIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
 	subject, err := contracts.NotifySendSubject("email", contracts.RecipientCustomer, "user@example.com", "evt/001")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0))))
 	if _, err := js.Publish(t.Context(), subject, nil, jetstream.WithExpectLastSequencePerSubject(0)); err == nil {
 		t.Error("stored twice")
 	}
@@ -77,9 +64,7 @@ func TestARowIsStoredOnce(t *testing.T) {
 func TestADeadLetterIsStoredOnce(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
-		if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 		began := time.Now()
 		for _, c := range []struct {
 			at        time.Duration
@@ -98,31 +83,17 @@ func TestAdvisoriesAreKept(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
 	subject, err := contracts.ImportJobSubject(contracts.PriorityNormal, "job1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.Publish(t.Context(), subject, []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(js.Publish(t.Context(), subject, []byte("{}"))))
 	dead, err := js.OrderedConsumer(t.Context(), contracts.StreamDead, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	consumer, err := js.CreateConsumer(t.Context(), contracts.StreamImportJobs, jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	msg, err := consumer.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := msg.TermWithReason("cannot be read"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, msg.TermWithReason("cannot be read"))
 	advisory, err := dead.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if want := "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.IMPORT_JOBS."; !strings.HasPrefix(advisory.Subject(), want) {
 		t.Errorf("got %s", advisory.Subject())
 	}
@@ -132,24 +103,14 @@ func TestChangesOfAKeyAreRepublished(t *testing.T) {
 	t.Parallel()
 	nc, js := applied(t)
 	key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, "מסעדה.1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	one, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	all, err := nc.SubscribeSync(contracts.RepublishSubject(contracts.BucketEnrich, ">"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	kv, err := js.KeyValue(t.Context(), contracts.BucketEnrich)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.Put(t.Context(), key, []byte("v")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(kv.Put(t.Context(), key, []byte("v"))))
 	for _, subscription := range []*nats.Subscription{one, all} {
 		msg, err := subscription.NextMsgWithContext(t.Context())
 		if err != nil || string(msg.Data) != "v" {
@@ -175,13 +136,9 @@ func TestEveryKeyIsOneTheServerTakes(t *testing.T) {
 	}
 	for _, bucket := range slices.Sorted(maps.Keys(keys)) {
 		key, err := keys[bucket]()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		kv, err := js.KeyValue(t.Context(), bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if _, err := kv.Create(t.Context(), key, []byte("v")); err != nil {
 			t.Errorf("%s: %v", bucket, err)
 		}
@@ -200,31 +157,21 @@ func TestACloudEventSurvivesTheServer(t *testing.T) {
 		Extensions: map[string]string{"tenant": "תל אביב"}, DataContentType: "application/json", Data: []byte(`{"a": 1}`),
 	}
 	subject, err := contracts.EventSubject("RESTAURANT", "RESERVATION_REQUESTED")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, duplicate := range []bool{false, true} {
 		msg, err := event.Msg(subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		ack, err := js.PublishMsg(t.Context(), msg)
 		if err != nil || ack.Duplicate != duplicate {
 			t.Fatalf("got %+v, %v, want duplicate %v", ack, err, duplicate)
 		}
 	}
 	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	msg, err := stream.GetLastMsgForSubject(t.Context(), subject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if diff := cmp.Diff(event, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

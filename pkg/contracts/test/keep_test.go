@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // grown is a declared stream as an operator has made it larger, with two old messages.
@@ -18,13 +19,9 @@ func grown(t *testing.T, js jetstream.JetStream, want jetstream.StreamConfig) {
 	larger := want
 	larger.MaxAge, larger.MaxBytes, larger.MaxConsumers, larger.MaxMsgs = 2*want.MaxAge, 2*want.MaxBytes, 2*want.MaxConsumers, 0
 	larger.MaxMsgsPerSubject, larger.Subjects = -1, append(larger.Subjects, "more.>")
-	if _, err := js.CreateStream(t.Context(), larger); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.CreateStream(t.Context(), larger)))
 	for range 2 {
-		if _, err := js.Publish(t.Context(), "events.A.B", make([]byte, 1000)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.Publish(t.Context(), "events.A.B", make([]byte, 1000))))
 	}
 }
 
@@ -41,9 +38,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 	}
 	for _, options := range []contracts.ApplyOptions{{}, {DryRun: true, AllowShrink: true}, {CreateOnly: true, AllowShrink: true}, {AllowShrink: true}} {
 		changes, err := contracts.Apply(t.Context(), js, []jetstream.StreamConfig{want}, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		removes := options.AllowShrink && !options.CreateOnly
 		action := contracts.ActionKeep
 		if removes {
@@ -59,9 +54,7 @@ func TestApplyKeepsWhatIsLarger(t *testing.T) {
 			}
 		}
 		stream, err := js.Stream(t.Context(), want.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		left := uint64(2)
 		if removes && !options.DryRun {
 			left = 1
@@ -81,14 +74,10 @@ func TestApplyKeepsReplicas(t *testing.T) {
 	replicas := func() int {
 		t.Helper()
 		stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketLocks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return stream.CachedInfo().Config.Replicas
 	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
 	options.Replicas = 1
 	changes, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})
 	if err != nil || replicas() != 3 || changes[0].Action != contracts.ActionKeep || changes[0].Differences[0].Drops != "the copies on 2 of 3 servers" {
@@ -121,18 +110,14 @@ func TestApplyConsumers(t *testing.T) {
 	if _, err := contracts.ApplyConsumers(t.Context(), js, want, contracts.ApplyOptions{}); err == nil {
 		t.Error("consumers were made without their streams")
 	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(options), contracts.ApplyOptions{})))
 	apply(contracts.ApplyOptions{DryRun: true}, contracts.ActionCreate, len(want))
 	apply(contracts.ApplyOptions{CreateOnly: true}, contracts.ActionCreate, len(want))
 	apply(contracts.ApplyOptions{}, contracts.ActionNone, len(want))
 
 	change := func(cfg jetstream.ConsumerConfig) {
 		t.Helper()
-		if _, err := js.UpdateConsumer(t.Context(), contracts.StreamEvents, cfg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.UpdateConsumer(t.Context(), contracts.StreamEvents, cfg)))
 	}
 	byHand := want[0].Config
 	byHand.AckWait, byHand.MaxDeliver, byHand.Metadata = time.Minute, 3, map[string]string{"owner": "ops"}
@@ -143,9 +128,7 @@ func TestApplyConsumers(t *testing.T) {
 	}
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, 1)
 	consumer, err := js.Consumer(t.Context(), contracts.StreamEvents, "notifier")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got := consumer.CachedInfo().Config; got.AckWait != time.Minute || got.MaxDeliver != -1 || got.Metadata["owner"] != "ops" {
 		t.Errorf("got %+v", got)
 	}
@@ -153,14 +136,10 @@ func TestApplyConsumers(t *testing.T) {
 	want = contracts.Consumers(options)
 	apply(contracts.ApplyOptions{}, contracts.ActionUpdate, len(want))
 
-	if err := js.DeleteConsumer(t.Context(), contracts.StreamEvents, "notifier"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, js.DeleteConsumer(t.Context(), contracts.StreamEvents, "notifier"))
 	byHand = want[0].Config
 	byHand.AckPolicy = jetstream.AckAllPolicy
-	if _, err := js.CreateConsumer(t.Context(), contracts.StreamEvents, byHand); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.CreateConsumer(t.Context(), contracts.StreamEvents, byHand)))
 	apply(contracts.ApplyOptions{}, contracts.ActionRefuse, 1)
 }
 

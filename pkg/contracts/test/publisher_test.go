@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
@@ -33,9 +34,7 @@ func reserved(id string, mutate ...func(*contracts.Event)) contracts.Event {
 func publisher(t *testing.T, js jetstream.JetStream, cfg contracts.PublisherConfig) *contracts.Publisher {
 	t.Helper()
 	p, err := contracts.NewPublisher(js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return p
 }
 
@@ -43,15 +42,11 @@ func publisher(t *testing.T, js jetstream.JetStream, cfg contracts.PublisherConf
 func events(t *testing.T, js jetstream.JetStream) []*jetstream.RawStreamMsg {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all []*jetstream.RawStreamMsg
 	for n := range stream.CachedInfo().State.LastSeq {
 		msg, err := stream.GetMsg(t.Context(), n+1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		all = append(all, msg)
 	}
 	return all
@@ -77,9 +72,7 @@ func TestPublish(t *testing.T) {
 		if err != nil || n == 0 && (envelope.Source != "/reservations" || envelope.ID != "evt-001" || len(envelope.Assumed) > 0) {
 			t.Errorf("%+v, %v", envelope, err)
 		}
-		if _, err := contracts.Decode[contracts.Event](envelope.Data); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(contracts.Decode[contracts.Event](envelope.Data)), nil)
 	}
 }
 
@@ -114,9 +107,7 @@ func TestPublishAnotherUnderTheSameID(t *testing.T) {
 	t.Parallel()
 	_, js := applied(t)
 	p := publisher(t, js, contracts.PublisherConfig{})
-	if _, err := p.Publish(t.Context(), reserved("evt-001")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(p.Publish(t.Context(), reserved("evt-001"))))
 	for name, change := range map[string]func(*contracts.Event){
 		"payload": func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) },
 		"digits":  func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":4.00000000000000001}`) },
@@ -167,24 +158,16 @@ func TestPublishWaitsForTheStream(t *testing.T) {
 	nc, js := natstest.Connect(t, natstest.Server(t))
 	tried := make(chan struct{}, 100)
 	sub, err := nc.Subscribe("events.>", func(*nats.Msg) { tried <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	answers := make(chan error, 1)
 	go func() {
 		_, err := publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
 		answers <- err
 	}()
 	<-tried
-	if err := sub.Unsubscribe(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answers; err != nil {
-		t.Error(err)
-	}
+	check.OK(t, sub.Unsubscribe())
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{}), contracts.ApplyOptions{})))
+	check.Is(t, <-answers, nil)
 }
 
 // Every publish ends, and says whether the event may be in the stream.
@@ -205,16 +188,10 @@ func TestPublishEnds(t *testing.T) {
 		cancel()
 		fails("the caller gave up", ended, context.Canceled, true)
 		silent, err := nc.Subscribe("events.>", func(*nats.Msg) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		fails("nobody answers", t.Context(), context.DeadlineExceeded, true)
-		if err := silent.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, silent.Unsubscribe())
+		check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"events.>"}})))
 		var api *jetstream.APIError
 		_, err = publisher(t, js, contracts.PublisherConfig{}).Publish(t.Context(), reserved("evt-001"))
 		if failed, ok := errors.AsType[*contracts.PublishError](err); !ok || failed.Attempts != 1 || !errors.As(err, &api) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The leader of three nodes is killed while events are published. Every publish succeeds, by trying again where it has to, and
@@ -26,9 +27,7 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	assets := slices.DeleteFunc(contracts.Assets(contracts.AssetOptions{Replicas: 3, MaxBytes: 1 << 30}), func(c jetstream.StreamConfig) bool {
 		return c.Name != contracts.StreamEvents
 	})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	var all, begun sync.WaitGroup
 	var published atomic.Int64
 	killed := make(chan struct{})
@@ -62,19 +61,15 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 	err = leader.Kill()
 	close(killed)
 	all.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stored := map[string]int{}
 	var stream jetstream.Stream
-	if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+	check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 		stream, err = js.Stream(ctx, contracts.StreamEvents)
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	for n := range stream.CachedInfo().State.LastSeq {
-		if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+		check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 			msg, err := stream.GetMsg(ctx, n+1)
 			switch {
 			case err == nil:
@@ -83,9 +78,7 @@ func TestPublishThroughTheDeathOfALeader(t *testing.T) {
 				return nats.ErrTimeout
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for id, times := range stored {
 		if times != 1 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/contracts/test/render"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // decoders are Decode for each type that has a schema.
@@ -41,22 +42,14 @@ func decode[T contracts.Message](data []byte) error {
 func compile(t *testing.T, name string) *jsonschema.Schema {
 	t.Helper()
 	raw, err := contracts.Schema(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	if err := compiler.AddResource(contracts.SchemaURI(name), document); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, compiler.AddResource(contracts.SchemaURI(name), document))
 	schema, err := compiler.Compile(contracts.SchemaURI(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return schema
 }
 
@@ -110,9 +103,7 @@ func TestGoldenFilesMatchTheirSchemas(t *testing.T) {
 		}
 		for _, file := range files {
 			golden, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if err := validate(t, schema, string(golden)); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
@@ -246,9 +237,7 @@ func TestSchemaAndDecodeRequireTheSame(t *testing.T) {
 	} {
 		schema := compile(t, name)
 		golden, err := os.ReadFile(filepath.Join("..", "testdata", name, "v1", required.golden+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for member := range strings.FieldsSeq(required.members) {
 			body := strings.Replace(string(golden), `"`+member+`"`, `"other"`, 1)
 			if validate(t, schema, body) == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var timestamp = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
@@ -94,9 +95,7 @@ func TestWaiterWhoseClockJumps(t *testing.T) {
 						computed = time.Now()
 						return nil, nil
 					}, flight.DoOptions{})
-					if err != nil {
-						t.Error(err)
-					}
+					check.Is(t, err, nil)
 				})
 				both.Go(func() {
 					<-held.Done()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Seven failures were reproduced in widely used libraries for locks and coalescing. Each has a test that says in its name
@@ -96,9 +97,7 @@ func TestIntegersAbove53Bits(t *testing.T) {
 	f := b.Flight(t, flight.Config{})
 	for _, n := range []int64{1<<53 - 1, 1 << 53, 1<<53 + 1, 1<<53 + 2, 1<<63 - 1, 1<<63 - 2} {
 		key, err := flight.Work{Process: "p", Inputs: map[string]any{"n": n}}.Key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		want := fmt.Sprint("result of ", n)
 		r, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(want), nil }, flight.DoOptions{})
 		if err != nil || string(r.Value) != want || r.Outcome != flight.Computed {

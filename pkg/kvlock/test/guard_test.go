@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -19,9 +20,7 @@ func token(revision uint64) kvlock.Token { return kvlock.Token{Epoch: 7, Revisio
 func guarded(t testing.TB, g *kvlock.Guard, key string) string {
 	t.Helper()
 	v, err := g.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return fmt.Sprintf("%s by %s", v.Value, v.Token)
 }
 
@@ -83,18 +82,14 @@ func TestGuardOfSomethingElse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	g := b.Guard(t, kvlock.GuardConfig{})
 	for name, value := range map[string]string{
 		"garbage": "garbage", "no-token": `{"v":1,"state":"fenced","claim":"c","owner":"o"}` + "\n",
 		"newer": `{"v":2}` + "\n", "slot": `{"v":1,"state":"done","claim":"c","owner":"o"}` + "\n",
 	} {
 		revision, err := kv.PutString(t.Context(), name, value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if err := g.Put(t.Context(), name, token(1), nil); err == nil {
 			t.Errorf("%s was replaced", name)
 		}
@@ -224,9 +219,7 @@ func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
 			t.Run(fmt.Sprint(fault, " over ", before), func(t *testing.T) {
 				inBubble(t, func(t *testing.T, b *bed) {
 					kv, err := b.JS.KeyValue(t.Context(), bucket)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, err)
 					p := natstest.NewProxy(t, b.Srv)
 					slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
 					if before > 0 {
@@ -237,9 +230,7 @@ func TestGuardOverwrittenByAnEarlierVersion(t *testing.T) {
 					put := make(chan error, 1)
 					go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
 					pass(150 * time.Millisecond)
-					if _, err := kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold"); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, check.Err(kv.PutString(t.Context(), "k", `{"v":1,"state":"fenced","claim":"7-7","owner":"early"}`+"\nold")))
 					err = <-put
 					if fenced, ok := errors.AsType[*kvlock.FencedError](err); !ok || !fenced.Unknown || fenced.Stored != token(7) {
 						t.Errorf("got %v, want a FencedError of unknown outcome", err)

@@ -9,6 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Whose connection is lost after a write was applied and before that was acknowledged does not wait out the try: it finds
@@ -52,13 +53,9 @@ func TestCloseLeavesNoSubscription(t *testing.T) {
 	before := nc.NumSubscriptions()
 	for range 3 {
 		l, err := kvlock.NewLocker(t.Context(), b.JS, kvlock.LockerConfig{Bucket: bucket})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		f, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		release(t, acquire(t, l, "l"))
 		l.Close()
 		f.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestTryAcquire(t *testing.T) {
@@ -17,9 +18,7 @@ func TestTryAcquire(t *testing.T) {
 	b := setup(t)
 	one, two := b.Locker(t, kvlock.LockerConfig{Instance: "one"}), b.Locker(t, kvlock.LockerConfig{Instance: "two"})
 	lease, err := one.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{Metadata: map[string]string{"job": "7"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for name, l := range map[string]*kvlock.Locker{"in the same process": one, "in another": two} {
 		_, err = l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
 		held, ok := errors.AsType[*kvlock.HeldError](err)
@@ -29,16 +28,12 @@ func TestTryAcquire(t *testing.T) {
 	}
 	release(t, lease)
 	again, err := two.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if again.Token().Compare(lease.Token()) <= 0 {
 		t.Errorf("token %s after %s", again.Token(), lease.Token())
 	}
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrReleased)
-	if err := again.Context().Err(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, again.Context().Err(), nil)
 	release(t, lease) // once more does nothing
 	if !inspect(t, one, "l").Held {
 		t.Error("a second Release took the lock away from its next holder")

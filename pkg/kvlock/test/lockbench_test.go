@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // lockBed is a server behind TCP on the loopback with its files in memory, and n Lockers with connections of their own.
@@ -43,12 +44,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 	for b.Loop() {
 		start := time.Now()
 		lease, err := l.Acquire(b.Context(), "l", kvlock.AcquireOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := lease.Release(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
+		check.OK(b, lease.Release(b.Context()))
 		took = append(took, time.Since(start))
 	}
 	report(b, took)
@@ -115,9 +112,7 @@ func BenchmarkHandOver(b *testing.B) {
 				mu.Lock()
 				free = time.Now()
 				mu.Unlock()
-				if err := lease.Release(b.Context()); err != nil {
-					b.Error(err)
-				}
+				check.Is(b, lease.Release(b.Context()), nil)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -52,9 +53,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			t.Helper()
 			hit()
 			lease, err := l.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			release(t, lease)
 		},
 		"renew": func(t *testing.T, b *bed, _ *natstest.Proxy, l *kvlock.Locker, hit func()) {
@@ -111,9 +110,7 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
 			hit()
 			stolen, err := l.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			<-lease.Context().Done()
 			wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 			wantErr(t, lease.Release(t.Context()), kvlock.ErrLost)
@@ -349,16 +346,12 @@ func TestRestartsWithWaiters(t *testing.T) {
 					return
 				}
 				only.took(t, lease)
-				if err := lease.Release(ctx); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, lease.Release(ctx), nil)
 			}
 		})
 	}
 	for range restarts {
-		if err := b.Srv.Restart(ctx); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, b.Srv.Restart(ctx), nil)
 		release(t, acquire(t, b.Locker(t, kvlock.LockerConfig{}, nats.Name("between")), "l"))
 	}
 	all.Wait()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A process that knew the bucket before it was made anew goes on with it.
@@ -118,12 +119,8 @@ func TestRecordIsGone(t *testing.T) {
 		w := queue(t, other, "l", 1, kvlock.AcquireOptions{})
 		gone()
 		stream, err := b.JS.Stream(t.Context(), "KV_"+bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := stream.Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, stream.Purge(t.Context()))
 		next := patiently(t, w)
 		if lease.Context().Err() == nil {
 			t.Error("two hold the lock")

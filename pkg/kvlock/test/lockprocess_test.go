@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // holder is a process that holds a lock. It prints "holds", and after the end of its lease how that ended and the answers
@@ -71,9 +72,7 @@ func TestLockHolderIsStoppedPastItsTTL(t *testing.T) {
 	w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
 	h.Pause()
 	lease := w.Got(t)
-	if err := g.Put(t.Context(), "value", lease.Token(), []byte("ours")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, g.Put(t.Context(), "value", lease.Token(), []byte("ours")))
 	h.Continue()
 	if got := h.Line(); got != "ended lost: true, fenced: true, released lost: true" {
 		t.Errorf("the holder printed %q", got)
@@ -119,9 +118,7 @@ func TestTenThousandWaitForALock(t *testing.T) {
 						return
 					}
 					served.Add(1)
-					if err := lease.Release(ctx); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, lease.Release(ctx), nil)
 				})
 			}
 			for i := range names {

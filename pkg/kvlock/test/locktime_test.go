@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
@@ -251,12 +252,8 @@ func TestLockTokensGrow(t *testing.T) {
 		pass(10 * time.Minute)
 		lease := took(l, "expired")
 		kv, err := b.JS.KeyValue(t.Context(), bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := kv.Delete(t.Context(), "l"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, kv.Delete(t.Context(), "l"))
 		pass(time.Second)
 		wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 		lease = took(l, "purged")

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestSteal(t *testing.T) {
@@ -23,9 +24,7 @@ func TestSteal(t *testing.T) {
 	first := acquire(t, one, "l")
 	w := queue(t, one, "l", 1, kvlock.AcquireOptions{})
 	stolen, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	testbed.Await(t, first.Context().Done(), "the end of the first lease")
 	wantErr(t, context.Cause(first.Context()), kvlock.ErrLost)
 	wantErr(t, first.Release(t.Context()), kvlock.ErrLost)
@@ -36,16 +35,12 @@ func TestSteal(t *testing.T) {
 	release(t, stolen)
 	lease := w.Got(t)
 	again, err := one.Steal(t.Context(), "l", kvlock.AcquireOptions{}) // from the same process
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	testbed.Await(t, lease.Context().Done(), "the end of the lease")
 	wantErr(t, context.Cause(lease.Context()), kvlock.ErrLost)
 	release(t, again)
 	free, err := two.Steal(t.Context(), "l", kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	release(t, free)
 }
 
@@ -108,9 +103,7 @@ func TestInspectAndList(t *testing.T) {
 		t.Errorf("got %+v", lock)
 	}
 	lease, err := one.Acquire(t.Context(), "jobs.a", kvlock.AcquireOptions{TTL: time.Minute, Metadata: map[string]string{"why": "import"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for i := range 3 {
 		queue(t, []*kvlock.Locker{two, two, one}[i], "jobs.a", i+1, kvlock.AcquireOptions{Wait: time.Minute})
 	}
@@ -131,9 +124,7 @@ func TestInspectAndList(t *testing.T) {
 	} {
 		var names []string
 		for lock, err := range one.List(t.Context(), prefix) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			names = append(names, lock.Name)
 		}
 		if !slices.Equal(names, want) {
@@ -156,9 +147,7 @@ func TestListOfManyLocks(t *testing.T) {
 	l := b.Locker(t, kvlock.LockerConfig{})
 	complete(t, begin(t, b.Flight(t, flight.Config{}), "slot", flight.BeginOptions{}), "v")
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
-		if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
 	}
 	const n = 1200
 	for i := range n {
@@ -246,9 +235,7 @@ func TestLockerCloses(t *testing.T) {
 		t.Errorf("%d places are left in the queue", n)
 	}
 	release(t, blocked)
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, lease.Release(t.Context()), nil)
 	_, err := closing.Acquire(t.Context(), "l", kvlock.AcquireOptions{})
 	wantErr(t, err, kvlock.ErrClosed)
 	closing.Close()
@@ -259,14 +246,10 @@ func TestUnreadableLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	put := func(key, value string) {
 		t.Helper()
-		if _, err := kv.PutString(t.Context(), key, value); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(kv.PutString(t.Context(), key, value)))
 	}
 	var log logged
 	var corrupt []string

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A stream that is restored from a backup goes on from an older sequence under its old creation time. Once it is marked
@@ -33,16 +34,12 @@ func TestRestoredBucket(t *testing.T) {
 		if repeated := takeLock(t, js); repeated.Compare(last) > 0 {
 			t.Fatalf("token %s after %s: the restored stream is not as this test means it", repeated, last)
 		}
-		if err := kvlock.MarkRestored(t.Context(), js, bucket); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 		marked := takeLock(t, js)
 		if marked.Compare(last) <= 0 {
 			t.Errorf("token %s after %s", marked, last)
 		}
-		if err := kvlock.MarkRestored(t.Context(), js, bucket); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 		if again := takeLock(t, js); again.Compare(marked) <= 0 {
 			t.Errorf("token %s after %s, when it was marked once more", again, marked)
 		}
@@ -70,9 +67,7 @@ func TestRestoredUnderARunningProcess(t *testing.T) {
 	if lines.Count("call MarkRestored") == 0 {
 		t.Error("it was not said that the bucket was restored")
 	}
-	if err := kvlock.MarkRestored(t.Context(), js, bucket); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.MarkRestored(t.Context(), js, bucket))
 	begin(t, f, "learning", flight.BeginOptions{})
 	if marked := begin(t, f, "marked", flight.BeginOptions{}).Token(); marked.Compare(last) <= 0 {
 		t.Errorf("token %s after %s", marked, last)
@@ -84,14 +79,10 @@ func backedUp(t *testing.T) (dir, backup string) {
 	t.Helper()
 	dir, backup = t.TempDir(), filepath.Join(t.TempDir(), "backup")
 	run(t, dir, func(js jetstream.JetStream) {
-		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
 		takeLock(t, js)
 	})
-	if err := os.CopyFS(backup, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.CopyFS(backup, os.DirFS(dir)))
 	return dir, backup
 }
 

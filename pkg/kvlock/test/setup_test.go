@@ -5,6 +5,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
@@ -42,7 +43,7 @@ var (
 	queue      = testbed.Queue
 	release    = testbed.Release
 	setup      = testbed.New
-	wantErr    = testbed.WantErr
+	wantErr    = check.Is
 	within     = testbed.Within
 	writes     = testbed.Writes
 )

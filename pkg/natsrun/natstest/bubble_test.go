@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
@@ -20,13 +21,9 @@ func TestBubbleExpiresAKeyAtItsInstant(t *testing.T) {
 		ctx := t.Context()
 
 		kv, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", LimitMarkerTTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if _, err := kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(kv.Create(ctx, "k", []byte("v"), jetstream.KeyTTL(ttl))))
 
 		time.Sleep(ttl - time.Second) //nolint:forbidigo // fake time
 
@@ -51,34 +48,22 @@ func TestBubbleRedeliversAfterAckWaitOverARestart(t *testing.T) {
 		ctx := t.Context()
 
 		stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "c", AckWait: ackWait})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if _, err := js.Publish(ctx, "s", []byte("job")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.Publish(ctx, "s", []byte("job"))))
 
 		delivered := time.Now()
-		if _, err := consumer.Next(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(consumer.Next()))
 
-		if err := srv.Restart(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, srv.Restart(ctx))
 
 		<-reconnected // what is asked before may be lost
 
 		msg, err := consumer.Next(jetstream.FetchMaxWait(2 * ackWait))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if waited := time.Since(delivered); waited < ackWait || waited > ackWait+time.Minute {
 			t.Errorf("redelivered after %s, want %s: %v", waited, ackWait, msg)
@@ -93,9 +78,7 @@ func TestBubbleBeginsAtAMoment(t *testing.T) {
 		_, js := natstest.Connect(t, srv)
 
 		stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if created := stream.CachedInfo().Created; created.Before(begin) || created.After(begin.Add(time.Second)) {
 			t.Errorf("the stream was created at %s, want %s", created, begin)
@@ -110,9 +93,7 @@ func TestBubbleLeavesNoTimersBehind(t *testing.T) {
 		t.Helper()
 
 		nc, _ := natstest.Connect(t, srv)
-		if _, err := nc.Request("$JS.API.INFO", nil, time.Minute); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(nc.Request("$JS.API.INFO", nil, time.Minute)), nil)
 	}
 
 	for range 3 {

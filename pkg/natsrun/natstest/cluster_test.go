@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) {
@@ -35,17 +36,13 @@ func TestClusterTakesThreeReplicas(t *testing.T) {
 	c := natstest.Cluster(t, 3)
 	_, js := natstest.ConnectURL(t, c.URLs())
 
-	if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+	check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Replicas: 3})
 		return err
-	}); err != nil {
-		t.Error(err)
-	}
+	}), nil)
 
 	// A server that is shut down while it makes a replica leaves a goroutine behind.
-	if err := c.WaitReady(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, c.WaitReady(t.Context()), nil)
 }
 
 func TestServerAppliesEveryMutation(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // answerer answers what is sent to "ask", and counts it.
@@ -27,13 +28,9 @@ func answerer(t *testing.T, srv *natsrun.Server) (asked *atomic.Int32) {
 
 		_ = m.Respond([]byte(answer)) //nolint:errcheck // the requester's result shows it
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, nc.Flush())
 	return asked
 }
 

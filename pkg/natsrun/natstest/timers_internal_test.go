@@ -3,6 +3,8 @@ package natstest
 import (
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestTimersAreThoseOfNATSGo finds a timer in the pool that a connection has used, and none
@@ -12,9 +14,7 @@ func TestTimersAreThoseOfNATSGo(t *testing.T) {
 	found := false
 
 	for range 1000 { // the race detector has a pool drop some of what it gets
-		if err := nc.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, nc.Flush())
 
 		if _, found = timers.pool.Get().(*time.Timer); found {
 			break
@@ -25,9 +25,7 @@ func TestTimersAreThoseOfNATSGo(t *testing.T) {
 		t.Error("no timer is in the pool")
 	}
 
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, nc.Flush())
 
 	forgetTimers()
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // What each mishap leaves of a message, and for how long nothing passes.
@@ -19,9 +20,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 				_, direct := natstest.Connect(t, srv)
 
 				stream, err := direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 
 				wire := natstest.NewWire(t, srv, mishap)
 
@@ -80,9 +79,7 @@ func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 				}
 
 				info, err := stream.Info(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 
 				stored := requests * (requests + 1)
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
 )
@@ -73,29 +74,21 @@ func BenchmarkPoller(b *testing.B) {
 	drained(b, p, func(ctx context.Context) {
 		for done := 0; done < b.N; {
 			rows, err := p.pool.Query(ctx, "SELECT id, event_id, payload FROM event_outbox WHERE state = 'pending' ORDER BY id LIMIT 100")
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, err)
 			type pending struct {
 				ID      int64
 				EventID string
 				Payload []byte
 			}
 			batch, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pending])
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, err)
 			for _, one := range batch {
 				msg := nats.NewMsg("events.RESTAURANT.RESERVATION_REQUESTED")
 				if msg.Data, err = json.Marshal(contracts.Event{EventID: one.EventID, Payload: one.Payload}); err != nil {
 					b.Fatal(err)
 				}
-				if _, err := p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(one.EventID)); err != nil {
-					b.Fatal(err)
-				}
-				if _, err := p.pool.Exec(ctx, "UPDATE event_outbox SET state = 'published', published_at = now() WHERE id = $1 AND state = 'pending'", one.ID); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, check.Err(p.js.PublishMsg(ctx, msg, jetstream.WithMsgID(one.EventID))))
+				check.OK(b, check.Err(p.pool.Exec(ctx, "UPDATE event_outbox SET state = 'published', published_at = now() WHERE id = $1 AND state = 'pending'", one.ID)))
 				done++
 			}
 		}
@@ -108,15 +101,11 @@ func BenchmarkLatency(b *testing.B) {
 	p := newPlace(b)
 	nc, _ := natstest.Connect(b, p.srv)
 	sub, err := nc.SubscribeSync("events.>")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	p.relay(func(c *outbox.Config) { c.Logger = slog.New(slog.DiscardHandler) })
 	for i := 0; b.Loop(); i++ {
 		p.insert(event(fmt.Sprint("e-", i), fmt.Sprint(i%100)))
-		if _, err := sub.NextMsg(patience); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(sub.NextMsg(patience)))
 	}
 }
 
@@ -148,9 +137,7 @@ func drained(b *testing.B, p *place, f func(context.Context)) {
 func ownCPU(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
@@ -158,14 +145,10 @@ func ownCPU(b *testing.B) time.Duration {
 func postgresCPU(b *testing.B) time.Duration {
 	b.Helper()
 	text, err := os.ReadFile(filepath.Join(outboxtest.Folder(), "postmaster.pid"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	parent, _, _ := strings.Cut(string(text), "\n")
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	var ticks int
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
@@ -189,9 +172,7 @@ func sum(b *testing.B, fields []string) (total int) {
 	b.Helper()
 	for _, field := range fields {
 		n, err := strconv.Atoi(field)
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
 		total += n
 	}
 	return total

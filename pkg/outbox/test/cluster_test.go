@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -28,9 +29,7 @@ func TestRelaysOnAClusterWhoseLeaderGoes(t *testing.T) {
 			BatchSize: 16, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NATSURL: c.URLs(), Poll: time.Second, Pool: pool, PublishTimeout: 2 * time.Second,
 			SyncInterval: time.Hour,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		run(t, r)
 	}
 	published := func() int { return p.count("published") }
@@ -43,16 +42,12 @@ func TestRelaysOnAClusterWhoseLeaderGoes(t *testing.T) {
 		if err == nil {
 			err = leader.Start(t.Context())
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 	}
 	var all []outbox.Event
 	for round, disturb := range []func(){
 		func() {
-			if err := c.StepDown(t.Context(), contracts.StreamEvents); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, c.StepDown(t.Context(), contracts.StreamEvents), nil)
 		},
 		func() { leave((*natsrun.Node).Stop) },
 		func() { leave((*natsrun.Node).Kill) },

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
@@ -85,9 +86,7 @@ func TestWhatTheServerLostIsPublishedAgain(t *testing.T) {
 			for i := range strangers {
 				msg := nats.NewMsg("events.OTHER.X")
 				msg.Data = []byte(fmt.Sprintf(`{"event_id":"other-%d"}`, i))
-				if _, err := d.js.PublishMsg(t.Context(), msg); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(d.js.PublishMsg(t.Context(), msg)))
 			}
 			p.insert(all[100:]...)
 			r, _ = p.relay(change)

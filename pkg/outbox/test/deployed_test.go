@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -57,9 +58,7 @@ func TestPrivilegesAreThoseThatAreDocumented(t *testing.T) {
 		p.exec(names.Replace(sql))
 	}
 	writer, relay := as(t, p.pool, database+"_writer"), as(t, p.pool, database+"_relay")
-	if err := outbox.Insert(t.Context(), writer, events("e", 3, 3)...); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, outbox.Insert(t.Context(), writer, events("e", 3, 3)...), nil)
 	if _, err := writer.Exec(t.Context(), "SELECT FROM event_outbox"); err == nil {
 		t.Error("nothing is forbidden, so nothing is tested")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
@@ -71,9 +72,7 @@ func (p *place) forgets() {
 	p.Helper()
 	again := func() bool {
 		ack, err := p.js.Publish(p.Context(), "events.OTHER.X", []byte(`{"event_id":"probe"}`), jetstream.WithMsgID("probe"))
-		if err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, err)
 		return !ack.Duplicate
 	}
 	again()

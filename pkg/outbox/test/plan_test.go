@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -34,9 +35,7 @@ func traced(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *tracer) {
 	config, record := pool.Config(), &tracer{}
 	config.ConnConfig.Tracer = record
 	other, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(other.Close)
 	return other, record
 }

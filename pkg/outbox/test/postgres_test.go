@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
@@ -14,9 +15,7 @@ import (
 func database(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	pool := emptyDatabase(t)
-	if err := outbox.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, outbox.Migrate(t.Context(), pool))
 	return pool
 }
 
@@ -24,9 +23,7 @@ func database(t testing.TB) *pgxpool.Pool {
 func emptyDatabase(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), outboxtest.Database(t, installed.Postgres.Find(t))+" pool_max_conns=8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }

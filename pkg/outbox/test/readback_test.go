@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/readback"
 )
@@ -49,12 +50,8 @@ func TestMessagesThatTheStreamRemovedAreNotPublishedAgain(t *testing.T) {
 	await(t, "all are published", func() bool { return r.Stats().Published == 30 })
 	stop()
 	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context(), jetstream.WithPurgeKeep(10)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, stream.Purge(t.Context(), jetstream.WithPurgeKeep(10)))
 	r, _ = p.relay(func(c *outbox.Config) { c.SyncInterval = time.Second })
 	await(t, "all rows are gone", func() bool { return r.Stats().Deleted == 30 })
 	if s := r.Stats(); s.Lost != 0 || s.Published != 0 {
@@ -74,29 +71,19 @@ func TestMissingIsExact(t *testing.T) {
 	nc, js := natstest.Connect(t, p.srv)
 	reader := readback.Reader{JS: js, NC: nc, Stream: contracts.StreamEvents, Timeout: patience}
 	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	deleted := []uint64{3, 300, 512, 699, 700} // 699 and 700 are the end of the stream, which keeps its last sequence
 	for _, seq := range deleted {
-		if err := stream.DeleteMsg(t.Context(), seq); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, stream.DeleteMsg(t.Context(), seq))
 	}
 	for _, step := range []uint64{1, 3, 100} {
 		rows, err := p.pool.Query(t.Context(), `SELECT id, CASE stream_seq WHEN 513 THEN 'another' ELSE event_id END, lane, stream_seq
 			FROM event_outbox WHERE stream_seq % $1 = 0 OR stream_seq = 513`, step)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[readback.Ref])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		lost, err := reader.Missing(t.Context(), refs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		got := make([]uint64, len(lost))
 		for i, one := range lost {
 			got[i] = one.Seq

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -41,34 +42,26 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	p.insert(event("good", "5"), other)
 	other.Payload = []byte(`{"guests":5}`)
 	publisher, err := contracts.NewPublisher(p.js, contracts.PublisherConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := publisher.Publish(t.Context(), other.Event); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(publisher.Publish(t.Context(), other.Event)))
 	r, _ := p.relay(nil)
 	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 1 && s.SetAside == 10 })
 	if diff := cmp.Diff([]string{"taken", "good"}, p.stored()); diff != "" {
 		t.Error(diff)
 	}
 	rows, err := p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var id, reason string
 	wants := map[string]string{
 		"large": "too many", "nearly": "maximum", "no type": "/event_type", "header": "line break", "server's": "Nats-",
 		"no headers": "want an object of strings", "recipients": "recipients", "restaurant": "/restaurant_id", "user": "/user_id", "taken": "another event",
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
+	check.OK(t, check.Err(pgx.ForEachRow(rows, []any{&id, &reason}, func() error {
 		if want, ok := wants[id]; !ok || !strings.Contains(reason, want) {
 			t.Errorf("%q is set aside for %q, want %q", id, reason, want)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	p.exec("UPDATE event_outbox SET event_type = 'X' WHERE event_id = 'no type'")
 	if n, err := outbox.Requeue(t.Context(), p.pool, "no type", "good"); n != 1 || err != nil {
 		t.Errorf("requeued %d, %v", n, err)
@@ -150,21 +143,15 @@ func TestRowsBehindOneThatWaitsAreNotRead(t *testing.T) {
 	p.exec("UPDATE event_outbox SET lane = 7") // all in one lane
 	p.exec("UPDATE event_outbox SET retry_at = now() + interval '1 hour' WHERE event_id LIKE 'waits%'")
 	held, err := p.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer held.Rollback(t.Context()) //nolint:errcheck // the test ends
-	if _, err := held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(held.Exec(t.Context(), "SELECT FROM event_outbox_lane WHERE lane = 7 FOR UPDATE")))
 	pool, statements := traced(t, p.pool)
 	r, _ := p.relay(func(c *outbox.Config) { c.Pool = pool })
 	waiting := func(sql string) bool { return strings.Contains(sql, "EXISTS (SELECT FROM event_outbox_lane") }
 	// Without rows in a lane that another holds, it would look once more for each wake and then rest for an hour.
 	await(t, "it looks again and again", func() bool { return len(statements.where(waiting)) > 8 })
-	if err := held.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, held.Rollback(t.Context()))
 	await(t, "one is published", func() bool { return r.Stats().Published == 1 })
 	reads := statements.where(func(sql string) bool {
 		return strings.Contains(sql, "FROM unnest($1::smallint[]) AS wanted(wanted_lane)") && strings.Contains(sql, "payload")

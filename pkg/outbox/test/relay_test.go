@@ -18,6 +18,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
@@ -35,15 +36,9 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 	full.Headers = map[string]string{"traceparent": "00-1-2-03"}
 	p.insert(full)
 	tx, err := p.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := outbox.Insert(t.Context(), tx, event("rolled-back", "5")); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, outbox.Insert(t.Context(), tx, event("rolled-back", "5")))
+	check.OK(t, tx.Rollback(t.Context()))
 	p.exec(`INSERT INTO event_outbox (event_id, event_type, aggregate_type, payload) VALUES ('evt 2', 'X', 'Y', '{"b": 1.0, "a": 2}')`)
 	await(t, "two rows are deleted", func() bool { return r.Stats().Deleted == 2 })
 	if n := query[int](p, "SELECT count(*) FROM event_outbox"); n != 0 {
@@ -57,9 +52,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 		switch msg.Subject() {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
 			got, err := contracts.Decode[contracts.Event](msg.Data())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(full.Event, got); diff != "" {
 				t.Error(diff)
 			}
@@ -106,26 +99,20 @@ func TestEventsOfAKeyComeInTheOrderOfTheirCommits(t *testing.T) {
 						INSERT INTO committed SELECT n, $1, $2 FROM n`, key, fmt.Sprintf("%d-%d-%d", key, w, i))
 					return err
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 			}
 		})
 	}
 	group.Wait()
 	await(t, "all are published", func() bool { return one.Stats().Published+two.Stats().Published == writers*each })
 	rows, err := p.pool.Query(t.Context(), "SELECT key::text, event_id FROM committed ORDER BY key, n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var want []outbox.Event
 	var key, id string
-	if _, err := pgx.ForEachRow(rows, []any{&key, &id}, func() error {
+	check.OK(t, check.Err(pgx.ForEachRow(rows, []any{&key, &id}, func() error {
 		want = append(want, event(id, key))
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	checkOrder(t, p.stored(), want)
 	if one.Stats().Published == 0 || two.Stats().Published == 0 {
 		t.Logf("one relay did it all: %+v, %+v", one.Stats(), two.Stats())
@@ -139,16 +126,10 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 	p := newPlace(t)
 	r, _ := p.relay(nil)
 	late, err := p.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := outbox.Insert(t.Context(), late, event("late", "5")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, outbox.Insert(t.Context(), late, event("late", "5")))
 	var id int64
-	if err := late.QueryRow(t.Context(), "SELECT id FROM event_outbox WHERE event_id = 'late'").Scan(&id); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, late.QueryRow(t.Context(), "SELECT id FROM event_outbox WHERE event_id = 'late'").Scan(&id))
 	p.insert(event("early", "6"))
 	await(t, "the other is published", func() bool { return r.Stats().Published == 1 })
 	if other := query[int64](p, "SELECT id FROM event_outbox WHERE event_id = 'early'"); other < id {
@@ -164,12 +145,8 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 	if err := outbox.Insert(t.Context(), late, event("late-2", "5")); err != nil { // before the insert that waits
 		t.Fatal(err)
 	}
-	if err := late.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-blocked; err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, late.Commit(t.Context()))
+	check.OK(t, <-blocked)
 	await(t, "all are published", func() bool { return r.Stats().Published == 4 })
 	if diff := cmp.Diff([]string{"early", "late", "late-2", "after"}, p.stored()); diff != "" {
 		t.Error(diff)
@@ -185,13 +162,9 @@ func TestRowsAreFoundWithAndWithoutNotifications(t *testing.T) {
 	last := []string{"LISTEN event_outbox"} // the last statement of a listening connection
 	listening := func() []int32 {
 		rows, err := p.pool.Query(t.Context(), "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query = ANY($1)", last)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return pids
 	}
 	await(t, "it listens", func() bool { return len(listening()) == 1 })
@@ -260,9 +233,7 @@ func TestStopFinishesWhatIsUnderWay(t *testing.T) {
 			cancel()
 		}
 	}}), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	first.Run(ctx)
 	published := p.count("published")
 	if published == 0 || published != len(p.messages()) {
@@ -326,13 +297,9 @@ func TestSchemaIsAskedFor(t *testing.T) {
 		t.Errorf("New says %v, want ErrNoSchema", err)
 	}
 	for range 2 {
-		if err := outbox.Migrate(t.Context(), pool); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, outbox.Migrate(t.Context(), pool))
 	}
-	if _, err := outbox.New(t.Context(), outbox.Config{Pool: pool}); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(outbox.New(t.Context(), outbox.Config{Pool: pool})), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := outbox.Migrate(ctx, pool); err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/outboxtest"
@@ -67,9 +68,7 @@ func (p *place) stream(change func(*jetstream.StreamConfig)) {
 		if change != nil {
 			change(&c)
 		}
-		if _, err := p.js.CreateOrUpdateStream(p.Context(), c); err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, check.Err(p.js.CreateOrUpdateStream(p.Context(), c)))
 	}
 }
 
@@ -84,12 +83,8 @@ func (p *place) lose(seq int64) {
 	p.Helper()
 	p.forgets()
 	stream, err := p.js.Stream(p.Context(), contracts.StreamEvents)
-	if err != nil {
-		p.Fatal(err)
-	}
-	if err := stream.DeleteMsg(p.Context(), uint64(seq)); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
+	check.OK(p, stream.DeleteMsg(p.Context(), uint64(seq)))
 }
 
 // config returns the configuration of a relay that lets published rows stay.
@@ -108,9 +103,7 @@ func (p *place) relay(change func(*outbox.Config)) (r *outbox.Relay, stop func()
 		change(&cfg)
 	}
 	r, err := outbox.New(p.Context(), cfg)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	return r, run(p, r)
 }
 
@@ -153,17 +146,13 @@ func events(prefix string, aggregates, each int) []outbox.Event {
 // insert commits events in one transaction.
 func (p *place) insert(all ...outbox.Event) {
 	p.Helper()
-	if err := pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return outbox.Insert(p.Context(), tx, all...) }); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, pgx.BeginFunc(p.Context(), p.pool, func(tx pgx.Tx) error { return outbox.Insert(p.Context(), tx, all...) }))
 }
 
 // exec runs a statement.
 func (p *place) exec(sql string, args ...any) {
 	p.Helper()
-	if _, err := p.pool.Exec(p.Context(), sql, args...); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, check.Err(p.pool.Exec(p.Context(), sql, args...)))
 }
 
 // query returns one value.
@@ -201,9 +190,7 @@ func (p *place) stored() []string {
 	var ids []string
 	for _, msg := range p.messages() {
 		var e contracts.Event
-		if err := json.Unmarshal(msg.Data(), &e); err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, json.Unmarshal(msg.Data(), &e))
 		ids = append(ids, e.EventID)
 	}
 	return ids
@@ -329,9 +316,7 @@ func (d *disk) start() {
 		d.Fatal(err)
 	}
 	if d.port == 0 {
-		if _, err := fmt.Sscanf(d.srv.URL(), "nats://127.0.0.1:%d", &d.port); err != nil {
-			d.Fatal(err)
-		}
+		check.OK(d, check.Err(fmt.Sscanf(d.srv.URL(), "nats://127.0.0.1:%d", &d.port)))
 	}
 }
 
@@ -342,9 +327,7 @@ func (d *disk) restart(meanwhile func() error) {
 	connected := d.nc.StatusChanged(nats.CONNECTED)
 	defer d.nc.RemoveStatusListener(connected)
 	d.srv.Stop()
-	if err := meanwhile(); err != nil {
-		d.Fatal(err)
-	}
+	check.OK(d, meanwhile())
 	d.start()
 	select {
 	case <-connected:
@@ -371,9 +354,7 @@ func as(t testing.TB, pool *pgxpool.Pool, role string) *pgxpool.Pool {
 	config := pool.Config()
 	config.ConnConfig.RuntimeParams["role"] = role
 	other, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(other.Close)
 	return other
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 	"github.com/expediter-io/expediter/pkg/outbox/internal/probe"
 )
@@ -81,16 +82,12 @@ func TestADatabaseThatFallsSilentIsAskedOverOtherConnections(t *testing.T) {
 	config := p.pool.Config()
 	config.ConnConfig.DialFunc = silent.dial
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(pool.Close)
 	cfg := p.config()
 	cfg.Pool, cfg.Poll = pool, 50*time.Millisecond
 	r, err := outbox.New(probe.With(t.Context(), probe.Probe{AnswerTimeout: time.Second}), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	run(t, r)
 	all := events("e", 4, 30)
 	for n := range 3 {

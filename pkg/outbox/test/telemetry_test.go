@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/outbox"
 )
 
@@ -22,13 +22,9 @@ func TestMetricsShowWorkAndBacklog(t *testing.T) {
 	p, began := newPlace(t), time.Now()
 	p.stream(func(c *jetstream.StreamConfig) { c.Subjects = []string{"events.RESTAURANT.>"} }) // no stream takes other subjects
 	exports, err := export.Start(t.Context(), export.Config{Service: "outbox"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer func() {
-		if err := exports.Stop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, exports.Stop(context.WithoutCancel(t.Context())), nil)
 	}()
 	scrape := func() map[string]float64 {
 		t.Helper()
@@ -81,7 +77,5 @@ func TestBacklogOfADatabaseThatIsAway(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := outbox.ReadBacklog(ctx, pool); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(outbox.ReadBacklog(ctx, pool)), context.Canceled)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Deleted tells the marks of a bucket from records.
@@ -18,19 +19,13 @@ func TestDeletedKeysOfABucket(t *testing.T) {
 	srv := natstest.Server(t)
 	_, js := natstest.Connect(t, srv)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s := client(t, kvrecord.Config{JetStream: js}).Bucket("b")
 	remove := map[string]func(context.Context, string, ...jetstream.KVDeleteOpt) error{"deleted": kv.Delete, "purged": kv.Purge, "kept": nil}
 	for _, key := range slices.Collect(maps.Keys(remove)) {
-		if _, err := kv.Put(t.Context(), key, []byte("v")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(kv.Put(t.Context(), key, []byte("v"))))
 		if remove[key] != nil {
-			if err := remove[key](t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, remove[key](t.Context(), key))
 		}
 		r, err := s.Get(t.Context(), "$KV.b."+key)
 		if err != nil || r.Deleted() != (remove[key] != nil) || (len(r.Data) == 0) != r.Deleted() {

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestPutReplacesWhatWasRead(t *testing.T) {
@@ -29,9 +30,7 @@ func TestPutReplacesWhatWasRead(t *testing.T) {
 	}
 	header := nats.Header{"X": {"y"}}
 	first, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("one"), Header: header})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if len(header) != 1 {
 		t.Errorf("the caller's header became %v", header)
 	}
@@ -92,9 +91,7 @@ func TestARecordLivesForItsTTL(t *testing.T) {
 			}
 		}
 		r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", TTL: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		wait(9 * time.Second)
 		if r, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: r, TTL: 10 * time.Second}); err != nil {
 			t.Fatal(err)
@@ -117,9 +114,7 @@ func TestReadsOfSeveralRecords(t *testing.T) {
 	var subjects []string
 	for i := range n {
 		subjects = append(subjects, fmt.Sprintf("r.%d.%d", i%7, i))
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: subjects[i], Data: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: subjects[i], Data: fmt.Append(nil, i)})))
 	}
 	byRevision := func(all []kvrecord.Record) (got []string) {
 		for _, r := range slices.SortedFunc(slices.Values(all), func(a, b kvrecord.Record) int { return int(a.Revision) - int(b.Revision) }) {
@@ -159,9 +154,7 @@ func TestReadsOfSeveralRecords(t *testing.T) {
 	if r, err := s.At(t.Context(), 5); err != nil || r.Subject != "r.4.4" || string(r.Data) != "4" {
 		t.Errorf("At: got %+v, %v", r, err)
 	}
-	if err := s.Remove(t.Context(), 5); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, s.Remove(t.Context(), 5), nil)
 	if r, err := s.At(t.Context(), 5); err != nil || r.Revision != 0 {
 		t.Errorf("At, removed: got %+v, %v", r, err)
 	}
@@ -172,16 +165,12 @@ func TestAPageIsBoundInBytes(t *testing.T) {
 	t.Parallel()
 	s, _ := setup(t, natstest.Server(t))
 	for i := range 200 {
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.", i), Data: make([]byte, 100<<10)}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.", i), Data: make([]byte, 100<<10)})))
 	}
 	var sizes []int
 	for from := uint64(1); from > 0; {
 		page, next, err := s.Scan(t.Context(), from, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		sizes, from = append(sizes, len(page)), next
 	}
 	if total := sizes[0] + sizes[1] + sizes[len(sizes)-1]; len(sizes) != 3 || total != 200 || sizes[0] > 84 {
@@ -222,9 +211,7 @@ func TestADomainIsHonoured(t *testing.T) {
 	})
 	_, local := natstest.Connect(t, srv)
 	create(t, local)
-	if _, err := local.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(local.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b"})))
 	proxy := natstest.NewProxy(t, srv)
 	nc, _ := natstest.Connect(t, srv, proxy.Through())
 	proxy.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -234,13 +221,9 @@ func TestADomainIsHonoured(t *testing.T) {
 		return natstest.Relay
 	})
 	byDomain, err := jetstream.NewWithDomain(nc, "hub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	byPrefix, err := jetstream.NewWithAPIPrefix(nc, "$JS.hub.API")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for name, js := range map[string]jetstream.JetStream{"domain": byDomain, "prefix": byPrefix} {
 		c := client(t, kvrecord.Config{JetStream: js})
 		for subject, s := range map[string]*kvrecord.Stream{"r." + name: c.Stream(records), "$KV.b." + name: c.Bucket("b")} {
@@ -277,9 +260,7 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		over := client(t, kvrecord.Config{JetStream: js}).Stream(records)
 		nc.Close()
 		put(t, s, "1", kvrecord.Record{})
-		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.b"}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.b"})))
 		for name, c := range map[string]struct {
 			s    *kvrecord.Stream
 			ctx  context.Context //nolint:containedctx // of one call
@@ -365,9 +346,5 @@ func TestARequestThatIsNotPermitted(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	_, err := kvrecord.New(kvrecord.Config{Try: 2 * time.Second, Timeout: time.Second})
-	for _, want := range []string{"no JetStream", "a request has 2s and an operation 1s"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q in it", err, want)
-		}
-	}
+	check.Contains(t, err, "no JetStream", "a request has 2s and an operation 1s")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Put says what became of a write of which no acknowledgement came, whatever others wrote before it could look.
@@ -63,9 +64,7 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 					wait(150 * time.Millisecond)
 					for n := range c.others {
 						now, err := other.Latest(t.Context(), "r.a")
-						if err != nil {
-							t.Fatal(err)
-						}
+						check.OK(t, err)
 						put(t, other, fmt.Sprint("other ", n), now)
 					}
 					r := <-done
@@ -109,9 +108,7 @@ func TestPutOnceAsksOnce(t *testing.T) {
 				p := natstest.NewProxy(t, srv)
 				s := open(t, srv, p.Through())
 				first, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				var asked atomic.Int32
 				p.Hit(func(f natstest.Frame) bool {
 					if f.FromClient && f.Subject != "" {
@@ -157,9 +154,7 @@ func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 				over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
 				synctest.Wait() // when the stream was made is known
 				info, err := js.Stream(t.Context(), records)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				asked := map[string]string{} // the method of a request by its reply
 				p.Hit(func(f natstest.Frame) bool {
 					for method := range answers {
@@ -223,9 +218,7 @@ func TestARecordThatOnlyADeposedLeaderHas(t *testing.T) {
 					return nil
 				}
 				if others > 0 {
-					if _, err := other.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("other"), Over: over}); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, check.Err(other.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("other"), Over: over})), nil)
 				}
 				header := base64.StdEncoding.EncodeToString([]byte("NATS/1.0\r\n" + kvrecord.HeaderWriter + ": " + writer + "\r\n\r\n"))
 				return f.With(fmt.Appendf(nil, `{"message":{"subject":"r.a","seq":7,"hdrs":%q,"time":"2000-01-01T00:00:00Z"}}`, header), 0)
@@ -255,9 +248,7 @@ func TestARecordThatIsGone(t *testing.T) {
 		"removed": func(t *testing.T, _ jetstream.JetStream, s *kvrecord.Stream, r kvrecord.Record) {
 			t.Helper()
 			for range 2 { // the second time it is gone already
-				if err := s.Remove(t.Context(), r.Revision); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, s.Remove(t.Context(), r.Revision))
 			}
 		},
 		"stream made anew": func(t *testing.T, js jetstream.JetStream, _ *kvrecord.Stream, _ kvrecord.Record) {
@@ -268,9 +259,7 @@ func TestARecordThatIsGone(t *testing.T) {
 			t.Helper()
 			again(t, js)
 			for n := range 5 {
-				if _, err := s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.b", n)}); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(s.Put(t.Context(), kvrecord.Write{Subject: fmt.Sprint("r.b", n)})))
 			}
 		},
 	} {
@@ -280,13 +269,9 @@ func TestARecordThatIsGone(t *testing.T) {
 				put(t, s, "zero", kvrecord.Record{})
 				synctest.Wait() // when the stream was made is known
 				over, err := s.Latest(t.Context(), "r.a")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				over, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over, TTL: 2 * time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				remove(t, js, s, over)
 				_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over})
 				if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Found.Revision != 0 || c.Found.Subject != "r.a" {
@@ -301,12 +286,8 @@ func TestARecordThatIsGone(t *testing.T) {
 // again deletes the stream and makes it anew. Another stream stays, for the server removes the folder of streams with the last.
 func again(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteStream(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "STAYS", Subjects: []string{"stays"}})))
+	check.OK(t, js.DeleteStream(t.Context(), records))
 	wait(time.Millisecond) // it is known by when it was made
 	create(t, js)
 }

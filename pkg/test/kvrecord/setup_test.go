@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,9 +30,7 @@ func create(t testing.TB, js jetstream.JetStream, mutate ...func(*jetstream.Stre
 	for _, m := range mutate {
 		m(&cfg)
 	}
-	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.CreateStream(t.Context(), cfg)))
 }
 
 // open returns the stream, over a connection of its own.
@@ -44,9 +43,7 @@ func open(t testing.TB, srv *natsrun.Server, opts ...nats.Option) *kvrecord.Stre
 func client(t testing.TB, cfg kvrecord.Config) *kvrecord.Client {
 	t.Helper()
 	c, err := kvrecord.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -63,9 +60,7 @@ func setup(t testing.TB, srv *natsrun.Server) (*kvrecord.Stream, jetstream.JetSt
 func put(t testing.TB, s *kvrecord.Stream, data string, over kvrecord.Record) kvrecord.Record {
 	t.Helper()
 	r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte(data), Over: over})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -20,16 +21,12 @@ func TestMadeDeadStreamTakesWhatTheDeployedOneTakes(t *testing.T) {
 	t.Parallel()
 
 	data, err := os.ReadFile("../../../deploy/nats/streams/DEAD.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var declared struct {
 		Subjects []string `json:"subjects"`
 	}
-	if err := json.Unmarshal(data, &declared); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &declared))
 
 	b := setup(t, nil)
 
@@ -50,14 +47,10 @@ func assertDead(t *testing.T, b *bundle, subject string, want []string) {
 		continue
 	}
 
-	if err := r.wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.wait())
 
 	s, err := b.js.Stream(t.Context(), strings.ToUpper(subject))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	have := slices.Clone(s.CachedInfo().Config.Subjects)
 	slices.Sort(have)

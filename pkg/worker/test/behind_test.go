@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -33,13 +34,9 @@ func startBehind(t *testing.T, js jetstream.JetStream, code jetstream.ErrorCode)
 	b := &behind{JetStream: js, code: code}
 
 	_, err := js.Conn().Subscribe(elsewhere+".STREAM.MSG.GET."+stream, func(msg *nats.Msg) {
-		if err := msg.Respond([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`)); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, msg.Respond([]byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`)), nil)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 
@@ -108,9 +105,7 @@ func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 				})
 
 				job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
-				if _, err := client(t, b.js).Replace(t.Context(), job); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
 
 				s := receive(t, settled, "the job to end")
 				if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !js.refused.Load() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -149,14 +150,10 @@ func (b *bundle) queued(t testing.TB) int {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(pattern))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return len(info.State.Subjects)
 }
 
@@ -169,9 +166,7 @@ func consumeRaw(b *testing.B, js jetstream.JetStream, done func(), handle func(j
 	b.Helper()
 
 	consumer, err := js.CreateConsumer(b.Context(), stream, jetstream.ConsumerConfig{Durable: durable, FilterSubject: pattern, MaxAckPending: -1})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	jobs := make(chan jetstream.Msg)
 
@@ -179,9 +174,7 @@ func consumeRaw(b *testing.B, js jetstream.JetStream, done func(), handle func(j
 	for range slots {
 		group.Go(func() {
 			for msg := range jobs {
-				if err := handle(msg); err != nil {
-					b.Error(err)
-				}
+				check.Is(b, handle(msg), nil)
 
 				if err := msg.DoubleAck(context.Background()); err != nil { //nolint:usetesting // outlives the test by the clean-up
 					b.Error(err)
@@ -193,9 +186,7 @@ func consumeRaw(b *testing.B, js jetstream.JetStream, done func(), handle func(j
 	}
 
 	consuming, err := consumer.Consume(func(msg jetstream.Msg) { jobs <- msg }, jetstream.PullMaxMessages(slots))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	b.Cleanup(func() {
 		consuming.Stop()
@@ -229,14 +220,10 @@ func workPriorities(b *testing.B, js jetstream.JetStream, done func()) {
 	})
 
 	w, err := worker.New(js, cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	for of, p := range map[string]worker.Priority{"jobs.k.>": worker.PriorityNormal, "jobs.high.>": worker.PriorityHigh, "jobs.low.>": worker.PriorityLow} {
-		if err := worker.Handle(w, of, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, worker.Handle(w, of, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil }))
 	}
 
 	start(b, w)
@@ -271,9 +258,7 @@ func BenchmarkStart(b *testing.B) {
 		<-tick.C
 
 		begun[i] = time.Now()
-		if _, err := insert.Publish(b.Context(), "jobs.x", fmt.Appendf(nil, `{"n":%d}`, i)); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(insert.Publish(b.Context(), "jobs.x", fmt.Appendf(nil, `{"n":%d}`, i))))
 	}
 
 	waits := make([]time.Duration, b.N)
@@ -293,8 +278,6 @@ func cpu(b *testing.B) time.Duration {
 	b.Helper()
 
 	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }

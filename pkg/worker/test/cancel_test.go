@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -68,9 +69,7 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 				cancel(t, c, worker.StateDone)
 				pass(time.Minute)
 
-				if err := r.wait(); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, r.wait(), nil)
 
 				pass(25 * time.Hour) // the note as well
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -62,9 +63,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 			_, err := b.js.Publish(ctx, "jobs."+strconv.Itoa(i), msg, jetstream.WithMsgID(strconv.Itoa(i)))
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 
 	for k, leader := range []func() (*natsrun.Node, error){
@@ -77,21 +76,13 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 		}
 
 		node, err := leader()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := node.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, node.Kill())
 
-		if err := node.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, node.Start(t.Context()))
 
-		if err := cluster.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, cluster.WaitReady(t.Context()))
 	}
 
 	for done := 0; done < n; {
@@ -130,9 +121,7 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 	return b
 }

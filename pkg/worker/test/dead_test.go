@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -37,9 +38,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		msg.Data = payload
 		msg.Header = nats.Header{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
 
-		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 	}
 
 	run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
@@ -51,20 +50,14 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 	}
 
 	graves, err := b.js.Stream(t.Context(), "GRAVES_OF")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for i, payload := range [][]byte{[]byte("small"), large} {
 		msg, err := graves.GetLastMsgForSubject(t.Context(), fmt.Sprintf("graves.of.JOBS.jobs.a.%d", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		letter, err := worker.ParseDeadLetter(msg.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
 		if diff := cmp.Diff(header, letter.Header); diff != "" {
@@ -101,13 +94,9 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 		<-ready
 
 		dead, err := b.js.Stream(t.Context(), "DEAD")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := b.js.DeleteStream(t.Context(), "DEAD"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteStream(t.Context(), "DEAD"))
 
 		b.publish(t, "jobs.1", `{}`)
 
@@ -121,9 +110,7 @@ func TestJobStaysWhileItsDeadLetterCannotBePublished(t *testing.T) {
 			}
 		}
 
-		if _, err := b.js.CreateStream(t.Context(), dead.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), dead.CachedInfo().Config)))
 
 		made := time.Now()
 
@@ -149,14 +136,10 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 
 	w, err := worker.New(b.js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	err = worker.Handle(w, "jobs.number.*", worker.Policy{MaxAttempts: 1}, func(context.Context, *worker.Job[int]) error { return io.EOF })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	raw := worker.Policy{Decode: func(_ nats.Header, payload []byte, args any) error {
 		text, ok := args.(*string)
@@ -208,29 +191,21 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 			c.Hooks.Ready = func(is bool, _ error) { ready <- is }
 			c.Hooks.Settled = func(s worker.Settlement) { settled <- s }
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		nothing := func(context.Context, *worker.Job[order]) error { return nil }
-		if err := worker.Handle(older, "jobs.old", worker.Policy{}, nothing); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, worker.Handle(older, "jobs.old", worker.Policy{}, nothing))
 
 		old := start(t, older)
 		<-ready
 
 		consumer, err := b.js.Consumer(t.Context(), stream, durable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		wider := consumer.CachedInfo().Config
 		wider.FilterSubjects = []string{pattern}
 
-		if _, err := b.js.UpdateConsumer(t.Context(), stream, wider); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.UpdateConsumer(t.Context(), stream, wider)))
 
 		b.publish(t, "jobs.new", `{}`)
 
@@ -238,9 +213,7 @@ func TestMessageWithoutHandlerWaitsForAWorkerThatHasOne(t *testing.T) {
 			t.Errorf("%s, want snoozed", s.Outcome)
 		}
 
-		if err := old.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, old.wait(), nil)
 
 		putOff := time.Now()
 		job := make(chan *worker.Job[order], 1)

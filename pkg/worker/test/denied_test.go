@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -88,9 +89,7 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 	}), worker.Policy{}, nothing)
 	receive(t, ready, "the admin's worker")
 
-	if err := admin.wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, admin.wait())
 
 	_, js := natstest.Connect(t, srv, nats.UserInfo("worker", "w"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	told := make(chan string, 1000)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -70,21 +71,15 @@ func TestStreamThatIsMadeAnewKeepsItsJobs(t *testing.T) {
 				g := inFlight(t, srv)
 
 				old, err := g.js.Stream(t.Context(), stream)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 
-				if err := g.js.DeleteStream(t.Context(), stream); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, g.js.DeleteStream(t.Context(), stream))
 
 				if noticed {
 					g.until(false)
 				}
 
-				if _, err := g.js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 
 				pass(time.Second) // no two messages have one time
 
@@ -121,37 +116,25 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 		g := inFlight(t, srv)
 
 		old, err := g.js.Stream(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		consumer, err := g.js.Consumer(t.Context(), stream, durable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := g.js.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.js.DeleteStream(t.Context(), stream))
 
 		g.until(false)
 
 		pass(time.Second) // no two messages have one time
 
-		if _, err := g.js.CreateStream(t.Context(), old.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(g.js.CreateStream(t.Context(), old.CachedInfo().Config)))
 
-		if _, err := g.js.CreateOrUpdateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(g.js.CreateOrUpdateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
 		g.publish(t, "jobs.2", `{"n":2}`)
 
 		held, err := consumer.Fetch(1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		msg := <-held.Messages()
 		if msg == nil {
@@ -170,9 +153,7 @@ func TestAcknowledgementOfAnOldStreamTakesNoNewJob(t *testing.T) {
 			t.Fatalf("%d left, want the one that somebody else works", left)
 		}
 
-		if err := msg.DoubleAck(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, msg.DoubleAck(t.Context()), nil)
 	})
 }
 
@@ -184,13 +165,9 @@ func TestPurgedStream(t *testing.T) {
 	g := inFlight(t, nil)
 
 	s, err := g.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := s.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.Purge(t.Context()))
 
 	close(g.finish)
 	receive(t, g.settled, "the job that is gone")
@@ -259,9 +236,7 @@ func TestLostBucketCostsAttemptsAndNoJob(t *testing.T) {
 		})
 		<-ready
 
-		if err := b.js.DeleteStream(t.Context(), "KV_jobs"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteStream(t.Context(), "KV_jobs"))
 
 		b.publish(t, "jobs.1", `{}`)
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -186,9 +187,7 @@ func TestRepeatedAcknowledgementTakesNoNewJob(t *testing.T) {
 			t.Errorf("%d left, want the job that another worker holds", left)
 		}
 
-		if err := held.DoubleAck(t.Context()); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, held.DoubleAck(t.Context()), nil)
 	})
 }
 
@@ -198,24 +197,16 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	consumer, err := s.Consumer(t.Context(), durable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := b.js.DeleteStream(t.Context(), stream); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 
 	pass(time.Second) // no two consumers have one time
 
-	if _, err := b.js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
 
 	if consumer, err = b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
 		t.Fatal(err)
@@ -224,8 +215,6 @@ func (b *bundle) remake(t *testing.T) jetstream.Msg {
 	b.publish(t, "jobs.2", `{}`)
 
 	msg, err := consumer.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return msg
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -238,27 +239,19 @@ func TestConsumerThatAnOperatorMakesIsFoundInTwoSeconds(t *testing.T) {
 			pass(time.Second)
 		}
 
-		if err := maker.wait(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, maker.wait())
 
 		_, starts := throughProxy(t, b, worker.Policy{}, nil, func(c *worker.Config) { c.AutoCreate = false })
 
 		consumer, err := b.js.Consumer(t.Context(), stream, durable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 		b.publish(t, "jobs.2", `{}`)
 		pass(time.Hour)
 
-		if _, err := b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
 		made := time.Now()
 		within(t, "the job", (<-starts).at.Sub(made), 0, 2*time.Second)

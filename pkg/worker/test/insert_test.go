@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,9 +29,7 @@ func keyed(t testing.TB, srv *natsrun.Server) *bundle {
 	b := &bundle{srv: srv}
 	b.nc, b.js = natstest.Connect(t, srv)
 
-	if _, err := b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), worker.StreamConfig(stream, pattern))))
 	return b
 }
 
@@ -44,9 +43,7 @@ func client(t testing.TB, js jetstream.JetStream, mutate ...func(*worker.ClientC
 	}
 
 	c, err := worker.NewClient(js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 
@@ -55,9 +52,7 @@ func insert(t testing.TB, c *worker.Client, job worker.NewJob) worker.Receipt {
 	t.Helper()
 
 	r, err := c.Insert(t.Context(), job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return r
 }
 
@@ -172,9 +167,7 @@ func TestInsertManyKeepsTheOrderAndNamesFailures(t *testing.T) {
 	}
 
 	receipts, err := c.InsertMany(t.Context(), jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var last uint64
 

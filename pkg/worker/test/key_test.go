@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -56,9 +57,7 @@ func jobStream(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), r
 		_, err := js.CreateOrUpdateStream(ctx, cfg)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 }
 
 // write is an insert as any client in any language can do it.
@@ -216,9 +215,7 @@ func stored(t *testing.T, js jetstream.JetStream) uint64 {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }
 
@@ -231,9 +228,7 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 		fired := make(chan *nats.Msg, n)
 
 		sub, err := js.CreateOrUpdateConsumer(t.Context(), stream, jetstream.ConsumerConfig{Durable: "watch", FilterSubject: pattern})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		keys := make([]string, n)
 		for k := range keys {
@@ -241,17 +236,13 @@ func TestServerKeepsAKeyTakenWhileItsScheduleFires(t *testing.T) {
 			msg := write(keys[k], "first", time.Now().Add(time.Duration(300+20*k)*time.Millisecond))
 
 			// A stream whose leader is just being elected again has nobody who answers.
-			if _, err := js.PublishMsg(t.Context(), msg, jetstream.WithRetryAttempts(40)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(js.PublishMsg(t.Context(), msg, jetstream.WithRetryAttempts(40))))
 		}
 
 		stop := hammer(t, connect, keys)
 
 		consuming, err := sub.Consume(func(msg jetstream.Msg) { fired <- &nats.Msg{Subject: msg.Subject(), Header: msg.Headers()} })
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer consuming.Stop()
 
 		for range n {
@@ -277,30 +268,22 @@ func TestServerKeepsAKeyTakenWhileItsJobCompletes(t *testing.T) {
 		_, js := connect()
 
 		consumer, err := js.CreateOrUpdateConsumer(t.Context(), stream, jetstream.ConsumerConfig{Durable: durable, FilterSubject: pattern})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		keys := make([]string, n)
 		for k := range keys {
 			keys[k] = fmt.Sprint("k.", k)
-			if _, err := js.PublishMsg(t.Context(), write(keys[k], "first", time.Time{})); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(js.PublishMsg(t.Context(), write(keys[k], "first", time.Time{}))))
 		}
 
 		stop := hammer(t, connect, keys)
 
 		for range n {
 			msg, err := consumer.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			meta, err := msg.Metadata()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			record := nats.NewMsg("jobs-done" + msg.Subject()[len("jobs"):])
 			record.Header.Set(jetstream.ExpectedLastSubjSeqHeader, fmt.Sprint(meta.Sequence.Stream))
@@ -315,9 +298,7 @@ func TestServerKeepsAKeyTakenWhileItsJobCompletes(t *testing.T) {
 				}
 			}
 
-			if err := errors.Join(err, msg.DoubleAck(t.Context())); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(err, msg.DoubleAck(t.Context())))
 		}
 
 		accepted, tried := stop()

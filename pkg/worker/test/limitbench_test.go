@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -74,9 +75,7 @@ func benchLimits(b *testing.B, workers int, limits ...worker.Limit) {
 	b.StopTimer()
 
 	bucket, err := set.js.Stream(b.Context(), "KV_jobs")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	n := float64(b.N)
 	b.ReportMetric(n/b.Elapsed().Seconds(), "jobs/s")

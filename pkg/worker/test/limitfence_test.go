@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -85,7 +86,5 @@ func renew(t *testing.T, js jetstream.JetStream, subject string) {
 		return
 	}
 
-	if _, err := js.Publish(t.Context(), subject, last.Data); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(js.Publish(t.Context(), subject, last.Data)), nil)
 }

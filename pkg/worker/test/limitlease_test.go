@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -134,9 +135,7 @@ func TestPermitIsReturned(t *testing.T) {
 		run(t, b.js, cfg, policy, handler)
 		pass(time.Second)
 
-		if err := quiet.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, quiet.wait(), nil)
 
 		for _, how := range []string{"ok", "error", "panic", "timeout", "snooze", "cancel", "goexit", "undecodable", "ok"} {
 			payload := `{}`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -88,9 +89,7 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 			}
 		}
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for subject, limits := range map[string][]worker.Limit{
 		"jobs.busy": {busy}, "jobs.both": {shared, busy}, "jobs.shared": {shared},
@@ -103,9 +102,7 @@ func TestWaitingForOneLimitHoldsNoOther(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 
 	start(t, w)
@@ -151,9 +148,7 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 		pass(time.Second) // the bucket is there
 
 		_, err := b.js.Publish(t.Context(), record, []byte("no record"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		b.publish(t, "jobs.1", `{}`)
 
@@ -163,21 +158,15 @@ func TestUnreadableLimitIsReported(t *testing.T) {
 		}
 
 		bucket, err := b.js.Stream(t.Context(), "KV_jobs")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, bucket.Purge(t.Context(), jetstream.WithPurgeSubject(record)))
 
 		if s = <-settled; s.Outcome != worker.OutcomeCompleted {
 			t.Errorf("%s, %v after the record was gone; want completed", s.Outcome, s.Err)
 		}
 
-		if err := r.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, r.wait(), nil)
 
 		if !strings.Contains(events.String(), worker.EventLimitUnreadable) {
 			t.Errorf("no event %s in\n%s", worker.EventLimitUnreadable, events)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -177,9 +178,7 @@ func TestInsertsSurviveRestarts(t *testing.T) {
 		b.restart(t)
 	}
 
-	if err := receive(t, done, "the inserts"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, receive(t, done, "the inserts"), nil)
 
 	if left := b.left(t); left != n {
 		t.Errorf("%d jobs stored, want %d", left, n)
@@ -232,18 +231,12 @@ func TestInsertsSurviveTheLeadersDeath(t *testing.T) {
 	receive(t, half, "half of the inserts")
 
 	leader, err := cluster.StreamLeader(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, leader.Kill())
 
 	for range 3 {
-		if err := receive(t, done, "the inserts"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, receive(t, done, "the inserts"))
 	}
 
 	for k := range keys {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -48,9 +49,7 @@ func TestMiddleware(t *testing.T) {
 	msg.Data = []byte(`{}`)
 	msg.Header.Set("Who", "anna")
 
-	if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
 	if first := receive(t, settled, "the first attempt"); first.Outcome != worker.OutcomeRetried {
 		t.Errorf("the first attempt was %s: %v", first.Outcome, first.Err)

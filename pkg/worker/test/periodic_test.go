@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,9 +29,7 @@ func schedule(t testing.TB, c *worker.Client, p worker.Periodic) bool {
 	t.Helper()
 
 	changed, err := c.Schedule(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return changed
 }
 
@@ -90,9 +89,7 @@ func TestPeriodicJobRuns(t *testing.T) {
 
 		<-starts
 
-		if err := errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, errors.Join(c.Unschedule(t.Context(), "jobs.mail", "digest"), c.Unschedule(t.Context(), "jobs.mail", "digest")), nil)
 
 		pass(3 * time.Hour)
 
@@ -122,9 +119,7 @@ func TestRunsThatWait(t *testing.T) {
 
 		pass(10 * time.Second)
 
-		if err := r.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, r.wait(), nil)
 
 		for len(all) > 0 {
 			runs[<-all]++
@@ -221,9 +216,7 @@ func TestEveryInstanceSchedules(t *testing.T) {
 	for range 16 {
 		group.Go(func() {
 			changed, err := client(t, b.js).Schedule(t.Context(), minutely())
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 
 			if changed {
 				changes.Add(1)
@@ -278,9 +271,7 @@ func TestStreamWithoutSchedules(t *testing.T) {
 	b = &bundle{srv: natstest.Server(t)}
 	_, b.js = natstest.Connect(t, b.srv)
 
-	if _, err := b.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
 
 	_, err = client(t, b.js).Schedule(t.Context(), minutely())
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -26,9 +27,7 @@ func runClasses(t testing.TB, js jetstream.JetStream, cfg worker.Config, h func(
 	t.Helper()
 
 	w, err := worker.New(js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for _, p := range classes {
 		name := classNames[p]
@@ -36,9 +35,7 @@ func runClasses(t testing.TB, js jetstream.JetStream, cfg worker.Config, h func(
 		err := worker.Handle(w, "jobs."+name+".>", worker.Policy{Priority: p, MaxAttempts: 2}, func(ctx context.Context, job *worker.Job[order]) error {
 			return h(ctx, name, job)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 	return start(t, w)
 }

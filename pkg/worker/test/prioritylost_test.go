@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,14 +29,10 @@ func TestConsumersOfPriorities(t *testing.T) {
 	r := runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Ready = func(is bool, _ error) { ready <- is } }), none, threeClasses...)
 	receive(t, ready, "the worker to be ready")
 
-	if err := r.wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.wait())
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var names []string
 	for name := range s.ConsumerNames(t.Context()).Name() {
@@ -50,20 +47,14 @@ func TestConsumersOfPriorities(t *testing.T) {
 
 	// Without AutoCreate one that is wrong, and one that is missing, are named together.
 	consumer, err := s.Consumer(t.Context(), durable+"-low")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	wrong := consumer.CachedInfo().Config
 	wrong.AckWait = time.Hour
 
-	if _, err := s.UpdateConsumer(t.Context(), wrong); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(s.UpdateConsumer(t.Context(), wrong)))
 
-	if err := s.DeleteConsumer(t.Context(), worker.ConsumerOf(durable, worker.PriorityHigh)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, s.DeleteConsumer(t.Context(), worker.ConsumerOf(durable, worker.PriorityHigh)))
 
 	r = runClasses(t, b.js, b.config(t, func(c *worker.Config) { c.AutoCreate = false }), none, threeClasses...)
 	r.once = true
@@ -86,15 +77,11 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 	cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 	with := func(priorities map[string]worker.Priority) *running {
 		w, err := worker.New(b.js, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		for name, p := range priorities {
 			err := worker.Handle(w, "jobs."+name, worker.Policy{Priority: p}, func(context.Context, *worker.Job[order]) error { return nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 		}
 		return start(t, w)
 	}
@@ -113,9 +100,7 @@ func TestHandlerChangesItsPriority(t *testing.T) {
 			}
 		}
 
-		if err := r.wait(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.wait())
 	}
 
 	// Nobody has the low priority any more, but its consumer is still there.
@@ -138,9 +123,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	b := setup(t, nil)
 
 	w, err := worker.New(b.js, b.config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	none := func(context.Context, *worker.Job[order]) error { return nil }
 
@@ -164,9 +147,7 @@ func TestPrioritiesThatAreRefused(t *testing.T) {
 	}
 
 	long, err := worker.New(b.js, b.config(t, func(c *worker.Config) { c.Consumer = strings.Repeat("c", 255) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if err := worker.Handle(long, "jobs.a", worker.Policy{Priority: worker.PriorityLow}, none); err == nil || !strings.Contains(err.Error(), "shorter Config.Consumer") {
 		t.Errorf("%v, want a shorter name", err)
@@ -205,9 +186,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		maker := runClasses(t, b.js, cfg, h, threeClasses...)
 		<-ready
 
-		if err := maker.wait(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, maker.wait())
 
 		cfg.AutoCreate = false
 		runClasses(t, b.js, cfg, h, threeClasses...)
@@ -218,13 +197,9 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		<-started
 
 		consumer, err := b.js.Consumer(t.Context(), stream, durable+"-low")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := b.js.DeleteConsumer(t.Context(), stream, durable+"-low"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable+"-low"))
 
 		for _, finds := range []bool{false, true} { // what the server said, and what the worker finds then
 			if got, want := <-ready, (readiness{missing: finds}); got != want {
@@ -250,9 +225,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 			t.Errorf("%+v while a consumer is missing", <-ready)
 		}
 
-		if _, err := b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, consumer.CachedInfo().Config)))
 
 		if got := <-ready; !got.is {
 			t.Error("not ready with all consumers")
@@ -274,9 +247,7 @@ func TestLostPriorityDoesNotStopTheOthers(t *testing.T) {
 		}
 
 		other, err := b.js.Consumer(t.Context(), stream, durable+"-high")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if n := other.CachedInfo().Delivered.Consumer; n != 1 {
 			t.Errorf("the high job was delivered %d times, want 1: its consumer was never away", n)
@@ -325,19 +296,13 @@ func TestPrioritiesOfAStreamThatIsMadeAnew(t *testing.T) {
 	work()
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := b.js.DeleteStream(t.Context(), stream); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.js.DeleteStream(t.Context(), stream))
 
 	wait(false)
 
-	if _, err := b.js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), s.CachedInfo().Config)))
 
 	wait(true)
 	work()

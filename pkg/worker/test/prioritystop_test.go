@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -58,9 +59,7 @@ func TestStopWithPrioritiesLosesNoJobAndNoAttempt(t *testing.T) {
 				}
 			}
 
-			if err := r.wait(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, r.wait())
 		}
 
 		if len(effects) != 3*n || len(attempts) != 1 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -21,18 +22,14 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 		c := client(t, b.js)
 		heard := make(chan *nats.Msg, 10)
 
-		if _, err := b.nc.ChanSubscribe(worker.ProgressSubject("jobs", stream, 1), heard); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.nc.ChanSubscribe(worker.ProgressSubject("jobs", stream, 1), heard)))
 
 		next := make(chan struct{})
 		outcomes, hook := settled(2)
 		run(t, b.js, b.config(t, hook), worker.Policy{Jitter: -1}, func(ctx context.Context, job *worker.Job[order]) error {
 			<-next
 
-			if err := job.Progress(ctx, map[string]int{"done": job.Attempt * 10}); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, job.Progress(ctx, map[string]int{"done": job.Attempt * 10}), nil)
 
 			if err := job.Progress(ctx, strings.Repeat("x", 65<<10)); err == nil {
 				t.Error("progress of 65 KiB was accepted")
@@ -107,9 +104,7 @@ func TestProgressIsReadAndHeard(t *testing.T) {
 func TestProgressOutsideAWorkerDoesNothing(t *testing.T) {
 	t.Parallel()
 
-	if err := new(worker.Job[order]).Progress(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, new(worker.Job[order]).Progress(t.Context(), 1), nil)
 }
 
 // TestJobRunsWhereProgressCannotBeWritten loses everything about progress, as a server does

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -28,9 +29,7 @@ func TestDeletedConsumerIsNoticedAtOnce(t *testing.T) {
 		<-ready
 		pass(500 * time.Millisecond) // the request is at the server
 
-		if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 		deleted := time.Now()
 		b.publish(t, "jobs.1", `{}`)
@@ -53,9 +52,7 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 	b := setup(t, nil)
 
 	marks, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "MARKS", Subjects: []string{"mark"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	ready := make(chan bool, 100)
 	jobs := make(chan struct{}, 100)
@@ -71,15 +68,11 @@ func TestRestartedServerIsNotWaitedFor(t *testing.T) {
 		marker, err := marks.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
 			AckWait: 4 * time.Second, DeliverPolicy: jetstream.DeliverNewPolicy, Durable: fmt.Sprint(round),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		b.publish(t, "mark", "")
 
-		if _, err := marker.Next(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(marker.Next()))
 
 		b.restart(t)
 
@@ -99,9 +92,7 @@ func jobIsFirst(t *testing.T, marker jetstream.Consumer, jobs <-chan struct{}) b
 
 	marks := make(chan struct{}, 100)
 	marking, err := marker.Consume(func(jetstream.Msg) { marks <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	receive(t, jobs, "the job")
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -149,9 +150,7 @@ func TestZombieSaysNothingOfItsKey(t *testing.T) {
 		second := run(t, b.js, b.config(t, hook), worker.Policy{}, complete)
 		<-outcomes
 
-		if err := second.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, second.wait(), nil)
 
 		pass(2 * time.Minute) // the record has expired
 
@@ -234,9 +233,7 @@ func TestStreamWithoutRecordsFreesTheKey(t *testing.T) {
 		msg.Header.Set(worker.HeaderKeep, "1h")
 		msg.Data = []byte(`{}`)
 
-		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
 		if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || b.left(t) != 0 || log.count(worker.EventRecordFailed) != 1 {
 			t.Errorf("%s, %d left, reported %d times; want completed, 0, 1", s.Outcome, b.left(t), log.count(worker.EventRecordFailed))

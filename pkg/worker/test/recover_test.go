@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -136,9 +137,7 @@ func TestDeletedConsumerIsMadeAgain(t *testing.T) {
 	}
 
 	for n := range 3 {
-		if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 		if receive(t, ready, "the loss") {
 			t.Error("the loss was not reported")
@@ -173,14 +172,10 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 	made := run(t, b.js, b.config(t, signal), worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 	receive(t, ready, "the first worker")
 
-	if err := made.wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, made.wait())
 
 	declared, err := b.js.Consumer(t.Context(), stream, durable)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	cfg := b.config(t, signal, func(c *worker.Config) { c.AutoCreate = false })
 	run(t, b.js, cfg, worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
@@ -189,9 +184,7 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 	})
 	receive(t, ready, "the worker")
 
-	if err := b.js.DeleteConsumer(t.Context(), stream, durable); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.js.DeleteConsumer(t.Context(), stream, durable))
 
 	if receive(t, ready, "the loss") {
 		t.Error("the loss was not reported")
@@ -199,9 +192,7 @@ func TestDeletedConsumerIsAwaitedWhenItMayNotBeMade(t *testing.T) {
 
 	b.publish(t, "jobs.1", `{"n":7}`)
 
-	if _, err := b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, declared.CachedInfo().Config)))
 
 	if got := receive(t, jobs, "the job"); got != 7 {
 		t.Errorf("job %d, want 7", got)
@@ -220,11 +211,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	}
 
 	err := try()
-	for _, asset := range []string{"consumer JOBS/cook", "bucket jobs", "dead.JOBS.>"} {
-		if err == nil || !strings.Contains(err.Error(), asset) {
-			t.Errorf("missing %s is not named: %v", asset, err)
-		}
-	}
+	check.Contains(t, err, "consumer JOBS/cook", "bucket jobs", "dead.JOBS.>")
 
 	if _, ok := errors.AsType[*worker.MissingError](err); !ok {
 		t.Errorf("%T is no MissingError", err)
@@ -237,9 +224,7 @@ func TestRunNamesWhatIsMissingAndWhatDiffers(t *testing.T) {
 	foreign := jetstream.ConsumerConfig{
 		AckWait: 30 * time.Second, BackOff: []time.Duration{time.Second}, Durable: durable, FilterSubject: "jobs.x", HeadersOnly: true, MaxDeliver: 5,
 	}
-	if _, err := b.js.CreateConsumer(t.Context(), stream, foreign); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), stream, foreign)))
 
 	err = try()
 

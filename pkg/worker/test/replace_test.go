@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -24,9 +25,7 @@ func replace(t testing.TB, c *worker.Client, n int, delay, keep time.Duration) w
 	r, err := c.Replace(t.Context(), worker.NewJob{
 		Args: order{N: n}, Delay: delay, Subject: "jobs.mail", Unique: &worker.Unique{Key: "u17", Keep: keep},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return r
 }
 
@@ -351,13 +350,9 @@ func TestMarkWithoutAJobHoldsNothing(t *testing.T) {
 		<-started
 
 		s, err := b.js.Stream(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
-		if err := s.DeleteMsg(t.Context(), first.Sequence); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, s.DeleteMsg(t.Context(), first.Sequence))
 
 		if r := insert(t, c, mail(worker.Unique{})); r.Duplicate {
 			t.Errorf("%+v, want it accepted: the job was deleted by hand", r)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -45,9 +46,7 @@ func script(t *testing.T, policy worker.Policy, answers ...error) (runs []seen, 
 			<-settled
 		}
 
-		if err := r.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, r.wait(), nil)
 
 		letters = b.letters(t)
 

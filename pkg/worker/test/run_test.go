@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -36,9 +37,7 @@ func TestRunWorksEveryJobOnce(t *testing.T) {
 		}
 	}
 
-	if err := r.wait(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.wait(), nil)
 
 	if len(seen) != n || len(jobs) != 0 || b.left(t) != 0 {
 		t.Errorf("%d distinct jobs, %d more, %d left; want %d, 0, 0", len(seen), len(jobs), b.left(t), n)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
@@ -53,9 +54,7 @@ func setup(t testing.TB, srv *natsrun.Server) *bundle {
 	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 
@@ -85,13 +84,9 @@ func run(t testing.TB, js jetstream.JetStream, cfg worker.Config, policy worker.
 	t.Helper()
 
 	w, err := worker.New(js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := worker.Handle(w, pattern, policy, h); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, worker.Handle(w, pattern, policy, h))
 	return start(t, w)
 }
 
@@ -128,9 +123,7 @@ func (b *bundle) publish(t testing.TB, subject string, payload string) uint64 {
 	t.Helper()
 
 	ack, err := b.js.Publish(t.Context(), subject, []byte(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return ack.Sequence
 }
 
@@ -150,9 +143,7 @@ func (b *bundle) publishN(t testing.TB, n int) {
 func (b *bundle) queue(t testing.TB, subject string, payload []byte, opts ...jetstream.PublishOpt) {
 	t.Helper()
 
-	if _, err := b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.PublishAsync(subject, payload, append(opts, jetstream.WithStallWait(time.Minute))...)))
 }
 
 // restart restarts the server and waits for this client: what it asks earlier may be lost.
@@ -162,9 +153,7 @@ func (b *bundle) restart(t testing.TB) {
 	connected := b.nc.StatusChanged(nats.CONNECTED)
 	defer b.nc.RemoveStatusListener(connected)
 
-	if err := b.srv.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.srv.Restart(t.Context()))
 
 	receive(t, connected, "the client to reconnect")
 }
@@ -174,9 +163,7 @@ func (b *bundle) left(t testing.TB) uint64 {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -185,26 +172,20 @@ func (b *bundle) letters(t testing.TB) []worker.DeadLetter {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), "DEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var all []worker.DeadLetter
 
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		msg, err := s.GetMsg(t.Context(), seq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if strings.HasPrefix(msg.Subject, "$JS.") {
 			continue // an advisory
 		}
 
 		letter, err := worker.ParseDeadLetter(msg.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		all = append(all, letter)
 	}

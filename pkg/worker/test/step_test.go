@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -37,9 +38,7 @@ func attempts(t testing.TB, b *bundle, hs ...worker.Handler[order]) []worker.Set
 		all = append(all, receive(t, settled, "a settlement"))
 	}
 
-	if err := r.wait(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.wait(), nil)
 	return all
 }
 

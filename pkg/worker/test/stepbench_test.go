@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -31,9 +32,7 @@ func stepsRaw(b *testing.B, js jetstream.JetStream, done func()) {
 	_, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
 		Name: "KV_steps", Subjects: []string{"$KV.steps.>"}, MaxMsgsPerSubject: 1, AllowMsgTTL: true, Discard: jetstream.DiscardNew,
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	consumeRaw(b, js, done, func(msg jetstream.Msg) error {
 		var last uint64

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -33,9 +34,7 @@ func TestBucketOfStepsIsChecked(t *testing.T) {
 		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, AllowRollup: true,
 		MaxBytes: 1 << 20, MaxMsgsPerSubject: 5, SubjectDeleteMarkerTTL: time.Minute,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	err = try(true)
 	if _, ok := errors.AsType[*worker.DriftError](err); !ok {
@@ -68,9 +67,7 @@ func TestStepsGoIntoTheirBucket(t *testing.T) {
 	}
 
 	stream, err := b.js.Stream(t.Context(), "KV_recipes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if stream.CachedInfo().State.Msgs != 1 || b.journals(t) != 0 {
 		t.Errorf("%d messages in the bucket of steps, %d in the other; want 1, 0", stream.CachedInfo().State.Msgs, b.journals(t))
@@ -88,9 +85,7 @@ func TestFullBucketFailsTheAttempt(t *testing.T) {
 		Name: "KV_recipes", Subjects: []string{"$KV.recipes.>"}, AllowMsgTTL: true, Discard: jetstream.DiscardNew,
 		MaxBytes: 2 << 10, MaxMsgsPerSubject: 1,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	settled := make(chan worker.Settlement, 1)
 	cfg := b.config(t, func(c *worker.Config) {

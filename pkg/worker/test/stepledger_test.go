@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -71,13 +72,9 @@ func (b *bundle) journals(t testing.TB) int {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), "KV_jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(stepKeys+">"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return len(info.State.Subjects)
 }

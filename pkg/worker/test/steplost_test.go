@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -136,9 +137,7 @@ func TestStepsOutliveAConsumerThatIsMadeAnew(t *testing.T) {
 			}
 
 			if passes == 5 {
-				if err := b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, b.js.DeleteConsumer(context.WithoutCancel(ctx), stream, durable), nil)
 				return errors.New("again")
 			}
 			return nil
@@ -193,18 +192,14 @@ func TestStepsOfAJobInAStreamMadeAnew(t *testing.T) {
 			t.Fatalf("%s: %v", s.Outcome, s.Err)
 		}
 
-		if err := b.js.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.js.DeleteStream(t.Context(), stream))
 
 		pass(time.Second)
 
 		_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
 			Name: stream, Subjects: []string{pattern}, Retention: jetstream.WorkQueuePolicy,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if sequence := b.publish(t, "jobs.1", `{"n":2}`); sequence != 1 {
 			t.Fatalf("the second job is at %d, want 1", sequence)
@@ -244,9 +239,7 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 		<-started
 
-		if err := first.wait(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, first.wait(), nil)
 
 		done := make(chan worker.Settlement, 10)
 		l.slow = nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -42,9 +43,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 	}
 
 	ctx := step.NewMemory().Attempt(t.Context())
-	if err := step.Do(ctx, job, "a", nothing); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, step.Do(ctx, job, "a", nothing), nil)
 
 	for _, name := range []string{"a", "", "tab\t", "\xff", strings.Repeat("x", 101)} {
 		if err := step.Do(ctx, job, name, nothing); !errors.Is(err, step.ErrMisuse) {
@@ -53,9 +52,7 @@ func TestMisuseOfStepsIsRefused(t *testing.T) {
 	}
 
 	for i := 1; i < step.MaxSteps; i++ {
-		if err := step.Do(ctx, job, fmt.Sprint(i), nothing); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, step.Do(ctx, job, fmt.Sprint(i), nothing))
 	}
 
 	if err := step.Do(ctx, job, "last", nothing); !errors.Is(err, step.ErrMisuse) {
@@ -143,9 +140,7 @@ func TestStepOfAnotherTypeIsNotTaken(t *testing.T) {
 	m := step.NewMemory()
 	job := &worker.Job[order]{}
 
-	if _, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (int, error) { return 7, nil }); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (int, error) { return 7, nil })))
 
 	_, err := step.Run(m.Attempt(t.Context()), job, "count", func(context.Context) (string, error) { return "", errors.New("was run") })
 	if unreadable, ok := errors.AsType[*step.RecordError](err); !ok || unreadable.Step != "count" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -192,9 +193,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 			_, err := js.CreateOrUpdateStream(ctx, sc)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 	}
 
 	var (
@@ -250,9 +249,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 	}
 
 	publisher, err := jetstream.New(js.Conn(), jetstream.WithDefaultTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	published := make(chan struct{})
 
@@ -264,26 +261,18 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 				_, err := publisher.Publish(ctx, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
 				return err
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 		}
 	}()
 
 	receive(t, half, "the first jobs")
 
 	leader, err := cluster.StreamLeader(t.Context(), "KV_jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := errors.Join(leader.Kill(), leader.Start(t.Context())); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(leader.Kill(), leader.Start(t.Context())), nil)
 
-	if err := errors.Join(cluster.WaitReady(t.Context()), cluster.StepDown(t.Context(), "KV_jobs")); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(cluster.WaitReady(t.Context()), cluster.StepDown(t.Context(), "KV_jobs")), nil)
 
 	<-published
 	receive(t, all, "all jobs")

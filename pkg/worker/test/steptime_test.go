@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/step"
 )
@@ -178,9 +179,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 				msg.Header.Set(worker.HeaderResume, letter.Resume())
 			}
 
-			if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 			return <-done
 		}
 
@@ -202,9 +201,7 @@ func TestReplayResumesAtTheFailedStep(t *testing.T) {
 		msg := message(b.letters(t)[0])
 		msg.Header.Set(worker.HeaderResume, "*")
 
-		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 
 		if s := <-done; s.Outcome != worker.OutcomeCompleted || l.runs["first"] != 3 {
 			t.Errorf("a bad header: %s, runs %v", s.Outcome, l.runs)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -217,9 +218,7 @@ func TestStopInFlightLosesNoJobAndNoAttempt(t *testing.T) {
 		case <-time.After(20 * time.Millisecond): // paces the rounds; nothing is decided by it
 		}
 
-		if err := r.wait(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, r.wait())
 	}
 
 	if len(effects) != n || len(attempts) != 1 || attempts[1] < n {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -198,9 +199,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 		b := setup(t, srv)
 		beats := make(chan *nats.Msg, 100)
 
-		if _, err := b.nc.ChanSubscribe("$JS.ACK.>", beats); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.nc.ChanSubscribe("$JS.ACK.>", beats)))
 
 		settled := make(chan worker.Settlement, 1)
 		cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
@@ -219,9 +218,7 @@ func TestCopyOfARunningJobIsNotStarted(t *testing.T) {
 		b.publish(t, "jobs.1", `{}`)
 
 		for range 3 {
-			if err := b.nc.Publish((<-beats).Subject, []byte("-NAK")); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, b.nc.Publish((<-beats).Subject, []byte("-NAK")))
 
 			pass(time.Second)
 		}

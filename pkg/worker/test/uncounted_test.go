@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/internal/uncounted"
 )
@@ -24,16 +25,12 @@ func uncountedStore(t *testing.T, b *bundle) (*uncounted.Store, uncounted.Messag
 	r := run(t, b.js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 	receive(t, ready, "the worker")
 
-	if err := r.wait(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.wait())
 
 	msg := uncounted.Message{Stream: stream, Consumer: durable, Sequence: 7, Stored: time.Unix(0, 1_700_000_000_000_000_001)}
 
 	records, err := kvrecord.New(kvrecord.Config{JetStream: b.js})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	t.Cleanup(records.Close)
 	return uncounted.New(records.Bucket("jobs")), msg
@@ -56,9 +53,7 @@ func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
 	assertCount(t, store, msg, 0)
 
 	for _, delivery := range []int{1, 1, 3, 2, 3} { // repeated, and late
-		if err := store.Add(t.Context(), msg, delivery, 1, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, store.Add(t.Context(), msg, delivery, 1, 0))
 	}
 
 	assertCount(t, store, msg, 2)
@@ -67,9 +62,7 @@ func TestEachUncountedDeliveryIsRecordedOnce(t *testing.T) {
 	reborn.Stored = msg.Stored.Add(1)
 	assertCount(t, store, reborn, 0)
 
-	if err := store.Add(t.Context(), reborn, 1, 1, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, store.Add(t.Context(), reborn, 1, 1, 0))
 
 	assertCount(t, store, reborn, 1)
 }
@@ -83,9 +76,7 @@ func TestUncountedDeliveryByManyWritersIsRecordedOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			if err := store.Add(t.Context(), msg, 1, 1, 0); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, store.Add(t.Context(), msg, 1, 1, 0), nil)
 		})
 	}
 
@@ -100,9 +91,7 @@ func TestUncountedDeliveriesOutliveTheDelayByAWeek(t *testing.T) {
 		b := setup(t, srv)
 		store, msg := uncountedStore(t, b)
 
-		if err := store.Add(t.Context(), msg, 1, 1, delay); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, store.Add(t.Context(), msg, 1, 1, delay))
 
 		pass(delay + week - time.Minute)
 		assertCount(t, store, msg, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -58,9 +59,7 @@ func TestUniqueJobInEveryState(t *testing.T) {
 					t.Errorf("first job: %s, want %s", s.Outcome, test.outcome)
 				}
 
-				if err := r.wait(); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, r.wait(), nil)
 			}
 
 			s, err := c.Inspect(t.Context(), "jobs.mail", "u17")

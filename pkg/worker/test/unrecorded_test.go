@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -35,9 +36,7 @@ func bare(t *testing.T, b *bundle, mutate ...func(*jetstream.StreamConfig)) {
 		m(&cfg)
 	}
 
-	if _, err := b.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), cfg)))
 }
 
 // TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream inserts jobs of one subject with different IDs before and after the
@@ -69,9 +68,7 @@ func TestUnrecordedJobHoldsItsSubjectWhileItIsInTheStream(t *testing.T) {
 				t.Errorf("settled: %+v", s)
 			}
 
-			if err := r.wait(); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, r.wait(), nil)
 
 			if r := insert(t, c, unrecorded("c")); r.Duplicate {
 				t.Errorf("after the end: %+v", r)
@@ -101,9 +98,7 @@ func TestUnrecordedJobIsNoLargerThanOneThatIsNotUnique(t *testing.T) {
 			insert(t, client(t, b.js), unrecorded("a"))
 
 			s, err := b.js.Stream(t.Context(), stream)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			msg, err := s.GetMsg(t.Context(), 1)
 			if err != nil || fmt.Sprint(msg.Header) != fmt.Sprint(test.want) {
@@ -194,9 +189,7 @@ func TestRefusedInsertOfAnUnrecordedJobThatWasStored(t *testing.T) {
 	}
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	msg, err := s.GetMsg(t.Context(), 2)
 	if err != nil || msg.Header.Get(nats.MsgIdHdr) != "a" || s.CachedInfo().State.Msgs != 2 {

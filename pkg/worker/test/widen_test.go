@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -22,14 +23,10 @@ func handleAll(t *testing.T, b *bundle, worked chan<- string, patterns ...string
 			}
 		}
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for _, p := range patterns {
-		if err := worker.Handle(w, p, worker.Policy{}, complete); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, worker.Handle(w, p, worker.Policy{}, complete))
 	}
 	return start(t, w)
 }
@@ -59,9 +56,7 @@ func TestNewPatternTakesTheJobsThatWereThereBefore(t *testing.T) {
 					}
 				}
 
-				if err := older.wait(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, older.wait())
 
 				handleAll(t, b, worked, patterns...)
 
@@ -82,9 +77,7 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		b := &bundle{srv: srv}
 		b.nc, b.js = natstest.Connect(t, srv)
 
-		if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{pattern}})))
 
 		worked := make(chan string, 10)
 		older := handleAll(t, b, worked, "jobs.a")
@@ -92,9 +85,7 @@ func TestNewPatternRepeatsNoJobOfAStreamThatKeepsThem(t *testing.T) {
 		b.publish(t, "jobs.a", `{}`)
 		receive(t, worked, "the first job")
 
-		if err := older.wait(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, older.wait())
 
 		handleAll(t, b, worked, "jobs.a", "jobs.b")
 		pass(time.Second)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 )
 
@@ -136,9 +137,5 @@ func TestSuiteReportsAllThatItLacks(t *testing.T) {
 	t.Parallel()
 
 	err := Suite{Jobs: 1, Skip: map[string]string{"nothing": "why"}}.withDefaults().validate()
-	for _, want := range []string{"Suite.Job is nil", "Suite.Service is nil", "Suite.Jobs is 1", `"nothing", which is no scenario`} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not reported: %v", want, err)
-		}
-	}
+	check.Contains(t, err, "Suite.Job is nil", "Suite.Service is nil", "Suite.Jobs is 1", `"nothing", which is no scenario`)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -21,9 +22,7 @@ type golden struct {
 func goldens(t testing.TB) []golden {
 	t.Helper()
 	f, err := os.Open("testdata/decisions.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer f.Close()
 	var out []golden
 	for s := bufio.NewScanner(f); s.Scan(); {
@@ -56,9 +55,7 @@ type brand struct{ foreign, latin string }
 func brands(t *testing.T) []brand {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/brands.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var out []brand
 	for line := range strings.Lines(string(raw)) {
 		if foreign, latin, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {

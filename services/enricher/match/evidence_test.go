@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -33,16 +34,12 @@ func TestEvidenceIsSmall(t *testing.T) {
 	for _, g := range goldens(t) {
 		e := match.Compare(g.A, g.B)
 		raw, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if len(raw) > 1500 {
 			t.Errorf("%s: %d bytes: %s", g.Why, len(raw), raw)
 		}
 		var back match.Evidence
-		if err := json.Unmarshal(raw, &back); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, json.Unmarshal(raw, &back))
 		if diff := cmp.Diff(e, back); diff != "" {
 			t.Errorf("%s: JSON loses something: %s", g.Why, diff)
 		}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // long makes the captions of some hours: rolling ones with stamps, or plain ones.
@@ -54,9 +56,7 @@ func BenchmarkEach(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(input)))
 	for b.Loop() {
-		if _, err := Each(strings.NewReader(input), Options{}, func(Cue) error { return nil }); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(Each(strings.NewReader(input), Options{}, func(Cue) error { return nil })))
 	}
 }
 
@@ -87,8 +87,6 @@ func BenchmarkWrite(b *testing.B) {
 	transcript := track.Transcript(TranscriptOptions{})
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := errors.Join(transcript.WriteText(io.Discard), track.WriteJSON(io.Discard, transcript)); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, errors.Join(transcript.WriteText(io.Discard), track.WriteJSON(io.Discard, transcript)))
 	}
 }

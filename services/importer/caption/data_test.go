@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,9 +38,7 @@ func TestPublicFiles(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*/*.vtt", "*/*/*.vtt"} {
 		found, err := filepath.Glob(filepath.Join(folder, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		files = append(files, found...)
 	}
 	compared := 0
@@ -59,9 +59,7 @@ func TestPublicFiles(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, json.Unmarshal(data, &want))
 		track := parseFile(t, file, Options{Format: FormatWebVTT})
 		var got []cue
 		for _, c := range track.Cues {
@@ -81,9 +79,7 @@ func TestPublicFiles(t *testing.T) {
 func parseFile(t testing.TB, name string, opts Options) Track {
 	t.Helper()
 	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer file.Close()
 	track, err := Parse(file, opts)
 	if err != nil {
@@ -104,9 +100,7 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 		"cue-times/missing-spaces-between-separator": true, "cue-times/separator-tab": true,
 	} {
 		file, err := os.Open(filepath.Join(folder, name+".vtt"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		track, err := Parse(file, Options{})
 		file.Close()
 		_, isFormat := errors.AsType[*FormatError](err)
@@ -124,9 +118,7 @@ func TestPublicFilesWithoutExpectations(t *testing.T) {
 func TestPublicRollingCaptions(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(dataFolder(t, "captions"), "*.vtt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stamped, naive, words := 0, 0, 0
 	for _, file := range files {
 		track := parseFile(t, file, Options{})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const sampleVTT = `WEBVTT
@@ -33,9 +35,7 @@ lost
 func sample(t testing.TB) Track {
 	t.Helper()
 	track, err := Parse(strings.NewReader(sampleVTT), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return track
 }
 
@@ -44,9 +44,7 @@ func TestEncoders(t *testing.T) {
 	track := sample(t)
 	transcript := track.Transcript(TranscriptOptions{KeepSounds: true})
 	var text, segments, all bytes.Buffer
-	if err := errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
 	wantText := "[0.00s] Hello & welcome\n[5.50s] First, we need 2 cups \"flour\"\n[3612.35s] [Music]\n"
 	if diff := cmp.Diff(wantText, text.String()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
@@ -74,9 +72,7 @@ func TestEncoders(t *testing.T) {
 		t.Error("not JSON")
 	}
 	var again []Segment
-	if err := json.Unmarshal(segments.Bytes(), &again); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(segments.Bytes(), &again))
 	if diff := cmp.Diff(transcript.Segments, again); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
@@ -86,16 +82,12 @@ func TestTranscriptJSON(t *testing.T) {
 	t.Parallel()
 	want := Transcript{Language: "en", Timed: true, Truncated: true, Segments: []Segment{{time.Second, time.Millisecond, "a"}, {maxStamp, 0, "b"}}}
 	data, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if golden := `{"language":"en","timed":true,"truncated":true,"segments":[{"start":1,"dur":0.001,"text":"a"},{"start":9223372036.854,"dur":0,"text":"b"}]}`; string(data) != golden {
 		t.Errorf("got %s, want %s", data, golden)
 	}
 	var got Transcript
-	if err := json.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &got))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -109,14 +101,10 @@ func TestTranscriptJSON(t *testing.T) {
 func TestNothing(t *testing.T) {
 	t.Parallel()
 	track, err := Parse(strings.NewReader("WEBVTT"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	transcript := track.Transcript(TranscriptOptions{Sentences: true})
 	var text, segments, all bytes.Buffer
-	if err := errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
 	want := `{"format":"webvtt","timed":true,"truncated":false,"skipped":0,` + "\n\"cues\": [\n],\n\"segments\": [\n]}\n"
 	if text.String() != "" || segments.String() != "[\n]\n" || all.String() != want {
 		t.Errorf("got %q, %q, %q", &text, &segments, &all)
@@ -156,9 +144,7 @@ func TestTextIsReadAgain(t *testing.T) {
 				t.Fatalf("%q: %v", input, err)
 			}
 			var text bytes.Buffer
-			if err := track.Transcript(TranscriptOptions{}).WriteText(&text); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, track.Transcript(TranscriptOptions{}).WriteText(&text))
 			if diff := cmp.Diff(want, text.String()); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", input, diff)
 			}

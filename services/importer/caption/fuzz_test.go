@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var vttSeeds = []string{
@@ -106,20 +108,14 @@ func FuzzTranscript(f *testing.F) {
 		checkLimits(t, input, formats[mode&3])
 
 		var text, again bytes.Buffer
-		if err := transcript.WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, transcript.WriteText(&text))
 		reread, err := Parse(bytes.NewReader(text.Bytes()), Options{Format: FormatText})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if len(transcript.Segments) > 0 && transcript.Timed && reread.Timed != transcript.Timed {
 			t.Errorf("timed %t, read again %t", transcript.Timed, reread.Timed)
 		}
 		opts.Sentences = false
-		if err := reread.Transcript(opts).WriteText(&again); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, reread.Transcript(opts).WriteText(&again))
 		if diff := cmp.Diff(text.String(), again.String()); diff != "" {
 			t.Errorf("read again (-want +got):\n%s", diff)
 		}
@@ -141,9 +137,7 @@ func checkTranscript(t *testing.T, transcript Transcript, size int) {
 	}
 	var out bytes.Buffer
 	var again []Segment
-	if err := errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)), nil)
 	if diff := cmp.Diff(transcript.Segments, again, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
 	}

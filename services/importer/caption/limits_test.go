@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func parse(t testing.TB, input string, opts Options) Track {
@@ -156,9 +158,7 @@ func TestLargeInputs(t *testing.T) {
 		before := heap()
 		began := time.Now()
 		track, err := Parse(&endless{head: c.head, text: c.text, left: c.size}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		held := heap() - before
 		t.Logf("%s: %v, %d cues, %d MB held, %v", c.name, time.Since(began), len(track.Cues), held>>20, track.Cuts)
 		if track.Truncated != c.truncated || held > 2*DefaultMaxTextBytes+DefaultMaxCues*200 {

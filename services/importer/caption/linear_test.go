@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // hostile are texts that are slow to read for a parser that looks at anything twice. Each is repeated.
@@ -25,20 +27,16 @@ func TestWorkIsLinear(t *testing.T) {
 			opts := Options{MaxCueBytes: 1 << 30, MaxCues: 1 << 30, MaxTextBytes: 1 << 40}.withDefaults()
 			in := newLines(strings.NewReader(input), opts)
 			cues, err := open(in, &Summary{}, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			total := 0
-			if err := each(in, cues, opts, func(c Cue) error {
+			check.OK(t, each(in, cues, opts, func(c Cue) error {
 				x := lexer{rest: c.Text}
 				for _, ok := x.next(); ok; _, ok = x.next() {
 					total++
 				}
 				total += x.work
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			return total + in.work
 		}
 		const times = 2000
@@ -79,8 +77,6 @@ func makeEverything(t testing.TB, input string, opts Options) {
 	}
 	for _, opts := range []TranscriptOptions{{}, {KeepRepeats: true, KeepSounds: true}, {Sentences: true}} {
 		transcript := track.Transcript(opts)
-		if err := errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(track.WriteJSON(io.Discard, transcript), transcript.WriteText(io.Discard)))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // vtt makes a WebVTT file of cues "start end text", the times in milliseconds.
@@ -157,9 +159,7 @@ func TestOtherCaptionsStay(t *testing.T) {
 		var want []string
 		for _, c := range cues {
 			var start, end int
-			if _, err := fmt.Sscanf(c, "%d %d", &start, &end); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(fmt.Sscanf(c, "%d %d", &start, &end)))
 			want = append(want, fmt.Sprintf("%d+%d %s", start, end-start, strings.ReplaceAll(strings.SplitN(c, " ", 3)[2], "\n", " ")))
 		}
 		if diff := cmp.Diff(want, linesOf(t, vtt(cues...), TranscriptOptions{})); diff != "" {

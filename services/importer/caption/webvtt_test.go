@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // got is what a conformance test compares.
@@ -278,9 +280,7 @@ func TestTimings(t *testing.T) {
 func TestSkippedCuesAreCounted(t *testing.T) {
 	t.Parallel()
 	track, err := Parse(strings.NewReader("WEBVTT\nKind: captions\nlanguage : en-GB \n\n0:1 --> 0:2\nlost\n\n"+at01+"\ntext\nx --> y\nlost"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := Track{
 		Summary: Summary{Format: FormatWebVTT, Kind: "captions", Language: "en-GB", Skipped: 2, Timed: true},
 		Cues:    []Cue{{End: time.Second, Text: "text", Format: FormatWebVTT, Line: 8}},

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -66,9 +67,7 @@ func TestCleanDropsWhatIsEmptyAndCountsAnew(t *testing.T) {
 	if len(r.Ingredients) != 1 || len(r.Steps) != 2 || r.Steps[0].Index != 1 || r.Steps[1].Index != 2 {
 		t.Errorf("%+v", r)
 	}
-	if err := r.Validate(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.Validate(), nil)
 }
 
 // TestCleanMakesAnythingValid puts too much into every field.
@@ -102,9 +101,7 @@ func TestCleanMakesAnythingValid(t *testing.T) {
 		r.Warnings = append(r.Warnings, recipe.Warning{Code: long, Text: long})
 	}
 	extract.Clean(&r)
-	if err := r.Validate(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.Validate(), nil)
 	if !warned(&r, extract.WarnCut) {
 		t.Error("nobody says that it was cut")
 	}
@@ -123,9 +120,7 @@ func FuzzClean(f *testing.F) {
 			}
 		}
 		if r.Title != "" {
-			if err := r.Validate(); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, r.Validate(), nil)
 		}
 	})
 }

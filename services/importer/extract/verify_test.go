@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -174,9 +175,7 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	r.Steps[1].Index = 9
 	r.Ingredients = append(r.Ingredients, recipe.Ingredient{Item: "unobtainium"})
 	got, err := extract.Checked(made{recipe: r}).Extract(t.Context(), input())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got.Title != "Pancakes" || got.Steps[1].Index != 2 {
 		t.Errorf("it was not cleaned: %+v", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -38,13 +39,9 @@ func valid() recipe.Recipe {
 func TestValidRecipe(t *testing.T) {
 	t.Parallel()
 	r := valid()
-	if err := r.Validate(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, r.Validate(), nil)
 	minimal := recipe.Recipe{Title: "Tea", Ingredients: []recipe.Ingredient{{Item: "tea"}}, Steps: []recipe.Step{{Index: 1, Text: "Brew."}}}
-	if err := minimal.Validate(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, minimal.Validate(), nil)
 }
 
 // TestValidateNamesEveryField breaks each field of its own in one recipe.
@@ -143,9 +140,7 @@ func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
 	r := valid()
 	r.Language, r.Warnings, r.Steps[0].End, r.Steps[0].Times, r.Steps[0].Temperatures = "", nil, nil, nil, nil
 	got, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := `{"title":"Perfect Chocolate Chip Cookies","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
 		`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}]}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -58,9 +59,7 @@ func sources(t *testing.T, config source.Config) *source.Sources {
 		config.AllowNetworks = loopback
 	}
 	s, err := source.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 
@@ -93,20 +92,14 @@ func TestCaptionFile(t *testing.T) {
 			s := sources(t, source.Config{})
 			request := source.Request{JobID: "job-1", URL: server.URL + path + "?utm_source=mail#top"}
 			id, err := s.Identify(t.Context(), request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var steps []string
 			m, err := s.Fetch(t.Context(), request, func(step string, share float64) {
 				steps = append(steps, fmt.Sprintf("%s %.1f", step, share))
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var out bytes.Buffer
-			if err := m.Transcript.WriteText(&out); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
 			if diff := cmp.Diff(want, out.String()); diff != "" {
 				t.Errorf("transcript (-want +got):\n%s", diff)
@@ -126,19 +119,13 @@ func TestMaterialThroughJSON(t *testing.T) {
 	t.Parallel()
 	server := site(t, map[string]http.HandlerFunc{"/en.vtt": text("text/vtt", captionFile)})
 	m, err := sources(t, source.Config{}).Fetch(t.Context(), source.Request{URL: server.URL + "/en.vtt"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	m.Chapters = []source.Chapter{{Start: 90 * time.Second, Title: "Batter"}}
 	m.Duration, m.Image, m.ImageType = time.Minute, []byte{0xff, 0}, "image/jpeg"
 	data, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var again source.Material
-	if err := json.Unmarshal(data, &again); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &again))
 	if diff := cmp.Diff(m, &again); diff != "" {
 		t.Errorf("through JSON (-want +got):\n%s", diff)
 	}
@@ -238,26 +225,18 @@ func TestDecompressionBombIsCut(t *testing.T) {
 	t.Parallel()
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
-	if _, err := w.Write([]byte(captionFile)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(w.Write([]byte(captionFile))))
 	line := []byte("00:10.000 --> 00:11.000\nStir.\n\n")
 	for range 400_000 { // 12 MB
-		if _, err := w.Write(line); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(w.Write(line)))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Close())
 	server := site(t, map[string]http.HandlerFunc{"/bomb.vtt": func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Write(packed.Bytes())
 	}})
 	m, err := sources(t, source.Config{MaxBytes: 64 << 10}).Fetch(t.Context(), source.Request{URL: server.URL + "/bomb.vtt"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if !m.Truncated || !m.Transcript.Truncated || len(m.Transcript.Segments) > 64<<10/len(line)+1 {
 		t.Errorf("truncated %t, transcript %t with %d segments: want both cut", m.Truncated, m.Transcript.Truncated, len(m.Transcript.Segments))
 	}
@@ -268,9 +247,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	server := site(t, map[string]http.HandlerFunc{"/": func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }})
 	closed, err := source.New(source.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	_, port, _ := strings.Cut(strings.TrimPrefix(server.URL, "http://"), ":")
 	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "[::1]", "10.0.0.1", "169.254.169.254", "[fd00::1]", "[64:ff9b::7f00:1]"} {
 		_, err := closed.Fetch(t.Context(), source.Request{URL: "http://" + host + ":" + port + "/en.vtt"}, nil)
@@ -291,9 +268,7 @@ func TestPrivateNetworksAreNotDialled(t *testing.T) {
 func TestCaptionsAtHand(t *testing.T) {
 	t.Parallel()
 	m, err := source.Captions("Pancakes", strings.NewReader(captionFile), source.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if m.Title != "Pancakes" || len(m.Transcript.Segments) != 2 || m.Language != "en" {
 		t.Errorf("material %+v: want the title, two segments and the language", m)
 	}

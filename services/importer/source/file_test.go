@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -107,9 +108,7 @@ func TestLanguageOfAFile(t *testing.T) {
 	ids := map[string]string{}
 	for language, want := range map[string]string{"": "en", "de": "de", "PT-br": "pt-BR", "iw": "he"} {
 		m, err := s.Fetch(t.Context(), source.Request{Language: language, URL: url}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if m.Language != want || ids[m.ID] != "" {
 			t.Errorf("%q: language %q, and the identity %s is that of %q", language, m.Language, m.ID, ids[m.ID])
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -84,9 +85,7 @@ func TestIdentifyIsCanonical(t *testing.T) {
 	identify := func(kind, address string) string {
 		t.Helper()
 		id, err := s.Identify(t.Context(), source.Request{Type: kind, URL: address})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return id
 	}
 	page := identify("", "https://example.com/cake?page=2")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -24,20 +25,14 @@ func TestWorkerKilledWhileFetching(t *testing.T) {
 	t.Parallel()
 	y, _, dir := tube(t, map[string]sourcetest.Video{"stalling000": {Stall: true}})
 	worker, err := child.Start(t.Output(), "fetcher", task{y.CAFile, y.Proxy, dir}, "-test.run=^TestWorkerKilledWhileFetching$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	await(t, "yt-dlp asks for the video", func() bool { return y.Looks("stalling000") > 0 })
 	if _, err := os.Stat("/proc/self/cwd"); err == nil && len(sourcetest.AtWork(dir)) == 0 {
 		t.Error("no process is seen to be at work: the test would not see one that is left")
 	}
-	if err := worker.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, worker.Kill())
 	await(t, "yt-dlp is gone", func() bool { return len(sourcetest.AtWork(dir)) == 0 })
-	if _, err := source.New(source.Config{TempDir: dir}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(source.New(source.Config{TempDir: dir})))
 	wantEmpty(t, dir)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
@@ -21,9 +22,7 @@ import (
 func photo(t *testing.T) []byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/recipe.png")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return data
 }
 
@@ -40,9 +39,7 @@ func TestPhotoIsRead(t *testing.T) {
 		{JobID: "job-1", URL: server.URL + "/recipe.jpg"}, {Type: contracts.SourcePhoto, URL: server.URL + "/recipe"}, {URL: server.URL + "/recipe"},
 	} {
 		m, err := s.Fetch(t.Context(), request, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if !bytes.Equal(m.Image, photo(t)) || m.ImageType != "image/png" || m.Type != contracts.SourcePhoto || m.Transcript.Timed {
 			t.Errorf("type %s, image %s of %d bytes, timed %t", m.Type, m.ImageType, len(m.Image), m.Transcript.Timed)
 		}
@@ -116,9 +113,7 @@ func TestPhotoReaderThatFails(t *testing.T) {
 	server := site(t, map[string]http.HandlerFunc{"/recipe.png": text("image/png", string(photo(t)))})
 	fetch := func(script string, timeout time.Duration) (*source.Material, error) {
 		path := filepath.Join(t.TempDir(), "tesseract")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 		dir := t.TempDir()
 		s := sources(t, source.Config{TempDir: dir, Photo: source.Photo{Program: path, Timeout: timeout}})
 		defer wantEmpty(t, dir)

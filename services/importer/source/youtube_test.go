@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/source/sourcetest"
@@ -63,13 +64,9 @@ func tube(t *testing.T, videos map[string]sourcetest.Video, change ...func(*sour
 	t.Helper()
 	installed.YtDlp.Find(t)
 	y, err := sourcetest.StartYouTube(t.TempDir(), videos)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := y.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, y.Close(), nil)
 	})
 	config := source.Config{
 		TempDir: t.TempDir(), YouTube: &source.YouTube{CAFile: y.CAFile, Proxy: y.Proxy, SocketTimeout: 20 * time.Second},
@@ -126,13 +123,9 @@ func TestYouTubeCaptions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			m, err := s.Fetch(t.Context(), watch(test.id), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var said strings.Builder
-			if err := m.Transcript.WriteText(&said); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, m.Transcript.WriteText(&said))
 			if m.Track != test.want || m.Language != test.want.Language || !strings.Contains(said.String(), test.words) {
 				t.Errorf("track %+v, language %q, said:\n%s\nwant %+v and %q", m.Track, m.Language, said.String(), test.want, test.words)
 			}
@@ -155,9 +148,7 @@ func TestYouTubeInAWantedLanguage(t *testing.T) {
 	request := watch("wanted00000")
 	request.Language = "de-AT"
 	m, err := s.Fetch(t.Context(), request, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if m.Language != "de" || m.ID != "youtube:wanted00000:de-AT" || y.Fetches("wanted00000") != 1 {
 		t.Errorf("language %q, id %q, %d requests", m.Language, m.ID, y.Fetches("wanted00000"))
 	}
@@ -171,9 +162,7 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	}})
 	var steps []string
 	m, err := s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := []source.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
 	if diff := cmp.Diff(want, m.Chapters); diff != "" {
 		t.Errorf("chapters (-want +got):\n%s", diff)
@@ -264,9 +253,7 @@ func TestYouTubeStalls(t *testing.T) {
 func TestYouTubeCannotBeReached(t *testing.T) {
 	t.Parallel()
 	y, s, _ := tube(t, nil)
-	if err := y.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, y.Close())
 	_, err := s.Fetch(t.Context(), watch("aaaaaaaaaaa"), nil)
 	wantError(t, err, contracts.CodeNetwork, true, "cannot be reached")
 }

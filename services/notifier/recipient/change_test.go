@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -43,12 +44,8 @@ func TestAddresses(t *testing.T) {
 	d, js := open(t)
 	ctx := t.Context()
 	const stored = `{"user_id":"ada","recipient_type":"CUSTOMER","addresses":{"email":"ada@example.org"},"time_zone":"Asia/Jerusalem","loyalty":{"points":12345678901234567890}}`
-	if _, err := js.Publish(ctx, "$KV.directory.CUSTOMER.ada", []byte(stored)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.SetAddress(ctx, "CUSTOMER", "ada", "webpush", "one"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.Publish(ctx, "$KV.directory.CUSTOMER.ada", []byte(stored))))
+	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "webpush", "one"))
 	for _, test := range []struct {
 		channel, address string
 		want             bool
@@ -58,33 +55,23 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := d.OptOut(ctx, "CUSTOMER", "ada", "news", "email"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, d.OptOut(ctx, "CUSTOMER", "ada", "news", "email"))
 	}
 	kv, err := js.KeyValue(ctx, contracts.BucketDirectory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	entry, err := kv.Get(ctx, "CUSTOMER.ada")
 	want := `{"addresses":{"email":"ada@example.org"},"loyalty":{"points":12345678901234567890},"opt_out":{"news":["email"]},` +
 		`"recipient_type":"CUSTOMER","time_zone":"Asia/Jerusalem","user_id":"ada"}`
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if diff := cmp.Diff(want, string(entry.Value())); diff != "" {
 		t.Error(diff)
 	}
 	revision := entry.Revision()
-	if err := d.SetAddress(ctx, "CUSTOMER", "ada", "email", "ada@example.org"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", "ada@example.org"))
 	if entry, err = kv.Get(ctx, "CUSTOMER.ada"); err != nil || entry.Revision() != revision {
 		t.Errorf("what is so already was written again (%v)", err)
 	}
-	if err := d.SetAddress(ctx, "CUSTOMER", "ada", "email", ""); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", ""))
 	if r, _, err := d.Get(ctx, "CUSTOMER", "ada"); err != nil || len(r.Addresses) != 0 {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -106,9 +93,7 @@ func through(t *testing.T, srv *natsrun.Server) (*recipient.Directory, *natstest
 	proxy := natstest.NewProxy(t, srv)
 	_, js := natstest.Connect(t, srv, proxy.Through())
 	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return d, proxy
 }
 
@@ -157,17 +142,13 @@ func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 				want := test.want
 				want.Addresses = maps.Clone(want.Addresses)
 				if known {
-					if err := other.SetAddress(ctx, "ADMIN", "root", "email", "root@example.org"); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, other.SetAddress(ctx, "ADMIN", "root", "email", "root@example.org"))
 				} else {
 					delete(want.Addresses, "email")
 				}
 				d, proxy := through(t, srv)
 				between := sync.OnceFunc(func() {
-					if err := other.SetAddress(ctx, "ADMIN", "root", "sms", "34"); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, other.SetAddress(ctx, "ADMIN", "root", "sms", "34"), nil)
 				})
 				writes := 0
 				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
@@ -177,9 +158,7 @@ func TestChangesDoNotOverwriteEachOther(t *testing.T) {
 					}
 					return natstest.Relay
 				})
-				if err := test.change(ctx, d); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, test.change(ctx, d))
 				proxy.Filter(nil)
 				want.RecipientType, want.UserID = "ADMIN", "root"
 				got, _, err := other.Get(ctx, "ADMIN", "root")
@@ -197,11 +176,9 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 	srv, other := serve(t)
 	ctx := t.Context()
 	d, proxy := through(t, srv)
-	if err := errors.Join(
+	check.OK(t, errors.Join(
 		other.SetAddress(ctx, "ADMIN", "root", "email", "old"), other.OptOut(ctx, "ADMIN", "root", "news", "email"),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	// From here on, what any replica answers is what was then.
 	var past []byte
 	headers, replies := 0, map[string]bool{}
@@ -222,22 +199,14 @@ func TestAStaleReplicaHidesNoChange(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	kv, err := srvKV(t, srv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	news := `{"user_id":"root","recipient_type":"ADMIN","addresses":{"email":"new"}}` // in again
-	if _, err := kv.Put(ctx, "ADMIN.root", []byte(news)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(kv.Put(ctx, "ADMIN.root", []byte(news))))
 	if r, _, err := d.Get(ctx, "ADMIN", "root"); err != nil || r.Addresses["email"] != "old" {
 		t.Fatalf("the replica is not stale: %+v %v", r, err)
 	}
-	if err := d.SetAddress(ctx, "ADMIN", "root", "email", "old"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.OptOut(ctx, "ADMIN", "root", "news", "email"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.SetAddress(ctx, "ADMIN", "root", "email", "old"))
+	check.OK(t, d.OptOut(ctx, "ADMIN", "root", "news", "email"))
 	r, _, err := other.Get(ctx, "ADMIN", "root")
 	if err != nil || r.Addresses["email"] != "old" || !slices.Equal(r.OptOut["news"], []string{"email"}) {
 		t.Errorf("%+v %v", r, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -28,21 +29,15 @@ func openOn(t *testing.T, srv *natsrun.Server) (*recipient.Directory, jetstream.
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	d, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return d, js
 }
 
 func put(t *testing.T, d *recipient.Directory, kind contracts.RecipientType, user string, members ...recipient.Member) {
 	t.Helper()
-	if err := d.Put(t.Context(), contracts.Recipient{RecipientType: kind, UserID: user}, members...); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: kind, UserID: user}, members...))
 }
 
 // ids are the users that are yielded, sorted, and the error at the end.
@@ -67,9 +62,7 @@ func TestDirectoryResolves(t *testing.T) {
 	put(t, d, contracts.RecipientRestaurantUser, "left", restaurant)
 	put(t, d, contracts.RecipientCustomer, "guest", restaurant)
 	put(t, d, contracts.RecipientAdmin, "root")
-	if err := d.Leave(t.Context(), contracts.RecipientRestaurantUser, "left", restaurant); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Leave(t.Context(), contracts.RecipientRestaurantUser, "left", restaurant))
 	event := contracts.Event{EventID: "e", EventType: "X", AggregateType: "RESERVATION", RestaurantID: []byte("5"), UserID: "guest"}
 	for name, test := range map[string]struct {
 		event contracts.Event
@@ -152,9 +145,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 		t.Fatal(users, err)
 	}
 	for _, err := range d.Resolve(t.Context(), q) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		break
 	}
 	q.Type = contracts.RecipientAdmin
@@ -162,9 +153,7 @@ func TestDirectoryListsLeaveNothingBehind(t *testing.T) {
 		t.Fatal(users, err)
 	}
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDirectory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if left := stream.CachedInfo().State.Consumers; left != 0 {
 		t.Errorf("%d consumers are left", left)
 	}
@@ -174,9 +163,7 @@ func TestDirectoryGet(t *testing.T) {
 	t.Parallel()
 	d, js := open(t)
 	want := contracts.Recipient{RecipientType: "ADMIN", UserID: "a/b", Addresses: map[string]string{"email": "a@b.example"}, TimeZone: "Asia/Jerusalem"}
-	if err := d.Put(t.Context(), want); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Put(t.Context(), want))
 	got, found, err := d.Get(t.Context(), "ADMIN", "a/b")
 	if diff := cmp.Diff(want, got); err != nil || !found || diff != "" {
 		t.Errorf("%v %v %s", found, err, diff)
@@ -184,9 +171,7 @@ func TestDirectoryGet(t *testing.T) {
 	if _, found, err := d.Get(t.Context(), "CUSTOMER", "a/b"); found || err != nil {
 		t.Errorf("of another kind: %v %v", found, err)
 	}
-	if _, err := js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"user_id":5}`)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(js.Publish(t.Context(), "$KV.directory.ADMIN.broken", []byte(`{"user_id":5}`))))
 	_, _, err = d.Get(t.Context(), "ADMIN", "broken")
 	if e, ok := errors.AsType[*recipient.Error](err); !ok || !e.Permanent || !errors.Is(err, contracts.ErrInvalid) {
 		t.Errorf("a broken record: %v", err)

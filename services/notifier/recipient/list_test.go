@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
@@ -34,18 +35,14 @@ func TestAListHasThoseWhoseRecordsAreWritten(t *testing.T) {
 					return
 				default:
 				}
-				if err := d.SetAddress(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", w), "email", fmt.Sprint(i, "@example.org")); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, d.SetAddress(t.Context(), contracts.RecipientAdmin, fmt.Sprint("u", w), "email", fmt.Sprint(i, "@example.org")), nil)
 			}
 		})
 	}
 	for i := range 200 {
 		listed := map[string]bool{}
 		for r, err := range d.Resolve(t.Context(), recipient.Query{Scope: rules.ScopeAll, Type: contracts.RecipientAdmin}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			listed[r.UserID] = true
 		}
 		if len(listed) != people {
@@ -65,15 +62,11 @@ func TestAChangeSurvivesALostAnswer(t *testing.T) {
 			proxy := natstest.NewProxy(t, srv)
 			_, js := natstest.Connect(t, srv, proxy.Through())
 			through, err := recipient.OpenDirectory(t.Context(), js, recordtest.Client(t, js))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			proxy.Hit(func(f natstest.Frame) bool { return f.Subject == "$KV.directory.ADMIN.ada" }, fault, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := through.SetAddress(ctx, contracts.RecipientAdmin, "ada", "email", "ada@example.org"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, through.SetAddress(ctx, contracts.RecipientAdmin, "ada", "email", "ada@example.org"))
 			if r, _, err := d.Get(t.Context(), contracts.RecipientAdmin, "ada"); err != nil || r.Addresses["email"] != "ada@example.org" {
 				t.Errorf("%+v: %v", r, err)
 			}

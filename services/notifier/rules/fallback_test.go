@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -19,9 +20,7 @@ events:
     CUSTOMER: {channels: [inapp], fallback_after: 10m, fallback: [email, sms]}
     ADMIN: {fallback: [sms]}
 `), known)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	route := r.For("X")["CUSTOMER"]
 	if route.FallbackAfter != 10*time.Minute || !slices.Equal(route.Fallback, []string{"email", "sms"}) ||
 		!slices.Equal(route.Starts(), []string{"inapp", "email"}) || !slices.Equal(r.For("X")["ADMIN"].Starts(), []string{"sms"}) ||

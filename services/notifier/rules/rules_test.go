@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -39,9 +40,7 @@ events:
 func TestRules(t *testing.T) {
 	t.Parallel()
 	r, err := rules.Parse([]byte(good), channels)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := map[contracts.RecipientType]rules.Route{
 		contracts.RecipientRestaurantUser: {
 			Channels: []string{"inapp", "email"}, Category: "reservations", Template: "reservation.requested",
@@ -75,9 +74,7 @@ func TestTheVersionIsTheText(t *testing.T) {
 	t.Parallel()
 	parse := func(text string) string {
 		r, err := rules.Parse([]byte(text), channels)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return r.Version()
 	}
 	first, again := parse(good), parse(good)
@@ -161,12 +158,8 @@ func TestLoad(t *testing.T) {
 	if _, err := rules.Load(file, channels); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if err := os.WriteFile(file, []byte(good), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rules.Load(file, channels); err != nil {
-		t.Error(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(good), 0o600))
+	check.Is(t, check.Err(rules.Load(file, channels)), nil)
 	if _, err := rules.Load(file, channels[:1]); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "line 6: ") {
 		t.Errorf("a channel that is not there: %v", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
 
@@ -18,9 +19,7 @@ events:
     CUSTOMER: {channels: [inapp, email], digest: {at: [09:00, "17:30"], channels: [inapp], template: mine}, throttle: {limit: 1, per: 168h, over: suppress}}
     AGENCY_USER: {channels: [email], digest: {at: 09:00}}
 `), channels)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	routes := r.For("X")
 	want := map[contracts.RecipientType][]any{
 		"ADMIN": {

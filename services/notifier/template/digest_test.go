@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -15,9 +16,7 @@ func TestADigestWithoutATemplate(t *testing.T) {
 	set, err := template.Parse(fstest.MapFS{
 		"c.digest/default.subject": {Data: []byte("news")}, "c.digest/default.txt": {Data: []byte("{{range .Payload.items}}{{with .payload}}{{.a}}{{end}};{{end}}")},
 	}, template.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	m := channel.Message{
 		EventType: "DIGEST", Template: "d.digest",
 		Payload: json.RawMessage(`{"count":7,"items":[

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -31,9 +32,7 @@ func files(texts map[string]string) fstest.MapFS {
 func parse(t *testing.T, texts map[string]string) *template.Set {
 	t.Helper()
 	set, err := template.Parse(files(texts), template.Config{LinkHosts: []string{"Example.com"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return set
 }
 
@@ -105,9 +104,7 @@ func TestPayloadsInjectNothing(t *testing.T) {
 		"eve@evil.example", "\u202egnp.exe.example", "ftp://x", "x.\u200bevil.example",
 	} {
 		payload, err := json.Marshal(map[string]string{"v": evil})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, text := range []string{
 			`{{.Payload.v}}`, `{{printf "%s" .Payload.v}}`, `{{with .Payload.v}}{{.}}{{end}}`, `{{range .Payload}}{{.}}{{end}}`,
 			`{{$x := .Payload.v}}{{$x}}`, `{{define "d"}}{{.}}{{end}}{{template "d" .Payload.v}}`, `{{if false}}{{else}}{{.Payload.v}}{{end}}`,
@@ -235,13 +232,9 @@ func TestLoad(t *testing.T) {
 	if _, err := template.Load(filepath.Join(folder, "none"), template.Config{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no folder: %v", err)
 	}
-	if err := os.Mkdir(filepath.Join(folder, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(folder, "x"), 0o700))
 	for _, name := range []string{"default.subject", "default.txt"} {
-		if err := os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(folder, "x", name), []byte("hello"), 0o600))
 	}
 	if set, err := template.Load(folder, template.Config{}); err != nil || !set.Has("x") {
 		t.Errorf("%v", err)
@@ -255,9 +248,7 @@ func FuzzRender(f *testing.F) {
 	set, err := template.Parse(files(map[string]string{
 		"x/default.subject": "{{.Payload.a}} {{.Payload.b}}", "x/default.txt": "{{.Payload.a}}", "x/default.html": "<i>{{.Payload.a}}{{.Payload.b}}</i>",
 	}), template.Config{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	f.Fuzz(func(t *testing.T, a, b string) {
 		payload, err := json.Marshal(map[string]string{"a": a, "b": b})
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -18,18 +20,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func captured(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/stream.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return string(text)
 }
 
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	packages, err := Read(strings.NewReader(captured(t)), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := map[string]string{}
 	for _, p := range packages {
 		var failures []string
@@ -62,16 +60,12 @@ func TestDigest(t *testing.T) {
 		t.Errorf("passed %v, error %v: want a failure", passed, err)
 	}
 	want, err := os.ReadFile("testdata/digest.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got.String() != string(want) {
 		t.Errorf("the digest is not that of testdata/digest.txt:\n%s", &got)
 	}
 	packages, err := Read(strings.NewReader(captured(t)), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, p := range packages {
 		if !strings.Contains(log.String(), p.Output()) {
 			t.Errorf("the log is without the output of %s", p.Path)
@@ -108,9 +102,7 @@ func TestDigestOfACachedSkip(t *testing.T) {
 {"Action":"pass","Package":"fake/a"}
 `
 	var got strings.Builder
-	if _, err := Digest(strings.NewReader(events), &got, io.Discard); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(Digest(strings.NewReader(events), &got, io.Discard)), nil)
 	if want := "skipped: no network\n    fake/a TestA (cached)\n"; !strings.Contains(got.String(), want) {
 		t.Errorf("it says %q, want %q in it", got.String(), want)
 	}
@@ -150,9 +142,7 @@ func TestOutputOfOtherTestsThatIsNotTheirLog(t *testing.T) {
 {"Action":"fail","Package":"fake/a"}
 `
 	packages, err := Read(strings.NewReader(events), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	const want = "WARNING: DATA RACE\n  fake/a.race()\n      /src/a.go:7 +0x1\n" +
 		"--- FAIL: TestB (0.00s)\n    testing.go:1: race detected during execution of test\nFAIL\tfake/a\t0.1s\n"
 	if got := packages[0].Failed(); got != want {

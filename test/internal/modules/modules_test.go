@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,33 +27,23 @@ func repository(t *testing.T) string {
 	put(t, work, "pkg/natsrun/go.mod", "module "+Prefix+"pkg/natsrun\n\ngo 1.26.0\n\nrequire "+Prefix+"pkg v0.1.0\n")
 	put(t, work, "pkg/natsrun/go.sum", ofRelease)
 	put(t, work, "pkg/natsrun/run.go", "package natsrun\n\nimport \""+Prefix+"pkg/kvlock\"\n\nconst Name = kvlock.Name\n")
-	if _, err := Output(t.Context(), work, "git", "init", "--quiet"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(Output(t.Context(), work, "git", "init", "--quiet")))
 	return work
 }
 
 func put(t *testing.T, work, name, text string) {
 	t.Helper()
 	name = filepath.Join(work, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	check.OK(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func scratch(t *testing.T, work string) (*Tree, *Proxy) {
 	t.Helper()
 	tree, proxy, remove, err := Scratch(t.Context(), work)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, remove(), nil)
 	})
 	return tree, proxy
 }
@@ -61,9 +53,7 @@ func TestTidyKeepsTheSumsOfTheLastRelease(t *testing.T) {
 	t.Parallel()
 	work := repository(t)
 	tree, proxy := scratch(t, work)
-	if err := tree.Tidy(t.Context(), proxy); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, tree.Tidy(t.Context(), proxy))
 	changes, err := tree.Changes(work, false)
 	want := "\t" + Prefix + "pkg v0.1.0 => ./pkg\n\t" + Prefix + "pkg/natsrun v0.1.0 => ./pkg/natsrun\n)\n"
 	if err != nil || len(changes) != 1 || !strings.HasSuffix(changes["go.work"], want) {
@@ -86,12 +76,8 @@ func TestVersionIsThePresentContent(t *testing.T) {
 		put(t, work, "pkg/kvlock/kvlock.go", "package kvlock\n\nconst "+name+" = 1\n")
 		put(t, work, "pkg/natsrun/run.go", "package natsrun\n\nimport \""+Prefix+"pkg/kvlock\"\n\nconst Name = kvlock."+name+"\n")
 		tree, proxy := scratch(t, work)
-		if err := tree.Stage(t.Context(), proxy); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := proxy.Go(t.Context(), filepath.Join(tree.Root, "pkg", "natsrun"), "build", "./..."); err != nil {
-			t.Error(err)
-		}
+		check.OK(t, tree.Stage(t.Context(), proxy))
+		check.Is(t, check.Err(proxy.Go(t.Context(), filepath.Join(tree.Root, "pkg", "natsrun"), "build", "./...")), nil)
 	}
 }
 
@@ -102,9 +88,7 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 		put(t, machine, name+"@v1/go.mod", name)
 		put(t, machine, "cache/download/"+name+"/@v/v1.mod", name)
 	}
-	if err := share(machine, cache); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, share(machine, cache))
 	for name, want := range map[string]bool{
 		"golang.org/x/mod@v1/go.mod": true, "github.com/nats-io/nats.go@v1/go.mod": true, "github.com/expediter-io": false,
 		"cache/download/github.com/nats-io/nats.go/@v/v1.mod": true, "cache/download/github.com/expediter-io": false,
@@ -113,9 +97,7 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := Remove(cache); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, Remove(cache), nil)
 	if _, err := os.Stat(filepath.Join(machine, "golang.org", "x", "mod@v1", "go.mod")); err != nil {
 		t.Errorf("what is shared was removed: %v", err)
 	}
@@ -124,9 +106,7 @@ func TestSharedCacheHasAllButOurModules(t *testing.T) {
 func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
 	t.Parallel()
 	tree, err := Load("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var before []string
 	for _, m := range tree.Modules {
 		for _, dir := range m.needs {
@@ -147,18 +127,14 @@ func TestEachModuleIsAfterThoseThatItRequires(t *testing.T) {
 func TestEveryWorkspaceIsWhole(t *testing.T) {
 	t.Parallel()
 	tree, err := Load("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	names := tree.Workspaces()
 	if !slices.Equal(names, []string{"go.work", "bench/go.work"}) {
 		t.Errorf("workspaces %q", names)
 	}
 	for _, name := range names {
 		text, err := read(filepath.Join(tree.Root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, m := range tree.Modules {
 			if name == "bench/go.work" && m.Dir != "bench" || !strings.Contains(text, "\t./"+m.Dir+"\n") && m.Dir != "bench" {
 				continue

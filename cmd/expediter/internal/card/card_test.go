@@ -10,6 +10,7 @@ import (
 	"github.com/rivo/uniseg"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -19,9 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func render(t *testing.T, r recipe.Recipe, opts Options) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, &r, opts); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, Write(&b, &r, opts))
 	return b.String()
 }
 
@@ -126,7 +125,5 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteErrorIsReported(t *testing.T) {
 	t.Parallel()
-	if err := Write(full{}, &recipe.Recipe{}, Options{}); !errors.Is(err, errFull) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, Write(full{}, &recipe.Recipe{}, Options{}), errFull)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 )
 
@@ -27,9 +28,7 @@ func TestCaptionsSayWhatWasCut(t *testing.T) {
 		Segments  []caption.Segment `json:"segments"`
 		Truncated bool              `json:"truncated"`
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(stdout.Bytes(), &out))
 	if !out.Truncated || len(out.Cuts) != 1 || len(out.Cues) != caption.DefaultMaxCues || len(out.Segments) != caption.DefaultMaxCues {
 		t.Errorf("truncated %t, cuts %v, %d cues, %d segments", out.Truncated, out.Cuts, len(out.Cues), len(out.Segments))
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // invocation is a command line in a document: up to what ends it for a shell, or for the text around it.
@@ -16,15 +18,11 @@ var invocation = regexp.MustCompile("(go run \\./cmd/expediter|\\./expediter|`ex
 func TestCommandLinesOfDocuments(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../../../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	shown := 0
 	for _, page := range append(pages, "../../../../README.md", "../../../../deploy/nats/README.md", "../../../../bench/README.md") {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, found := range invocation.FindAllStringSubmatch(string(text), -1) {
 			shown++
 			line, _, _ := strings.Cut(found[2], " #")

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Every command that asks a service sends the caller's key as it stands in the file or the variable, the file first. One that
@@ -50,9 +52,7 @@ func TestKeyOfTheCaller(t *testing.T) {
 				args := append(slices.Clip(args), "--url", srv.URL)
 				if c.file != "" {
 					path := filepath.Join(t.TempDir(), "key")
-					if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, os.WriteFile(path, []byte(c.file), 0o600))
 					args = append(args, "--key-file", path)
 				}
 				var stderr bytes.Buffer

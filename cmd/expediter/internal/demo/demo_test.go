@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/sample"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -106,9 +107,7 @@ func queueAgain(ctx context.Context, p *pipeline.Pipeline) error {
 func TestRunNamesWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	s, err := sample.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	n := len(s.Places)
 	for _, tc := range []struct {
 		name string
@@ -160,9 +159,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			return nil
 		},
 	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, err, context.Canceled)
 }
 
 func TestRunReportsWhatKeptItFromRunning(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // flawless returns a demo of two users and three places in which nothing went wrong.
@@ -84,9 +85,7 @@ func TestJudge(t *testing.T) {
 func TestReportJSON(t *testing.T) {
 	t.Parallel()
 	data, err := json.Marshal(Report{OK: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var fields struct {
 		OK       *bool          `json:"ok"`
 		Enricher map[string]any `json:"enricher"`

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestRunWaits(t *testing.T) {
@@ -41,9 +42,7 @@ func TestRunWaits(t *testing.T) {
 		})
 		var out collector
 		summary, err := Run(t.Context(), e, places(3), &out, Config{Wait: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
 		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
 		if diff := cmp.Diff(want, asked); diff != "" {
@@ -62,9 +61,7 @@ func TestRunDoesNotWaitForWhatIsSkipped(t *testing.T) {
 		return answer, nil
 	})
 	var out collector
-	if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: true}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(Run(t.Context(), e, places(1), &out, Config{Wait: true})))
 	if got := out.rows[0]; got.Status != "PENDING" || got.Reason != "flag_disabled" {
 		t.Errorf("got %+v", got)
 	}
@@ -88,9 +85,7 @@ func TestRunAsksAgainWhenTheStoreWasDown(t *testing.T) {
 		} {
 			asked = 0
 			var out collector
-			if _, err := Run(t.Context(), e, places(1), &out, Config{Wait: wait}); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(Run(t.Context(), e, places(1), &out, Config{Wait: wait})))
 			if got := out.rows[0]; got.Status != want.Status || got.Reason != want.Reason {
 				t.Errorf("waits: %t: got %+v, want %+v", wait, got, want)
 			}

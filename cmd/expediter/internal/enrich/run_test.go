@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -124,9 +125,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		var out collector
 		var progress collectorProgress
 		summary, err := Run(t.Context(), e, places(n), &out, Config{BatchSize: 7, Concurrency: 5, Progress: &progress})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		want := make([]string, n)
 		for i := range want {
 			want[i] = fmt.Sprintf("p%d", i)
@@ -176,9 +175,7 @@ func TestRunHoldsFewPlaces(t *testing.T) {
 			t.Errorf("%d places were read while the first request was not answered", read)
 		}
 		close(release)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-done, nil)
 	})
 }
 
@@ -201,22 +198,14 @@ func TestRunRows(t *testing.T) {
 	})
 	var out collector
 	summary, err := Run(t.Context(), e, places(4), &out, Config{Full: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var text bytes.Buffer
 	w, err := output.New(&text, output.Options{Format: output.FormatJSONLines})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, row := range out.rows {
-		if err := w.Write(row); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, w.Write(row))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Close())
 	want := `{"placeId":"p0","name":"N","status":"FOUND","url":"https://wolt.com/en/isr/haifa/restaurant/p0","score":0.97,"venueId":"v0","venue":"Venue","reason":null,"place":{"placeId":"p0","name":"N","stars":5,"providers":{"wolt":{"status":"FOUND","url":"https://wolt.com/en/isr/haifa/restaurant/p0"}}}}
 {"placeId":"p1","name":"N","status":"NOT_FOUND","url":null,"score":null,"venueId":null,"venue":null,"reason":null,"place":{"placeId":"p1","name":"N","stars":5,"providers":{"wolt":{"status":"NOT_FOUND","url":null}}}}
 {"placeId":"p2","name":"N","status":"PENDING","url":null,"score":null,"venueId":null,"venue":null,"reason":"ambiguous","place":{"placeId":"p2","name":"N","stars":5,"providers":{"wolt":{"status":"PENDING","url":null,"reason":"ambiguous"}}}}
@@ -269,9 +258,7 @@ func TestRunErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			summary, err := Run(t.Context(), tc.enricher, tc.places, tc.out, Config{BatchSize: 2, Concurrency: 2})
-			if !errors.Is(err, tc.want) {
-				t.Errorf("got %v, want %v", err, tc.want)
-			}
+			check.Is(t, err, tc.want)
 			if len(tc.out.rows) != tc.rows && tc.rows >= 0 {
 				t.Errorf("%d rows were written, want %d", len(tc.out.rows), tc.rows)
 			}
@@ -290,9 +277,7 @@ func TestRunEndsWithContext(t *testing.T) {
 		<-ctx.Done()
 		return Answer{}, ctx.Err()
 	})
-	if _, err := Run(ctx, e, places(1000), &collector{}, Config{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(Run(ctx, e, places(1000), &collector{}, Config{})), context.Canceled)
 }
 
 func TestConfigReportsEveryMistake(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,14 +54,10 @@ func TestReaderMemoryIsBounded(t *testing.T) { //nolint:paralleltest // it looks
 		"jsonl":   {FormatJSONLines, endless("", "", func(i int) string { return jsonRecord(i)[min(i, 1):] })},
 	} {
 		reader, err := NewReader(Config{Format: tc.format, MaxIDs: 1000, Stdin: tc.in})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var early, late runtime.MemStats
 		for _, err := range reader.Files(t.Context(), Stdin) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			switch reader.report.Places {
 			case 3000:
 				runtime.GC()
@@ -92,9 +89,7 @@ func TestReaderAnyChunks(t *testing.T) {
 			func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader,
 		} {
 			reader, err := NewReader(Config{Format: format, Stdin: chunks(strings.NewReader(text))})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			var got strings.Builder
 			for place, err := range reader.Files(t.Context(), Stdin) {
 				fmt.Fprintln(&got, place.Position, string(place.Body), place.Offset, err)
@@ -118,9 +113,7 @@ func TestReaderPassesReadErrorsOn(t *testing.T) {
 			in = io.MultiReader(strings.NewReader("id,name\n"), iotest.ErrReader(broken))
 		}
 		reader, err := NewReader(Config{Format: format, Stdin: in})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var last error
 		for _, err := range reader.Files(t.Context(), Stdin) {
 			last = err
@@ -163,22 +156,16 @@ func TestReaderPlacesAreKept(t *testing.T) {
 		FormatJSONLines: "{\"placeId\":\"p1\",\"name\":\"A\"}\n{\"placeId\":\"p2\",\"name\":\"B\"}\n{\"placeId\":\"p3\",\"name\":\"C\"}\n",
 	} {
 		reader, err := NewReader(Config{Format: format, Stdin: strings.NewReader(text)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var got strings.Builder
 		var kept []Place
 		for place, err := range reader.Files(t.Context(), Stdin) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			kept = append(kept, place)
 		}
 		for _, place := range kept {
 			body, err := place.Restaurant.AppendJSON(nil)
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 			fmt.Fprintf(&got, "%s %s\n", place.Body, body)
 		}
 		want := ""

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestDocuments(t *testing.T) {
@@ -54,15 +56,11 @@ func TestDocuments(t *testing.T) {
 func TestDocumentsOfFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.NDJSON")
-	if err := os.WriteFile(path, []byte("{\n{\"a\":1}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte("{\n{\"a\":1}\n"), 0o600))
 	var last Document
 	n := 0
 	for d, err := range Documents(t.Context(), path, nil, 64) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		last, n = d, n+1
 	}
 	if n != 2 || last.Offset != 10 || last.Where() != path+":2" {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func FuzzCSV(f *testing.F) {
@@ -39,9 +41,7 @@ func FuzzJSONLines(f *testing.F) {
 func checkInvariants(t *testing.T, format Format, text string) {
 	t.Helper()
 	reader, err := NewReader(Config{Format: format, MaxIDs: 100, MaxRecordBytes: 4096, Stdin: strings.NewReader(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	places := 0
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // read reads a text as the standard input and returns one line per place, the report and the final error.
@@ -20,9 +21,7 @@ func read(t *testing.T, text string, cfg Config) (bodies []string, report Report
 	t.Helper()
 	cfg.Stdin = strings.NewReader(text)
 	reader, err := NewReader(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for place, err := range reader.Files(t.Context(), Stdin) {
 		if err != nil {
 			failure = err
@@ -101,9 +100,7 @@ func TestReaderBodies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, report, err := read(t, tc.text, tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff, problems(report))
 			}
@@ -193,9 +190,7 @@ func TestReaderProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bodies, report, err := read(t, tc.text, tc.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(tc.want, problems(report)); diff != "" {
 				t.Error(diff)
 			}
@@ -276,9 +271,7 @@ func TestReaderFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	paths := []string{
@@ -287,15 +280,11 @@ func TestReaderFiles(t *testing.T) {
 		write("c.json", "{\"placeId\":\"p4\",\"name\":\"D\"}"),
 	}
 	reader, err := NewReader(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var offset int64
 	var ids []string
 	for place, err := range reader.Files(t.Context(), paths...) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if place.Offset <= offset {
 			t.Errorf("%s: offset %d after %d", place.Restaurant.PlaceID, place.Offset, offset)
 		}
@@ -317,13 +306,9 @@ func TestReaderFiles(t *testing.T) {
 func TestReaderFileMissing(t *testing.T) {
 	t.Parallel()
 	reader, err := NewReader(Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, err := range reader.Files(t.Context(), filepath.Join(t.TempDir(), "none.csv")) {
-		if !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("got %v", err)
-		}
+		check.Is(t, err, os.ErrNotExist)
 	}
 }
 
@@ -343,30 +328,22 @@ func TestReaderStdinEndsWithContext(t *testing.T) {
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reader, err := NewReader(Config{Stdin: silent})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	go func() {
 		<-silent.asked
 		cancel(cause)
 	}()
 	for _, err := range reader.Files(ctx, Stdin) {
-		if !errors.Is(err, cause) {
-			t.Errorf("got %v", err)
-		}
+		check.Is(t, err, cause)
 	}
 }
 
 func TestReaderStops(t *testing.T) {
 	t.Parallel()
 	reader, err := NewReader(Config{Stdin: strings.NewReader("id,name\np1,A\np2,B\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, err := range reader.Files(t.Context(), Stdin) {
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		break
 	}
 	if got := reader.Report().Places; got != 1 {

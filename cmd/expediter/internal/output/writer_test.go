@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,17 +30,11 @@ func write(t *testing.T, opts Options, rows ...Row) string {
 	t.Helper()
 	var buf bytes.Buffer
 	w, err := New(&buf, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, row := range rows {
-		if err := errors.Join(w.Write(row), w.Flush()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(w.Write(row), w.Flush()))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Close())
 	return buf.String()
 }
 
@@ -82,9 +78,7 @@ func TestJSONLines(t *testing.T) {
 func TestCSV(t *testing.T) {
 	t.Parallel()
 	got, err := csv.NewReader(strings.NewReader(write(t, Options{Format: FormatCSV}, rows...))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	want := [][]string{
 		{"placeId", "name", "status", "url", "score", "venueId", "venue", "reason"},
 		{"p1", "סושי \"גל\", נמל", "FOUND", "https://wolt.com/en/isr/haifa/restaurant/a?b&c", "0.988", "v1", "Sushi Gal", ""},
@@ -141,9 +135,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	full := errors.New("the disk is full")
 	for _, format := range Formats() {
 		w, err := New(brokenWriter{full}, Options{Format: Format(format)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if err := errors.Join(w.Write(rows[0]), w.Close()); !errors.Is(err, full) {
 			t.Errorf("%s: got %v", format, err)
 		}
@@ -153,9 +145,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
 	t.Parallel()
 	w, err := New(&bytes.Buffer{}, Options{Format: FormatJSON})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := w.Write(Row{PlaceID: "p9", Score: new(math.NaN())}); err == nil || !strings.Contains(err.Error(), "p9") {
 		t.Errorf("got %v", err)
 	}
@@ -164,11 +154,7 @@ func TestJSONNamesThePlaceItCannotWrite(t *testing.T) {
 func TestParseFormat(t *testing.T) {
 	t.Parallel()
 	for _, name := range append(Formats(), "NDJSON") {
-		if _, err := ParseFormat(name); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(ParseFormat(name)), nil)
 	}
-	if _, err := New(&bytes.Buffer{}, Options{Format: "xml"}); !errors.Is(err, ErrFormat) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(New(&bytes.Buffer{}, Options{Format: "xml"})), ErrFormat)
 }

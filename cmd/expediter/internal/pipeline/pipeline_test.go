@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -38,9 +39,7 @@ func begin(t *testing.T, cfg Config) *Pipeline {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	p, err := Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {
 			t.Errorf("stop: %v", err)
@@ -61,9 +60,7 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}})
 	answer, err := Embedded{p}.Enrich(t.Context(), request("Alma", "Basel"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for i, name := range []string{"Alma", "Basel"} {
 		state, _ := answer.Response.Results[i].State(contracts.ProviderWolt)
 		if diff := cmp.Diff(contracts.FoundState("https://example.org/"+name), state); diff != "" {
@@ -95,9 +92,7 @@ func TestEnrichersShareResults(t *testing.T) {
 	req := request("Alma")
 	for _, e := range p.Enrichers {
 		answer, err := Remote{URL: e.URL() + "/"}.Enrich(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if answer.Response.Pending != 0 {
 			t.Errorf("%s leaves it pending", e.URL())
 		}
@@ -113,16 +108,12 @@ func TestDirKeepsResults(t *testing.T) {
 	m, dir := &mirror{}, t.TempDir()
 	for range 2 {
 		p, err := Start(t.Context(), Config{Dir: dir, Logger: slog.New(slog.DiscardHandler), NATSPort: -1, Provider: m})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		answer, err := Embedded{p}.Enrich(t.Context(), request("Alma"))
 		if err != nil || answer.Response.Pending != 0 {
 			t.Errorf("%v, %+v", err, answer.Response)
 		}
-		if err := p.Stop(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, p.Stop())
 	}
 	if n := m.calls.Load(); n != 1 {
 		t.Errorf("the provider is asked %d times", n)
@@ -134,9 +125,7 @@ func TestStartCleansUpAfterAnError(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer listener.Close()
 	cfg := Config{
 		Dir: dir, Enrichers: []string{"127.0.0.1:0", listener.Addr().String()}, Logger: slog.New(slog.DiscardHandler), Provider: &mirror{},
@@ -161,21 +150,15 @@ func TestStartEndsWithItsContext(t *testing.T) {
 func TestNATSPort(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	port := listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // asked for TCP
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, listener.Close())
 	p := begin(t, Config{NATSPort: port, Provider: &mirror{}})
 	if want := "nats://127.0.0.1:" + strconv.Itoa(port); p.NATSURL() != want {
 		t.Fatalf("NATSURL is %q, want %q", p.NATSURL(), want)
 	}
 	nc, err := nats.Connect(p.NATSURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	nc.Close()
 }
 
@@ -185,9 +168,7 @@ func TestLogOfConnections(t *testing.T) {
 	var log bytes.Buffer
 	p := Pipeline{logger: slog.New(slog.NewTextHandler(&log, nil)), server: natstest.Server(t)}
 	nc, err := p.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	nc.Close()
 	nc.Opts.AsyncErrorCB(nc, nil, nats.ErrSlowConsumer)
 	if want := `level=ERROR msg=NATS error="` + nats.ErrSlowConsumer.Error() + `"`; !strings.Contains(log.String(), want) {
@@ -199,22 +180,14 @@ func TestLogOfConnections(t *testing.T) {
 func TestResultTTL(t *testing.T) {
 	t.Parallel()
 	p := begin(t, Config{NATSPort: -1, Provider: &mirror{}, ResultTTL: time.Minute})
-	if _, err := (Embedded{p}).Enrich(t.Context(), request("Alma")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err((Embedded{p}).Enrich(t.Context(), request("Alma"))))
 	js, err := jetstream.New(p.Conns[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, bucket := range []string{contracts.BucketEnrich, contracts.BucketRequests} {
 		stream, err := js.Stream(t.Context(), "KV_"+bucket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		ttl, err := parseTTL(msg.Header.Get("Nats-TTL"))
 		if err != nil || ttl <= 0 || ttl > 66*time.Second {
 			t.Errorf("bucket %s keeps its last key for %q, %v", bucket, msg.Header.Get("Nats-TTL"), err)
@@ -237,9 +210,7 @@ func TestCluster(t *testing.T) {
 	}
 	p := begin(t, Config{Nodes: 3, Provider: &mirror{}})
 	t.Cleanup(func() { // before Stop: a server that is shut down while it makes a replica leaves goroutines behind
-		if err := p.cluster.WaitReady(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, p.cluster.WaitReady(context.WithoutCancel(t.Context())), nil)
 	})
 	if n := strings.Count(p.NATSURL(), "nats://"); n != 3 || strings.Contains(p.NATSURL(), " ") {
 		t.Errorf("NATSURL is %q", p.NATSURL())
@@ -249,18 +220,12 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%v, %+v", err, answer.Response)
 	}
 	nc, err := p.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketEnrich)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if n := stream.CachedInfo().Config.Replicas; n != 3 {
 		t.Errorf("%d replicas", n)
 	}

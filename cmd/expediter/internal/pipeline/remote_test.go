@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // remote returns a Remote of a service that answers as told.
@@ -106,16 +107,12 @@ func TestRemoteSendsTheRequest(t *testing.T) {
 			t.Errorf("%s %s %q, %v", r.Method, r.URL.Path, r.Header, err)
 		}
 		got <- body
-		if _, err := io.WriteString(w, `{"requestId":"r1","results":[{"placeId":"p1","name":"Alma"}],"pending":1}`); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(io.WriteString(w, `{"requestId":"r1","results":[{"placeId":"p1","name":"Alma"}],"pending":1}`)), nil)
 	}))
 	defer server.Close()
 	const body = `{"requestId":"r1","results":[{"placeId":"p1","name":"Alma","stars":5.0}],"waitMs":700}`
 	req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	answer, err := Remote{Client: server.Client(), URL: server.URL + "/"}.Enrich(t.Context(), req)
 	if err != nil || answer.Response.RequestID != "r1" || answer.Response.Pending != 1 || answer.Details != nil {
 		t.Errorf("%+v, %v", answer, err)

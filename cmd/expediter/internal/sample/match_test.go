@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -21,18 +22,14 @@ func TestMatcherAgreesWithTruth(t *testing.T) {
 	t.Parallel()
 	s := load(t)
 	venues, err := catalog.Read(Catalog(), catalog.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, p := range s.Places {
 		query := match.Place{Address: p.Address, City: p.CityText, Name: p.Name, Phone: p.Phone}
 		if p.Location != nil {
 			query.Location = &match.Point{Lat: p.Location.Lat, Lng: p.Location.Lng}
 		}
 		candidates, err := venues.Search(t.Context(), query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		decision := match.Best(query, provider.Places(candidates))
 		got := Truth{Outcome: contracts.Outcome(decision.Outcome)}
 		best := "nothing"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,9 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func load(t *testing.T) Sample {
 	t.Helper()
 	s, err := Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 
@@ -43,9 +42,7 @@ func venues(t *testing.T) map[string]venue {
 	var list []venue
 	dec := json.NewDecoder(Catalog())
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&list); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, dec.Decode(&list))
 	byID := make(map[string]venue, len(list))
 	for _, v := range list {
 		if _, twice := byID[v.ID]; twice {
@@ -99,9 +96,7 @@ func TestRequests(t *testing.T) {
 	}
 	asked, ids := make(map[string]int), make(map[string]bool)
 	for _, req := range s.Requests {
-		if err := req.Validate(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, req.Validate(), nil)
 		if n := len(req.Results); n < 4 || n > 20 {
 			t.Errorf("%s has %d places, want 4 to 20", req.RequestID, n)
 		}
@@ -195,7 +190,7 @@ func TestTruth(t *testing.T) {
 func TestTelephonesAreFictional(t *testing.T) {
 	t.Parallel()
 	fictional := regexp.MustCompile(`^(?:(?:972|0)[2-9]0000[1-9]\d\d|30210000\d{4}|210000\d{4}|(?:49|0)3023125\d{3})$`)
-	check := func(name, phone string) {
+	want := func(name, phone string) {
 		digits := strings.Map(func(r rune) rune {
 			if unicode.IsDigit(r) {
 				return r
@@ -207,10 +202,10 @@ func TestTelephonesAreFictional(t *testing.T) {
 		}
 	}
 	for _, p := range load(t).Places {
-		check(p.Name, p.Phone)
+		want(p.Name, p.Phone)
 	}
 	for _, v := range venues(t) {
-		check(v.Name, v.Phone)
+		want(v.Name, v.Phone)
 	}
 }
 
@@ -219,14 +214,10 @@ func TestPlacesAreReadable(t *testing.T) {
 	t.Parallel()
 	s := load(t)
 	reader, err := input.NewReader(input.Config{Format: input.FormatJSON, Stdin: Places()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var i int
 	for place, err := range reader.Files(t.Context(), input.Stdin) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if !place.Restaurant.Equal(s.Places[i]) {
 			t.Errorf("place %d differs", i)
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rivo/uniseg"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,13 +32,9 @@ func write(t *testing.T, rows ...[]string) string {
 	var buf bytes.Buffer
 	w := New(&buf, columns...)
 	for _, row := range rows {
-		if err := errors.Join(w.Write(row...), w.Flush()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(w.Write(row...), w.Flush()))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, w.Close())
 	return buf.String()
 }
 
@@ -142,9 +140,7 @@ func TestTableStreams(t *testing.T) {
 	var buf bytes.Buffer
 	w := New(&buf, Column{Name: "N"})
 	for i := range 3 * sampleRows {
-		if err := errors.Join(w.Write(strconv.Itoa(i)), w.Flush()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(w.Write(strconv.Itoa(i)), w.Flush()))
 		want := 0
 		if i+1 >= sampleRows {
 			want = i + 2
@@ -163,17 +159,13 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	full := errors.New("the disk is full")
 	w := New(brokenWriter{full}, Column{Name: "N"})
-	if err := errors.Join(w.Write("1"), w.Close()); !errors.Is(err, full) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, errors.Join(w.Write("1"), w.Close()), full)
 	w = New(brokenWriter{full}, Column{Name: "N"})
 	var err error
 	for i := 0; err == nil && i < 100*sampleRows; i++ {
 		err = w.Write("a row that fills the buffer in time")
 	}
-	if !errors.Is(err, full) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, err, full)
 }
 
 func ExampleWriter() {

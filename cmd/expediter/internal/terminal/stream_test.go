@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,13 +37,9 @@ func TestColor(t *testing.T) {
 func TestNewOnWhatIsNoTerminal(t *testing.T) {
 	t.Parallel()
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := file.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, file.Close(), nil)
 	})
 	if s := New(file, os.Getenv); s.TTY || s.Color {
 		t.Errorf("a file: %+v", s)

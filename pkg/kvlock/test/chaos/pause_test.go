@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -28,15 +29,11 @@ func TestFreeLockAfterServerPause(t *testing.T) {
 	var lockers []*kvlock.Locker
 	for range 2 {
 		js := connect(t, srv.URL)
-		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: lockBucket}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: lockBucket}))
 		l, err := kvlock.NewLocker(t.Context(), js, kvlock.LockerConfig{
 			Bucket: lockBucket, Logger: slog.New(slog.DiscardHandler), OpTimeout: opTimeout,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(l.Close)
 		lockers = append(lockers, l)
 	}
@@ -59,9 +56,7 @@ func takeThroughPause(t *testing.T, srv *crash.Server, first, then *kvlock.Locke
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	lease, err := first.Acquire(ctx, "l", kvlock.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	waits := r.IntN(2) == 0 // or comes when it is free
 	if !waits {
 		err = lease.Release(ctx)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // proxy is the network between one process and all its servers.
@@ -34,9 +36,7 @@ func newProxy(t *testing.T, servers string) *proxy {
 	var urls []string
 	for server := range strings.SplitSeq(servers, ",") {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		p.listeners = append(p.listeners, l)
 		urls = append(urls, "nats://"+l.Addr().String())
 		p.work.Go(func() { p.accept(l, strings.TrimPrefix(server, "nats://")) })
@@ -142,9 +142,7 @@ func (p *proxy) close() {
 func TestProxyCutsOneDirection(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer l.Close()
 	var echo sync.WaitGroup
 	echo.Go(func() {
@@ -162,25 +160,19 @@ func TestProxyCutsOneDirection(t *testing.T) {
 	p := newProxy(t, "nats://"+l.Addr().String())
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(p.urls, "nats://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return c
 	}
 	c := dial()
 	buf := make([]byte, 1)
 	for _, want := range []byte("ab") {
-		if _, err := c.Write([]byte{want}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(c.Write([]byte{want})))
 		if _, err := io.ReadFull(c, buf); err != nil || buf[0] != want {
 			t.Fatalf("got %q, %v; want %q", buf, err, want)
 		}
 	}
 	p.cut(toClient)
-	if _, err := c.Write([]byte("c")); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(c.Write([]byte("c"))), nil)
 	p.heal()
 	if n, err := c.Read(buf); n > 0 || errors.Is(err, nil) {
 		t.Errorf("read %q, %v through a cut", buf[:n], err)

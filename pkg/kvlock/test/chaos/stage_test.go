@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -49,9 +50,7 @@ func newStage(t *testing.T, servers string, replicas int, settings workerTask, w
 	s.history.start = s.start
 	js := connect(s.t, s.servers)
 	for _, name := range []string{lockBucket, resultBucket, valueBucket} {
-		if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: name, Replicas: replicas}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: name, Replicas: replicas}))
 	}
 	for i := range workers {
 		c := &child{name: fmt.Sprintf("w%d", i), proxy: newProxy(t, servers)}
@@ -64,14 +63,10 @@ func newStage(t *testing.T, servers string, replicas int, settings workerTask, w
 func connect(t *testing.T, servers string) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(servers, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.IgnoreDiscoveredServers())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return js
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // killable returns a Flight, and a function that closes its connection as the death of its process does.
@@ -165,9 +166,7 @@ func TestRestartIsNotADeath(t *testing.T) {
 				}
 				for range 3 {
 					p.Cut()
-					if err := b.Srv.Restart(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, b.Srv.Restart(t.Context()))
 					pass(wait)
 					p.Heal()
 					pass(3 * time.Second)
@@ -188,9 +187,7 @@ func TestOwnerThatDiesInARestart(t *testing.T) {
 		begin(t, f, "k", flight.BeginOptions{})
 		took := takesOver(t, b.Flight(t, flight.Config{}), func() {
 			die()
-			if err := b.Srv.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, b.Srv.Restart(t.Context()))
 		})
 		if took < 5*time.Second || took > 8*time.Second {
 			t.Errorf("taken over after %s, want some seconds", took)
@@ -225,9 +222,7 @@ func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	user := map[string]string{who: "denied"}
 	_, js := connect(t, srv, nats.UserInfo("free", "x"))
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
 	as := func(who string) *flight.Flight {
 		_, js := connect(t, srv, nats.UserInfo(cmp.Or(user[who], "free"), "x"), quiet)
 		return flightOn(t, js, flight.Config{})
@@ -246,9 +241,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		f, die := b.killable(t, flight.Config{})
 		g := b.Flight(t, flight.Config{})
 		ref := begin(t, f, "k", flight.BeginOptions{Handoff: true}).Ref()
-		if _, err := f.Resume(t.Context(), "k", ref, flight.ResumeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Resume(t.Context(), "k", ref, flight.ResumeOptions{})))
 		_, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
 		var taken *flight.TakenError
 		if !errors.As(err, &taken) || taken.Slot.State != flight.Pending {
@@ -257,9 +250,7 @@ func TestResumeYieldsToTheLiving(t *testing.T) {
 		die()
 		start := time.Now()
 		c, err := g.Resume(t.Context(), "k", ref, flight.ResumeOptions{Yield: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if took := time.Since(start); took > 50*time.Millisecond {
 			t.Errorf("resumed after %s", took)
 		}
@@ -273,9 +264,7 @@ func TestProbesOnlyWhileSomebodyWaits(t *testing.T) {
 		f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 		watcher, _ := connect(t, b.Srv)
 		var probes atomic.Int64
-		if _, err := watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) }); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(watcher.Subscribe("kvlock.alive."+bucket+".*.probe", func(*nats.Msg) { probes.Add(1) })))
 		begin(t, f, "k", flight.BeginOptions{})
 		begin(t, f, "l", flight.BeginOptions{})
 		pass(10 * time.Second)

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // benchBed is a server behind TCP on the loopback, as a process of its own would be, with its files in memory.
@@ -44,9 +45,7 @@ func BenchmarkGet(b *testing.B) {
 	key := store(b, f, 1)[0]
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := f.Get(b.Context(), key); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(f.Get(b.Context(), key)))
 	}
 }
 
@@ -57,9 +56,7 @@ func BenchmarkGetMany(b *testing.B) {
 			keys := store(b, f, n)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := f.GetMany(b.Context(), keys); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
 			}
 		})
 	}
@@ -72,12 +69,8 @@ func BenchmarkBeginComplete(b *testing.B) {
 	for b.Loop() {
 		i++
 		c, err := f.Begin(b.Context(), fmt.Sprintf("k%d", i), flight.BeginOptions{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := c.Complete(b.Context(), venue, 0); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
+		check.OK(b, check.Err(c.Complete(b.Context(), venue, 0)))
 	}
 }
 
@@ -88,9 +81,7 @@ func BenchmarkDo(b *testing.B) {
 		key := store(b, f, 1)[0]
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := f.Do(b.Context(), key, fn, flight.DoOptions{}); err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, check.Err(f.Do(b.Context(), key, fn, flight.DoOptions{})))
 		}
 	})
 	b.Run("miss", func(b *testing.B) {
@@ -99,9 +90,7 @@ func BenchmarkDo(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			i++
-			if _, err := f.Do(b.Context(), fmt.Sprintf("k%d", i), fn, flight.DoOptions{}); err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, check.Err(f.Do(b.Context(), fmt.Sprintf("k%d", i), fn, flight.DoOptions{})))
 		}
 	})
 	b.Run("hit-parallel", func(b *testing.B) {
@@ -112,9 +101,7 @@ func BenchmarkDo(b *testing.B) {
 		b.SetParallelism(32)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if _, err := f.Do(b.Context(), keys[next.Add(1)%64], fn, flight.DoOptions{}); err != nil {
-					b.Error(err)
-				}
+				check.Is(b, check.Err(f.Do(b.Context(), keys[next.Add(1)%64], fn, flight.DoOptions{})), nil)
 			}
 		})
 	})
@@ -139,34 +126,24 @@ func BenchmarkCompleteGet(b *testing.B) {
 			bed := bedOn(b, srv, kvlock.BucketConfig{Bucket: bucket, Storage: jetstream.MemoryStorage})
 			_, js := natstest.ConnectURL(b, srv.URL())
 			_, other := natstest.ConnectURL(b, srv.URL())
-			if err := flight.CreateLargeValueBucket(b.Context(), js, kvlock.BucketConfig{
+			check.OK(b, flight.CreateLargeValueBucket(b.Context(), js, kvlock.BucketConfig{
 				Bucket: attic, MaxBytes: 256 << 20, Storage: jetstream.MemoryStorage,
-			}); err != nil {
-				b.Fatal(err)
-			}
+			}))
 			f, g := flightOn(b, js, bb.cfg), flightOn(b, other, flight.Config{})
 			ctx := b.Context()
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bb.value)))
 			for b.Loop() {
 				c, err := f.Begin(ctx, "k", flight.BeginOptions{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := c.Complete(ctx, bb.value, time.Hour); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, err)
+				check.OK(b, check.Err(c.Complete(ctx, bb.value, time.Hour)))
 				if s, err := g.Get(ctx, "k"); err != nil || len(s.Value) != len(bb.value) {
 					b.Fatal(s.State, err)
 				}
 				b.StopTimer()
-				if err := f.Invalidate(ctx, "k"); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, f.Invalidate(ctx, "k"))
 				if bb.cfg.LargeValueBucket != "" {
-					if err := bed.largeValueStream(b).Purge(ctx); err != nil {
-						b.Fatal(err)
-					}
+					check.OK(b, bed.largeValueStream(b).Purge(ctx))
 				}
 				b.StartTimer()
 			}
@@ -183,9 +160,7 @@ func BenchmarkWake(b *testing.B) {
 		i++
 		c := begin(b, f, fmt.Sprintf("k%d", i), flight.BeginOptions{})
 		w, err := g.Watch(c.Key())
-		if err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, err)
 		woken := make(chan time.Time, 1)
 		if s, err := w.Next(b.Context()); err != nil || s.State != flight.Pending {
 			b.Fatal(s, err)
@@ -198,9 +173,7 @@ func BenchmarkWake(b *testing.B) {
 			woken <- time.Now()
 		}()
 		start := time.Now()
-		if _, err := c.Complete(b.Context(), venue, 0); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(c.Complete(b.Context(), venue, 0)))
 		took = append(took, (<-woken).Sub(start))
 		w.Close()
 	}

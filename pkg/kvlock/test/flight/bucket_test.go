@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,33 +17,22 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestBucketWithWrongSettingsIsRefused(t *testing.T) {
 	t.Parallel()
 	_, js := connect(t, natstest.Server(t))
-	if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
+	check.OK(t, check.Err(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: bucket, History: 5, LimitMarkerTTL: time.Minute, TTL: time.Hour,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	_, err := flight.New(t.Context(), js, flight.Config{Bucket: bucket})
-	for _, want := range []string{"limit markers", "history is 5", "MaxAge"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+	check.Contains(t, err, "limit markers", "history is 5", "MaxAge")
+	check.OK(t, check.Err(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_async", Subjects: []string{"$KV.async.>"}, MaxMsgsPerSubject: 1, PersistMode: jetstream.AsyncPersistMode,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "async"})
-	for _, want := range []string{"PersistMode", "AllowMsgTTL", "AllowDirect"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
+	check.Contains(t, err, "PersistMode", "AllowMsgTTL", "AllowDirect")
 	_, err = flight.New(t.Context(), js, flight.Config{Bucket: "nowhere"})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
 }
@@ -78,9 +66,7 @@ func TestPermissionDeniedIsNamed(t *testing.T) {
 func testPermissionDenied(t *testing.T, srv *natsrun.Server) {
 	t.Helper()
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	_, js = connect(t, srv, nats.UserInfo("reader", "x"), quiet)
 	f := flightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
@@ -108,9 +94,7 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 		})
 	})
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
 	count := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
 		violations.Add(1)
@@ -125,22 +109,14 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 		waited <- err
 	}()
 	c, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Renew(ctx, 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, c.Renew(ctx, 0))
 	complete(t, c, "v")
-	if err := testbed.Await(t, waited, "the waiter"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, testbed.Await(t, waited, "the waiter"), nil)
 	if r, err := f.Do(ctx, "k", nil, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	if err := f.Invalidate(ctx, "k"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, f.Invalidate(ctx, "k"), nil)
 	if violations.Load() != 0 {
 		t.Errorf("%d violations", violations.Load())
 	}
@@ -155,14 +131,10 @@ func TestJetStreamDomain(t *testing.T) {
 	bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
 	nc, _ := connect(t, srv)
 	js, err := jetstream.NewWithDomain(nc, "hub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	f := flightOn(t, js, flight.Config{})
 	c := begin(t, f, "k", flight.BeginOptions{})
-	if _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
-		t.Errorf("got %v", err)
-	}
+	check.Is(t, check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 	complete(t, c, "v")
 	if s, err := f.Wait(within(t), "k"); err != nil || string(s.Value) != "v" {
 		t.Errorf("got %+v, %v", s, err)
@@ -186,15 +158,9 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 			"released":    func(key string) error { return short(key).Release(ctx) },
 		}
 		for key, then := range after {
-			if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(ctx, []byte("old"), time.Hour); err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Invalidate(ctx, key); err != nil {
-				t.Fatal(err)
-			}
-			if err := then(key); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(ctx, []byte("old"), time.Hour)))
+			check.OK(t, f.Invalidate(ctx, key))
+			check.OK(t, then(key))
 		}
 		complete(t, begin(t, f, "other", flight.BeginOptions{}), "v") // keeps the file
 		pass(10 * time.Minute)

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // transients calls a function when the cluster is first found not ready to make a stream.
@@ -38,9 +39,7 @@ func TestBucketsAreMadeOnceTheClusterIsReady(t *testing.T) {
 	started := make(chan error, 1)
 	watched := &transients{js, func() { once.Do(func() { go func() { started <- down.Start(t.Context()) }() }) }}
 	cfg := kvlock.BucketConfig{Bucket: bucket, Replicas: 3}
-	if err := errors.Join(kvlock.CreateBucket(t.Context(), watched, cfg), flight.CreateLargeValueBucket(t.Context(), js, cfg)); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(kvlock.CreateBucket(t.Context(), watched, cfg), flight.CreateLargeValueBucket(t.Context(), js, cfg)), nil)
 	once.Do(func() {
 		t.Error("the server has refused nothing")
 		started <- nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // job is what a worker gets.
@@ -50,9 +51,7 @@ func cacheOn(t *testing.T, f *flight.Flight, cfg flight.CacheConfig[job]) *fligh
 		cfg.JobID = jobID
 	}
 	c, err := flight.NewCache[job, area](f, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 
@@ -160,9 +159,7 @@ func TestCacheKeepsResultsOnly(t *testing.T) {
 		if err != nil || out.Size != 4 || slot.State != flight.Done || slot.TTL != time.Minute {
 			t.Errorf("got %+v, %+v, %v", out, slot, err)
 		}
-		if err := c.Invalidate(t.Context(), j); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Invalidate(t.Context(), j))
 		if out, slot, err := c.Get(t.Context(), j); err != nil || slot.State != flight.Absent || out != (area{}) {
 			t.Errorf("invalidated: got %+v, %+v, %v", out, slot, err)
 		}
@@ -181,9 +178,7 @@ func TestCacheResultsAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	c, err := flight.NewCache[string, map[string]int](b.Flight(t, flight.Config{}), flight.CacheConfig[string]{Process: "p"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
@@ -205,9 +200,7 @@ func TestCacheOfAnotherForm(t *testing.T) {
 	c := cacheOn(t, f, flight.CacheConfig[job]{})
 	bad := job{Shape: "lake"}
 	key, err := c.Key(bad)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	complete(t, begin(t, f, key, flight.BeginOptions{Job: "old"}), `{"size":"large"}`)
 	out, r, err := c.Do(t.Context(), bad, nil)
 	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok || out != (area{}) || r.Job != "old" || r.Outcome != flight.Cached {

@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const largeValue = 10 << 20
@@ -64,9 +65,7 @@ func TestLargeValueInTwoProcesses(t *testing.T) {
 	computer.Await("^computes$")
 	waiter := caller.Start(t, task)
 	waiter.Await("^waits$")
-	if err := b.JS.Conn().Publish(goOn, nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.JS.Conn().Publish(goOn, nil))
 	digest := fmt.Sprintf("%x", sha256.Sum256(noise(largeValue)))
 	if got, want := computer.Line(), "computed "+digest; got != want {
 		t.Errorf("the first printed %q, want %q", got, want)
@@ -95,12 +94,10 @@ func TestPermissionsForObjects(t *testing.T) {
 		})
 	})
 	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
-	if err := errors.Join(
+	check.OK(t, errors.Join(
 		kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}),
 		flight.CreateLargeValueBucket(t.Context(), js, kvlock.BucketConfig{Bucket: attic}),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	_, js = connect(t, srv, nats.UserInfo("service", "x"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		t.Log(err)
 		violations.Add(1)

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -127,9 +128,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	}
 	cluster := natstest.Cluster(t, 3, natstest.Processes)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	r := &recorder{start: time.Now(), count: map[string]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -211,26 +210,16 @@ func disturbLeader(ctx context.Context, t *testing.T, cluster *natsrun.Cluster, 
 	}
 	switch turn % 3 {
 	case 0:
-		if err := errors.Join(leader.Kill(), leader.Start(ctx)); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, errors.Join(leader.Kill(), leader.Start(ctx)), nil)
 	case 1:
-		if err := leader.Pause(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, leader.Pause(), nil)
 		frozen := time.NewTimer(3 * time.Second)
 		<-frozen.C
-		if err := leader.Continue(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, leader.Continue(), nil)
 	default:
-		if err := cluster.StepDown(ctx, "KV_"+bucket); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, cluster.StepDown(ctx, "KV_"+bucket), nil)
 	}
-	if err := cluster.WaitReady(ctx); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, cluster.WaitReady(ctx), nil)
 }
 
 // Waiters on a cluster whose leader is killed get the result that is completed after it.
@@ -238,9 +227,7 @@ func TestWaitersSurviveTheLeader(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Cluster(t, 3, natstest.Processes)
 	_, js := natstest.ConnectURL(t, cluster.URLs())
-	if err := kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	ctx := within(t)
 	owner := flightOn(t, js, flight.Config{OpTimeout: 20 * time.Second})
 	c := begin(t, owner, "k", flight.BeginOptions{})
@@ -262,12 +249,8 @@ func TestWaitersSurviveTheLeader(t *testing.T) {
 		})
 	}
 	leader, err := cluster.StreamLeader(ctx, "KV_"+bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, leader.Kill())
 	complete(t, c, "v")
 	all.Wait()
 }

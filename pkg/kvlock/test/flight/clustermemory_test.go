@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -31,9 +32,7 @@ func setupThree(t *testing.T) three {
 	t.Helper()
 	c := three{cluster: natstest.Cluster(t, 3, natstest.Processes)}
 	_, c.js = natstest.ConnectURL(t, c.cluster.URLs())
-	if err := kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: bucket, Replicas: 3}))
 	return c
 }
 
@@ -51,18 +50,14 @@ func (c three) each(t *testing.T, cfg flight.Config) []*flight.Flight {
 func (c three) leader(t *testing.T, stream string) *natsrun.Node {
 	t.Helper()
 	n, err := c.cluster.StreamLeader(within(t), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }
 
 // back starts a server again that was killed, and waits until it has what the others have.
 func (c three) back(t *testing.T, n *natsrun.Node) {
 	t.Helper()
-	if err := errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(n.Start(within(t)), c.cluster.WaitReady(within(t))))
 }
 
 // until calls f until it says true, or the test has taken too long.
@@ -228,9 +223,7 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 		until(t, "it is in memory", hits)
 		for i, n := range c.cluster.Nodes {
 			if i != alone {
-				if err := n.Pause(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, n.Pause())
 			}
 		}
 		paused := time.Now()
@@ -245,14 +238,10 @@ func TestMemoryWithoutAMajority(t *testing.T) {
 		}
 		for i, n := range c.cluster.Nodes {
 			if i != alone {
-				if err := n.Continue(); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, n.Continue())
 			}
 		}
-		if err := c.cluster.WaitReady(within(t)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.cluster.WaitReady(within(t)))
 		until(t, "it is in memory again", hits)
 	}
 }
@@ -282,9 +271,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 		})
 	}
 	leader := c.leader(t, "KV_"+bucket)
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, leader.Kill())
 	var with *flight.Flight // at a server that is there
 	for i, node := range c.cluster.Nodes {
 		if node != leader {
@@ -323,9 +310,7 @@ func TestPurgeOnThreeServers(t *testing.T) {
 func TestLargeValuesOnThreeServers(t *testing.T) {
 	t.Parallel()
 	c := setupThree(t)
-	if err := flight.CreateLargeValueBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: attic, Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, flight.CreateLargeValueBucket(t.Context(), c.js, kvlock.BucketConfig{Bucket: attic, Replicas: 3}))
 	var log logged
 	flights := c.each(t, flight.Config{Logger: log.Logger(), LargeValueBucket: attic, OpTimeout: 20 * time.Second})
 	values := map[string][]byte{}
@@ -337,9 +322,7 @@ func TestLargeValuesOnThreeServers(t *testing.T) {
 		store(flights[i], fmt.Sprint("before.", i), 2<<20+i)
 	}
 	leader := c.leader(t, "OBJ_"+attic)
-	if err := leader.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, leader.Kill())
 	for i, f := range flights {
 		if c.cluster.Nodes[i] != leader {
 			store(f, fmt.Sprint("meanwhile.", i), 3<<20+i)

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // value is a function for Do that counts its runs.
@@ -122,16 +123,12 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
-	if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
 	if s, err := f.Wait(within(t), "k"); err != nil || s.State != flight.Absent || s.Reason != "" {
 		t.Errorf("got %+v, %v; want absent", s, err)
 	}
 	w, err := f.Watch("k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
 	if s, err := w.Next(within(t)); err != nil || s.State != flight.Absent {
 		t.Errorf("got %+v, %v; want absent", s, err)
@@ -141,9 +138,7 @@ func TestFailureBeforeTheFirstLook(t *testing.T) {
 func TestKeptFailureIsToldUntilItIsOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
-		if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "no such place", time.Minute))
 		var runs atomic.Int64
 		_, err := f.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{})
 		wantErr(t, err, flight.ErrFailed)
@@ -258,9 +253,7 @@ func TestDoOfAnotherInput(t *testing.T) {
 	_, err = g.Begin(ctx, "k", flight.BeginOptions{Fingerprint: "two"})
 	wantErr(t, err, kvlock.ErrMismatch)
 	close(end)
-	if err := testbed.Await(t, first, "the first call returns"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, testbed.Await(t, first, "the first call returns"), nil)
 	if r, err := g.Do(ctx, "k", value(&runs, "two"), other); !errors.Is(err, kvlock.ErrMismatch) || r.Value != nil {
 		t.Errorf("got %+v, %v; the value answers another question", r, err)
 	}
@@ -287,9 +280,7 @@ func TestDoIsInvalidatedInFlight(t *testing.T) {
 			})
 		}
 		pass(500 * time.Millisecond)
-		if err := g.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.Invalidate(t.Context(), "k"))
 		all.Wait()
 		if runs.Load() > 3 {
 			t.Errorf("ran %d times", runs.Load())

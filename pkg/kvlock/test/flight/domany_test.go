@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -134,9 +135,7 @@ func TestDoManyTakesThreeRoundTrips(t *testing.T) {
 		p.Slow(time.Millisecond) // an answer comes after another
 		var a asked
 		keys := keysFrom(0, 100)
-		if _, err := f.DoMany(t.Context(), keys, a.by("f"), flight.DoOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.DoMany(t.Context(), keys, a.by("f"), flight.DoOptions{})))
 		a.want(t, keys)
 		if reads := sent["$JS.API.DIRECT.GET.KV_b"]; len(reads) != 1 {
 			t.Errorf("%d reads", len(reads))
@@ -232,9 +231,7 @@ func TestDoManyFailsForEachKeyAlone(t *testing.T) {
 				}
 				var a asked
 				_, err = g.DoMany(t.Context(), keys, a.by("g"), flight.DoOptions{})
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 				a.want(t, slices.Sorted(maps.Keys(errs)))
 			})
 		})
@@ -324,9 +321,7 @@ func TestDoManyOfRandomKeys(t *testing.T) {
 			keys := slices.Clone(all[:1+r.IntN(30)])
 			callers.Go(func() {
 				results, err := f.DoMany(within(t), keys, fn, flight.DoOptions{})
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 				for i, result := range results {
 					if string(result.Value) != keys[i]+" by one" {
 						t.Errorf("%s is %+v", keys[i], result)

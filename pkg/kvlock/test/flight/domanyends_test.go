@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Free keys are computed at once, although another process holds the others. When that process dies its key is computed
@@ -66,9 +67,7 @@ func TestDoManyLosesClaims(t *testing.T) {
 		for _, key := range keys {
 			wantSlot(t, g, key, flight.Pending, "")
 		}
-		if err := g.Invalidate(t.Context(), "b"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.Invalidate(t.Context(), "b"))
 		complete(t, begin(t, g, "b", flight.BeginOptions{Seen: get(t, g, "b")}), "b by g")
 		all.Wait()
 		wantSummary(t, results, err, "computed a by 1", "coalesced b by g", "computed c by 1")
@@ -78,16 +77,12 @@ func TestDoManyLosesClaims(t *testing.T) {
 
 		calls.Store(0)
 		for _, key := range keys {
-			if err := g.Invalidate(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, g.Invalidate(t.Context(), key))
 		}
 		run()
 		pass(30 * time.Second)
 		for _, key := range keys {
-			if err := g.Invalidate(t.Context(), key); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, g.Invalidate(t.Context(), key))
 		}
 		all.Wait()
 		wantErr(t, testbed.Await(t, lost, "the function is told"), kvlock.ErrLost)
@@ -189,18 +184,14 @@ func TestDoManyOfKeysThatCannotBeUsed(t *testing.T) {
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{Instance: "g"})
 	complete(t, begin(t, g, "b", flight.BeginOptions{Fingerprint: "x"}), "of x")
 	begin(t, g, "c", flight.BeginOptions{Fingerprint: "y"})
-	if err := begin(t, g, "d", flight.BeginOptions{Fingerprint: "x"}).Fail(t.Context(), "none", time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, begin(t, g, "d", flight.BeginOptions{Fingerprint: "x"}).Fail(t.Context(), "none", time.Minute))
 	keys := []string{"a", "b", "c", "d"}
 	var a asked
 	results, err := f.DoMany(within(t), keys, a.by("f"), flight.DoOptions{Fingerprint: "x"})
 	wantSummary(t, results, err, "computed a by f", "cached of x",
 		`c failed: key is in use for another input: key "c" was begun with fingerprint "y", not "x"`, `d failed: computation of "d" by g failed: none`)
 
-	if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+".n", []byte(`{"v":99}`+"\n")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".n", []byte(`{"v":99}`+"\n"))))
 	results, err = f.DoMany(within(t), []string{"a", "n", "z"}, a.by("f"), flight.DoOptions{Fingerprint: "x"})
 	errs, _ := errors.AsType[flight.KeysError](err)
 	if len(errs) != 1 || !errors.Is(errs["n"], kvlock.ErrVersion) || string(results[0].Value) != "a by f" || string(results[2].Value) != "z by f" {

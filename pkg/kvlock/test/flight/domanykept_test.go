@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // What Do does with values and answers that are kept, DoMany does for each key.
@@ -49,9 +50,7 @@ func TestDoManyThatDoesNotWait(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			_, err := f.Do(t.Context(), "ours", func(context.Context) ([]byte, error) { <-end; return nil, nil }, flight.DoOptions{})
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 		})
 		pass(time.Second)
 		var a asked

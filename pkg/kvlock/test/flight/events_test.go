@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // observed keeps the events of a Flight.
@@ -82,9 +83,7 @@ func TestEventsOfOneProcess(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 
-		if _, err := f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Do(t.Context(), "k", value(&runs, "w"), flight.DoOptions{})))
 		if got := o.wantEvents(t, "cached", flight.EventReturned); got[0].Outcome != flight.Cached || got[0].Claim != r.Claim {
 			t.Errorf("got %+v", got)
 		}
@@ -164,9 +163,7 @@ func TestEventsOfWhoJoins(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				fn := func(context.Context) ([]byte, error) { pass(time.Second); return nil, nil }
-				if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, check.Err(f.Do(t.Context(), "k", fn, flight.DoOptions{})), nil)
 			})
 		}
 		all.Wait()
@@ -227,9 +224,7 @@ func TestEventOfACorruptRecord(t *testing.T) {
 	b := setup(t)
 	var o observed
 	f := o.flight(t, b, flight.Config{})
-	if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+".k", []byte("PENDING")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".k", []byte("PENDING"))))
 	get(t, f, "k")
 	if got := o.wantEvents(t, "corrupt", flight.EventCorrupt); got[0].Err == nil {
 		t.Errorf("got %+v", got)

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // What a waiter waits for is fetched by itself. Others are woken meanwhile, and it does not miss it when it gives up.
@@ -27,9 +28,7 @@ func testFetching(t *testing.T, b *bed) {
 	var watchers []*flight.Watcher
 	for _, key := range []string{"large", "small"} {
 		w, err := f.Watch(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(w.Close)
 		if s, err := w.Next(within(t)); err != nil || s.State != flight.Pending {
 			t.Fatalf("got %+v, %v", s, err)

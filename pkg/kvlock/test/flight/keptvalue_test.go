@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // A value that is computed anew, or cannot be, is there meanwhile, however it is stored; and it goes in the end.
@@ -70,18 +71,14 @@ func TestClaimOverAnObjectThatIsTorn(t *testing.T) {
 		value := noise(2 << 20)
 		opts := flight.DoOptions{Stale: 10 * time.Minute, TTL: time.Minute}
 		fn := func(context.Context) ([]byte, error) { return value, nil }
-		if _, err := f.Do(t.Context(), "k", fn, opts); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Do(t.Context(), "k", fn, opts)))
 		pass(70 * time.Second)
 		started, end := make(chan struct{}), make(chan struct{})
 		if r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { close(started); <-end; return value, nil }, opts); err != nil {
 			t.Fatal(r.Outcome, err)
 		}
 		<-started
-		if err := b.largeValueStream(t).Purge(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.largeValueStream(t).Purge(t.Context()))
 		wantSlot(t, g, "k", flight.Pending, "")
 		wantSlot(t, g, "k", flight.Pending, "")
 		close(end)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // attic is the Object Store bucket of the tests.
@@ -26,18 +27,14 @@ var largeValues = flight.Config{LargeValueBucket: attic} //nolint:gochecknogloba
 
 func (b *bed) withLargeValueBucket(t testing.TB) *bed {
 	t.Helper()
-	if err := flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic}))
 	return b
 }
 
 func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
 	t.Helper()
 	s, err := b.JS.Stream(t.Context(), "OBJ_"+attic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 
@@ -45,9 +42,7 @@ func (b *bed) largeValueStream(t testing.TB) jetstream.Stream {
 func (b *bed) largeValueMessages(t testing.TB) uint64 {
 	t.Helper()
 	info, err := b.largeValueStream(t).Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return info.State.Msgs
 }
 
@@ -138,16 +133,12 @@ func TestClientReadsTheObject(t *testing.T) {
 	b := setup(t).withLargeValueBucket(t)
 	f := b.Flight(t, largeValues)
 	store, err := b.JS.ObjectStore(t.Context(), attic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for key, value := range map[string][]byte{"noise": noise(2<<20 + 5), "text": document(20 << 20)} {
 		completeBytes(t, begin(t, f, key, flight.BeginOptions{}), value)
 		name, _ := b.object(t, key)["name"].(string)
 		object, err := store.Get(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		got, err := io.ReadAll(object)
 		if err != nil {
 			t.Fatal(err) // the digest is compared, too
@@ -158,14 +149,10 @@ func TestClientReadsTheObject(t *testing.T) {
 		}
 		if info.Headers.Get("Content-Encoding") == "zstd" {
 			d, err := zstd.NewReader(bytes.NewReader(got))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err = io.ReadAll(d)
 			d.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 		}
 		if !bytes.Equal(got, value) {
 			t.Errorf("%s: %d bytes instead of %d", key, len(got), len(value))
@@ -228,9 +215,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 				b.withLargeValueBucket(t)
 				f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-				if err := meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")))
 				for range 3 {
 					if s := get(t, f, "k"); s.State != flight.Absent || s.Value != nil {
 						t.Errorf("got %s with %d bytes", s.State, len(s.Value))
@@ -272,9 +257,7 @@ func TestReferenceIsChecked(t *testing.T) {
 	}
 	completeBytes(t, begin(t, b.Flight(t, flight.Config{LargeValueBucket: attic, LargeValueAbove: 1}), "real", flight.BeginOptions{}), noise(10))
 	object, err := json.Marshal(b.object(t, "real"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for size, want := range map[int]flight.State{9: flight.Absent, 10: flight.Done, 11: flight.Absent} {
 		key := fmt.Sprintf("real%d", size)
 		b.put(t, key, fmt.Sprintf(`"value":{"size":%d,"object":%s}`, size, object), nil)
@@ -292,41 +275,23 @@ func TestLargeValueBucketIsChecked(t *testing.T) {
 	b := setup(t)
 	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
 	wantErr(t, err, jetstream.ErrStreamNotFound)
-	if _, err := b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.JS.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: attic, TTL: time.Hour})))
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: attic})
-	for _, want := range []string{"AllowMsgTTL is off", "MaxAge is 1h"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
+	check.Contains(t, err, "AllowMsgTTL is off", "MaxAge is 1h")
 	sc := flight.LargeValueConfig(kvlock.BucketConfig{Bucket: "other"})
 	sc.MaxMsgsPerSubject, sc.AllowDirect, sc.Discard, sc.MaxBytes = 1, false, jetstream.DiscardOld, 1<<20
-	if _, err := b.JS.CreateStream(t.Context(), sc); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.JS.CreateStream(t.Context(), sc)))
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "other"})
-	for _, want := range []string{"MaxMsgsPerSubject", "AllowDirect", "Discard"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
+	check.Contains(t, err, "MaxMsgsPerSubject", "AllowDirect", "Discard")
 	_, err = flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, LargeValueBucket: "a.b", LargeValueAbove: -1})
-	for _, want := range []string{"LargeValueBucket is", "LargeValueAbove is -1"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
+	check.Contains(t, err, "LargeValueBucket is", "LargeValueAbove is -1")
 }
 
 // A bucket that is full keeps a value from being stored, and not from being returned.
 func TestLargeValueBucketIsFull(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, flight.CreateLargeValueBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: attic, MaxBytes: 1 << 20}))
 	f := b.Flight(t, largeValues)
 	fn := func(context.Context) ([]byte, error) { return noise(2 << 20), nil }
 	_, err := f.Do(t.Context(), "k", fn, flight.DoOptions{})
@@ -345,9 +310,7 @@ func TestObjectAfterARestart(t *testing.T) {
 	value := noise(5 << 20)
 	completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
 	c := begin(t, f, "l", flight.BeginOptions{})
-	if err := b.Srv.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.Srv.Restart(t.Context()))
 	readEveryWay(t, f, "k", value)
 	completeBytes(t, c, value)
 	readEveryWay(t, f, "l", value)

@@ -18,15 +18,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func list(t testing.TB, f *flight.Flight, prefix string) []string {
 	t.Helper()
 	var all []string
 	for s, err := range f.List(t.Context(), prefix) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		all = append(all, fmt.Sprintf("%s:%s:%s", s.Key, s.State, s.Value))
 	}
 	return all
@@ -44,9 +43,7 @@ func flood(t testing.TB, js jetstream.JetStream, prefix string, n, size int) {
 		m.Data = []byte(data)
 		m.Header.Set("Kvlock-State", "done")
 		m.Header.Set("Nats-TTL", fmt.Sprintf("%dh", hours))
-		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(js.PublishMsgAsync(m, jetstream.WithStallWait(time.Minute))))
 	}
 	select {
 	case <-js.PublishAsyncComplete():
@@ -67,15 +64,9 @@ func TestList(t *testing.T) {
 	complete(t, begin(t, f, "a.large", flight.BeginOptions{}), large)
 	complete(t, begin(t, f, "a.gone", flight.BeginOptions{}), "v")
 	begin(t, f, "a.pending", flight.BeginOptions{})
-	if err := begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if err := begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Invalidate(t.Context(), "a.gone"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, begin(t, f, "ab", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
+	check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
+	check.OK(t, f.Invalidate(t.Context(), "a.gone"))
 	purge(t, f, "none") // leaves its mark
 	for prefix, want := range map[string][]string{
 		"":       {"a.done:done:v", "a.large:done:" + large, "a.pending:pending:", "ab:failed:"},
@@ -98,9 +89,7 @@ func TestListOfRecordsThatCannotBeRead(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	for key, data := range map[string]string{"newer": `{"v":99}` + "\n", "corrupt": "?"} {
-		if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+"."+key, []byte(data))))
 	}
 	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
 	got := map[string]error{}
@@ -129,9 +118,7 @@ func TestListWhileItIsWrittenTo(t *testing.T) {
 	seen := map[string]uint64{}
 	told, written := 0, 0
 	for s, err := range f.List(t.Context(), "a") {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if s.Revision <= seen[s.Key] {
 			t.Fatalf("%s is told at %d, after %d", s.Key, s.Revision, seen[s.Key])
 		}
@@ -187,19 +174,13 @@ func TestSurvey(t *testing.T) {
 		f := b.Flight(t, flight.Config{})
 		start := time.Now()
 		for i, ttl := range []time.Duration{time.Hour, 23 * time.Hour, 25 * time.Hour, 7 * 24 * time.Hour} {
-			if _, err := begin(t, f, fmt.Sprint("a.", i), flight.BeginOptions{}).Complete(t.Context(), []byte("12345"), ttl); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(begin(t, f, fmt.Sprint("a.", i), flight.BeginOptions{}).Complete(t.Context(), []byte("12345"), ttl)))
 			pass(time.Minute)
 		}
 		begin(t, f, "a.pending", flight.BeginOptions{TTL: time.Hour})
 		begin(t, f, "b.pending", flight.BeginOptions{TTL: time.Hour})
-		if err := begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if err := begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, begin(t, f, "a.failed", flight.BeginOptions{}).Fail(t.Context(), "r", time.Hour))
+		check.OK(t, begin(t, f, "a.gone", flight.BeginOptions{}).Fail(t.Context(), "r", 0))
 		s, err := f.Survey(t.Context(), "a")
 		want := flight.Survey{Done: 4, Failed: 1, Pending: 1, Bytes: s.Bytes, Expiring: 3, Oldest: s.Oldest}
 		if err != nil || s != want || s.Bytes < 20 || s.Oldest.Sub(start) > time.Minute || s.Oldest.Before(start) {
@@ -244,9 +225,7 @@ func TestStats(t *testing.T) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
 		fn := func(context.Context) ([]byte, error) { pass(time.Second); return []byte("v"), nil }
 		do := func(f *flight.Flight, key string) {
-			if _, err := f.Do(t.Context(), key, fn, flight.DoOptions{}); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(f.Do(t.Context(), key, fn, flight.DoOptions{})), nil)
 		}
 		var waiter sync.WaitGroup
 		waiter.Go(func() { pass(time.Millisecond); do(g, "a") })

@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // After any fault of a write or of its answer the true outcome is reported. Each transition is tried through each
@@ -140,9 +141,7 @@ func TestResultInvalidatedBeforeItIsReadBack(t *testing.T) {
 		}()
 		pass(time.Millisecond) // stored; the answer is waited for
 		wantSlot(t, other, "k", flight.Done, "v")
-		if err := other.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, other.Invalidate(t.Context(), "k"))
 		wantErr(t, <-completed, kvlock.ErrLost)
 		wantSlot(t, b.Flight(t, flight.Config{}), "k", flight.Absent, "")
 	})
@@ -270,20 +269,14 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			c := begin(t, g, "k", flight.BeginOptions{})
 			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
 			wantErr(t, err, flight.ErrTaken)
-			if err := c.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, c.Release(t.Context()))
 			return get(t, g, "k")
 		},
 		"it knows nothing": func(t *testing.T, f, _ *flight.Flight) flight.Slot {
 			t.Helper()
 			_, err := f.Begin(t.Context(), "k", flight.BeginOptions{Seen: flight.Slot{Revision: 7}}) // asks, and begins
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := f.Invalidate(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
+			check.OK(t, f.Invalidate(t.Context(), "k"))
 			return get(t, f, "k")
 		},
 	} {

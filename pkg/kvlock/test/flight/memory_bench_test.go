@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // benchMemory is benchBed with a memory in f.
@@ -25,9 +26,7 @@ func benchMemory(b *testing.B, size int64) (f, g *flight.Flight) {
 func BenchmarkMemoryHit(b *testing.B) {
 	f, g := benchMemory(b, 1<<20)
 	keys := store(b, g, 64)
-	if _, err := f.GetMany(b.Context(), keys); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
 	hit := map[string]func(key string) error{
 		"Get": func(key string) error { _, err := f.Get(b.Context(), key); return err },
 		"Do":  func(key string) error { _, err := f.Do(b.Context(), key, nil, flight.DoOptions{}); return err },
@@ -38,9 +37,7 @@ func BenchmarkMemoryHit(b *testing.B) {
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 0; pb.Next(); i++ {
-						if err := hit[name](keys[i%n]); err != nil {
-							b.Error(err)
-						}
+						check.Is(b, hit[name](keys[i%n]), nil)
 					}
 				})
 			})
@@ -54,18 +51,14 @@ func BenchmarkGetManyHalfInMemory(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			f, g := benchMemory(b, 1<<20)
 			keys := store(b, g, n/2)
-			if _, err := f.GetMany(b.Context(), keys); err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
 			for i := range n / 2 {
 				keys = append(keys, fmt.Sprintf("pending%d", i))
 				begin(b, g, keys[len(keys)-1], flight.BeginOptions{TTL: time.Hour})
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := f.GetMany(b.Context(), keys); err != nil {
-					b.Fatal(err)
-				}
+				check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
 			}
 		})
 	}
@@ -78,9 +71,7 @@ func BenchmarkMemoryPerEntry(b *testing.B) {
 	keys := store(b, g, n)
 	read := func() {
 		for i := 0; i < n; i += 500 {
-			if _, err := f.GetMany(b.Context(), keys[i:i+500]); err != nil {
-				b.Fatal(err)
-			}
+			check.OK(b, check.Err(f.GetMany(b.Context(), keys[i:i+500])))
 		}
 	}
 	heap := func() float64 {

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // memoryBound is how old a value from memory can be.
@@ -42,9 +43,7 @@ func reads(p *natstest.Proxy, filter func(natstest.Frame) natstest.Verdict) func
 // store makes value the result of key, in any earlier state of the key.
 func replace(t testing.TB, f *flight.Flight, key, value string) flight.Slot {
 	t.Helper()
-	if err := f.Invalidate(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.Invalidate(t.Context(), key))
 	return complete(t, begin(t, f, key, flight.BeginOptions{}), value)
 }
 
@@ -85,9 +84,7 @@ func TestMemoryLearnsOfChanges(t *testing.T) {
 		replace(t, g, "k", "1")
 		pass(time.Millisecond)
 		wantSlot(t, f, "k", flight.Done, "1")
-		if err := g.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond)
 		wantSlot(t, f, "k", flight.Absent, "")
 		c := begin(t, g, "k", flight.BeginOptions{})
@@ -112,15 +109,11 @@ func TestMemoryOfOwnWrites(t *testing.T) {
 			if asked() != before {
 				t.Error("what was just stored is read")
 			}
-			if err := f.Invalidate(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, f.Invalidate(t.Context(), "k"))
 			wantSlot(t, f, "k", flight.Absent, "")
 			c := begin(t, f, "k", flight.BeginOptions{})
 			wantSlot(t, f, "k", flight.Pending, "")
-			if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 			before = asked()
 			if s := get(t, f, "k"); s.State != flight.Failed || s.Reason != "r" || asked() != before {
 				t.Errorf("got %+v, after %d reads", s, asked()-before)
@@ -164,9 +157,7 @@ func TestStaleRefillIsImpossible(t *testing.T) {
 			}
 		})
 		<-overtaken
-		if err := g.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond) // its push is taken
 		begin(t, g, "other", flight.BeginOptions{})
 		read.Wait()
@@ -186,9 +177,7 @@ func TestMemoryNoticesAGap(t *testing.T) {
 		pass(time.Millisecond)
 		wantSlot(t, f, "k", flight.Done, "old")
 		p.Filter(losePushes)
-		if err := g.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, g.Invalidate(t.Context(), "k"))
 		pass(time.Millisecond)
 		wantSlot(t, f, "k", flight.Done, "old") // no push arrived
 		p.Filter(nil)
@@ -265,13 +254,9 @@ func TestMemoryEndsWithTheTTL(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f, g := b.Flight(t, remembering()), b.Flight(t, flight.Config{})
 		c := begin(t, g, "k", flight.BeginOptions{})
-		if _, err := c.Complete(t.Context(), []byte("v"), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), 5*time.Second)))
 		c = begin(t, f, "own", flight.BeginOptions{})
-		if _, err := c.Complete(t.Context(), []byte("v"), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), 5*time.Second)))
 		pass(3 * time.Second)
 		wantSlot(t, f, "k", flight.Done, "v")
 		pass(2*time.Second + lateness)
@@ -297,9 +282,7 @@ func TestMemoryBelievesTheServersClock(t *testing.T) {
 		for _, ttl := range []time.Duration{5 * time.Second, 20 * time.Second} {
 			key := ttl.String()
 			c := begin(t, g, key, flight.BeginOptions{})
-			if _, err := c.Complete(t.Context(), []byte("v"), ttl); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(c.Complete(t.Context(), []byte("v"), ttl)))
 			pass(time.Millisecond)
 			get(t, f, key)
 			before := f.Stats().Memory.Hits

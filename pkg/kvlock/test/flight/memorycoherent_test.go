@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -49,15 +50,11 @@ func TestMemoryIsCoherent(t *testing.T) {
 				s := replace(t, f, key, strings.Repeat("v", r.IntN(300)))
 				newest[key] = append(newest[key], stored{s.Revision, time.Now()})
 			case 1:
-				if err := f.Invalidate(t.Context(), key); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, f.Invalidate(t.Context(), key))
 				newest[key] = append(newest[key], stored{b.Present(t, key).Sequence, time.Now()})
 			case 2:
 				if r.IntN(10) == 0 {
-					if _, err := f.Purge(t.Context(), key[:1]); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, check.Err(f.Purge(t.Context(), key[:1])))
 					for k := range newest {
 						if k[0] == key[0] {
 							newest[k] = append(newest[k], stored{b.Present(t, "_kv_purge").Sequence, time.Now()})

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // gone is after how long an object of a few megabytes has gone at the latest, counted from the end of its record.
@@ -25,9 +26,7 @@ func TestObjectLivesAsLongAsItsRecord(t *testing.T) {
 		f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
 		value := noise(2 << 20)
 		const ttl = 10 * time.Minute
-		if _, err := begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)))
 		for start := time.Now(); time.Since(start) < ttl-time.Second; pass(10 * time.Second) {
 			if s := get(t, f, "k"); !bytes.Equal(s.Value, value) {
 				t.Fatalf("after %s: %s with %d bytes", time.Since(start), s.State, len(s.Value))
@@ -87,9 +86,7 @@ func TestOrphansGo(t *testing.T) {
 		"invalidated": func(t *testing.T, _ *bed, f *flight.Flight, _ *natstest.Proxy) {
 			t.Helper()
 			_, err := begin(t, f, "k", flight.BeginOptions{}).Complete(t.Context(), value, ttl)
-			if err := errors.Join(err, f.Invalidate(t.Context(), "k")); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, errors.Join(err, f.Invalidate(t.Context(), "k")))
 		},
 		"a claim lost during the upload": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
@@ -99,9 +96,7 @@ func TestOrphansGo(t *testing.T) {
 				if m.FromClient && strings.HasPrefix(m.Subject, "$O.") {
 					n++
 					if n == 2 {
-						if err := other.Invalidate(t.Context(), "k"); err != nil {
-							t.Error(err)
-						}
+						check.Is(t, other.Invalidate(t.Context(), "k"), nil)
 					}
 					if n > 2 {
 						return natstest.Lose
@@ -164,9 +159,7 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 				t.Errorf("after %s: claim %s with TTL %s", time.Since(start), s.Claim, s.TTL)
 			}
 		}
-		if err := <-completed; err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, <-completed)
 		readEveryWay(t, other, "k", value)
 	})
 }
@@ -189,9 +182,7 @@ func TestZombieWithAnObject(t *testing.T) {
 		wantErr(t, err, kvlock.ErrLost)
 		pass(3 * time.Second)
 		c, err := g.Resume(t.Context(), "k", zombie.Ref(), flight.ResumeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		completeBytes(t, c, theirs)
 		p.Filter(nil)
 		_, err = zombie.Complete(t.Context(), noise(2<<20), 0)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var lastSequence = regexp.MustCompile(`"last_seq":\d+`)
@@ -33,9 +34,7 @@ func overtaken(t *testing.T, b *bed, p *natstest.Proxy) (asked func() int, done 
 	return reads(p, func(f natstest.Frame) natstest.Verdict {
 		if isCheck(f) && !answered.Load() {
 			for range 5 {
-				if _, err := b.JS.Publish(t.Context(), "$KV."+bucket+".other", nil); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, check.Err(b.JS.Publish(t.Context(), "$KV."+bucket+".other", nil)), nil)
 			}
 		}
 		return natstest.Relay

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // "There is nothing" is an answer: it is kept for its own TTL, and all callers get it as such.
@@ -125,9 +126,7 @@ func TestTTLOfAValue(t *testing.T) {
 		return map[string]time.Duration{"soup": 90 * time.Second, "bread": 1}[string(value)]
 	}}
 	for key, want := range map[string]time.Duration{"soup": 90 * time.Second, "bread": time.Second, "wine": time.Hour} {
-		if _, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(key), nil }, opts); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return []byte(key), nil }, opts)))
 		if m := b.Present(t, key); m.Header.Get("Nats-TTL") != fmt.Sprintf("%.0fs", want.Seconds()) {
 			t.Errorf("%s is kept for %s, want %s", key, m.Header.Get("Nats-TTL"), want)
 		}
@@ -136,9 +135,7 @@ func TestTTLOfAValue(t *testing.T) {
 	ttls := map[time.Duration]bool{}
 	for i := range 20 {
 		key := fmt.Sprint(i)
-		if _, err := f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Do(t.Context(), key, func(context.Context) ([]byte, error) { return nil, nil }, opts)))
 		ttl := get(t, f, key).TTL - time.Minute
 		if ttls[ttl] = true; ttl < 800*time.Second || ttl > 1200*time.Second {
 			t.Errorf("kept for %s", ttl)

@@ -17,14 +17,13 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func purge(t testing.TB, f *flight.Flight, prefix string) int {
 	t.Helper()
 	n, err := f.Purge(t.Context(), prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return n
 }
 
@@ -199,12 +198,8 @@ func TestPurgedValuesDoNotComeBack(t *testing.T) {
 			for name, then := range before {
 				key := fmt.Sprintf("a.%s.%d", name, i)
 				value := map[bool]string{true: "last", false: "first"}[name == "done"]
-				if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), []byte(value), time.Hour); err != nil {
-					t.Fatal(err)
-				}
-				if err := then(key); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), []byte(value), time.Hour)))
+				check.OK(t, then(key))
 			}
 			replace(t, f, fmt.Sprint("b.", i), "v") // keeps the file
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // recheck is within how long a lost push is noticed: the leader is asked every second, and the push may be on its way for
@@ -115,9 +116,7 @@ func TestALostPushIsNoticed(t *testing.T) {
 					within := recheck
 					if others {
 						pass(rand.N(time.Second / 2))
-						if err := c.claims[0].Renew(t.Context(), time.Hour); err != nil {
-							t.Fatal(err)
-						}
+						check.OK(t, c.claims[0].Renew(t.Context(), time.Hour))
 						if within = 2 * time.Millisecond; i > 0 { // all are read at once, but not all the time
 							within = recheck
 						}
@@ -249,9 +248,7 @@ func TestCrowdLearnsOfExpiry(t *testing.T) {
 		begin(t, c.writing, "claim", flight.BeginOptions{TTL: 7 * time.Second})
 		pending := c.watch("claim", flight.Pending)
 		result := begin(t, c.writing, "result", flight.BeginOptions{})
-		if _, err := result.Complete(t.Context(), []byte("v"), 17*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(result.Complete(t.Context(), []byte("v"), 17*time.Second)))
 		done := c.watch("result", flight.Done)
 		pass(7*time.Second - 100*time.Millisecond)
 		c.wantNext(pending, flight.Absent, 100*time.Millisecond+lateness+step)

@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // fill completes keys k0 to k<n-1>, but for every seventh, and returns the keys.
@@ -84,9 +85,7 @@ func testGetManyIsInOrderAndOneRoundTrip(t *testing.T, b *bed) {
 		}
 		for i, s := range slots {
 			var number int
-			if _, err := fmt.Sscanf(keys[i], "k%d", &number); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(fmt.Sscanf(keys[i], "k%d", &number)))
 			state, value := flight.Done, fmt.Sprint(number)
 			if number%7 == 6 {
 				state, value = flight.Absent, ""
@@ -181,14 +180,10 @@ func TestGetManyOfLargeValues(t *testing.T) {
 		key := fmt.Sprintf("k%d", i)
 		keys = append(keys, key)
 		value := append([]byte(key), large...)
-		if _, err := begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(begin(t, f, key, flight.BeginOptions{}).Complete(t.Context(), value, 0)))
 	}
 	slots, err := f.GetMany(t.Context(), keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for i, s := range slots {
 		if s.State != flight.Done || !bytes.HasPrefix(s.Value, []byte(keys[i]+"x")) || len(s.Value) != len(large)+2 {
 			t.Errorf("%s is %s with %d bytes", s.Key, s.State, len(s.Value))
@@ -207,13 +202,9 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	f := b.Flight(t, flight.Config{Logger: log.Logger()})
 	ctx := t.Context()
 	kv, err := b.JS.KeyValue(ctx, bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for _, key := range []string{"read", "claimed", "invalidated"} {
-		if _, err := kv.Put(ctx, key, []byte("{not ours")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(kv.Put(ctx, key, []byte("{not ours"))))
 	}
 	for range 3 {
 		if s := get(t, f, "read"); s.State != flight.Absent || s.Value != nil {
@@ -225,9 +216,7 @@ func TestCorruptRecordIsReportedOnceAndRemoved(t *testing.T) {
 	}
 	complete(t, begin(t, f, "read", flight.BeginOptions{}), "v")
 	complete(t, begin(t, f, "claimed", flight.BeginOptions{}), "v")
-	if err := f.Invalidate(ctx, "invalidated"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.Invalidate(ctx, "invalidated"))
 	if n := log.Count("corrupt record is removed"); n != 3 {
 		t.Errorf("reported %d times, want once for each key", n)
 	}
@@ -243,13 +232,9 @@ func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	f := b.Flight(t, flight.Config{})
 	ctx := t.Context()
 	kv, err := b.JS.KeyValue(ctx, bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	const newer = `{"v":2,"state":{"of":"the art"}}` + "\nvalue"
-	if _, err := kv.Put(ctx, "k", []byte(newer)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(kv.Put(ctx, "k", []byte(newer))))
 	for name, do := range map[string]func() error{
 		"Get":        func() error { _, err := f.Get(ctx, "k"); return err },
 		"Begin":      func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
@@ -271,9 +256,7 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 	b := setup(t)
 	f := b.Flight(t, flight.Config{})
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for name, remove := range map[string]func(key string) error{
 		"deleted": func(key string) error { return kv.Delete(t.Context(), key) },
 		"purged": func(key string) error {
@@ -284,9 +267,7 @@ func TestOtherMarkersAreAbsence(t *testing.T) {
 		},
 	} {
 		complete(t, begin(t, f, name, flight.BeginOptions{}), "v")
-		if err := remove(name); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, remove(name))
 		s := wantSlot(t, f, name, flight.Absent, "")
 		begin(t, f, name, flight.BeginOptions{Seen: s})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 var errOven = errors.New("oven is cold")
@@ -286,9 +287,7 @@ func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 				fails.Store(ends)
 				wantDo(t, f, numbered(&runs, 10*time.Second, &fails), opts, "1", flight.Stale)
 				pass(time.Second)
-				if err := g.Invalidate(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, g.Invalidate(t.Context(), "k"))
 				wantSlot(t, g, "k", flight.Absent, "")
 				pass(time.Minute)
 				wantSlot(t, g, "k", flight.Absent, "")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Of many keys, too, the values that are due are computed anew in the background, and stale ones returned at once.
@@ -35,9 +36,7 @@ func TestManyKeysAreComputedAnew(t *testing.T) {
 			t.Helper()
 			start := time.Now()
 			results, err := f.DoMany(t.Context(), keys, fn, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got := ""
 			for _, r := range results {
 				got += string(r.Value)
@@ -79,9 +78,7 @@ func TestLargestValueIsCarried(t *testing.T) {
 				over = size
 				continue
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			fits = size
 		}
 		key := fmt.Sprint("try", fits)
@@ -127,9 +124,7 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 				wantDo(t, f, numbered(&runs, time.Hour, nil), opts, "1", flight.Cached)
 				pass(time.Second)
 				die()
-				if _, err := g.Begin(t.Context(), "k", flight.BeginOptions{}); !errors.Is(err, flight.ErrTaken) {
-					t.Errorf("got %v while it may be held", err)
-				}
+				check.Is(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
 				wantDo(t, g, nil, opts, "1", flight.Cached)
 				pass(15 * time.Second)
 				next(t, g, &runs)
@@ -144,7 +139,7 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 func TestRandomRefreshes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		run, totals := 0, map[flight.Outcome]int{}
-		check := func(rt *rapid.T) {
+		sequence := func(rt *rapid.T) {
 			run++
 			m := &refreshes{T: rt, b: b, key: fmt.Sprint("k", run), ctx: t.Context(), outcomes: totals, born: map[int64]time.Time{}}
 			m.opts = flight.DoOptions{
@@ -173,7 +168,7 @@ func TestRandomRefreshes(t *testing.T) {
 		const enough, most = 10, 500
 		seldom := func() int { return min(totals[flight.Cached], totals[flight.Computed], totals[flight.Stale]) }
 		for seldom() < enough && run < most && !t.Failed() { // now and then what is drawn makes hardly anything stale
-			rapid.Check(bubbled{t}, check)
+			rapid.Check(bubbled{t}, sequence)
 		}
 		t.Logf("%v in %d runs", totals, run)
 		if seldom() < enough {

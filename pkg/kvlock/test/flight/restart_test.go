@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The server restarts under fifty goroutines of three processes that do everything at once. Each gets the right value,
@@ -80,13 +81,9 @@ func TestRestartsUnderLoad(t *testing.T) {
 		})
 	}
 	for range restarts {
-		if err := b.Srv.Restart(ctx); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, b.Srv.Restart(ctx))
 		// Some work in between, for the next one to interrupt.
-		if _, err := flights[0].Do(ctx, fmt.Sprintf("between%d", rand.Uint64()), func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(flights[0].Do(ctx, fmt.Sprintf("between%d", rand.Uint64()), func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})), nil)
 	}
 	close(stop)
 	load.Wait()

@@ -8,6 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
@@ -65,7 +66,7 @@ var (
 	losePushes = testbed.LosePushes
 	losing     = testbed.Losing
 	pass       = testbed.Pass
-	wantErr    = testbed.WantErr
+	wantErr    = check.Is
 	within     = testbed.Within
 	writes     = testbed.Writes
 )

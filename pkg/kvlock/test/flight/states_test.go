@@ -8,6 +8,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // reached brings key "k" into each of its states and returns the claim that did it.
@@ -27,9 +28,7 @@ var reached = map[string]func(t *testing.T, f *flight.Flight) *flight.Claim{
 	"handed off": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := c.HandOff(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.HandOff(t.Context(), 0))
 		return c
 	},
 	"done": func(t *testing.T, f *flight.Flight) *flight.Claim {
@@ -41,59 +40,45 @@ var reached = map[string]func(t *testing.T, f *flight.Flight) *flight.Claim{
 	"failed": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := c.Fail(t.Context(), "r", time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Fail(t.Context(), "r", time.Hour))
 		return c
 	},
 	"failed, gone at once": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := c.Fail(t.Context(), "r", 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Fail(t.Context(), "r", 0))
 		return c
 	},
 	"released": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Release(t.Context()))
 		return c
 	},
 	"invalidated": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := f.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, f.Invalidate(t.Context(), "k"))
 		return c
 	},
 	"begun by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := f.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, f.Invalidate(t.Context(), "k"))
 		begin(t, f, "k", flight.BeginOptions{Seen: get(t, f, "k")})
 		return c
 	},
 	"begun by another to hand off": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Release(t.Context()))
 		begin(t, f, "k", flight.BeginOptions{Handoff: true})
 		return c
 	},
 	"resumed by another": func(t *testing.T, f *flight.Flight) *flight.Claim {
 		t.Helper()
 		c := begin(t, f, "k", flight.BeginOptions{})
-		if _, err := f.Resume(t.Context(), "k", c.Ref(), flight.ResumeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(f.Resume(t.Context(), "k", c.Ref(), flight.ResumeOptions{})))
 		return c
 	},
 }
@@ -213,22 +198,16 @@ func TestTokensGrow(t *testing.T) {
 	c, err := f.Begin(ctx, "k", flight.BeginOptions{})
 	c = next("begun", c, err)
 	for range 3 {
-		if err := c.Renew(ctx, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.Renew(ctx, 0))
 	}
 	zombie := c
 	c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
 	c = next("resumed", c, err)
 	wantErr(t, zombie.Renew(ctx, 0), kvlock.ErrLost)
-	if err := c.Fail(ctx, "r", 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Fail(ctx, "r", 0))
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
 	next("begun after a failure", c, err)
-	if err := f.Invalidate(ctx, "k"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, f.Invalidate(ctx, "k"))
 	c, err = f.Begin(ctx, "k", flight.BeginOptions{})
 	next("begun after an invalidation", c, err)
 
@@ -250,9 +229,7 @@ func TestResume(t *testing.T) {
 	c := begin(t, f, "attempts", flight.BeginOptions{})
 	first := c.Ref()
 	for attempt := 2; attempt <= 4; attempt++ {
-		if err := c.HandOff(ctx, 0); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, c.HandOff(ctx, 0))
 		ref := c.Ref()
 		if attempt == 4 {
 			ref = first // stale: the same job, delivered again

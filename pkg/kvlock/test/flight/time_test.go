@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -42,9 +43,7 @@ func TestZombie(t *testing.T) {
 		"somebody came and went within its TTL": func(t *testing.T, f *flight.Flight) {
 			t.Helper()
 			longer := begin(t, f, "k", flight.BeginOptions{TTL: time.Hour})
-			if err := f.Invalidate(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, f.Invalidate(t.Context(), "k"))
 			begin(t, f, "k", flight.BeginOptions{TTL: time.Second})
 			pass(2 * time.Second)
 			_, err := longer.Complete(t.Context(), nil, 0)
@@ -58,16 +57,12 @@ func TestZombie(t *testing.T) {
 		},
 		"somebody gave up": func(t *testing.T, f *flight.Flight) {
 			t.Helper()
-			if err := begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, begin(t, f, "k", flight.BeginOptions{}).Fail(t.Context(), "r", 0), nil)
 		},
 		"somebody hands off": func(t *testing.T, f *flight.Flight) { t.Helper(); begin(t, f, "k", flight.BeginOptions{Handoff: true}) },
 		"somebody invalidated": func(t *testing.T, f *flight.Flight) {
 			t.Helper()
-			if err := f.Invalidate(t.Context(), "k"); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, f.Invalidate(t.Context(), "k"), nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,9 +120,7 @@ func TestKeepEndsWhenTheClaimIsTakenAway(t *testing.T) {
 		c := begin(t, f, "k", flight.BeginOptions{TTL: 6 * time.Second})
 		held, stop := c.AutoRenew(t.Context(), 6*time.Second)
 		defer stop()
-		if err := f.Invalidate(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, f.Invalidate(t.Context(), "k"))
 		start := time.Now()
 		<-held.Done()
 		wantErr(t, context.Cause(held), kvlock.ErrLost)

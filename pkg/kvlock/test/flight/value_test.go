@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // document is JSON of about n bytes, which compresses well.
@@ -142,9 +143,7 @@ func TestEveryWayToReadACompressedValue(t *testing.T) {
 func (b *bed) stored(t testing.TB, key string) (meta map[string]any, data []byte) {
 	t.Helper()
 	line, data, _ := bytes.Cut(b.Present(t, key).Data, []byte("\n"))
-	if err := json.Unmarshal(line, &meta); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(line, &meta))
 	return meta, data
 }
 
@@ -184,21 +183,15 @@ func TestWhatIsStoredAsItIs(t *testing.T) {
 func (b *bed) put(t testing.TB, key, meta string, data []byte) {
 	t.Helper()
 	kv, err := b.JS.KeyValue(t.Context(), bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	record := `{"v":1,"state":"done","claim":"c","owner":"o",` + meta + "}\n"
-	if _, err := kv.Put(t.Context(), key, append([]byte(record), data...)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(kv.Put(t.Context(), key, append([]byte(record), data...))))
 }
 
 func zstdOf(t testing.TB, value []byte) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
 	return w.EncodeAll(value, nil)
 }
@@ -327,9 +320,5 @@ func TestValueConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, err := flight.New(t.Context(), b.JS, flight.Config{Bucket: bucket, CompressAbove: -2, MaxValue: 1<<30 + 1})
-	for _, want := range []string{"CompressAbove is -2", "MaxValue is 1073741825"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s is not named in %v", want, err)
-		}
-	}
+	check.Contains(t, err, "CompressAbove is -2", "MaxValue is 1073741825")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/test/testbed"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestWatchTellsStatesAndThenChanges(t *testing.T) {
@@ -23,16 +24,12 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
 	complete(t, begin(t, f, "done", flight.BeginOptions{}), "v")
 	w, err := f.Watch("done", "new", "done")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
 	next := func() flight.Slot {
 		t.Helper()
 		s, err := w.Next(within(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return s
 	}
 	first := map[string]flight.State{}
@@ -47,9 +44,7 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	if s := next(); s.Key != "new" || s.State != flight.Pending || s.Claim != c.ID() {
 		t.Errorf("got %+v, want the claim", s)
 	}
-	if err := c.Fail(t.Context(), "r", 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Fail(t.Context(), "r", 0))
 	if s := next(); s.State != flight.Failed || s.Reason != "r" {
 		t.Errorf("got %+v, want the failure", s)
 	}
@@ -57,15 +52,11 @@ func TestWatchTellsStatesAndThenChanges(t *testing.T) {
 	if s := next(); s.State != flight.Pending {
 		t.Errorf("got %+v, want the second claim", s)
 	}
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.Release(t.Context()))
 	if s := next(); s.State != flight.Absent {
 		t.Errorf("got %+v, want that it was given back", s)
 	}
-	if err := g.Invalidate(t.Context(), "done"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, g.Invalidate(t.Context(), "done"))
 	if s := next(); s.Key != "done" || s.State != flight.Absent {
 		t.Errorf("got %+v, want absence", s)
 	}
@@ -75,15 +66,11 @@ func TestSlowWatcherGetsTheLatest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		f := b.Flight(t, flight.Config{})
 		w, err := f.Watch("k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer w.Close()
 		c := begin(t, f, "k", flight.BeginOptions{})
 		for range 1000 {
-			if err := c.Renew(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, c.Renew(t.Context(), 0))
 		}
 		last := complete(t, c, "v")
 		pass(time.Millisecond)
@@ -179,9 +166,7 @@ func TestReplicaThatLagsIsNotBelieved(t *testing.T) {
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
 		c := begin(t, g, "k", flight.BeginOptions{})
 		w, err := f.Watch("k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer w.Close()
 		if s, err := w.Next(t.Context()); err != nil || s.State != flight.Pending {
 			t.Fatal(s, err)
@@ -203,25 +188,17 @@ func TestForgedPushRemovesNothing(t *testing.T) {
 		nc, _ := connect(t, b.Srv)
 		c := begin(t, f, "k", flight.BeginOptions{})
 		w, err := f.Watch("k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer w.Close()
-		if _, err := w.Next(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(w.Next(t.Context())))
 		for _, data := range []string{"", "garbage", `{"v":9}` + "\n"} {
 			m := nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")
 			m.Data = []byte(data)
 			m.Header.Set("Nats-Sequence", "1")
 			m.Header.Set("Nats-Time-Stamp", time.Now().Format(time.RFC3339Nano))
-			if err := nc.PublishMsg(m); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, nc.PublishMsg(m))
 		}
-		if err := nc.PublishMsg(nats.NewMsg("rp." + bucket + ".$KV." + bucket + ".k")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, nc.PublishMsg(nats.NewMsg("rp."+bucket+".$KV."+bucket+".k")))
 		pass(time.Second)
 		complete(t, c, "v")
 		for s := (flight.Slot{}); s.State != flight.Done; {
@@ -251,9 +228,7 @@ func testWithoutRepublish(t *testing.T, b *bed) {
 		})
 	}
 	w, err := f.Watch("other")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
 	if n := consumers(t, b); n != 1 {
 		t.Errorf("%d consumers, want the one that all waiters share", n)
@@ -275,13 +250,9 @@ func TestWaitOnAClosedConnection(t *testing.T) {
 	f := flightOn(t, js, flight.Config{})
 	begin(t, f, "k", flight.BeginOptions{})
 	w, err := f.Watch("k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer w.Close()
-	if _, err := w.Next(within(t)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(w.Next(within(t))))
 	nc.Close()
 	_, err = w.Next(within(t))
 	wantErr(t, err, kvlock.ErrUnavailable)
@@ -312,9 +283,7 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 			complete(t, begin(t, f, fmt.Sprint(rand.Uint64()), flight.BeginOptions{}), "v") // revisions grow
 		}
 		w, err := f.Watch("k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer w.Close()
 		begin(t, g, "k", flight.BeginOptions{})
 		pass(time.Second)
@@ -339,8 +308,6 @@ func TestWaiterOnABucketMadeAnew(t *testing.T) {
 func consumers(t testing.TB, b *bed) int {
 	t.Helper()
 	stream, err := b.JS.Stream(t.Context(), "KV_"+bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return stream.CachedInfo().State.Consumers
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Bucket is the name of the bucket.
@@ -58,9 +59,7 @@ func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real
 func On(t testing.TB, srv *natsrun.Server, cfg kvlock.BucketConfig) *Bed {
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
-	if err := kvlock.CreateBucket(t.Context(), js, cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), js, cfg))
 	return &Bed{Srv: srv, JS: js}
 }
 
@@ -72,9 +71,7 @@ func (b *Bed) DeleteBucket(t testing.TB) {
 	if err == nil {
 		err = b.JS.DeleteStream(t.Context(), "KV_"+Bucket)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 }
 
 // MakeBucketAnew is DeleteBucket, and makes the bucket again, after a while in which there is none.
@@ -84,9 +81,7 @@ func (b *Bed) MakeBucketAnew(t testing.TB, after time.Duration) {
 	if after > 0 {
 		Pass(after)
 	}
-	if err := kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: Bucket}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, kvlock.CreateBucket(t.Context(), b.JS, kvlock.BucketConfig{Bucket: Bucket}))
 }
 
 // Flight is a Flight with a connection of its own, as another process has it.
@@ -110,9 +105,7 @@ func Quiet(l *slog.Logger) *slog.Logger { return cmp.Or(l, slog.New(slog.Discard
 // Closed has what was opened closed when the test ends.
 func Closed[T interface{ Close() }](t testing.TB, opened T, err error) T {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(opened.Close)
 	return opened
 }
@@ -131,16 +124,12 @@ func (b *Bed) Present(t testing.TB, key string) *jetstream.RawStreamMsg {
 func (b *Bed) Last(t testing.TB, key string) *jetstream.RawStreamMsg {
 	t.Helper()
 	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	m, err := stream.GetLastMsgForSubject(t.Context(), "$KV."+Bucket+"."+key)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return m
 }
 
@@ -172,14 +161,6 @@ func Get(t testing.TB, f *flight.Flight, key string) flight.Slot {
 		t.Fatalf("get %s: %v", key, err)
 	}
 	return s
-}
-
-// WantErr fails the test unless err is want.
-func WantErr(t testing.TB, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("got error %v, want %v", err, want)
-	}
 }
 
 // Within gives a test's wait an end that is a failure, and not a hang. Nothing else depends on when it is.
@@ -236,9 +217,7 @@ func (l *Logged) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, 
 func (b *Bed) Sequence(t testing.TB) uint64 {
 	t.Helper()
 	stream, err := b.JS.Stream(t.Context(), "KV_"+Bucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return stream.CachedInfo().State.LastSeq
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // Locker is a Locker with a connection of its own, as another process has it.
@@ -102,9 +103,7 @@ func (w *Waiting) Got(t testing.TB) *kvlock.Lease {
 func Inspect(t testing.TB, l *kvlock.Locker, name string) kvlock.Lock {
 	t.Helper()
 	lock, err := l.Inspect(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return lock
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
@@ -104,9 +105,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 	shell := part(shellRole, in, out)
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 
-	if err := shell.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, shell.Start())
 
 	_, _ = in.Close(), out.Close()
 
@@ -114,9 +113,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 	line, err := lines.ReadString('\n')
 	pid := strings.TrimSpace(line)
 
-	if err := errors.Join(err, shell.Process.Kill()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, errors.Join(err, shell.Process.Kill()), nil)
 
 	// The kernel has sent all that it sends for the end of a process when that was waited for.
 	if err := shell.Wait(); err == nil {
@@ -127,9 +124,7 @@ func TestPausedChildStaysPausedWhenTheShellEnds(t *testing.T) {
 		t.Errorf("the child is in state %q after the end of the shell, want T: stopped", state)
 	}
 
-	if err := lifeline.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, lifeline.Close())
 
 	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 { // its end is that of the test and its child
 		t.Errorf("the test said %q, %v", rest, err)
@@ -141,9 +136,7 @@ func stateOf(t *testing.T, pid string) string {
 	t.Helper()
 
 	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return after[:1]
@@ -153,9 +146,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
 	return r, w

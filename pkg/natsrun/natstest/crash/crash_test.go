@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 )
@@ -122,9 +123,7 @@ func TestWrongEndFails(t *testing.T) {
 	p = speakers.Start(f, "ready\n")
 	p.Line()
 
-	if err := p.Process.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, p.Process.Stop(), nil)
 
 	p.Died()
 	f.end(t, "was not killed")
@@ -142,30 +141,24 @@ func TestKilledServersKeepWhatTheyStored(t *testing.T) {
 
 			var kv jetstream.KeyValue
 
-			if err := natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
+			check.OK(t, natstest.UntilAnswered(t, func(ctx context.Context) (err error) {
 				if kv, err = js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: "b", Replicas: on.Replicas}); err == nil {
 					_, err = kv.PutString(ctx, "k", "v")
 				}
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 
 			for range 2 {
-				if err := on.Disturb(t.Context(), "KV_b"); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, on.Disturb(t.Context(), "KV_b"))
 			}
 
-			if err := natstest.UntilAnswered(t, func(ctx context.Context) error {
+			check.Is(t, natstest.UntilAnswered(t, func(ctx context.Context) error {
 				entry, err := kv.Get(ctx, "k")
 				if err == nil && string(entry.Value()) != "v" {
 					t.Errorf("it has %q", entry.Value())
 				}
 				return err
-			}); err != nil {
-				t.Error(err)
-			}
+			}), nil)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,12 +50,8 @@ func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	place := func(path ...string) string {
 		name := filepath.Join(append([]string{dir}, path...)...)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, nil, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		check.OK(t, os.WriteFile(name, nil, 0o700))
 		return name
 	}
 	inPath, newest := place("bin", "make"), place("lib", "17", "sell")

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -26,9 +27,7 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 	answered := func(ask func(ctx context.Context) error) {
 		t.Helper()
 
-		if err := natstest.UntilAnswered(t, ask); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, natstest.UntilAnswered(t, ask))
 	}
 
 	for _, cfg := range []jetstream.StreamConfig{
@@ -69,9 +68,7 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 				err = leader.Kill()
 			}
 
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 		}
 	}}
 

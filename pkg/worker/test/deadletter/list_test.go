@@ -13,6 +13,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -35,9 +36,7 @@ func graveyard(t *testing.T, b *bundle) {
 	b.put(t, letter(4, func(l *worker.DeadLetter) { l.Stream, l.Subject = "OTHER", "other.4" }))
 
 	for _, foreign := range []string{"dead.JOBS.jobs.mail.5", "dead.note"} { // 5, 6
-		if _, err := b.js.Publish(t.Context(), foreign, []byte("not a letter")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.Publish(t.Context(), foreign, []byte("not a letter"))))
 	}
 
 	b.advise(t, "MAX_DELIVERIES.JOBS.c", "{") // 7
@@ -98,9 +97,7 @@ func TestListTellsTheWholeLetter(t *testing.T) {
 	}
 
 	// None of them is replayed, and all can be discarded.
-	if _, err := b.store.Discard(t.Context(), deadletter.Filter{Sequences: []uint64{1, 2, 3, 4}}, deadletter.DiscardOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.store.Discard(t.Context(), deadletter.Filter{Sequences: []uint64{1, 2, 3, 4}}, deadletter.DiscardOptions{})))
 
 	b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 3})
 
@@ -132,9 +129,7 @@ func TestGroupsCountWhatReplayTakes(t *testing.T) {
 	graveyard(t, b)
 
 	overview, err := b.store.Groups(t.Context(), deadletter.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	want := []deadletter.Group{
 		{Count: 2, Example: 6, Kind: deadletter.KindUnreadable},
@@ -201,15 +196,11 @@ func TestListReadsAcrossGaps(t *testing.T) {
 	}
 
 	dead, err := b.js.Stream(t.Context(), "DEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	for seq := uint64(1); seq <= 1500; seq++ {
 		if !slices.Contains(want, seq) {
-			if err := dead.DeleteMsg(t.Context(), seq); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, dead.DeleteMsg(t.Context(), seq))
 		}
 	}
 
@@ -235,14 +226,10 @@ func TestListGoesOnAfterItsConsumerIsLost(t *testing.T) {
 		var got []uint64
 
 		for e, err := range b.store.List(t.Context(), deadletter.Filter{}, deadletter.OldestFirst) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			if got = append(got, e.Sequence); len(got)%40 == 0 {
-				if err := srv.Restart(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, srv.Restart(t.Context()))
 
 				pass(time.Second)
 			}
@@ -264,18 +251,14 @@ func TestListLeavesNoConsumer(t *testing.T) {
 
 	for _, order := range []deadletter.Order{deadletter.NewestFirst, deadletter.OldestFirst} {
 		for _, err := range b.store.List(t.Context(), deadletter.Filter{}, order) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			break
 		}
 	}
 
 	dead, err := b.js.Stream(t.Context(), "DEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if n := dead.CachedInfo().State.Consumers; n != 0 {
 		t.Errorf("%d consumers are left, want none", n)

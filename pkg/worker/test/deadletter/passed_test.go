@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
@@ -17,9 +18,7 @@ func TestStrandedFindsWhatAConsumerHasPassed(t *testing.T) {
 	b := setup(t, nil)
 	publish := func(subjects ...string) {
 		for _, to := range subjects {
-			if _, err := b.js.Publish(t.Context(), to, nil); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.js.Publish(t.Context(), to, nil)))
 		}
 	}
 	stranded := func(want ...deadletter.SubjectCount) {
@@ -34,34 +33,26 @@ func TestStrandedFindsWhatAConsumerHasPassed(t *testing.T) {
 	cfg := jetstream.ConsumerConfig{AckPolicy: jetstream.AckExplicitPolicy, Durable: "baker", FilterSubject: "jobs.a"}
 
 	consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	publish("jobs.b.1", "jobs.b.2", "jobs.b.1", "jobs.a", "jobs.a", "jobs.a")
 
 	for i := range 2 {
 		msg, err := consumer.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if i > 0 {
 			continue // it is worked
 		}
 
-		if err := msg.DoubleAck(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, msg.DoubleAck(t.Context()))
 	}
 
 	stranded(deadletter.SubjectCount{Messages: 2, Subject: "jobs.b.1"}, deadletter.SubjectCount{Messages: 1, Subject: "jobs.b.2"})
 
 	cfg.FilterSubject, cfg.FilterSubjects = "", []string{"jobs.a", "jobs.b.*"}
 
-	if _, err := b.js.UpdateConsumer(t.Context(), "JOBS", cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.UpdateConsumer(t.Context(), "JOBS", cfg)))
 
 	publish("jobs.b.3")
 	stranded(

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -25,9 +26,7 @@ func TestReplayPublishesTheJobAgainAndRemovesTheLetter(t *testing.T) {
 	b := setup(t, nil)
 
 	// The job itself went through this stream a moment ago, so its ID is remembered.
-	if _, err := b.js.Publish(t.Context(), "jobs.mail.1", []byte(`{"n":1}`), jetstream.WithMsgID("id-1")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.mail.1", []byte(`{"n":1}`), jetstream.WithMsgID("id-1"))))
 
 	b.work(t, 1, worker.Cancel(errors.New("smtp: code 1")))
 
@@ -85,9 +84,7 @@ func TestReplayDropsWhatTheServerReads(t *testing.T) {
 		}
 	}))
 
-	if _, err := b.js.Publish(t.Context(), "jobs.other", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.other", nil)))
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
@@ -130,9 +127,7 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 						ran += len(b.work(t, 1, nil))
 
 						// The server forgets what is not stored.
-						if err := srv.Restart(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						check.OK(t, srv.Restart(t.Context()))
 
 						pass(time.Second)
 					}
@@ -259,9 +254,7 @@ func TestTwoReplaysAtOncePublishEachJobOnce(t *testing.T) {
 
 	for range 3 {
 		group.Go(func() {
-			if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1}); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{Rate: -1})), nil)
 		})
 	}
 
@@ -310,9 +303,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 
 	state := func() [2]uint64 {
 		dead, err := b.js.Stream(t.Context(), "DEAD")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return [2]uint64{dead.CachedInfo().State.LastSeq, b.messages(t, "JOBS")}
 	}
 

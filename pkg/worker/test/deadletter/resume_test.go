@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 	"github.com/expediter-io/expediter/pkg/worker/step"
@@ -34,9 +35,7 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 				AutoCreate: true, Consumer: "c", Hooks: worker.Hooks{Settled: func(s worker.Settlement) { settled <- s }},
 				Logger: slog.New(slog.DiscardHandler), Stream: "JOBS",
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			ran, failed := 0, 0
 
@@ -56,18 +55,14 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 					return nil
 				})
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			ctx, stop := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 
 			go func() { done <- w.Run(ctx) }()
 
-			if _, err := b.js.Publish(t.Context(), "jobs.1", []byte(`{}`)); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.1", []byte(`{}`))))
 
 			if s := <-settled; s.Outcome != worker.OutcomeDead {
 				t.Fatalf("%s: %v", s.Outcome, s.Err)
@@ -89,9 +84,7 @@ func TestReplayGoesOnAtTheFailedStep(t *testing.T) {
 
 			stop()
 
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			check.Is(t, <-done, nil)
 		})
 	}
 }

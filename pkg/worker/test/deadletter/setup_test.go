@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -58,18 +59,14 @@ func (b *bundle) open(t testing.TB, js jetstream.JetStream) *deadletter.Store {
 	t.Helper()
 
 	store, err := deadletter.Open(t.Context(), js, deadletter.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return store
 }
 
 func (b *bundle) stream(t testing.TB, cfg jetstream.StreamConfig) {
 	t.Helper()
 
-	if _, err := b.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.CreateStream(t.Context(), cfg)))
 }
 
 // letter is a dead letter of a job jobs.mail.<n>.
@@ -91,9 +88,7 @@ func (b *bundle) put(t testing.TB, l worker.DeadLetter) uint64 {
 	t.Helper()
 
 	seq, err := worker.PublishDeadLetter(t.Context(), b.js, "dead", l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return seq
 }
 
@@ -104,9 +99,7 @@ func (b *bundle) list(t testing.TB, f deadletter.Filter, order deadletter.Order)
 	var all []deadletter.Entry
 
 	for e, err := range b.store.List(t.Context(), f, order) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		all = append(all, e)
 	}
@@ -122,9 +115,7 @@ func (b *bundle) replay(t testing.TB, f deadletter.Filter, opts deadletter.Repla
 	opts.Each = func(o deadletter.Outcome) { outcomes = append(outcomes, o) }
 
 	got, err := b.store.Replay(t.Context(), f, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if got != want {
 		t.Fatalf("%+v, want %+v; outcomes: %v", got, want, outcomes)
@@ -137,9 +128,7 @@ func (b *bundle) messages(t testing.TB, stream string) uint64 {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -148,14 +137,10 @@ func (b *bundle) job(t testing.TB, seq uint64) *jetstream.RawStreamMsg {
 	t.Helper()
 
 	s, err := b.js.Stream(t.Context(), "JOBS")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	msg, err := s.GetMsg(t.Context(), seq)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return msg
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -26,9 +27,7 @@ func (b *bundle) strand(t *testing.T, n int, stream string) uint64 {
 
 	ack, err := b.js.Publish(t.Context(), fmt.Sprintf("%s.other.%d", strings.ToLower(stream), n), fmt.Appendf(nil, "payload %d", n),
 		jetstream.WithMsgID(fmt.Sprint(stream, n)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	b.advise(t, "MAX_DELIVERIES."+stream+".foreign", fmt.Sprintf(`{"stream_seq":%d,"deliveries":1}`, ack.Sequence))
 	return ack.Sequence
@@ -37,9 +36,7 @@ func (b *bundle) strand(t *testing.T, n int, stream string) uint64 {
 func (b *bundle) advise(t *testing.T, subject, body string) {
 	t.Helper()
 
-	if _, err := b.js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER."+subject, []byte(body)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "$JS.EVENT.ADVISORY.CONSUMER."+subject, []byte(body))))
 }
 
 // TestServerTellsOfWhatIsStranded has the server itself give messages up.
@@ -50,9 +47,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		b := setup(t, nil)
 
 		arrived, err := b.js.CreateConsumer(t.Context(), "DEAD", jetstream.ConsumerConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if _, err = b.js.Publish(t.Context(), "jobs.1", []byte("payload"), jetstream.WithMsgID("x")); err != nil {
 			t.Fatal(err)
@@ -66,14 +61,10 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 		consumer, err := b.js.CreateConsumer(t.Context(), "JOBS", jetstream.ConsumerConfig{
 			AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, Durable: "foreign", MaxDeliver: 1,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		msg, err := consumer.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if terminate {
 			if err = msg.TermWithReason("no use"); err != nil {
@@ -83,9 +74,7 @@ func TestServerTellsOfWhatIsStranded(t *testing.T) {
 
 		// The server notices while somebody pulls.
 		pulling, err := consumer.Messages()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if _, err = arrived.Next(jetstream.FetchMaxWait(time.Minute)); err != nil {
 			t.Fatal(err)
@@ -156,9 +145,7 @@ func TestInterruptedAdoptionLosesNothing(t *testing.T) {
 			b.strand(t, 1, "JOBS")
 			b.die(t, c.to, c.after)
 
-			if _, err := b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})))
 
 			if jobs, letters := b.messages(t, "JOBS"), b.messages(t, "DEAD"); jobs != 1 || letters != 0 {
 				t.Errorf("%d jobs, %d letters; want 1, 0", jobs, letters)
@@ -184,9 +171,7 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 		t.Errorf("%v, want ErrGone", outcomes[0].Err)
 	}
 
-	if err := b.js.DeleteStream(t.Context(), "JOBS"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, b.js.DeleteStream(t.Context(), "JOBS"))
 
 	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
 		t.Errorf("entries without the stream: %+v", all)
@@ -195,9 +180,7 @@ func TestStrandedMessageThatIsGoneIsNamed(t *testing.T) {
 	// The stream again, with another message at that sequence.
 	b.stream(t, jetstream.StreamConfig{Name: "JOBS", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy})
 
-	if _, err := b.js.Publish(t.Context(), "jobs.another", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.another", nil)))
 
 	if all = b.list(t, deadletter.Filter{}, deadletter.NewestFirst); len(all) != 1 || !errors.Is(all[0].Problem, deadletter.ErrGone) {
 		t.Errorf("entries with a new stream: %+v", all)
@@ -247,15 +230,11 @@ func TestStrandedFindsWhatNobodyTakes(t *testing.T) {
 		{Durable: "mailer", FilterSubject: "jobs.mail.>"}, {Durable: "two", FilterSubjects: []string{"jobs.a", "jobs.b.*"}},
 	} {
 		c.AckPolicy = jetstream.AckExplicitPolicy
-		if _, err := b.js.CreateConsumer(t.Context(), "JOBS", c); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.CreateConsumer(t.Context(), "JOBS", c)))
 	}
 
 	for _, to := range []string{"jobs.mail.1", "jobs.mial.1", "jobs.b.1", "jobs.b", "jobs.b", "jobs-done.x", "jobs-later.y"} {
-		if _, err := b.js.Publish(t.Context(), to, nil); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.Publish(t.Context(), to, nil)))
 	}
 
 	got, err := b.store.Stranded(t.Context(), "JOBS")
@@ -288,9 +267,7 @@ func TestLargeLettersComeBackWhole(t *testing.T) {
 			b := setup(t, nil)
 
 			dead, err := b.js.Stream(t.Context(), "DEAD")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			cfg := dead.CachedInfo().Config
 			cfg.MaxMsgSize = limit
@@ -350,13 +327,9 @@ func TestLetterWithoutItsPartsIsUnreadable(t *testing.T) {
 	seq := b.put(t, letter(1, func(l *worker.DeadLetter) { l.Payload = payload }))
 
 	dead, err := b.js.Stream(t.Context(), "DEAD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
-	if err := dead.DeleteMsg(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, dead.DeleteMsg(t.Context(), 1))
 
 	e, err := b.store.Get(t.Context(), seq)
 	if err != nil || !errors.Is(e.Problem, deadletter.ErrUnreadable) {

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
@@ -29,9 +30,7 @@ func TestReplayReportsAKeyThatIsTaken(t *testing.T) {
 		msg.Header.Set("Job-Sequence", "4")
 		msg.Header.Set("Job-State", "dead")
 
-		if _, err := b.js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.js.PublishMsg(t.Context(), msg)))
 	}
 
 	for _, dry := range []bool{true, false} {
@@ -58,15 +57,11 @@ func TestUniqueJobIsReplayedInItsKey(t *testing.T) {
 	})
 
 	client, err := worker.NewClient(b.js, worker.ClientConfig{Stream: "JOBS"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	insert := func() worker.Receipt {
 		r, err := client.Insert(t.Context(), worker.NewJob{Args: 1, Subject: "jobs.mail.u1", Unique: &worker.Unique{HoldDead: true, Keep: time.Hour}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return r
 	}
 
@@ -101,9 +96,7 @@ func TestReplayIntoASubjectThatIsTaken(t *testing.T) {
 	})
 	b.put(t, letter(1))
 
-	if _, err := b.js.Publish(t.Context(), "jobs.mail.1", nil); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.Publish(t.Context(), "jobs.mail.1", nil)))
 
 	outcomes := b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Skipped: 1})
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/worker"
@@ -90,9 +91,7 @@ func newRecorder(t *testing.T) *recorder {
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "EFFECTS", Subjects: []string{"told.>"}, Storage: jetstream.MemoryStorage,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return &recorder{js: js, url: srv.URL()}
 }
 
@@ -111,28 +110,20 @@ func (r *recorder) count(t *testing.T, stream string) count {
 	t.Helper()
 
 	consumer, err := r.js.OrderedConsumer(t.Context(), "EFFECTS", jetstream.OrderedConsumerConfig{FilterSubjects: []string{"told.*." + stream + ".*"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	info, err := consumer.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	told, err := consumer.Messages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer told.Stop()
 
 	c, seen := count{effects: map[string]int{}}, map[string]bool{}
 
 	for range info.NumPending {
 		msg, err := told.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		token := strings.Split(msg.Subject(), ".")
 		what, job := token[1], token[3]
@@ -176,9 +167,7 @@ func (c *cell) play(t *testing.T) {
 		_, err := c.js.CreateOrUpdateStream(ctx, cfg)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	// Each worker finds jobs enough to come to its point.
 	portion := c.jobs / (len(c.at) + 1)
@@ -189,9 +178,7 @@ func (c *cell) play(t *testing.T) {
 
 	last := c.spawn(t, nowhere, 0)
 
-	if err := c.insert(t.Context(), c.jobs-c.inserted); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, c.insert(t.Context(), c.jobs-c.inserted))
 
 	c.drained(t)
 
@@ -209,14 +196,10 @@ func (c *cell) kill(t *testing.T, at point, jobs int, disturb bool) {
 	go func() { inserted <- c.insert(t.Context(), jobs) }()
 
 	if disturb {
-		if err := c.servers.Disturb(t.Context(), c.stream); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, c.servers.Disturb(t.Context(), c.stream), nil)
 	}
 
-	if err := <-inserted; err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, <-inserted)
 
 	p.Died()
 }

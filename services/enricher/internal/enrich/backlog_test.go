@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -83,9 +84,7 @@ func TestBacklogBehindABlockedProvider(t *testing.T) {
 		}
 		for n := range 3 {
 			sub, err := i.Subscribe(t.Context(), fmt.Sprintf("req-%d", n), "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for ok := true; ok; {
 				var update Update
 				if update, ok, err = sub.Next(t.Context()); err != nil {

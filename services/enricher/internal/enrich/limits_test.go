@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -72,13 +73,9 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				const rate, burst = 2, 2
 				server, err := wolttest.Start(wolttest.Config{InMemory: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				t.Cleanup(func() {
-					if err := server.Close(); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, server.Close(), nil)
 				})
 				far := &counting{next: server.Transport(), slow: 3 * time.Second}
 				var all []*instance
@@ -87,9 +84,7 @@ func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 					client, err := wolt.New(wolt.Config{
 						BaseURL: server.URL(), Burst: burst, Rate: rate, Transport: far, Turn: Turn(wolt.Name),
 					})
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, err)
 					t.Cleanup(client.Close)
 					limit = client.Limits().Searches
 					i := newInstance(t, srv, client)
@@ -159,9 +154,7 @@ func TestPermitLostInMidSearch(t *testing.T) {
 		if err == nil {
 			err = stream.Purge(t.Context())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if err := <-ended; !errors.As(err, new(*worker.LimitLostError)) {
 			t.Errorf("the search ended with %v, want a LimitLostError", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // reads counts the reads of slots that reach the server.
@@ -18,15 +19,11 @@ func reads(t *testing.T, srv *natsrun.Server) (count func() int) {
 	if err == nil {
 		err = nc.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return func() int {
 		synctest.Wait()
 		n, _, err := sub.Pending()
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		return n
 	}
 }
@@ -55,12 +52,8 @@ func TestKnownPlacesAreAnsweredFromMemory(t *testing.T) {
 			t.Errorf("%d reads of known places", n)
 		}
 		key, err := contracts.EnrichSlotKey(contracts.ProviderWolt, places(1)[0].PlaceID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := i.flight.Invalidate(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, i.flight.Invalidate(t.Context(), key))
 		synctest.Wait() // the push is there
 		resp := other.ask(t, "req-3", places(10))
 		wantStatus(t, state(t, resp, 0), contracts.StatusPending)

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -56,14 +57,10 @@ func jobMessages(t *testing.T, srv *natsrun.Server) (count func() int) {
 	if err == nil {
 		err = nc.Flush()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return func() int {
 		n, _, err := sub.Pending()
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		return n
 	}
 }
@@ -86,9 +83,7 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			t.Helper()
 			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 			slot, err := i.flight.Get(t.Context(), pizzaKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			elapse(orphanAge - slot.Age() - 10*time.Millisecond)
 			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 			i.background.Wait()
@@ -172,9 +167,7 @@ func TestPlaceAtWorkIsNotQueuedAgain(t *testing.T) {
 		}()
 		elapse(time.Second)
 		i.work(t)
-		if err := <-told; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-told, nil)
 		if n := sent(); n != 1 {
 			t.Errorf("%d messages were sent to the queue, want the job only", n)
 		}
@@ -195,9 +188,7 @@ func TestBacklogGetsNoSecondJob(t *testing.T) {
 			i.ask(t, id, []contracts.Restaurant{place("Pizza House")})
 			go func() {
 				states, err := i.hear(t.Context(), id)
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 				told <- states["id-Pizza-House"]
 			}()
 		}
@@ -257,12 +248,8 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		sent := jobMessages(t, srv)
 		i := newInstance(t, srv, p)
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		const listeners, away = 20, 30 * time.Second
 		done := make(chan error)
 		for n := range listeners {
@@ -278,15 +265,11 @@ func TestOrphanWithoutAQueue(t *testing.T) {
 		if n := sent(); n == 0 || n > int(away/orphanAge)*perTry {
 			t.Errorf("%d messages were sent within %s by %d listeners", n, away, listeners)
 		}
-		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		began := time.Now()
 		i.work(t)
 		for range listeners {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			check.Is(t, <-done, nil)
 		}
 		if took := time.Since(began); took > orphanTime {
 			t.Errorf("told %s after the queue was back", took)

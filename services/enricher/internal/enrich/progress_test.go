@@ -4,13 +4,13 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestProgressGoesThroughEventIDs for every number of places around the bounds of a byte.
@@ -154,9 +154,7 @@ func TestTargets(t *testing.T) {
 		{PlaceID: "a", Name: "A"}, {PlaceID: "b/..*>", Name: "B", CityText: "Akko"}, {PlaceID: "a", Name: "A again"},
 	}}
 	list, err := targets(req, "req-1", []string{"wolt", "yelp"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	type row struct {
 		Key, Name, City, Request string
 		Results                  []int
@@ -184,9 +182,5 @@ func TestConfigReportsEverything(t *testing.T) {
 	err := Config{
 		ClaimTTL: time.Millisecond, FoundTTL: -1, LeaseTTL: 1500 * time.Millisecond, MaxSubscriptions: -1, MemoryBytes: -2, StoreTimeout: -1,
 	}.Validate()
-	for _, field := range []string{"ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "MemoryBytes", "StoreTimeout"} {
-		if err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%v does not name %s", err, field)
-		}
-	}
+	check.Contains(t, err, "ClaimTTL", "FoundTTL", "LeaseTTL", "MaxSubscriptions", "MemoryBytes", "StoreTimeout")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -139,9 +140,7 @@ func newInstance(t *testing.T, srv *natsrun.Server, p provider.Provider, mutate 
 func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, options []nats.Option, mutate ...func(*Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	log := &journal{}
 	cfg := Config{Deprecated: true, Enabled: true, Logger: slog.New(log), Providers: []provider.Provider{p}}
 	if time.Now().Year() > 2000 { // not under fake time: a busy machine is not a store that is down
@@ -151,9 +150,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, p provider.Provider, optio
 		m(&cfg)
 	}
 	s, err := New(t.Context(), js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(s.Close)
 	return &instance{Service: s, js: js, log: log}
 }
@@ -172,9 +169,7 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 	if err == nil {
 		err = worker.Handle(w, contracts.EnrichJobsSubjects, i.Policy(), i.Work)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -195,13 +190,9 @@ func (i *instance) ask(t *testing.T, id string, results []contracts.Restaurant, 
 	for _, m := range mutate {
 		m(&req)
 	}
-	if err := req.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, req.Validate())
 	resp, err := i.Enrich(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return resp
 }
 
@@ -299,9 +290,7 @@ func (i *instance) letters(t *testing.T) uint64 {
 func streamCount(t *testing.T, js jetstream.JetStream, name string) (ever, now uint64) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	state := stream.CachedInfo().State
 	return state.LastSeq, state.Msgs
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // wantEvent checks the only entry of an event against its fields.
@@ -32,14 +33,10 @@ func wantEvent(t *testing.T, i *instance, event string, want map[string]string) 
 func updateStream(t *testing.T, i *instance, name string, change func(*jetstream.StreamConfig)) {
 	t.Helper()
 	stream, err := i.js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := stream.CachedInfo().Config
 	change(&cfg)
-	if _, err := i.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(i.js.UpdateStream(t.Context(), cfg)))
 }
 
 func TestEventsOfAMiss(t *testing.T) {
@@ -146,17 +143,11 @@ func TestBothFields(t *testing.T) {
 			t.Parallel()
 			i := newInstance(t, natstest.Server(t), &far{}, func(cfg *Config) { cfg.Deprecated = c.deprecated })
 			req, err := contracts.Decode[contracts.EnrichRequest]([]byte(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			resp, err := i.Enrich(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := contracts.Encode(resp)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if want := `{"requestId":"r","results":[` + c.want + `],"pending":1}`; !equalJSON(t, want, string(got)) {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
@@ -164,9 +155,7 @@ func TestBothFields(t *testing.T) {
 				t.Errorf("the restaurant was not kept byte for byte:\n%s\nwant %s", got, c.want)
 			}
 			sub, err := i.Subscribe(t.Context(), "r", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			defer sub.Close()
 			i.work(t)
 			for {

@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -44,9 +45,7 @@ func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 					wire.Aim(asked + 1)
 					first := i
 					asking.Go(func() {
-						if _, err := first.Enrich(context.WithoutCancel(t.Context()), req); err != nil {
-							t.Error(err)
-						}
+						check.Is(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
 					})
 					var took time.Duration
 					took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)

@@ -14,17 +14,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func equalJSON(t *testing.T, a, b string) bool {
 	t.Helper()
 	var x, y any
-	if err := json.Unmarshal([]byte(a), &x); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(b), &y); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(a), &x))
+	check.OK(t, json.Unmarshal([]byte(b), &y))
 	return reflect.DeepEqual(x, y)
 }
 
@@ -63,9 +60,7 @@ func TestStoreDown(t *testing.T) {
 func TestRequestThatIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
-	if err := i.js.DeleteKeyValue(t.Context(), contracts.BucketRequests); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, i.js.DeleteKeyValue(t.Context(), contracts.BucketRequests))
 	short := func(r *contracts.EnrichRequest) { r.WaitMS = 1 }
 	if resp := i.ask(t, "req-1", places(2), short); resp.Skipped != contracts.SkippedStoreDown || resp.Pending != 2 {
 		t.Errorf("skipped for %q with %d pending, want store_down with 2", resp.Skipped, resp.Pending)
@@ -82,12 +77,8 @@ func TestQueueUnavailable(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		began := time.Now()
 		resp := i.ask(t, "req-1", places(claimsAtOnce))
 		if took := time.Since(began); took > answerTime {
@@ -98,9 +89,7 @@ func TestQueueUnavailable(t *testing.T) {
 		}
 		wantEvent(t, &instance{log: &journal{entries: i.log.events("wolt_enqueue_skipped")[:1]}}, "wolt_enqueue_skipped",
 			map[string]string{"requestId": "req-1", "reason": "queue_unavailable"})
-		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
 		i.ask(t, "req-2", places(claimsAtOnce))
 		if ever, _ := i.jobs(t); ever != claimsAtOnce {
@@ -134,12 +123,8 @@ func TestFollowersQueueAgain(t *testing.T) {
 		p := &far{}
 		i := newInstance(t, srv, p)
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		i.ask(t, "req-1", places(10))
 		told := make(chan map[string]contracts.ProviderState, 1)
 		failed := make(chan error, 1)
@@ -150,15 +135,11 @@ func TestFollowersQueueAgain(t *testing.T) {
 		}()
 		elapse(10 * time.Minute)
 		i.triesInVain()
-		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.work(t)
 		up := time.Now()
 		states := <-told
-		if err := <-failed; err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, <-failed)
 		if took := time.Since(up); took > soon {
 			t.Errorf("told after %s", took)
 		}
@@ -198,9 +179,7 @@ func TestFollowersClaimAgain(t *testing.T) {
 		i.triesInVain()
 		updateStream(t, i, "KV_"+contracts.BucketEnrich, func(c *jetstream.StreamConfig) { c.MaxBytes = 1 << 20 })
 		up := time.Now()
-		if err := <-told; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-told, nil)
 		if took := time.Since(up); took > soon {
 			t.Errorf("told after %s", took)
 		}
@@ -213,28 +192,18 @@ func TestSlowQueue(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, i.js.DeleteStream(t.Context(), contracts.StreamEnrichJobs))
 		deaf, err := i.js.Conn().SubscribeSync(contracts.EnrichJobsSubjects) // takes jobs, acknowledges nothing
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		began := time.Now()
 		i.ask(t, "req-1", places(2))
 		if took := time.Since(began); took > answerTime {
 			t.Errorf("answered after %s, want at most %s", took, answerTime)
 		}
 		elapse(500 * time.Millisecond)
-		if err := deaf.Unsubscribe(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := i.js.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, deaf.Unsubscribe())
+		check.OK(t, check.Err(i.js.CreateStream(t.Context(), stream.CachedInfo().Config)))
 		i.background.Wait()
 		if ever, _ := i.jobs(t); ever != 2 {
 			t.Errorf("%d jobs were queued, want 2", ever)
@@ -253,9 +222,7 @@ func TestLostJob(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv, &far{})
 		i.work(t)
-		if _, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{Handoff: true})))
 		began := time.Now()
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		i.drain(t, "req-1")
@@ -271,9 +238,7 @@ func TestGoneCaller(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(i.Enrich(ctx, contracts.EnrichRequest{RequestID: "req-1", Results: places(20)})))
 	if ever, _ := i.jobs(t); ever != 20 {
 		t.Errorf("%d jobs were queued, want 20", ever)
 	}
@@ -285,9 +250,7 @@ func TestCorruptSlot(t *testing.T) {
 	for name, corrupt := range map[string]func(t *testing.T, i *instance){
 		"record": func(t *testing.T, i *instance) {
 			t.Helper()
-			if _, err := i.js.Publish(t.Context(), "$KV.enrich.wolt.id-Pizza-House", []byte("?")); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(i.js.Publish(t.Context(), "$KV.enrich.wolt.id-Pizza-House", []byte("?"))))
 		},
 		"result":         func(t *testing.T, i *instance) { t.Helper(); put(t, i, `not JSON`) },
 		"other result":   func(t *testing.T, i *instance) { t.Helper(); put(t, i, `{"status":"FOUND","url":null}`) },
@@ -315,9 +278,7 @@ func put(t *testing.T, i *instance, value string) {
 	if err == nil {
 		_, err = claim.Complete(t.Context(), []byte(value), time.Hour)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 }
 
 // TestCorruptSlotWhileListening: those who listen have it looked up again too.
@@ -325,18 +286,12 @@ func TestCorruptSlotWhileListening(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	claim, err := i.flight.Begin(t.Context(), "wolt.id-Pizza-House", flight.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	sub, err := i.Subscribe(t.Context(), "req-1", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer sub.Close()
-	if _, err := claim.Complete(t.Context(), []byte("not JSON"), time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(claim.Complete(t.Context(), []byte("not JSON"), time.Hour)))
 	i.work(t)
 	for ok := true; ok; {
 		var update Update

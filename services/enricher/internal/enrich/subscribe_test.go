@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 )
@@ -58,9 +59,7 @@ func types(updates []Update) []string {
 func subscribe(t *testing.T, i *instance, id, last string) *Subscription {
 	t.Helper()
 	sub, err := i.Subscribe(t.Context(), id, last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return sub
 }
 
@@ -285,9 +284,7 @@ func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
 	i := newInstance(t, natstest.Server(t), &far{})
 	for _, value := range []string{"?", ""} {
-		if _, err := i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.js.Publish(t.Context(), i.requests.Key("req-1"), []byte(value))))
 		if _, err := i.Subscribe(t.Context(), "req-1", ""); !errors.Is(err, ErrUnknownRequest) {
 			t.Errorf("%q is %v", value, err)
 		}
@@ -373,9 +370,7 @@ func TestHitCostsOneRoundTrip(t *testing.T) {
 func (i *instance) drain(t *testing.T, id string) {
 	t.Helper()
 	sub, err := i.Subscribe(t.Context(), id, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer sub.Close()
 	for ok := true; ok; {
 		if _, ok, err = sub.Next(t.Context()); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestTTL: how long a claim and each outcome are kept, to the second, by when the server lets them go.
@@ -36,9 +37,7 @@ func TestTTL(t *testing.T) {
 				i.told(t, "req-1")
 				stop()
 				slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				results, err := i.Results(t.Context(), "wolt", []string{"id-Pizza-House", "id-unknown"})
 				if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
 					t.Errorf("results are %+v, %v, want one that is %s", results, err, name)

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -26,9 +27,7 @@ func TestUnusableJobs(t *testing.T) {
 		job := good
 		f(&job)
 		data, err := json.Marshal(job)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return data
 	}
 	for name, c := range map[string]struct {
@@ -47,9 +46,7 @@ func TestUnusableJobs(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 				p := &far{}
 				i := newInstance(t, srv, p)
-				if _, err := i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body)))
 				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
 				began := time.Now()
 				i.work(t)
@@ -81,17 +78,13 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	settled := worker.Settlement{Info: worker.Info{ID: "another", Subject: "jobs.enrich." + pizzaKey}, Outcome: worker.OutcomeDead}
 	claim, err := i.flight.Begin(t.Context(), pizzaKey, flight.BeginOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	i.Settled(settled)
 	i.background.Wait()
 	if err := claim.Renew(t.Context(), time.Minute); err != nil {
 		t.Errorf("the claim of who works is gone: %v", err)
 	}
-	if err := claim.HandOff(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, claim.HandOff(t.Context(), time.Minute))
 	settled.Outcome = worker.OutcomeRetried
 	i.Settled(settled)
 	i.background.Wait()
@@ -99,9 +92,7 @@ func TestAbandonLeavesOthersAlone(t *testing.T) {
 		t.Errorf("after a retry the slot is %v, %v, want pending", slot.State, err)
 	}
 	writes, err := i.js.Conn().SubscribeSync("$KV." + contracts.BucketEnrich + "." + pizzaKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	settled.Outcome = worker.OutcomeDead
 	i.Settled(settled)
 	i.background.Wait()
@@ -138,9 +129,7 @@ func TestStructuredJob(t *testing.T) {
 	i := newInstance(t, natstest.Server(t), &far{})
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var msg *jetstream.RawStreamMsg
 	if msg, err = stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
@@ -20,22 +21,16 @@ func newWolt(t *testing.T, mutate ...func(*wolt.Config)) (*wolttest.Server, *wol
 		ID: "000000000000000000000001", Slug: "pizza-house", Name: "Pizza House", Address: "Dizengoff 50", City: "Tel Aviv",
 		Country: "ISR", Lat: 32.0801, Lon: 34.7801,
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 100, Rate: 100, Transport: server.Transport(), Turn: Turn(wolt.Name)}
 	for _, m := range mutate {
 		m(&cfg)
 	}
 	client, err := wolt.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		client.Close()
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, server.Close(), nil)
 	})
 	return server, client
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -24,20 +25,14 @@ const pizzaKey = "wolt.id-Pizza-House"
 func deadLetter(t *testing.T, i *instance) contracts.DeadLetter {
 	t.Helper()
 	stream, err := i.js.Stream(t.Context(), contracts.StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if n := stream.CachedInfo().State.Msgs; n != 1 {
 		t.Fatalf("%d dead letters, want one", n)
 	}
 	msg, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.FirstSeq)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	letter, err := worker.ParseDeadLetter(msg.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return letter
 }
 
@@ -220,9 +215,7 @@ func TestClaimLostInMidSearch(t *testing.T) {
 		i.work(t)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		<-held.begun
-		if err := i.flight.Invalidate(t.Context(), pizzaKey); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, i.flight.Invalidate(t.Context(), pizzaKey))
 		elapse(8 * time.Second) // the renewal finds out
 		i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
 		close(held.open)
@@ -267,17 +260,11 @@ func TestRedelivery(t *testing.T) {
 		first, second := newInstance(t, srv, p), newInstance(t, srv, p)
 		first.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		stream, err := first.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var args contracts.EnrichJob
-		if err := decodeJob(msg.Header, msg.Data, &args); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, decodeJob(msg.Header, msg.Data, &args))
 		job := &worker.Job[contracts.EnrichJob]{Args: args, Info: worker.Info{Attempt: 1, EnqueuedAt: time.Now()}}
 		done := make(chan error, 1)
 		go func() { done <- first.Work(t.Context(), job) }()
@@ -312,28 +299,18 @@ func TestDeadWorker(t *testing.T) {
 		i := newInstance(t, srv, p)
 		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 		slot, err := i.flight.Get(t.Context(), pizzaKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		claims := i.log.events("wolt_lock_acquired")
 		if len(claims) != 1 || claims[0]["claim"] != slot.Claim {
 			t.Fatalf("claims %v, slot %+v", claims, slot)
 		}
 		stream, err := i.js.Stream(t.Context(), contracts.StreamEnrichJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		msg, err := stream.GetLastMsgForSubject(t.Context(), "jobs.enrich."+pizzaKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var args contracts.EnrichJob
-		if err := json.Unmarshal(msg.Data, &args); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, json.Unmarshal(msg.Data, &args))
+		check.OK(t, check.Err(i.flight.Resume(t.Context(), pizzaKey, args.Claim, flight.ResumeOptions{TTL: i.cfg.LeaseTTL})))
 		began := time.Now()
 		i.work(t)
 		wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 )
 
@@ -44,9 +45,7 @@ func TestBadInput(t *testing.T) {
 	srv := natstest.Server(t)
 	i := start(t, srv, options{})
 	many, err := contracts.Encode(contracts.EnrichRequest{Results: places(100)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	good := strings.TrimPrefix(strings.TrimSuffix(string(many), "]}"), `{"results":[`)
 	one := func(member string) string { return `{"results":[{"placeId":"a","name":"A",` + member + `}]}` }
 	for name, c := range map[string]struct {
@@ -149,9 +148,7 @@ func TestHostileIDs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			body, err := contracts.Encode(contracts.EnrichRequest{RequestID: id, Results: []contracts.Restaurant{{PlaceID: "new-" + name, Name: name}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			status, header, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
 			if status != http.StatusOK {
 				t.Fatalf("%d: %s", status, data)
@@ -253,9 +250,7 @@ func TestTooManySubscriptions(t *testing.T) {
 	i := start(t, natstest.Server(t), options{Config: enrich.Config{MaxSubscriptions: 1}})
 	i.ask(t, contracts.EnrichRequest{RequestID: "r", Results: places(1)})
 	resp, err := i.Client().Get(i.URL + "/v1/requests/r/events")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	p, header := i.problem(t, http.MethodGet, "/v1/requests/r/events", "")
 	if p.Status != http.StatusServiceUnavailable || header.Get("Retry-After") != "2" {

@@ -21,6 +21,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
@@ -73,18 +74,14 @@ type options struct {
 func start(t *testing.T, srv *natsrun.Server, o options) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	o.Logger = slog.New(slog.DiscardHandler)
 	o.Enabled, o.Deprecated = true, true
 	if o.Providers == nil {
 		o.Providers = []provider.Provider{far{}}
 	}
 	enricher, err := enrich.New(t.Context(), js, o.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(enricher.Close)
 	if o.works {
 		work(t, js, enricher)
@@ -115,17 +112,13 @@ func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {
 	if err == nil {
 		err = worker.Handle(w, contracts.EnrichJobsSubjects, enricher.Policy(), enricher.Work)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		check.Is(t, <-done, nil)
 	})
 }
 
@@ -143,17 +136,13 @@ func places(n int) []contracts.Restaurant {
 func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.EnrichResponse {
 	t.Helper()
 	body, err := contracts.Encode(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	status, _, data := i.do(t, http.MethodPost, "/v1/enrich", string(body), nil)
 	if status != http.StatusOK {
 		t.Fatalf("%d: %s", status, data)
 	}
 	resp, err := contracts.Decode[contracts.EnrichResponse](data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return resp
 }
 
@@ -161,21 +150,15 @@ func (i *instance) ask(t *testing.T, req contracts.EnrichRequest) contracts.Enri
 func (i *instance) do(t *testing.T, method, path, body string, header http.Header) (int, http.Header, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, i.URL+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if header != nil {
 		req.Header = header
 	}
 	resp, err := i.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return resp.StatusCode, resp.Header, data
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/internal/enrich"
 	"github.com/expediter-io/expediter/services/enricher/internal/natsapi"
@@ -48,21 +49,15 @@ func start(t *testing.T, srv *natsrun.Server, mutate ...func(*enrich.Config)) (a
 func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*enrich.Config)) (api *service.Micro, client *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	logger := slog.New(slog.DiscardHandler)
 	cfg := enrich.Config{Enabled: true, Logger: logger, Providers: []provider.Provider{never{}}}
 	for _, m := range mutate {
 		m(&cfg)
 	}
 	enricher, err := enrich.New(t.Context(), js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(enricher.Close)
 	if api, err = service.StartMicro(nc, service.MicroConfig{
 		Description: "Attaches delivery links", Endpoints: natsapi.Endpoints(enricher), Logger: logger, Name: "enricher",
@@ -71,13 +66,9 @@ func startOn(t *testing.T, nc *nats.Conn, srv *natsrun.Server, mutate ...func(*e
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := api.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, api.Stop(), nil)
 	})
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, nc.Flush())
 	client, _ = natstest.Connect(t, srv)
 	return api, client
 }
@@ -142,9 +133,7 @@ func TestErrors(t *testing.T) {
 				Errors []contracts.FieldError `json:"errors"`
 			}
 			if len(msg.Data) > 0 {
-				if err := json.Unmarshal(msg.Data, &body); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, json.Unmarshal(msg.Data, &body))
 			}
 			var fields []string
 			for _, e := range body.Errors {
@@ -165,9 +154,7 @@ func TestDiscovery(t *testing.T) {
 	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
 	request(t, nc, "enricher.v1.enrich", `{}`)
 	var info micro.Info
-	if err := json.Unmarshal(request(t, nc, "$SRV.INFO.enricher", "").Data, &info); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(request(t, nc, "$SRV.INFO.enricher", "").Data, &info))
 	var subjects []string
 	for _, e := range info.Endpoints {
 		subjects = append(subjects, e.Name+" "+e.Subject)
@@ -179,9 +166,7 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("version %s, endpoints (-want +got):\n%s", info.Version, diff)
 	}
 	var stats micro.Stats
-	if err := json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(request(t, nc, "$SRV.STATS.enricher", "").Data, &stats))
 	if len(stats.Endpoints) != 2 || stats.Endpoints[0].NumRequests != 2 {
 		t.Errorf("stats are %+v, want two requests", stats.Endpoints)
 	}
@@ -194,9 +179,7 @@ func TestStoreDown(t *testing.T) {
 	_, nc := start(t, srv, func(c *enrich.Config) { c.StoreTimeout = 50 * time.Millisecond })
 	_, js := natstest.Connect(t, srv)
 	for _, name := range []string{"KV_enrich", "KV_requests"} {
-		if err := js.DeleteStream(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, js.DeleteStream(t.Context(), name))
 	}
 	msg := request(t, nc, "enricher.v1.enrich", `{"results":[{"placeId":"a","name":"A"}]}`)
 	if resp, err := contracts.Decode[contracts.EnrichResponse](msg.Data); err != nil || resp.Pending != 1 {
@@ -214,19 +197,13 @@ func TestStop(t *testing.T) {
 	own, _ := natstest.Connect(t, srv)
 	api, nc := startOn(t, own, srv)
 	replies, err := nc.SubscribeSync("replies")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for range 3 {
-		if err := nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, nc.PublishRequest("enricher.v1.enrich", "replies", []byte(`{"waitMs":60000,"results":[{"placeId":"a","name":"A"}]}`)))
 	}
 	// An answer to a later request says that the earlier ones have begun.
 	request(t, nc, "enricher.v1.enrich", `{"results":[]}`)
-	if err := api.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, api.Stop())
 	own.Close()
 	for n := range 3 {
 		msg, err := replies.NextMsg(patience)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -161,9 +162,7 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 			var left []catalog.RowError
 
 			_, err = catalog.Read(strings.NewReader(test.file), catalog.Config{OnBadRow: func(e catalog.RowError) { left = append(left, e) }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 
 			if diff := cmp.Diff(test.want, left); diff != "" {
 				t.Errorf("rows left out (-want +got):\n%s", diff)
@@ -221,9 +220,7 @@ func TestOpen(t *testing.T) {
 	t.Parallel()
 
 	path := filepath.Join(t.TempDir(), "venues.csv")
-	if err := os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte("id,name\n1,Giraffe\n"), 0o600))
 
 	c, err := catalog.Open(path, catalog.Config{})
 	if err != nil || c.Len() != 1 || c.Name() != "catalog" {
@@ -297,9 +294,7 @@ func FuzzRead(f *testing.F) {
 		}
 
 		venues, err := c.Search(t.Context(), match.Place{Name: "A", Phone: "03-1234567", Address: "1 A", Location: &match.Point{Lat: 1, Lng: 2}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		for _, v := range venues {
 			if v.ID == "" || v.Name == "" || !strings.HasPrefix(v.URL, "http") {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -29,9 +30,7 @@ func TestCandidatesHoldWhatTheMatcherWouldFind(t *testing.T) {
 		venues := town(rng, size)
 
 		c, err := catalog.FromVenues(venues, catalog.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		all := make([]*match.Prepared, len(venues))
 		for i, v := range venues {
@@ -79,9 +78,7 @@ func TestEachAgreementFindsAVenue(t *testing.T) {
 	}}
 
 	c, err := catalog.FromVenues(append(venues, want), catalog.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	tests := map[string]match.Place{
 		"name":             {Name: "quattrocento"},
@@ -118,9 +115,7 @@ func TestNearestOfAChainComeFirst(t *testing.T) {
 	}
 
 	c, err := catalog.FromVenues(venues, catalog.Config{MaxCandidates: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	got := find(t, c, match.Place{Name: "Golda", Location: &match.Point{Lat: 32, Lng: 34.9}})
 	if len(got) != 5 {
@@ -145,9 +140,7 @@ func TestUnknownPlaces(t *testing.T) {
 	}
 
 	empty, err := catalog.FromVenues(nil, catalog.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if got, err := empty.Search(t.Context(), match.Place{Name: "Giraffe"}); err != nil || len(got) != 0 {
 		t.Errorf("Search in an empty catalogue = %v, %v", got, err)
@@ -189,9 +182,7 @@ func TestSearchesDoNotDisturbEachOther(t *testing.T) {
 	venues := town(rand.New(rand.NewPCG(3, 4)), 300)
 
 	c, err := catalog.FromVenues(venues, catalog.Config{MaxCandidates: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	var want [][]provider.Venue
 	for _, v := range venues {
@@ -218,9 +209,7 @@ func BenchmarkSearch(b *testing.B) {
 	venues := town(rng, 100_000)
 
 	c, err := catalog.FromVenues(venues, catalog.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 
 	places := make([]match.Place, 1000)
 	for i := range places {
@@ -231,9 +220,7 @@ func BenchmarkSearch(b *testing.B) {
 
 	i := 0
 	for b.Loop() {
-		if _, err := c.Search(b.Context(), places[i%len(places)]); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(c.Search(b.Context(), places[i%len(places)])))
 
 		i++
 	}
@@ -243,9 +230,7 @@ func BenchmarkBuild(b *testing.B) {
 	venues := town(rand.New(rand.NewPCG(7, 8)), 10_000)
 
 	for b.Loop() {
-		if _, err := catalog.FromVenues(venues, catalog.Config{}); err != nil {
-			b.Fatal(err)
-		}
+		check.OK(b, check.Err(catalog.FromVenues(venues, catalog.Config{})))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/catalog"
@@ -19,9 +20,7 @@ func read(t *testing.T, file string, config catalog.Config) *catalog.Catalog {
 	t.Helper()
 
 	c, err := catalog.Read(strings.NewReader(file), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 
@@ -30,9 +29,7 @@ func find(t *testing.T, c *catalog.Catalog, place match.Place) []provider.Venue 
 	t.Helper()
 
 	venues, err := c.Search(t.Context(), place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if len(venues) == 0 {
 		t.Fatalf("no candidates for %+v", place)

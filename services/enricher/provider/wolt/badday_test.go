@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -129,14 +130,10 @@ func TestUnreachableServerIsUnavailable(t *testing.T) {
 	t.Parallel()
 
 	server, err := wolttest.Start(wolttest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	client, err := wolt.New(wolt.Config{BaseURL: server.URL()}) // Its own transport, for once.
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	t.Cleanup(client.Close)
 
@@ -144,9 +141,7 @@ func TestUnreachableServerIsUnavailable(t *testing.T) {
 		t.Fatalf("Search while the server is up: %v", err)
 	}
 
-	if err := server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, server.Close())
 
 	_, err = client.Search(t.Context(), pizzaHouse)
 	wantFailure(t, err, provider.KindUnavailable)
@@ -156,14 +151,10 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 
 	elsewhere, err := wolttest.Start(wolttest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	t.Cleanup(func() {
-		if err := elsewhere.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, elsewhere.Close(), nil)
 	})
 
 	server, client := setup(t)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -22,9 +23,7 @@ func TestCitiesAreFetchedOnceInTheirTime(t *testing.T) {
 		var group sync.WaitGroup
 		for range 20 {
 			group.Go(func() {
-				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		}
 

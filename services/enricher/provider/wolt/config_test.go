@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 )
@@ -39,9 +40,7 @@ func TestNewNeedsABaseURL(t *testing.T) {
 
 			client, err := wolt.New(wolt.Config{AllowHTTP: test.allow, BaseURL: test.url})
 			if test.ok {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 
 				client.Close()
 				return

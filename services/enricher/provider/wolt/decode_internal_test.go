@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const goodVenue = `{"venue":{"id":"1","name":"A","slug":"a","product_line":"restaurant","location":[34.7,32.1]}}`
@@ -107,9 +109,7 @@ func TestPoint(t *testing.T) {
 			t.Parallel()
 
 			var lonLat []float64
-			if err := json.Unmarshal([]byte(test.body), &lonLat); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, json.Unmarshal([]byte(test.body), &lonLat))
 
 			got := point(lonLat)
 			if (got != nil) != test.ok || (got != nil && (got.Lat != 32.1 || got.Lng != 34.7)) {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt/wolttest"
@@ -26,9 +27,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 			return err
 		}
 
-		if err := search(); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, search())
 
 		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
 
@@ -52,9 +51,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 		elapse(7 * time.Second)
 		wantNotOpen(t, search())
 
-		if err := search(); !errors.Is(err, wolt.ErrCircuitOpen) {
-			t.Errorf("error = %v, want the breaker open again", err)
-		}
+		check.Is(t, search(), wolt.ErrCircuitOpen)
 
 		// Half open: one call, which succeeds, and it is closed.
 		server.Recover()
@@ -90,9 +87,7 @@ func TestBreakerCountsWhatCannotBeRead(t *testing.T) {
 					wantNotOpen(t, err)
 				}
 
-				if _, err := client.Search(t.Context(), pizzaHouse); !errors.Is(err, wolt.ErrCircuitOpen) {
-					t.Errorf("error = %v, want an open breaker", err)
-				}
+				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), wolt.ErrCircuitOpen)
 			}, func(c *wolt.Config) { c.BreakerFailures = 2 })
 		})
 	}
@@ -181,9 +176,7 @@ func TestEachCallTakesATurn(t *testing.T) {
 		var group sync.WaitGroup
 		for range 9 {
 			group.Go(func() {
-				if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, check.Err(client.Search(t.Context(), pizzaHouse)), nil)
 			})
 		}
 
@@ -240,9 +233,7 @@ func TestQueueStopsWhenTheFarSideRefuses(t *testing.T) {
 		t.Helper()
 		server.Fail(wolttest.Fault{}, wolttest.Fault{}, wolttest.RateLimited("60"))
 
-		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
 
 		var group sync.WaitGroup
 		for range 8 {
@@ -267,9 +258,7 @@ func TestQueueStopsWhenTheBreakerOpens(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 
-		if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
 
 		server.FailAlways(wolttest.Status(http.StatusInternalServerError))
 
@@ -318,9 +307,7 @@ func TestLimitsLetEverySearchEndInTime(t *testing.T) {
 		test.config.BaseURL = "http://127.0.0.1"
 
 		client, err := wolt.New(test.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 
 		if got := client.Limits(); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -20,9 +21,7 @@ func TestSearchFindsVenuesWithTheirLinks(t *testing.T) {
 	server, client := setup(t)
 
 	got, err := client.Search(t.Context(), pizzaHouse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	want := []provider.Venue{
 		{
@@ -58,9 +57,7 @@ func TestSearchSendsTheDocumentedCall(t *testing.T) {
 		c.ClientID, c.ClientVersion, c.UserAgent = "40fac410-9825-4611-ba68-60cae2260415", "9.9.9", "test/1"
 	})
 
-	if _, err := client.Search(t.Context(), pizzaHouse); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(client.Search(t.Context(), pizzaHouse)))
 
 	calls := server.Calls()
 	if len(calls) != 2 || calls[0].Path != "/v1/cities" {
@@ -120,9 +117,7 @@ func TestSearchFollowsThePlan(t *testing.T) {
 			t.Parallel()
 
 			server, client := setup(t, func(c *wolt.Config) { c.Confident, c.MaxCalls = never, test.maxCalls })
-			if _, err := client.Search(t.Context(), place); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, check.Err(client.Search(t.Context(), place)))
 
 			if diff := cmp.Diff(test.want, asked(server)); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
@@ -137,18 +132,14 @@ func TestSearchStopsWhenConfident(t *testing.T) {
 	server, client := setup(t)
 
 	place := match.Place{Name: "Restaurant Sushi Bar", Aliases: []string{"Sushi Bar"}, Location: &telAviv}
-	if _, err := client.Search(t.Context(), place); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(client.Search(t.Context(), place)))
 
 	// "Sushi Bar" never equals the name, so every query is asked.
 	if got := len(asked(server)); got != 4 {
 		t.Errorf("%d searches, want 4", got)
 	}
 
-	if _, err := client.Search(t.Context(), match.Place{Name: "Sushi Bar", Location: &telAviv}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(client.Search(t.Context(), match.Place{Name: "Sushi Bar", Location: &telAviv})))
 
 	if got := len(asked(server)); got != 5 {
 		t.Errorf("%d searches, want one more", got)
@@ -161,9 +152,7 @@ func TestSearchGathersTheNamesOfAVenueInAllLanguages(t *testing.T) {
 	_, client := setup(t, func(c *wolt.Config) { c.Confident = never })
 
 	got, err := client.Search(t.Context(), pizzaHouse)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	if len(got) != 2 {
 		t.Fatalf("%d venues, want each once", len(got))
@@ -261,9 +250,7 @@ func TestLinkUsesTheNearestCityOfTheVenuesCountry(t *testing.T) {
 	}}, func(c *wolt.Config) { c.LinkBase, c.LinkLanguage = "https://example.com/", "fi" })
 
 	got, err := client.Search(t.Context(), match.Place{Name: "Kala A", Location: &match.Point{Lat: 59.7, Lng: 24.8}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	want := map[string]string{
 		"a": "https://example.com/fi/fin/helsinki/restaurant/a",    // its country, although Tallinn is nearer

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 	"github.com/expediter-io/expediter/services/enricher/provider"
 	"github.com/expediter-io/expediter/services/enricher/provider/wolt"
@@ -64,9 +65,7 @@ func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (
 	t.Helper()
 
 	server, err := wolttest.Start(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	cfg := wolt.Config{BaseURL: server.URL(), Burst: 1000, Confident: exactName, Rate: 1e6, Transport: server.Transport()}
 	for _, m := range mutate {
@@ -74,16 +73,12 @@ func start(t *testing.T, config wolttest.Config, mutate ...func(*wolt.Config)) (
 	}
 
 	client, err := wolt.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 
 	t.Cleanup(func() {
 		client.Close()
 
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, server.Close(), nil)
 	})
 	return server, client
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/openai"
@@ -135,9 +136,7 @@ func FuzzAnswer(f *testing.F) {
 	e, err := openai.New(openai.Config{
 		BaseURL: "http://localhost", Model: "cook-1", Transport: direct(func(*http.Request) string { return completion(content, "stop") }),
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	f.Fuzz(func(t *testing.T, text string) {
 		content = text
 		r, err := e.Extract(t.Context(), pancakes())
@@ -147,9 +146,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return
 		}
-		if err := r.Validate(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, r.Validate(), nil)
 	})
 }
 
@@ -158,9 +155,7 @@ func TestConforms(t *testing.T) {
 	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
 		t.Helper()
 		e, err := openai.New(openai.Config{BaseURL: url, Key: key, Model: "cook-1", Timeout: timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(e.Close)
 		_, err = e.Extract(ctx, pancakes())
 		return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
@@ -26,9 +27,7 @@ func prompt(t *testing.T, f *remotetest.Server, call int) (system, user string) 
 			Content string `json:"content"`
 		} `json:"messages"`
 	}
-	if err := json.Unmarshal([]byte(bodies[call]), &got); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal([]byte(bodies[call]), &got))
 	return got.Messages[0].Content, got.Messages[1].Content
 }
 
@@ -41,9 +40,7 @@ func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*openai.Config)
 		m(&config)
 	}
 	e, err := openai.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(e.Close)
 	return server, e
 }

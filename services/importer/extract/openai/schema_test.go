@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -22,9 +23,7 @@ var absent = map[string]bool{"source": true, "unverified": true, "warnings": tru
 func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 	t.Parallel()
 	reflector := jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
-	if err := reflector.AddGoComments("github.com/expediter-io/expediter/services/importer/extract/openai", "../../recipe"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, reflector.AddGoComments("github.com/expediter-io/expediter/services/importer/extract/openai", "../../recipe"))
 	made := reflector.Reflect(recipe.Recipe{})
 	made.Version = ""
 	strict(made)
@@ -32,19 +31,13 @@ func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 	encoder := json.NewEncoder(&got)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", " ")
-	if err := encoder.Encode(made); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, encoder.Encode(made))
 	const file = "recipe.schema.json"
 	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(file, got.Bytes(), 0o600))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -86,9 +79,7 @@ func strict(s *jsonschema.Schema) {
 func suitsStrictModes(t *testing.T, data []byte) {
 	t.Helper()
 	var root map[string]any
-	if err := json.Unmarshal(data, &root); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &root))
 	objects := 0
 	var walk func(path string, s map[string]any)
 	walk = func(path string, s map[string]any) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
 	"github.com/expediter-io/expediter/services/importer/extract/orchestrator"
@@ -109,9 +110,7 @@ func TestBrokenConnectionsAreNotRepeated(t *testing.T) {
 		}
 		connection.Close()
 	})
-	if _, err := e.Extract(t.Context(), cookies()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(e.Extract(t.Context(), cookies())))
 	_, err := e.Extract(t.Context(), cookies()) // on the connection that was kept
 	if got := extract.Failure(err); got == nil || !got.Retryable {
 		t.Errorf("%v", err)
@@ -160,9 +159,7 @@ func TestConfigErrorsAreNamedTogether(t *testing.T) {
 			e.Close()
 		}
 	}
-	if _, err := orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true}); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(orchestrator.New(orchestrator.Config{BaseURL: "http://orchestrator:8000", AllowHTTP: true})), nil)
 }
 
 func TestConforms(t *testing.T) {
@@ -170,9 +167,7 @@ func TestConforms(t *testing.T) {
 	remotetest.Conform(t, func(ctx context.Context, t *testing.T, url string, timeout time.Duration) error {
 		t.Helper()
 		e, err := orchestrator.New(orchestrator.Config{BaseURL: url, Timeout: timeout, Token: token})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		t.Cleanup(e.Close)
 		_, err = e.Extract(ctx, cookies())
 		return err

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/remotetest"
@@ -24,9 +25,7 @@ func setup(t *testing.T, answer http.HandlerFunc, mutate ...func(*orchestrator.C
 		m(&config)
 	}
 	e, err := orchestrator.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(e.Close)
 	return server, e
 }

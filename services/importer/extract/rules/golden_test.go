@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
@@ -39,13 +40,9 @@ type video struct {
 func sample(t testing.TB, name string) extract.Input {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".input.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var v video
-	if err := json.Unmarshal(data, &v); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(data, &v))
 	in := extract.Input{
 		Description: v.Description, Duration: seconds(v.Duration), Language: v.Language, Segments: v.Segments, Title: v.Title,
 		Source: recipe.Source{Type: "youtube", Ref: "https://video.example/" + name},
@@ -70,23 +67,15 @@ func TestSamples(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := rules.New().Extract(t.Context(), sample(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := json.MarshalIndent(r, "", " ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			golden := filepath.Join("testdata", name+".recipe.json")
 			if *update {
-				if err := os.WriteFile(golden, append(got, '\n'), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, os.WriteFile(golden, append(got, '\n'), 0o600))
 			}
 			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
 				t.Error(diff)
 			}

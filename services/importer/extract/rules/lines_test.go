@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
@@ -46,9 +47,7 @@ func TestWrittenMethodOfUntimedText(t *testing.T) {
 		Segments: []caption.Segment{{Text: "Mix two cups of flour and three eggs."}, {Text: "Bake for 45 minutes."}},
 	}
 	r, err := rules.New().Extract(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if len(r.Steps) != 2 || r.Steps[0].Text != "Mix the flour and the eggs." || len(r.Ingredients) != 2 {
 		t.Errorf("steps %+v, ingredients %+v: want the two that are written, and the two that are spoken of", r.Steps, r.Ingredients)
 	}

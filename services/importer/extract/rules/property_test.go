@@ -11,14 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/rules"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
-// check holds what is true of every recipe, whatever the source.
-func check(t *testing.T, in extract.Input) {
+// checkRecipe holds what is true of every recipe, whatever the source.
+func checkRecipe(t *testing.T, in extract.Input) {
 	t.Helper()
 	r, err := rules.New().Extract(t.Context(), in)
 	if errors.Is(err, extract.ErrNoRecipe) {
@@ -27,9 +28,7 @@ func check(t *testing.T, in extract.Input) {
 	if err != nil {
 		t.Fatalf("%+v: %v", in, err)
 	}
-	if err := r.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Validate())
 	starts := map[float64]bool{}
 	for _, s := range in.Segments {
 		starts[math.Round(s.Start.Seconds()*1000)/1000] = true
@@ -43,9 +42,7 @@ func check(t *testing.T, in extract.Input) {
 		}
 	}
 	data, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if len(data) > 4<<20 {
 		t.Fatalf("%d bytes", len(data))
 	}
@@ -80,7 +77,7 @@ a an half quarter hundred between or so now then i 'm going to stir it don't ( )
 			start := time.Duration(random.IntN(100)) * time.Second
 			in.Chapters = append(in.Chapters, extract.Chapter{Start: start, Title: text(3)})
 		}
-		check(t, in)
+		checkRecipe(t, in)
 	}
 }
 
@@ -89,7 +86,7 @@ func FuzzExtract(f *testing.F) {
 	f.Add("", "2 eggs\n1 tbsp salt\n3 g pepper\nMethod\n1. Mix.", "", "", int64(-5), "")
 	f.Add("Omas Kuchen", "Zutaten:\n1 EL Zucker", "Bei 180 Grad backen.", "20 Minuten", int64(1<<40), "de")
 	f.Fuzz(func(t *testing.T, title, description, first, second string, start int64, language string) {
-		check(t, extract.Input{
+		checkRecipe(t, extract.Input{
 			Title: title, Description: description, Language: language,
 			Segments: []caption.Segment{
 				{Start: time.Duration(start), Dur: time.Second, Text: first},
@@ -106,9 +103,7 @@ func TestALongSourceIsCut(t *testing.T) {
 		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(i) * time.Second, Dur: time.Second, Text: "Add salt."})
 	}
 	r, err := rules.New().Extract(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	codes := map[string]bool{}
 	for _, w := range r.Warnings {
 		codes[w.Code] = true
@@ -145,9 +140,7 @@ func TestTheSameSourceGivesTheSameRecipe(t *testing.T) {
 	var last string
 	for range 5 {
 		r, err := rules.New().Extract(t.Context(), sample(t, "tomato-soup"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if got := fmt.Sprintf("%+v", items(r)); last != "" && got != last {
 			t.Errorf("%s, then %s", last, got)
 		} else {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
@@ -150,9 +151,7 @@ func spoken(t *testing.T, in extract.Input, sentences ...string) recipe.Recipe {
 		in.Segments = append(in.Segments, caption.Segment{Start: time.Duration(5*i) * time.Second, Dur: 5 * time.Second, Text: text})
 	}
 	r, err := New().Extract(t.Context(), in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -216,9 +217,7 @@ func (i *instance) settledAfter(t *testing.T, limit time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; {
 		stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if stream.CachedInfo().State.Msgs == 0 {
 			return
 		}
@@ -303,9 +302,7 @@ func TestCancelBeforeAndDuring(t *testing.T) {
 	i.work(t)
 	i.submit(t, job("running", "v2"))
 	<-begun
-	if _, err := i.Cancel(t.Context(), "running"); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(i.Cancel(t.Context(), "running")))
 	if letters := i.settled(t); letters != 0 {
 		t.Errorf("%d dead letters", letters)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
 	"github.com/expediter-io/expediter/services/importer/store/kvstore"
 )
@@ -128,9 +129,7 @@ func TestUniqueForOwnerAndSource(t *testing.T) {
 		wg.Go(func() {
 			req := job(fmt.Sprintf("j%d", n), "v1")
 			j, _, err := []*instance{a, b}[n%2].Submit(t.Context(), Submission{ImportJob: req, Unique: true})
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 			ids[n] = j.JobID
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -41,9 +42,7 @@ func photos(i *instance, size int) (seen func() map[[32]byte]int, want [32]byte)
 func messages(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 	t.Helper()
 	s, err := js.Stream(t.Context(), stream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s.CachedInfo().State.Msgs
 }
 
@@ -84,14 +83,10 @@ func TestLargePhotosWithoutRoomAreNotShared(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
 		stream, err := i.js.Stream(t.Context(), "OBJ_"+contracts.ObjectsImportSteps)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		full := stream.CachedInfo().Config
 		full.MaxBytes = 1 << 20
-		if _, err := i.js.UpdateStream(t.Context(), full); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.js.UpdateStream(t.Context(), full)))
 		seen, want := photos(i, 3<<20)
 		i.work(t)
 		i.submit(t, job("j1", "photo"))

@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
 )
 
@@ -38,17 +39,13 @@ func TestProgressIsSeenByEveryInstance(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		sub, err := other.Subscribe(ctx, "j", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer sub.Close()
 		var shares []float64
 		changes := map[uint64]bool{}
 		for {
 			j, change, err := sub.Next(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if j.Status.Final() {
 				break
 			}

@@ -7,15 +7,14 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // queued returns how many messages the stream of jobs holds.
 func (i *instance) queued(t *testing.T) uint64 {
 	t.Helper()
 	stream, err := i.js.Stream(t.Context(), contracts.StreamImportJobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return stream.CachedInfo().State.Msgs
 }
 
@@ -38,12 +37,8 @@ func TestRetriedJobRunsAlthoughTheMessageBeforeIsStillQueued(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		i := newInstance(t, srv)
 		i.submit(t, job("j", "v"))
-		if _, err := i.Cancel(t.Context(), "j"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := i.Retry(t.Context(), "j"); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(i.Cancel(t.Context(), "j")))
+		check.OK(t, check.Err(i.Retry(t.Context(), "j")))
 		if n := i.queued(t); n != 2 {
 			t.Errorf("%d messages are queued, want that of each run", n)
 		}

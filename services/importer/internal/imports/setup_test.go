@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
@@ -193,13 +194,9 @@ func newInstance(t *testing.T, srv *natsrun.Server, mutate ...func(*instance, *C
 func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mutate ...func(*instance, *Config)) *instance {
 	t.Helper()
 	_, js := natstest.Connect(t, srv, options...)
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	recipes, err := kvstore.Open(t.Context(), js)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	i := &instance{far: &far{}, chef: &chef{}, keeper: &keeper{Store: recipes}, js: js, recipes: recipes}
 	cfg := Config{Logger: slog.New(slog.DiscardHandler), Store: i.keeper}
 	for _, m := range mutate {
@@ -207,9 +204,7 @@ func newInstanceOn(t *testing.T, srv *natsrun.Server, options []nats.Option, mut
 	}
 	cfg.Fetcher, cfg.Extractor = i.far, Extractor{Extractor: i.chef, Name: "chef", Version: "1"}
 	i.Service, err = New(t.Context(), js, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		if err := i.Close(); err != nil && !i.cutOff {
 			t.Error(err)
@@ -232,9 +227,7 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 	if err == nil {
 		err = worker.Handle(w, contracts.ImportJobsSubjects, Policy(), i.Work)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -255,9 +248,7 @@ func job(id, video string) contracts.ImportJob {
 func (i *instance) submit(t *testing.T, req contracts.ImportJob) Job {
 	t.Helper()
 	j, _, err := i.Submit(t.Context(), Submission{ImportJob: req})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return j
 }
 
@@ -296,9 +287,7 @@ func (i *instance) ready(t *testing.T, id string) kvstore.Stored {
 		t.Fatalf("job %s: %+v", id, j)
 	}
 	stored, err := i.recipes.Get(t.Context(), j.RecipeID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return stored
 }
 
@@ -309,9 +298,7 @@ func (i *instance) settled(t *testing.T) (letters uint64) {
 	defer cancel()
 	for {
 		stream, err := i.js.Stream(ctx, contracts.StreamImportJobs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		if stream.CachedInfo().State.Msgs == 0 {
 			break
 		}
@@ -320,9 +307,7 @@ func (i *instance) settled(t *testing.T) (letters uint64) {
 		}
 	}
 	stream, err := i.js.Stream(ctx, contracts.StreamDead)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return stream.CachedInfo().State.Msgs
 }
 
@@ -333,9 +318,7 @@ func (i *instance) publish(t *testing.T, subject, msgID, body string) {
 	if msgID != "" {
 		msg.Header.Set(nats.MsgIdHdr, msgID)
 	}
-	if _, err := i.js.PublishMsg(t.Context(), msg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(i.js.PublishMsg(t.Context(), msg)))
 }
 
 func bodyOf(req contracts.ImportJob) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/store/recipeservice"
 )
 
@@ -101,9 +102,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 		}
 		keep := func(_ *instance, c *Config) {
 			s, err := recipeservice.New(recipeservice.Config{BaseURL: "https://recipes.test", Token: "t", Transport: service})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			c.Store = s
 		}
 		a, b := newInstance(t, srv, keep), newInstance(t, srv, keep)
@@ -120,9 +119,7 @@ func TestABadDayOfTheRecipeService(t *testing.T) {
 		for n := range jobs {
 			id := fmt.Sprintf("j%d", n)
 			j, err := a.Get(t.Context(), id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			switch {
 			case j.Status == contracts.ImportReady && j.RecipeID == service.recipes[id]:
 			case j.Status == contracts.ImportFailed && j.Code == contracts.CodeStoreFailed:
@@ -178,9 +175,7 @@ func TestAnEndThatIsOvertakenDoesNotStay(t *testing.T) {
 					r.enter(status, 1)
 					return r, nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				check.Is(t, err, nil)
 				return &r
 			}
 			first := true

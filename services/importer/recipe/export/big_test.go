@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
 )
@@ -32,9 +33,7 @@ func biggest() *recipe.Recipe {
 func TestBiggestRecipe(t *testing.T) {
 	t.Parallel()
 	r := biggest()
-	if err := r.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, r.Validate())
 	if n := len(export.Cooklang(r)); n < 400_000 || n > 4<<20 {
 		t.Errorf("%d bytes of Cooklang", n)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/recipe/export"
 )
@@ -21,9 +22,7 @@ func TestJSONLD(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := export.JSONLD(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			golden(t, name+".jsonld", got)
 			readAgain(t, r, got)
 		})
@@ -69,9 +68,7 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 	var got schemaOrg
 	decoder := json.NewDecoder(strings.NewReader(string(document)))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, decoder.Decode(&got))
 	for what, pair := range map[string][2]string{
 		"context": {"https://schema.org", got.Context}, "type": {"Recipe", got.Type}, "name": {r.Title, got.Name},
 		"description": {r.Description, got.Description}, "language": {r.Language, got.Language}, "yield": {r.Servings, got.Yield},
@@ -116,9 +113,7 @@ func readAgain(t *testing.T, r *recipe.Recipe, document []byte) {
 func inPage(t *testing.T, document []byte) string {
 	t.Helper()
 	page, err := html.Parse(strings.NewReader(`<title>x</title><script type="application/ld+json">` + string(document) + `</script><p>end`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var scripts []string
 	for node := range page.Descendants() {
 		if node.Type == html.ElementNode && node.Data == "script" {
@@ -147,9 +142,7 @@ func seconds(t *testing.T, text string) int {
 	total := 0
 	for i, size := range []int{3600, 60, 1} {
 		n, err := strconv.Atoi("0" + parts[i+1])
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		total += n * size
 	}
 	return total
@@ -193,13 +186,9 @@ func TestAddresses(t *testing.T) {
 		r := tea()
 		r.Source.Ref, r.Steps[0].Timestamp = ref, new(12.5)
 		data, err := export.JSONLD(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var got schemaOrg
-		if err := json.Unmarshal(data, &got); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, json.Unmarshal(data, &got))
 		if diff := cmp.Diff(want, got.Instructions[0].URL); diff != "" {
 			t.Errorf("%s: %s", ref, diff)
 		}
@@ -224,9 +213,7 @@ func FuzzJSONLD(f *testing.F) {
 		}
 		r.Steps[0].Timestamp = new(float64(int(at*1000)) / 1000)
 		got, err := export.JSONLD(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		readAgain(t, r, got)
 	})
 }

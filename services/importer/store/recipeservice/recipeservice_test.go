@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 	"github.com/expediter-io/expediter/services/importer/store"
@@ -55,9 +56,7 @@ func open(t *testing.T, answer http.HandlerFunc) (*recipeservice.Store, *far) {
 	f := &far{answer: answer}
 	server := httptest.NewServer(f)
 	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL + "/", Token: secret, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
 		s.Close()
 		server.Close()
@@ -91,9 +90,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 		s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportFailed, Code: contracts.CodePrivate, Error: "no"}),
 		s.SaveTranscript(t.Context(), "a/../b", []caption.Segment{{Start: time.Second, Dur: 2500 * time.Millisecond, Text: "Hi"}}),
 	} {
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 	}
 	if status, err := s.Status(t.Context(), "j"); err != nil || status.Status != contracts.ImportRunning {
 		t.Errorf("%+v, %v", status, err)
@@ -161,9 +158,7 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	defer server.Close()
 	defer close(release)
 	s, err := recipeservice.New(recipeservice.Config{BaseURL: server.URL, Token: secret, Timeout: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer s.Close()
 	if err := s.SetStatus(t.Context(), "j", contracts.ImportStatus{Status: contracts.ImportRunning}); !store.Retryable(err) || err == nil {
 		t.Errorf("%v", err)
@@ -196,7 +191,5 @@ func TestConfigNamesEverything(t *testing.T) {
 			}
 		}
 	}
-	if _, err := recipeservice.New(recipeservice.Config{BaseURL: "http://recipes:8080", Token: secret, AllowHTTP: true}); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(recipeservice.New(recipeservice.Config{BaseURL: "http://recipes:8080", Token: secret, AllowHTTP: true})), nil)
 }

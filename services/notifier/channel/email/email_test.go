@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -33,19 +34,13 @@ func lines(raw []byte) string {
 func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string) {
 	t.Helper()
 	msg, err := mail.ReadMessage(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	kind, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	parts = map[string]string{}
 	if kind != "multipart/alternative" {
 		body, err := io.ReadAll(msg.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		parts[kind] = string(body)
 		return msg.Header, parts
 	}
@@ -54,17 +49,11 @@ func read(t *testing.T, raw []byte) (header mail.Header, parts map[string]string
 		if errors.Is(err, io.EOF) {
 			return msg.Header, parts
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		body, err := io.ReadAll(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		parts[kind] = string(body)
 	}
 }
@@ -87,9 +76,7 @@ func TestSend(t *testing.T) {
 		t.Fatal(receipt, err)
 	}
 	m.Attempt++
-	if _, err := e.Send(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(e.Send(t.Context(), m)))
 	letters, conns := p.taken()
 	if len(letters) != 2 || conns != 1 || lines(letters[0].raw) != lines(letters[1].raw) {
 		t.Fatalf("%d mails over %d connections, want the same one twice, over one", len(letters), conns)
@@ -129,9 +116,7 @@ func TestSend(t *testing.T) {
 func TestWithoutHTMLNorUnsubscribe(t *testing.T) {
 	t.Parallel()
 	p := newPost(t)
-	if _, err := p.client().Send(t.Context(), message(func(m *channel.Message) { m.Template = "plain" })); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(p.client().Send(t.Context(), message(func(m *channel.Message) { m.Template = "plain" }))))
 	letters, _ := p.taken()
 	header, parts := read(t, letters[0].raw)
 	if diff := cmp.Diff(map[string]string{"text/plain": "text\r\n"}, parts); diff != "" || header.Get("List-Unsubscribe") != "" {
@@ -147,12 +132,8 @@ func TestHeadersCannotBeInjected(t *testing.T) {
 	sent := 0
 	for _, evil := range []string{"x\r\nBcc: eve@evil.example", "x\nBcc: eve@evil.example\n\nbody", "x\rBcc: eve@evil.example", "x\r\n.\r\nMAIL FROM:<eve@evil.example>"} {
 		payload, err := json.Marshal(map[string]string{"v": evil})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload })); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, check.Err(e.Send(t.Context(), message(func(m *channel.Message) { m.Payload = payload }))))
 		sent++
 		for _, address := range []string{
 			"ada@example.org" + evil, evil + "@example.org", `"` + evil + `" <ada@example.org>`, "ada@example.org, eve@evil.example",
@@ -205,11 +186,7 @@ func TestNoText(t *testing.T) {
 func TestConfigIsCheckedAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Address: "mail", From: "x", Connections: -1, IdleTimeout: -1, User: "u", Security: "ssl"})
-	for _, want := range []string{"Address", "From", "Connections", "IdleTimeout", "User and Password", "Security", "Templates"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %s", err, want)
-		}
-	}
+	check.Contains(t, err, "Address", "From", "Connections", "IdleTimeout", "User and Password", "Security", "Templates")
 }
 
 // FuzzCompose: whatever the user's address and the text are, there is one recipient, and no header that is not ours.
@@ -217,13 +194,9 @@ func FuzzCompose(f *testing.F) {
 	f.Add("ada@example.org", "hello")
 	f.Add(`"a\r\nBcc: b" <ada@example.org>`, "x\r\nBcc: eve@evil.example\r\n\r\n")
 	set, err := template.Parse(fstest.MapFS{"x/default.subject": {Data: []byte("{{.Payload.v}}")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")}}, template.Config{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	e, err := New(Config{Address: "127.0.0.1:1", From: "notify@example.com", Templates: set})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	f.Fuzz(func(t *testing.T, address, text string) {
 		to, err := parseAddress(address)
 		payload, jsonErr := json.Marshal(map[string]string{"v": text})
@@ -236,13 +209,9 @@ func FuzzCompose(f *testing.F) {
 			t.Skip()
 		}
 		msg, err := e.compose(m, to, rendered, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		var raw bytes.Buffer
-		if _, err := msg.WriteTo(&raw); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(msg.WriteTo(&raw)))
 		rcpts, err := msg.GetRecipients()
 		if err != nil || len(rcpts) != 1 || strings.ContainsAny(rcpts[0], "\r\n") {
 			t.Errorf("%q to %q (%v)", address, rcpts, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/emersion/go-smtp"
 	"github.com/wneessen/go-mail"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -101,9 +102,7 @@ func TestBrokenConnections(t *testing.T) {
 			return nil
 		}
 		e := p.client()
-		if _, err := e.Send(t.Context(), message()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(e.Send(t.Context(), message())))
 		_, err := e.Send(t.Context(), message())
 		if letters, conns := p.taken(); failure(t, err).Kind != channel.KindUnknown || conns != 1 || len(letters) > 2 {
 			t.Errorf("%v, over %d connections: want it unknown, and not tried again", err, conns)
@@ -178,9 +177,7 @@ func TestConnectionsAreBoundedAndKept(t *testing.T) {
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
-			if _, err := e.Send(t.Context(), message()); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(e.Send(t.Context(), message())), nil)
 		})
 	}
 	all.Wait()
@@ -204,9 +201,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	p.left = make(chan struct{}, 10)
 	e := p.client(func(c *Config) { c.IdleTimeout, c.Security = time.Nanosecond, Plain })
 	for range 2 {
-		if _, err := e.Send(t.Context(), message()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(e.Send(t.Context(), message())))
 		e.pool.background.Wait()
 		<-p.left
 	}

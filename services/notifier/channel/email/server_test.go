@@ -13,6 +13,7 @@ import (
 	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -70,9 +71,7 @@ func newPost(t *testing.T, mutate ...func(*smtp.Server)) *post {
 		m(srv)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p.address = listener.Addr().String()
 	done := make(chan struct{})
 	go func() {
@@ -161,9 +160,7 @@ func texts(t *testing.T, subject, text, html string) *template.Set {
 		"x/default.subject": {Data: []byte(subject)}, "x/default.txt": {Data: []byte(text)}, "x/default.html": {Data: []byte(html)},
 		"plain/default.subject": {Data: []byte(subject)}, "plain/default.txt": {Data: []byte(text)},
 	}, template.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return set
 }
 
@@ -178,9 +175,7 @@ func (p *post) client(mutate ...func(*Config)) *Email {
 		m(&cfg)
 	}
 	e, err := New(cfg)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	p.Cleanup(e.Close)
 	return e
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -32,9 +33,7 @@ func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) 
 	calls = make(chan call, 10)
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		calls <- call{r.Header, strings.TrimSpace(string(body))}
 		answer(w, r)
 	}))
@@ -42,9 +41,7 @@ func newGateway(t *testing.T, answer http.HandlerFunc, mutate ...func(*Config)) 
 	set, err := template.Parse(fstest.MapFS{
 		"x/default.subject": {Data: []byte("hello")}, "x/default.txt": {Data: []byte("{{.Payload.v}}")},
 	}, template.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := Config{Name: "sms", RootCAs: x509.NewCertPool(), Templates: set, Token: "sesame", URL: srv.URL}
 	cfg.RootCAs.AddCert(srv.Certificate())
 	for _, m := range mutate {

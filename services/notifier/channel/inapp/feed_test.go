@@ -12,6 +12,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -46,9 +47,7 @@ func through(t *testing.T, p *natstest.Proxy, srv *natsrun.Server) *inapp.Inbox 
 	t.Helper()
 	_, js := natstest.Connect(t, srv, p.Through(), nats.ReconnectWait(time.Second))
 	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), inapp.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 
@@ -59,9 +58,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 		b, _ := open(t, srv, inapp.Config{})
 		p := natstest.NewProxy(t, srv)
 		f, err := through(t, p, srv).Follow(t.Context(), "CUSTOMER", "u", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer f.Close()
 		send(t, b, message("u", "before", time.Now()))
 		told(t, f, "before")
@@ -76,9 +73,7 @@ func TestFeedThatWasCutOffMissesNothing(t *testing.T) {
 		p.Slow(0)
 		told(t, f, "meanwhile")
 		quietly(t, f, time.Minute)
-		if err := srv.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, srv.Restart(t.Context()))
 		elapse(10 * time.Second)
 		send(t, b, message("u", "after", time.Now()))
 		told(t, f, "after")
@@ -91,9 +86,7 @@ func TestFeedThatIsReadSlowlyMissesNothing(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		b, _ := open(t, srv, inapp.Config{})
 		f, err := through(t, natstest.NewProxy(t, srv), srv).Follow(t.Context(), "CUSTOMER", "u", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		defer f.Close()
 		var want []string
 		for i := range 600 { // more than twice what it holds

@@ -14,6 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -23,13 +24,9 @@ func open(t *testing.T, srv *natsrun.Server, cfg inapp.Config) (*inapp.Inbox, je
 	t.Helper()
 	_, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	b, err := inapp.Open(t.Context(), js, recordtest.Client(t, js), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b, js
 }
 
@@ -56,9 +53,7 @@ func TestAnItemIsThereOnce(t *testing.T) {
 		all.Go(func() { send(t, b, m) })
 	}
 	all.Wait()
-	if _, err := b.Mark(t.Context(), "CUSTOMER", "u/1", "e", inapp.Read); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u/1", "e", inapp.Read)))
 	send(t, b, m)
 	items, err := b.List(t.Context(), "CUSTOMER", "u/1", inapp.ListOptions{})
 	if err != nil || len(items) != 1 || items[0].State != inapp.Read || items[0].ID != "ntf_e" || string(items[0].Payload) != `{"a":1}` {
@@ -104,9 +99,7 @@ func TestMarksDoNotGetLost(t *testing.T) {
 	var all sync.WaitGroup
 	for _, state := range []inapp.State{inapp.Read, inapp.Archived, inapp.Read, inapp.Archived} {
 		all.Go(func() {
-			if _, err := b.Mark(t.Context(), "CUSTOMER", "u", "e", state); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", state)), nil)
 		})
 	}
 	all.Wait()
@@ -154,9 +147,7 @@ func TestItemsAreRemovedWhenTheyAreOld(t *testing.T) {
 		b, _ := open(t, srv, inapp.Config{Keep: time.Minute})
 		send(t, b, message("u", "e", time.Now()))
 		elapse(40 * time.Second)
-		if _, err := b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(b.Mark(t.Context(), "CUSTOMER", "u", "e", inapp.Read)))
 		elapse(15 * time.Second)
 		if _, err := b.Get(t.Context(), "CUSTOMER", "u", "e"); err != nil {
 			t.Errorf("before its time: %v", err)

@@ -5,15 +5,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // The vector that the libraries of Standard Webhooks are tested with.
 func TestSignIsThePublishedOne(t *testing.T) {
 	t.Parallel()
 	key, err := parseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	got := sign([][]byte{key}, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -26,9 +26,7 @@ func TestSecretsAreOfOneUser(t *testing.T) {
 	for _, service := range []string{secretOf(1), secretOf(2)} {
 		for _, user := range []string{"ada", "bob", ""} {
 			secret, err := Secret(service, "CUSTOMER", user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if _, err := parseSecret(secret); err != nil {
 				t.Errorf("%q: %v", secret, err)
 			}

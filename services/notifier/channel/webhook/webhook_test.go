@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
 
@@ -44,9 +45,7 @@ func endpoint(t *testing.T, answer http.HandlerFunc) (srv *httptest.Server, call
 	calls = make(chan call, 10)
 	srv = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		calls <- call{r.Header, body}
 		if answer != nil {
 			answer(w, r)
@@ -69,9 +68,7 @@ func newWebhook(t *testing.T, srv *httptest.Server, mutate ...func(*Config)) *We
 		m(&cfg)
 	}
 	w, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(w.Close)
 	return w
 }
@@ -113,22 +110,16 @@ func TestUsersCanCheckIt(t *testing.T) {
 	for user, secrets := range map[string][]string{"ada": {secretOf(1), secretOf(2)}, "eve": {secretOf(1), secretOf(2)}} {
 		for _, service := range secrets {
 			secret, err := Secret(service, m.RecipientType, user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			checker, err := standardwebhooks.NewWebhook(secret)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if err := checker.Verify(got.body, got.header); (err == nil) != (user == "ada") {
 				t.Errorf("with a secret of %s: %v", user, err)
 			}
 		}
 	}
 	m.Attempt++
-	if _, err := w.Send(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(w.Send(t.Context(), m)))
 	if again := <-calls; !bytes.Equal(again.body, got.body) || again.header.Get("Webhook-Id") != m.ID {
 		t.Errorf("the second try is another message: %s", again.body)
 	}
@@ -138,18 +129,12 @@ func TestUsersMayHaveSecretsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	srv, calls := endpoint(t, nil)
 	w := newWebhook(t, srv)
-	if _, err := w.Send(t.Context(), message(`{"url":"`+srv.URL+`","secrets":["`+secretOf(7)+`","`+secretOf(8)+`"]}`)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(w.Send(t.Context(), message(`{"url":"`+srv.URL+`","secrets":["`+secretOf(7)+`","`+secretOf(8)+`"]}`))))
 	got := <-calls
 	for _, secret := range []string{secretOf(7), secretOf(8)} {
 		checker, err := standardwebhooks.NewWebhook(secret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := checker.Verify(got.body, got.header); err != nil {
-			t.Error(err)
-		}
+		check.OK(t, err)
+		check.Is(t, checker.Verify(got.body, got.header), nil)
 	}
 }
 
@@ -318,9 +303,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		}
 		ended <- err
 	})
-	if _, err := newWebhook(t, srv).Send(t.Context(), message(srv.URL)); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(newWebhook(t, srv).Send(t.Context(), message(srv.URL))), nil)
 	if <-ended == nil {
 		t.Error("64 MB were read")
 	}
@@ -332,9 +315,7 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"url":"https://example.com","secrets":["` + secretOf(1) + `"]}`)
 	f.Add(`{"url":5}`)
 	w, err := New(Config{Secrets: []string{secretOf(1)}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	check.OK(f, err)
 	f.Fuzz(func(t *testing.T, address string) {
 		if _, keys, err := w.endpoint(message(address)); err == nil && (len(keys) == 0 || len(keys[0]) < minKey) {
 			t.Error("nothing signs it")

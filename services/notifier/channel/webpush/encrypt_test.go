@@ -6,24 +6,21 @@ import (
 	"crypto/rand"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush/webpushtest"
 )
 
 func unb64(t *testing.T, text string) []byte {
 	t.Helper()
 	raw, err := b64.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return raw
 }
 
 func private(t *testing.T, text string) *ecdh.PrivateKey {
 	t.Helper()
 	key, err := ecdh.P256().NewPrivateKey(unb64(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return key
 }
 
@@ -31,9 +28,7 @@ func private(t *testing.T, text string) *ecdh.PrivateKey {
 func decrypt(t *testing.T, body []byte, browser *ecdh.PrivateKey, auth []byte) []byte {
 	t.Helper()
 	plain, err := (&webpushtest.Browser{Auth: auth, Key: browser}).Open(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return plain
 }
 
@@ -59,9 +54,7 @@ func TestTheExampleOfTheRFC(t *testing.T) {
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	browser, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	auth := make([]byte, authSize)
 	s := subscription{auth: auth, browser: browser.PublicKey()}
 	for _, size := range []int{0, 1, MaxPlain} {

@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/template"
 )
@@ -48,15 +49,11 @@ type call struct {
 func subscribe(t *testing.T, answer http.HandlerFunc) *browser {
 	t.Helper()
 	key, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	b := &browser{T: t, auth: []byte("0123456789abcdef"), calls: make(chan call, 10), key: key}
 	b.srv = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		b.calls <- call{r.Header, body}
 		if answer != nil {
 			answer(w, r)
@@ -78,15 +75,11 @@ func (b *browser) address() string {
 func (b *browser) client(mutate ...func(*Config)) *WebPush {
 	b.Helper()
 	key, _, err := GenerateKey()
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	set, err := template.Parse(fstest.MapFS{
 		"x/default.subject": {Data: []byte("Table for {{.Payload.guests}}")}, "x/default.txt": {Data: []byte("{{.Payload.text}}")},
 	}, template.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	cfg := Config{
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, PrivateKey: key, RootCAs: x509.NewCertPool(),
 		Subject: "mailto:push@example.com", Templates: set,
@@ -96,9 +89,7 @@ func (b *browser) client(mutate ...func(*Config)) *WebPush {
 		m(&cfg)
 	}
 	w, err := New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	b.Cleanup(w.Close)
 	return w
 }
@@ -177,9 +168,7 @@ func checkToken(t *testing.T, header, audience, public string) {
 		Exp int64  `json:"exp"`
 		Sub string `json:"sub"`
 	}
-	if err := errors.Join(json.Unmarshal(unb64(t, parts[0]), &head), json.Unmarshal(unb64(t, parts[1]), &claims)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(json.Unmarshal(unb64(t, parts[0]), &head), json.Unmarshal(unb64(t, parts[1]), &claims)))
 	left := time.Until(time.Unix(claims.Exp, 0))
 	if head.Typ != "JWT" || head.Alg != "ES256" || claims.Aud != audience || claims.Sub != "mailto:push@example.com" || left <= 0 || left > 24*time.Hour {
 		t.Errorf("%+v %+v", head, claims)
@@ -254,9 +243,7 @@ func TestForms(t *testing.T) {
 	address := strings.NewReplacer(public, std.Replace(public)+"=", auth, std.Replace(auth)+"==").Replace(b.address())
 	for _, letter := range []string{"x", "é", "\\n", "<", `\"`, "\\u200b"} {
 		long := json.RawMessage(`{"guests":4,"text":"` + strings.Repeat(letter, 5000) + `"}`)
-		if _, err := w.Send(t.Context(), message(address, func(m *channel.Message) { m.Payload = long })); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(w.Send(t.Context(), message(address, func(m *channel.Message) { m.Payload = long }))))
 		plain := decrypt(t, (<-b.calls).body, b.key, b.auth)
 		var n notice
 		if err := json.Unmarshal(plain, &n); err != nil || !strings.HasSuffix(n.Body, "…") || len(plain) < MaxPlain-10 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -147,9 +148,7 @@ func (p *place) others() {
 func newPlace(t *testing.T, js jetstream.JetStream, seed uint64) *place {
 	t.Helper()
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	p := &place{T: t, js: js, random: rand.New(rand.NewPCG(seed, 0))}
 	for e := range 5 {
 		p.event(fmt.Sprint("e", e))
@@ -276,13 +275,9 @@ func TestNoQueryPagesByAPartialWildcard(t *testing.T) {
 	for _, c := range []api.Cancellation{
 		{EventID: "e1"}, {EventID: digestID}, {EventID: "e2", RecipientType: contracts.RecipientCustomer, UserID: "u/1"},
 	} {
-		if _, err := d.Cancel(t.Context(), c); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, check.Err(d.Cancel(t.Context(), c)), nil)
 	}
-	if _, err := d.Replay(t.Context(), api.Query{}); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(d.Replay(t.Context(), api.Query{})), nil)
 	mu.Lock()
 	defer mu.Unlock()
 	if len(bad) > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -43,13 +44,9 @@ func BenchmarkQuestions(b *testing.B) {
 	})
 	nc, _ := natstest.Connect(b, srv)
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4096))
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, err)
 	assets := contracts.Assets(contracts.AssetOptions{})
-	if _, err := contracts.Apply(b.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		b.Fatal(err)
-	}
+	check.OK(b, check.Err(contracts.Apply(b.Context(), js, assets, contracts.ApplyOptions{})))
 	begun := time.Now()
 	load(b, js, rows)
 	b.Logf("%d rows were loaded in %s", rows, time.Since(begun).Round(time.Millisecond))

@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -22,26 +23,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func prepare(t *testing.T, js jetstream.JetStream) {
 	t.Helper()
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 }
 
 func open(t *testing.T, js jetstream.JetStream) *cancel.Set {
 	t.Helper()
 	s, err := cancel.Open(t.Context(), js.Conn(), recordtest.Client(t, js))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return s
 }
 
 func covers(t *testing.T, s *cancel.Set, event, user string, sure bool) bool {
 	t.Helper()
 	covered, err := s.Covers(t.Context(), &contracts.Notification{EventID: event, RecipientType: "CUSTOMER", UserID: user}, sure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return covered
 }
 
@@ -56,9 +51,7 @@ func TestWhatIsCancelled(t *testing.T) {
 		if c.user != "" {
 			kind = "CUSTOMER"
 		}
-		if _, err := s.Cancel(t.Context(), c.event, kind, c.user); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(s.Cancel(t.Context(), c.event, kind, c.user)))
 	}
 	if again, err := s.Cancel(t.Context(), "a", "", ""); err != nil || !again {
 		t.Errorf("%t: %v", again, err)
@@ -80,9 +73,7 @@ func TestWhatIsCancelled(t *testing.T) {
 			{"all", "u", false},
 		} {
 			marked, err := s.For(t.Context(), "CUSTOMER", want.user)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			if got := marked(cancel.MarkOf(want.event)); got != want.covered {
 				t.Errorf("set %d: the mark of event %s to %s: cancelled is %t", n, want.event, want.user, got)
 			}
@@ -117,14 +108,10 @@ func TestACancellationIsHeardOf(t *testing.T) {
 				prepare(t, js)
 				if test.deaf {
 					stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, err)
 					config := stream.CachedInfo().Config
 					config.RePublish = nil
-					if _, err := js.UpdateStream(t.Context(), config); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
 				}
 				s, other := open(t, js), open(t, js)
 				ctx, stop := context.WithCancel(t.Context())
@@ -136,13 +123,9 @@ func TestACancellationIsHeardOf(t *testing.T) {
 				}
 				elapse(10 * time.Millisecond)
 				if !test.run {
-					if err := s.Sync(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					check.OK(t, s.Sync(t.Context()))
 				}
-				if _, err := other.Cancel(t.Context(), "a", "", ""); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, check.Err(other.Cancel(t.Context(), "a", "", "")))
 				elapse(test.wait)
 				if test.wait == 0 {
 					elapse(time.Millisecond)
@@ -151,9 +134,7 @@ func TestACancellationIsHeardOf(t *testing.T) {
 					t.Errorf("cancelled is %t", got)
 				}
 				stop()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				check.Is(t, <-done, nil)
 			})
 		})
 	}

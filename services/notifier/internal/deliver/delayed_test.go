@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -15,9 +16,7 @@ import (
 func (n *nest) uncounted() int {
 	n.Helper()
 	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketJobs)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	msg, err := stream.GetLastMsgForSubject(n.Context(), "$KV.jobs.excused.NOTIFICATIONS.bird.1")
 	if err != nil {
 		return 0
@@ -25,9 +24,7 @@ func (n *nest) uncounted() int {
 	var record struct {
 		Excused int `json:"excused"`
 	}
-	if err := json.Unmarshal(msg.Data, &record); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, json.Unmarshal(msg.Data, &record))
 	return record.Excused
 }
 

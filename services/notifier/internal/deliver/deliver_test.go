@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -213,13 +214,9 @@ func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 				gone := make(chan struct{})
 				go func() {
 					defer close(gone)
-					if err := other.Work(n.Context(), n.job(2)); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, other.Work(n.Context(), n.job(2)), nil)
 				}()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
+				check.Is(t, <-done, nil)
 				n.want(deliveries.Sent, "", "sent", "unknown")
 				<-gone
 				if !dies {
@@ -346,9 +343,7 @@ func TestWhatThePlanKnows(t *testing.T) {
 func TestADeadLetteredRowHasAnEnd(t *testing.T) {
 	inNest(t, func(n *nest) {
 		n.work(n.sender("a", &bird{}, profile{}))
-		if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", []byte("no row"))))
 		elapse(time.Minute)
 		n.want(deliveries.Failed, "exhausted")
 		if n.letters() != 1 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
@@ -36,16 +37,10 @@ func (n *nest) told(event string, mutate ...func(*contracts.Notification)) {
 		m(&row)
 	}
 	data, err := contracts.Encode(row)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	subject, err := contracts.NotifySendSubject(row.Channel, row.RecipientType, row.UserID, row.EventID)
-	if err != nil {
-		n.Fatal(err)
-	}
-	if _, err := n.js.Publish(n.Context(), subject, data); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
 // events are those that a message tells.
@@ -201,16 +196,10 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		n.told("e1", hourly)
 		elapse(time.Minute)
 		subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z")
-		if err != nil {
-			n.Fatal(err)
-		}
+		check.OK(n, err)
 		row, err := n.rows.Get(n.Context(), subject)
-		if err != nil {
-			n.Fatal(err)
-		}
-		if err := s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}); err != nil {
-			n.Fatal(err)
-		}
+		check.OK(n, err)
+		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
 		n.told("e2", hourly)
 		elapse(3 * time.Hour)
 		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
@@ -277,9 +266,7 @@ func (n *nest) audit(b *bird, want []string) {
 			continue
 		}
 		key, err := contracts.DeliveryKey(d.Digest, "bird", "CUSTOMER", "u")
-		if err != nil {
-			n.Fatal(err)
-		}
+		check.OK(n, err)
 		if !slices.Equal(in[event], []string{deliver.MessageID(key)}) {
 			n.Errorf("%s is in %v, its row says %s (%s)", event, in[event], deliver.MessageID(key), d.Digest)
 		}

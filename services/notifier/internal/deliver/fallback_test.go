@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -18,13 +19,9 @@ import (
 func (n *nest) followers() []contracts.Notification {
 	n.Helper()
 	stream, err := n.js.Stream(n.Context(), contracts.StreamNotifications)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	info, err := stream.Info(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	var found []contracts.Notification
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		msg, err := stream.GetMsg(n.Context(), sequence)
@@ -32,9 +29,7 @@ func (n *nest) followers() []contracts.Notification {
 			continue
 		}
 		row, err := contracts.Decode[contracts.Notification](msg.Data)
-		if err != nil {
-			n.Fatal(err)
-		}
+		check.OK(n, err)
 		found = append(found, row)
 	}
 	return found

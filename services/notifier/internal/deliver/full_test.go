@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -13,14 +14,10 @@ func TestAFullLedgerLosesNothing(t *testing.T) {
 	inNest(t, func(n *nest) {
 		size := func(bytes int64) {
 			stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-			if err != nil {
-				n.Fatal(err)
-			}
+			check.OK(n, err)
 			cfg := stream.CachedInfo().Config
 			cfg.MaxBytes = bytes
-			if _, err := n.js.UpdateStream(n.Context(), cfg); err != nil {
-				n.Fatal(err)
-			}
+			check.OK(n, check.Err(n.js.UpdateStream(n.Context(), cfg)))
 		}
 		size(1)
 		b := &bird{}

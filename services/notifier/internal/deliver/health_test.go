@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -76,17 +77,13 @@ func (n *nest) healthBook() *health.Store {
 	b, err := health.Open(n.Context(), recordtest.Client(n, js), health.Config{
 		DisableAfter: 5 * time.Hour, Every: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	n.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			n.Error(err)
-		}
+		check.Is(n, <-done, nil)
 	})
 	return b
 }
@@ -96,29 +93,21 @@ func (n *nest) tell(user, event string) {
 	data, err := contracts.Encode(contracts.Notification{
 		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
 	})
-	if err != nil {
-		n.Fatal(err)
-	}
-	if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER."+user+"."+event, data); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER."+user+"."+event, data)))
 }
 
 func (n *nest) row(user, event string) *deliveries.Delivery {
 	n.Helper()
 	d, err := n.book.Get(n.Context(), event+".bird.CUSTOMER."+user)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	return d
 }
 
 func (n *nest) lastSequence() uint64 {
 	n.Helper()
 	stream, err := n.js.Stream(n.Context(), "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	return stream.CachedInfo().State.LastSeq
 }
 
@@ -190,9 +179,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		}
 		state := func(b *health.Store) (list []health.State) {
 			found, _, err := b.List(n.Context(), "bird", "", 1, 10)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			for _, e := range found {
 				list = append(list, e.State)
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -15,9 +16,7 @@ func (n *nest) replay() {
 	n.Helper()
 	d := n.record()
 	d.Replay()
-	if err := n.book.Put(n.Context(), rowKey, d); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, n.book.Put(n.Context(), rowKey, d))
 	n.storeReplay(d.Replays)
 }
 
@@ -25,16 +24,10 @@ func (n *nest) replay() {
 func (n *nest) storeReplay(number int) {
 	n.Helper()
 	data, err := contracts.Encode(n.job(1).Args)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	subject, err := contracts.NotifyReplaySubject("bird", "CUSTOMER", "u", "e", number)
-	if err != nil {
-		n.Fatal(err)
-	}
-	if _, err := n.js.Publish(n.Context(), subject, data); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
 // A row that is sent again has all its tries, and keeps its id and the record of the tries before.
@@ -77,9 +70,7 @@ func TestAReplayWaitsForItsRecord(t *testing.T) {
 		n.want(deliveries.Failed, "rejected", "rejected")
 		d := n.record()
 		d.Replay()
-		if err := n.book.Put(n.Context(), rowKey, d); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, n.book.Put(n.Context(), rowKey, d))
 		elapse(time.Minute)
 		n.want(deliveries.Sent, "", "rejected", "sent")
 	})

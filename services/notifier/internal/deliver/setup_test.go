@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
@@ -88,9 +89,7 @@ func inNest(t *testing.T, f func(n *nest)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 		records := recordtest.Client(t, js)
 		f(&nest{
 			T: t, book: deliveries.New(records), digs: digest.New(records), js: js, rows: records.Stream(contracts.StreamNotifications), srv: srv,
@@ -109,12 +108,8 @@ func (n *nest) store(mutate ...func(*contracts.Notification)) {
 		m(&row)
 	}
 	data, err := contracts.Encode(row)
-	if err != nil {
-		n.Fatal(err)
-	}
-	if _, err := n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", data); err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
+	check.OK(n, check.Err(n.js.Publish(n.Context(), "notify.send.bird.CUSTOMER.u.e", data)))
 }
 
 func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.Config)) *deliver.Sender {
@@ -127,9 +122,7 @@ func (n *nest) sender(name string, b *bird, p profile, mutate ...func(*deliver.C
 		m(&cfg)
 	}
 	s, err := deliver.New(cfg)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	return s
 }
 
@@ -144,9 +137,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 	if err == nil {
 		err = worker.Handle(w, "notify.send.bird.>", s.Policy(), s.Work)
 	}
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
@@ -177,9 +168,7 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 				n.Fatal("it did not die")
 			}
 		}()
-		if err := s.Work(n.Context(), n.job(1)); err != nil {
-			n.Fatal(err)
-		}
+		check.OK(n, s.Work(n.Context(), n.job(1)))
 	}()
 }
 
@@ -187,9 +176,7 @@ func (n *nest) dead(b *bird, at string, mutate ...func(*deliver.Config)) {
 func (n *nest) record() *deliveries.Delivery {
 	n.Helper()
 	d, err := n.book.Get(n.Context(), rowKey)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	return d
 }
 
@@ -221,13 +208,9 @@ func equal(a, b []string) bool {
 func (n *nest) letters() uint64 {
 	n.Helper()
 	stream, err := n.js.Stream(n.Context(), contracts.StreamDead)
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	info, err := stream.Info(n.Context(), jetstream.WithSubjectFilter(contracts.DeadSubjects))
-	if err != nil {
-		n.Fatal(err)
-	}
+	check.OK(n, err)
 	var sum uint64
 	for _, count := range info.State.Subjects {
 		sum += count

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
@@ -26,9 +27,7 @@ func TestDeadCallersDoNotMakeARowWaitForLonger(t *testing.T) {
 			{At: now, Worker: "stopped", Outcome: string(channel.KindInterrupted), Detail: "bird: interrupted"},
 			{At: now, Worker: "dead, too"},
 		}}
-		if err := n.book.Put(n.Context(), rowKey, d); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, n.book.Put(n.Context(), rowKey, d))
 		s := n.sender("a", &bird{fly: fails(channel.KindUnknown)}, profile{})
 		for i, most := range []time.Duration{6 * time.Second, 72 * time.Second} { // 5 s and 1 min, +20 %
 			err := s.Work(n.Context(), n.job(2+i))
@@ -112,9 +111,7 @@ func TestATryThatIsNotMadeHoldsUpNobody(t *testing.T) {
 		s := n.sender("a", b, profile{}, func(c *deliver.Config) {
 			c.Health, c.Logger = known, slog.New(slog.DiscardHandler)
 			c.Profiles = &overtaken{write: func() {
-				if err := n.book.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}); err != nil {
-					t.Error(err)
-				}
+				check.Is(t, n.book.Put(n.Context(), rowKey, &deliveries.Delivery{State: deliveries.Pending}), nil)
 			}}
 		})
 		if err := s.Work(n.Context(), n.job(1)); err != nil {

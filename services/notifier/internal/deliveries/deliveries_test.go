@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 )
@@ -20,28 +21,18 @@ func TestRecordsOutliveTheirRows(t *testing.T) {
 	t.Parallel()
 	_, js := natstest.Connect(t, natstest.Server(t))
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	rows, err := js.Stream(t.Context(), contracts.StreamNotifications)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	bucket, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	store := deliveries.New(recordtest.Client(t, js))
 	d := &deliveries.Delivery{}
 	for _, s := range []deliveries.State{deliveries.Sending, deliveries.Sent} {
 		d.State = s
-		if err := store.Put(t.Context(), "key", d); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, store.Put(t.Context(), "key", d))
 		stored, err := bucket.GetLastMsgForSubject(t.Context(), "$KV."+contracts.BucketDeliveries+".key")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		age := rows.CachedInfo().Config.MaxAge
 		ttl, err := time.ParseDuration(stored.Header.Get(jetstream.MsgTTLHeader))
 		if err != nil || ttl <= age || ttl > 2*age {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/digest"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -34,9 +35,7 @@ type shelf struct {
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
 	_, js := natstest.Connect(t, natstest.Server(t))
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
 	s := &shelf{T: t, js: js, user: "u"}
 	for i := range s.books {
 		s.books[i] = digest.New(recordtest.Client(t, js))
@@ -143,9 +142,7 @@ func TestAnEventIsInADigestOnce(t *testing.T) {
 		t.Errorf("%d events: %v", d.Count(), ids(d))
 	}
 	stream, err := s.js.Stream(t.Context(), contracts.StreamNotifications)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if info, err := stream.Info(t.Context()); err != nil || info.State.LastSeq != 1 {
 		t.Errorf("%d rows were stored: %v", info.State.LastSeq, err)
 	}
@@ -168,9 +165,7 @@ func TestASealedDigestStaysAsItIs(t *testing.T) {
 	}
 	again := s.seal(1, "a")
 	want, err := first.Payload()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if got, err := again.Payload(); err != nil || string(got) != string(want) || !again.Sealed.Equal(first.Sealed) {
 		t.Errorf("%s, and then %s: %v", want, got, err)
 	}
@@ -217,16 +212,10 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	s := newShelf(t)
 	foreign := about(s.into().EventID)
 	data, err := contracts.Encode(*foreign)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", foreign.EventID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.js.Publish(t.Context(), subject, data); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(s.js.Publish(t.Context(), subject, data)))
 	if joined, err := s.books[0].Join(t.Context(), s.into(), about("a")); !errors.Is(err, digest.ErrForeign) || joined {
 		t.Errorf("%t: %v", joined, err)
 	}
@@ -250,9 +239,7 @@ func TestADigestIsBounded(t *testing.T) {
 	s.join(0, largest(0, kept))
 	s.join(0, largest(1, over))
 	var d digest.Digest
-	if err := json.Unmarshal(s.stored("KV_"+contracts.BucketDeliveries, s.record()), &d); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, json.Unmarshal(s.stored("KV_"+contracts.BucketDeliveries, s.record()), &d))
 	if len(d.Items) != 2 || string(d.Items[0].Payload) != kept || string(d.Items[1].Payload) != "null" {
 		t.Fatalf("%+v", d.Items)
 	}
@@ -260,12 +247,8 @@ func TestADigestIsBounded(t *testing.T) {
 	d.Items = slices.Repeat(d.Items[:1], digest.MaxItems-1)
 	d.Members += strings.Repeat("AAAAAAAAAAAAAAAA", digest.MaxItems+digest.MaxMore-1-d.Count())
 	data, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.js.Publish(t.Context(), s.record(), data); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(s.js.Publish(t.Context(), s.record(), data)))
 	if !s.join(0, largest(2, kept)) || s.join(0, about("one too many")) || !s.join(1, largest(2, kept)) {
 		t.Error("a full digest took another event, or forgot one")
 	}

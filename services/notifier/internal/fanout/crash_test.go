@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -41,9 +42,7 @@ func newBench(t *testing.T) *bench {
 	srv := natstest.Server(t)
 	nc, js := natstest.Connect(t, srv)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	b := &bench{js: js, nc: nc, srv: srv}
 	b.records = recordtest.Client(t, js)
 	b.reader = plan.NewReader(b.records)
@@ -59,9 +58,7 @@ events:
     CUSTOMER: {scope: all, channels: [inapp, email]}
     ADMIN: {scope: all, channels: [inapp]}
 `), []string{"inapp", "email"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return b
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -25,22 +26,16 @@ func (b *bench) planned(t *testing.T, n int) *plan.Plan {
 	for i := range n {
 		e.Recipients = append(e.Recipients, contracts.Recipient{RecipientType: contracts.RecipientCustomer, UserID: fmt.Sprint("u/", i)})
 	}
-	if _, err := b.plan(t.Context(), e, recipient.Carried(nil), 0); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.plan(t.Context(), e, recipient.Carried(nil), 0)))
 	p, err := b.reader.Get(t.Context(), "e")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return p
 }
 
 func (b *bench) newExpander(t *testing.T) *fanout.Expander {
 	t.Helper()
 	e, err := fanout.New(b.nc, b.records, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(e.Close)
 	return e
 }
@@ -55,9 +50,7 @@ func TestRowsAreStoredOnce(t *testing.T) {
 	var sum fanout.Stored
 	expand := func(e *fanout.Expander) {
 		stored, err := e.Expand(t.Context(), p)
-		if err != nil {
-			t.Error(err)
-		}
+		check.Is(t, err, nil)
 		mu.Lock()
 		defer mu.Unlock()
 		sum.New, sum.Old = sum.New+stored.New, sum.Old+stored.Old
@@ -76,13 +69,9 @@ func TestRowsAreStoredOnce(t *testing.T) {
 func TestARowSaysWhatItIs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.expander.Expand(t.Context(), b.planned(t, 1)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.expander.Expand(t.Context(), b.planned(t, 1))))
 	msg, err := b.stream.GetLastMsgForSubject(t.Context(), "notify.send.email.CUSTOMER.=dS8w.e")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	event, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
 	if err != nil || event.Type != contracts.CloudEventNotificationRequested || event.ID != "e.email.CUSTOMER.=dS8w" {
 		t.Errorf("%+v: %v", event, err)
@@ -124,9 +113,7 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 	p := b.planned(t, 500)
 	config := b.stream.CachedInfo().Config
 	config.MaxMsgs = 600
-	if _, err := b.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	if stored, err := b.expander.Expand(t.Context(), p); err == nil {
 		t.Errorf("%+v", stored)
 	}
@@ -134,9 +121,7 @@ func TestARowThatIsNotTakenIsNotStored(t *testing.T) {
 		t.Errorf("%+v: %v", kept, err)
 	}
 	config.MaxMsgs = -1
-	if _, err := b.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(b.js.UpdateStream(t.Context(), config)))
 	stored, err := b.expander.Expand(t.Context(), p)
 	if err != nil || stored.New+stored.Old != 1000 || stored.Old == 0 {
 		t.Errorf("%+v: %v", stored, err)
@@ -154,9 +139,7 @@ func TestAnExpansionSurvivesARestartOfTheServer(t *testing.T) {
 	sent := 0
 	b.expander.Passing(func(point string) {
 		if sent++; point == fanout.PointRow && sent == 700 { //nolint:gocritic // counts the rows
-			if err := b.srv.Restart(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, b.srv.Restart(t.Context()), nil)
 		}
 	})
 	stored, err := b.expander.Expand(t.Context(), p)
@@ -175,9 +158,7 @@ func TestAnEventThatIsCancelledStaysSo(t *testing.T) {
 	p := b.planned(t, 3)
 	b.expander.Passing(func(point string) {
 		if point == fanout.PointRows {
-			if _, err := b.reader.Cancel(t.Context(), "e"); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(b.reader.Cancel(t.Context(), "e")), nil)
 		}
 	})
 	for _, want := range []fanout.Stored{{New: 6}, {}} {

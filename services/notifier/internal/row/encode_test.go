@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -70,9 +71,7 @@ func TestFramesAreBounded(t *testing.T) {
 			EventID: "e", UserID: "u", RecipientType: "CUSTOMER", Channel: "inapp", EventType: "X", Locale: "l" + string(rune('A'+i%26)) + string(rune('A'+i/26)),
 			CreatedAt: time.Unix(1, 0),
 		}
-		if _, err := e.encode(row); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(e.encode(row)))
 	}
 	if len(e.frames) != maxFrames {
 		t.Errorf("%d frames, want %d", len(e.frames), maxFrames)

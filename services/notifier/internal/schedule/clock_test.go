@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
@@ -66,13 +67,9 @@ func TestNextIsWhatTheClockShows(t *testing.T) {
 		for _, date := range dates {
 			for range 3 {
 				middle, err := time.Parse(time.DateOnly, date)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				begin, err := schedule.In(zone, middle.Add(-36*time.Hour))
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				every := parts[random.IntN(len(parts))]
 				var clocks []time.Duration
 				for range 1 + random.IntN(3) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/schedule"
 )
 
@@ -54,13 +55,9 @@ func TestQuietUntil(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now, err := time.Parse(time.RFC3339, test.now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			got, err := schedule.QuietUntil(now, test.hours, test.zone)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			text := none
 			if !got.IsZero() {
 				text = got.UTC().Format(time.RFC3339)
@@ -77,17 +74,13 @@ func TestQuietIsOneStretch(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"2026-03-26T00:00:00Z", "2026-10-24T00:00:00Z"} {
 		now, err := time.Parse(time.RFC3339, begin)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		for _, hours := range []contracts.QuietHours{{From: "22:00", To: "07:00"}, {From: "00:30", To: "01:30"}, {From: "01:30", To: "02:30"}} {
 			var promised time.Time
 			stretches := 0
 			for at := now; at.Before(now.Add(48 * time.Hour)); at = at.Add(time.Minute) {
 				until, err := schedule.QuietUntil(at, &hours, "Asia/Jerusalem")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, err)
 				switch {
 				case promised.IsZero() && !until.IsZero():
 					stretches++

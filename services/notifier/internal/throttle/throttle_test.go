@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
@@ -35,9 +36,7 @@ func inGate(t *testing.T, f func(g *gate)) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
 		_, js := natstest.Connect(t, srv)
 		assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-		if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 		g := &gate{T: t, js: js}
 		for i := range g.books {
 			g.books[i] = throttle.New(recordtest.Client(t, js))
@@ -57,9 +56,7 @@ var (
 func (g *gate) ask(process int, key throttle.Key, row string, t contracts.Throttle, promised bool) time.Duration {
 	g.Helper()
 	until, err := g.books[process].Ask(g.Context(), key, row, t, promised)
-	if err != nil {
-		g.Error(err)
-	}
+	check.Is(g, err, nil)
 	if until.IsZero() {
 		return 0
 	}
@@ -76,20 +73,14 @@ type turns struct {
 func (g *gate) kept() (record turns) {
 	g.Helper()
 	key, err := contracts.ThrottleKey(ada.Group, ada.Channel, ada.RecipientType, ada.UserID)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check.OK(g, err)
 	stream, err := g.js.Stream(g.Context(), "KV_"+contracts.BucketDeliveries)
-	if err != nil {
-		g.Fatal(err)
-	}
+	check.OK(g, err)
 	msg, err := stream.GetLastMsgForSubject(g.Context(), "$KV."+contracts.BucketDeliveries+"."+key)
 	if err != nil {
 		return record
 	}
-	if err := json.Unmarshal(msg.Data, &record); err != nil {
-		g.Fatal(err)
-	}
+	check.OK(g, json.Unmarshal(msg.Data, &record))
 	return record
 }
 

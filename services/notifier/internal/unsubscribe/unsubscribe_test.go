@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
@@ -25,9 +26,7 @@ var (
 func links(t *testing.T, secrets ...string) *unsubscribe.Links {
 	t.Helper()
 	l, err := unsubscribe.New("https://n.example/told/", secrets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 )
 
@@ -14,9 +15,7 @@ type crossing struct{ verdict, a, b string }
 func crossings(t *testing.T) []crossing {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/scripts.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var out []crossing
 	for line := range strings.Lines(string(raw)) {
 		if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 && !strings.HasPrefix(line, "#") {

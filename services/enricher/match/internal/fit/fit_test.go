@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -31,18 +32,14 @@ func pairsFile(t *testing.T) string {
 		fmt.Fprintf(&b, `{"left":{"name":%q,"addr":"%d Herzl St","city":"Haifa","phone":"04-85512%02d"},"right":{"name":%q,"addr":"%d Herzl St","city":"Haifa","phone":"04-85599%02d"},"label":0}`+"\n", n, 10+i, i, names[(i+1)%len(names)], 40+i, i)
 	}
 	path := filepath.Join(t.TempDir(), "pairs.jsonl")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
 }
 
 func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	t.Parallel()
 	pairs, err := readPairs(pairsFile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	samples := prepare(pairs)
 	w := fit(samples, chosenScale)
 	if diff := cmp.Diff(w, fit(prepare(pairs), chosenScale)); diff != "" {
@@ -89,9 +86,7 @@ func TestSignsHoldAgainstTheData(t *testing.T) {
 func TestOutputIsSource(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{pairsFile(t)}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{pairsFile(t)}, &out))
 	if _, err := parser.ParseFile(token.NewFileSet(), "weights.go", out.Bytes(), 0); err != nil {
 		t.Errorf("%v\n%s", err, out.String())
 	}
@@ -127,9 +122,7 @@ func TestEveryFeatureHasAPrior(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	broken := filepath.Join(t.TempDir(), "broken.jsonl")
-	if err := os.WriteFile(broken, []byte("{\"label\":1}\n{\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(broken, []byte("{\"label\":1}\n{\n"), 0o600))
 	for _, test := range []struct {
 		args []string
 		want string
@@ -148,9 +141,7 @@ func TestBadInput(t *testing.T) {
 func TestCrossValidation(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run([]string{"-cv", pairsFile(t)}, &out); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, run([]string{"-cv", pairsFile(t)}, &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 6 || !strings.Contains(lines[3], "F1 all 1.0000") {
 		t.Errorf("the cross-validation says\n%s", out.String())
@@ -161,13 +152,9 @@ func TestWriteReplacesTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weights.go")
 	var printed bytes.Buffer
-	if err := errors.Join(run([]string{pairsFile(t)}, &printed), run([]string{"-write", path, pairsFile(t)}, io.Discard)); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, errors.Join(run([]string{pairsFile(t)}, &printed), run([]string{"-write", path, pairsFile(t)}, io.Discard)))
 	written, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if diff := cmp.Diff(printed.String(), string(written)); diff != "" {
 		t.Errorf("the file differs from what is printed: %s", diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
 
@@ -17,18 +18,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func address(t testing.TB) *url.URL {
 	t.Helper()
 	u, err := url.Parse("https://example.com/cake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return u
 }
 
 func parse(t testing.TB, body string) *Page {
 	t.Helper()
 	p, err := Parse([]byte(body), "text/html; charset=utf-8", address(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return p
 }
 

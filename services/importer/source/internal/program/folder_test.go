@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -14,9 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var out []string
 	for _, entry := range entries {
 		out = append(out, entry.Name())
@@ -29,26 +29,20 @@ func TestFolderNames(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")
 	folders, err := NewFolders(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	seen := map[string]bool{}
 	for _, id := range []string{
 		"", "job-1", "job-1", "..", "../../etc", "/etc/passwd", `..\..\x`, "a b", "*", ">", "\x00", "--exec", "עברית", strings.Repeat("x", 10_000),
 	} {
 		folder, err := folders.New(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		info, err := os.Stat(folder.Path)
 		if err != nil || info.Mode().Perm() != 0o700 || filepath.Dir(folder.Path) != root || seen[folder.Path] {
 			t.Errorf("id %.20q: folder %s, mode %v, error %v: want a new one of our own below %s", id, folder.Path, info, err, root)
 		}
 		seen[folder.Path] = true
 		t.Cleanup(func() {
-			if err := folder.Remove(); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, folder.Remove(), nil)
 		})
 	}
 	if n := len(names(t, root)); n != len(seen) {
@@ -61,33 +55,19 @@ func TestOldFoldersAreRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	folders, err := NewFolders(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	inUse, err := folders.New("in use")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	left, err := folders.New("left")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(left.Path, "sub.en.vtt"), []byte("WEBVTT"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, os.WriteFile(filepath.Join(left.Path, "sub.en.vtt"), []byte("WEBVTT"), 0o600))
 	left.held.Close() // as the kernel does when a process ends
-	if err := os.Mkdir(filepath.Join(root, "another's"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewFolders(root); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(root, "another's"), 0o700))
+	check.OK(t, check.Err(NewFolders(root)))
 	if got := strings.Join(names(t, root), " "); got != "another's "+filepath.Base(inUse.Path) {
 		t.Errorf("left: %s; want what is in use, and what is not ours", got)
 	}
-	if err := inUse.Remove(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, inUse.Remove())
 	if got := strings.Join(names(t, root), " "); got != "another's" {
 		t.Errorf("left: %s; want what is not ours", got)
 	}

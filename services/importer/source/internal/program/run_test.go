@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 )
 
@@ -35,13 +36,9 @@ func pids(t *testing.T, dir string, names ...string) []int {
 	var out []int
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		out = append(out, pid)
 	}
 	return out
@@ -96,9 +93,7 @@ func TestMissingProgram(t *testing.T) {
 	t.Parallel()
 	c := shell(t, "")
 	c.Path = filepath.Join(t.TempDir(), "nothing")
-	if _, err := Run(t.Context(), c); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v: want one that says that there is no such file", err)
-	}
+	check.Is(t, check.Err(Run(t.Context(), c)), os.ErrNotExist)
 }
 
 // However a run ends, the program, its child and a grandchild that has left its parent are gone.
@@ -167,9 +162,7 @@ func TestOutputThatStaysOpen(t *testing.T) {
 		t.Errorf("stdout %q, error %v: want the part, and ErrWaitDelay", result.Stdout, err)
 	}
 	for _, pid := range pids(t, c.Dir, "left") {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, syscall.Kill(pid, syscall.SIGKILL), nil)
 		wantGone(t, pid)
 	}
 }
@@ -197,9 +190,7 @@ func TestFilesAreBounded(t *testing.T) {
 		t.Skip("files are bounded on Linux only")
 	}
 	c := shell(t, `trap '' XFSZ; dd if=/dev/zero of=large bs=1024 count=4096 2>/dev/null; exit 0`)
-	if _, err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(Run(t.Context(), c)))
 	if info, err := os.Stat(filepath.Join(c.Dir, "large")); err != nil || info.Size() > c.MaxFile {
 		t.Errorf("file %v, error %v: want %d bytes at most", info, err, c.MaxFile)
 	}
@@ -217,14 +208,10 @@ echo $$ > pid.new; mv pid.new pid; exec sleep 1000`)
 	t.Parallel()
 	dir := t.TempDir()
 	parent, err := child.Start(t.Output(), "parent", dir, "-test.run=^TestProgramDiesWithItsParent$")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	awaitFile(filepath.Join(dir, "pid"))
 	awaitFile(filepath.Join(dir, "child"))
-	if err := parent.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, parent.Kill())
 	for _, pid := range pids(t, dir, "pid", "child") {
 		wantGone(t, pid)
 	}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,9 +24,7 @@ func TestDecodeTakesWhatItCan(t *testing.T) {
 		"subtitles":{"live_chat":[{"ext":"json"}],"en":[{"ext":"json3","url":"https://a/1"},{"ext":"vtt","url":"https://a/2"}],
 		"de":[{"ext":"vtt","url":"file:///etc/passwd"}],"fr":{},"--x":[{"ext":"vtt","url":"https://a/3"}]},"automatic_captions":[]}`
 	info, err := decode([]byte(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if info.ID != "dQw4w9WgXcQ" || info.Title != "" || info.Author() != "Cook" || info.Duration() != 0 {
 		t.Errorf("info %+v", info)
 	}
@@ -74,13 +73,9 @@ func TestChooseTrack(t *testing.T) {
 		{"", "en-nP7-2PuUl7o", "", "en-nP7-2PuUl7o"},
 	} {
 		language, err := json.Marshal(test.language)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		info, err := decode([]byte(`{"language":` + string(language) + `,"subtitles":` + list(test.manual) + `,"automatic_captions":` + list(test.automatic) + `}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		got := ""
 		if track, ok := info.choose(""); ok {
 			if got = track.Key; track.Automatic {
@@ -100,9 +95,7 @@ func TestWantedLanguage(t *testing.T) {
 		`"automatic_captions":{"en":[{"ext":"vtt","url":"https://x.example/a"}],"de":[{"ext":"vtt","url":"https://x.example/b?tlang=de"}],` +
 		`"pt-orig":[{"ext":"vtt","url":"https://x.example/c"}],"fr":[{"ext":"vtt","url":"https://x.example/d"}]}}`
 	info, err := decode([]byte(tracks))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for wanted, want := range map[string]string{"": "en", "en": "en", "en-GB": "en", "pt": "pt-BR", "pt-BR": "pt-BR", "fr": "fr", "de": "en", "he": "en"} {
 		if track, ok := info.choose(wanted); !ok || track.Key != want || track.Automatic != (want == "fr") {
 			t.Errorf("want %q: chose %+v", wanted, track)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
 	"github.com/expediter-io/expediter/services/importer/source/internal/program"
 )
@@ -22,9 +23,7 @@ func client(t *testing.T, change func(*Config)) *Client {
 	t.Helper()
 	installed.YtDlp.Find(t)
 	folders, err := program.NewFolders(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	config := Config{
 		Extractors: "generic,html5", Folders: folders, Log: slog.New(slog.DiscardHandler), MaxFile: 1 << 20, Path: "yt-dlp",
 		SocketTimeout: time.Hour, Timeout: time.Hour, VersionTimeout: time.Hour, // no outcome depends on how fast the machine is
@@ -33,9 +32,7 @@ func client(t *testing.T, change func(*Config)) *Client {
 		change(&config)
 	}
 	c, err := New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return c
 }
 
@@ -151,13 +148,9 @@ func TestVersionIsChecked(t *testing.T) {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			folders, err := program.NewFolders(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			path := t.TempDir() + "/yt-dlp"
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
 			config := Config{Path: path, Folders: folders, MaxFile: 1 << 20, VersionTimeout: 500 * time.Millisecond}
 			if !strings.Contains(script, "sleep") {
 				config.VersionTimeout = time.Minute
@@ -169,9 +162,7 @@ func TestVersionIsChecked(t *testing.T) {
 		})
 	}
 	folders, err := program.NewFolders(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if _, err := New(t.Context(), Config{Path: "no-such-yt-dlp", Folders: folders}); err == nil || !strings.Contains(err.Error(), "install yt-dlp") {
 		t.Errorf("error %v: want it to say what to install", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/talk"
 )
 
@@ -39,18 +40,14 @@ func sentencesFile(t *testing.T) string {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "sentences.csv")
-	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(path, []byte(b.String()), 0o600))
 	return path
 }
 
 func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 	t.Parallel()
 	videos, err := readVideos(sentencesFile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if len(videos) != 6 || len(videos[0].sentences) != 10 {
 		t.Fatalf("%d videos, %d sentences", len(videos), len(videos[0].sentences))
 	}
@@ -71,12 +68,8 @@ func TestFitLearnsFromEveryOtherDish(t *testing.T) {
 func TestRunWritesSource(t *testing.T) {
 	t.Parallel()
 	in, out := sentencesFile(t), filepath.Join(t.TempDir(), "weights.go")
-	if err := run([]string{"-write", out, in}, io.Discard); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := parser.ParseFile(token.NewFileSet(), out, nil, parser.AllErrors); err != nil {
-		t.Error(err)
-	}
+	check.OK(t, run([]string{"-write", out, in}, io.Discard))
+	check.Is(t, check.Err(parser.ParseFile(token.NewFileSet(), out, nil, parser.AllErrors)), nil)
 	var printed bytes.Buffer
 	if err := run([]string{"-cv", in}, &printed); err != nil || strings.Count(printed.String(), "log-loss") != 7 {
 		t.Errorf("%v: %s", err, printed.String())

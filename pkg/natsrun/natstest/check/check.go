@@ -1,0 +1,40 @@
+// Package check looks at the errors of a test in one line each.
+package check
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// OK ends the test when there is an error.
+func OK(t testing.TB, err error) {
+	t.Helper()
+
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Is fails the test, which goes on, unless err is want, which may be nil.
+func Is(t testing.TB, err, want error) {
+	t.Helper()
+
+	if !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// Contains fails the test, which goes on, for each of the texts that err does not contain; for all of them when err is nil.
+func Contains(t testing.TB, err error, texts ...string) {
+	t.Helper()
+
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("got error %v, want %q in it", err, text)
+		}
+	}
+}
+
+// Err returns the error of a call that has another result, for the other functions: check.OK(t, check.Err(f())).
+func Err[T any](_ T, err error) error { return err }

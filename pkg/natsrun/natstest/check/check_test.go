@@ -1,0 +1,59 @@
+package check_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// failures keeps what a test reports, and goes on after Fatal.
+type failures struct {
+	testing.TB
+
+	texts []string
+}
+
+func (*failures) Helper() {}
+
+func (f *failures) Fatal(args ...any) { f.texts = append(f.texts, "fatal: "+fmt.Sprint(args...)) }
+
+func (f *failures) Errorf(format string, args ...any) {
+	f.texts = append(f.texts, fmt.Sprintf(format, args...))
+}
+
+func TestErrorsAreReported(t *testing.T) {
+	t.Parallel()
+
+	wrapped := fmt.Errorf("read the file: %w", io.EOF)
+
+	for name, tt := range map[string]struct {
+		look func(t *failures)
+		want []string
+	}{
+		"OK of nil":       {func(t *failures) { check.OK(t, nil) }, nil},
+		"OK of an error":  {func(t *failures) { check.OK(t, io.EOF) }, []string{"fatal: EOF"}},
+		"Is of the same":  {func(t *failures) { check.Is(t, wrapped, io.EOF); check.Is(t, nil, nil) }, nil},
+		"Is of another":   {func(t *failures) { check.Is(t, io.EOF, errors.ErrUnsupported) }, []string{"got error EOF, want unsupported operation"}},
+		"Is of nil":       {func(t *failures) { check.Is(t, nil, io.EOF) }, []string{"got error <nil>, want EOF"}},
+		"Is where nil is": {func(t *failures) { check.Is(t, io.EOF, nil) }, []string{"got error EOF, want <nil>"}},
+		"Contains all":    {func(t *failures) { check.Contains(t, wrapped, "read", "EOF") }, nil},
+		"Contains some":   {func(t *failures) { check.Contains(t, wrapped, "write", "EOF", "x") }, []string{`got error read the file: EOF, want "write" in it`, `got error read the file: EOF, want "x" in it`}},
+		"Contains of nil": {func(t *failures) { check.Contains(t, nil, "EOF") }, []string{`got error <nil>, want "EOF" in it`}},
+		"Err":             {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
+	} {
+		got := &failures{}
+		tt.look(got)
+
+		if !slices.Equal(got.texts, tt.want) {
+			t.Errorf("%s: got %q, want %q", name, got.texts, tt.want)
+		}
+	}
+}
