@@ -173,9 +173,7 @@ func TestUpKeepsResults(t *testing.T) {
 	r.Interrupt()
 	r = up(t, "--dir", dir)
 	after := decode(t, shell(t, r.lines()[0])) // without waiting
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, before, after)
 	r.Interrupt()
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // declared are the declarations of each account's streams, beside the configurations.
@@ -71,7 +70,9 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 			}
 
 			dead, err := js.Stream(t.Context(), "DEAD")
-			check.OK(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 
 			larger := dead.CachedInfo().Config
 			larger.MaxBytes = 32 << 30
@@ -85,9 +86,13 @@ func TestDeclaredAssetsFitTheLimits(t *testing.T) {
 		// this would delete all streams of the notifier.
 		for _, n := range c.Nodes {
 			sys, _ := natstest.ConnectURL(t, n.URL, users.As("sys"))
-			check.OK(t, errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()))
+			if err := errors.Join(sys.PublishRequest("$SYS.REQ.SERVER.PING.JSZ", "$JS.API.ACCOUNT.PURGE.NOTIFIER", nil), sys.Flush()); err != nil {
+				t.Fatal(err)
+			}
 
-			check.Is(t, check.Err(sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute)), nil)
+			if _, err := sys.Request("$SYS.REQ.SERVER.PING.JSZ", nil, time.Minute); err != nil {
+				t.Error(err)
+			}
 		}
 
 		settle(t, c)
@@ -125,7 +130,9 @@ func accountOf(t *testing.T, nc *nats.Conn, account string) jetstream.JetStream 
 	}
 
 	js, err := jetstream.New(nc)
-	check.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return js
 }
 
@@ -138,7 +145,9 @@ func createAssets(t *testing.T, nc *nats.Conn, replicas int) {
 
 		for _, name := range names {
 			text, err := os.ReadFile(filepath.Join(deployed, name+".json"))
-			check.OK(t, err)
+			if err != nil {
+				t.Fatal(err)
+			}
 
 			var sc jetstream.StreamConfig
 			if err := json.Unmarshal(text, &sc); err != nil {

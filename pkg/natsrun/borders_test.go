@@ -18,7 +18,6 @@ import (
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // brief bounds the wait for an answer that may be missing because its import is.
@@ -278,7 +277,9 @@ func TestNoExportOrImportIsInVain(t *testing.T) {
 	t.Parallel()
 
 	text, err := deploy.Text("accounts.conf")
-	check.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	lines := strings.SplitAfter(text, "\n")
 
@@ -324,14 +325,18 @@ func (v vain) try(t *testing.T, lines []string, prepare ...func(*site)) error {
 	t.Helper()
 
 	text, err := deploy.Text("single.conf")
-	check.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	for name, key := range v.users.Public {
 		text += fmt.Sprintf("NATS_NKEY_%s: %q\n", strings.ToUpper(name), key)
 	}
 
 	file := filepath.Join(t.TempDir(), "nats.conf")
-	check.OK(t, os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600))
+	if err := os.WriteFile(file, []byte(text+strings.Join(lines, "")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 
 	srv, err := natsrun.Start(natsrun.Config{ConfigFile: file, Dir: v.dir})
 	if err != nil {

@@ -6,6 +6,7 @@ require (
 	github.com/expediter-io/expediter/deploy/nats v0.1.0
 	github.com/expediter-io/expediter/pkg v0.1.0
 	github.com/gofrs/flock v0.13.1
+	github.com/google/go-cmp v0.7.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nkeys v0.4.16

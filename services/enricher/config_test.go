@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/enricher/provider"
@@ -29,9 +27,7 @@ func TestFromEnvironment(t *testing.T) {
 		},
 		Catalog: "venues.csv", Enabled: true,
 	}
-	if diff := cmp.Diff(want, cfg); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, cfg)
 }
 
 // TestFromEnvironmentReportsEverything at once, by the names of the variables.
@@ -67,9 +63,7 @@ func TestDefaults(t *testing.T) {
 	want := Config{BaseConfig: service.BaseConfig{
 		AckWait: 5 * time.Second, Concurrency: 32, Listen: ":8080", NATSConfig: service.NATSConfig{NATSURL: "nats://127.0.0.1:4222"}, Replicas: 1, Version: "0.0.0-dev",
 	}}
-	if diff := cmp.Diff(want, cfg); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, cfg)
 }
 
 func TestValidateReportsEverything(t *testing.T) {

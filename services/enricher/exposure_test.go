@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service/access"
 )
 
@@ -15,7 +14,9 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Server(t)
 	nc, err := srv.Connect()
-	check.OK(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(nc.Close)
 	cfg := config()
 	cfg.Listen = ":0"
@@ -30,7 +31,9 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 		t.Errorf("insecure: %d %s", status, text)
 	}
 	cfg.Keys = filepath.Join(t.TempDir(), "keys.json")
-	check.OK(t, check.Err(access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}})))
+	if _, err := access.Add(cfg.Keys, access.Key{Name: "a", Scopes: []access.Scope{access.Read}}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "ENRICHER_INSECURE") {
 		t.Errorf("it starts with keys that nobody needs: %v", err)
 	}

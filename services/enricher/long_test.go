@@ -9,7 +9,6 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
-	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/servicetest"
 )
@@ -23,7 +22,9 @@ func TestLongAnswers(t *testing.T) {
 		cfg := config()
 		cfg.Listener = listener
 		e, err := prepare(cfg)
-		check.OK(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		spec := e.spec()
 		spec.Open = e.answer // without a worker: the place stays pending
 		if e.running, err = service.Start(t.Context(), nc, spec); err != nil {
@@ -36,13 +37,17 @@ func TestLongAnswers(t *testing.T) {
 		}
 		began := time.Now()
 		answer, err := client.Post("http://localhost/v1/enrich?wait=55s", "application/json", strings.NewReader(`{"requestId":"r","results":[{"placeId":"a","name":"A"}]}`))
-		check.OK(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer answer.Body.Close()
 		if took := time.Since(began); took < 55*time.Second || took > 56*time.Second {
 			t.Errorf("answered after %s, want 55 s", took)
 		}
 		resp, err := client.Get("http://localhost/v1/requests/r/events") //nolint:bodyclose // closed below
-		check.OK(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		defer resp.Body.Close()
 		ended := make(chan error, 1)
 		go func() {
@@ -56,7 +61,9 @@ func TestLongAnswers(t *testing.T) {
 		default:
 		}
 		began = time.Now()
-		check.Is(t, e.Stop(), nil)
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
 		<-ended
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the stop took %s, want no wait for open streams", took)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -98,9 +96,7 @@ func TestTheRecipeServiceIsCalledAsDocumented(t *testing.T) {
 			})
 			asked.mu.Lock()
 			defer asked.mu.Unlock()
-			if diff := cmp.Diff(want, asked.seen); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, want, asked.seen)
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -46,21 +47,15 @@ func newWeb(t *testing.T, n *Notifier) *web {
 func (w *web) call(method, path, body string, header ...string) (int, string) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, err := w.client.Do(r)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	return resp.StatusCode, string(data)
 }
 
@@ -91,12 +86,8 @@ func TestEventsOverHTTP(t *testing.T) {
 	p.settled(6)
 	p.expanded(n, "evt-001")
 	stream, err := p.js.Stream(t.Context(), contracts.StreamEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, stream.Purge(t.Context()))
 	if status, body := w.call(http.MethodPost, "/v1/events", reservation); status != 200 || !strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("%d %s", status, body)
 	}
@@ -241,12 +232,8 @@ func TestNotificationsByUserAndState(t *testing.T) {
 	want := []string{
 		"e0 pigeon out of/office suppressed opt_out", "e1 pigeon out of/office suppressed opt_out", "e2 pigeon out of/office suppressed opt_out",
 	}
-	if diff := cmp.Diff(want, collect(url.Values{"state": {"suppressed"}})); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(want, collect(url.Values{"user": {"out of/office"}, "state": {"suppressed"}})); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, collect(url.Values{"state": {"suppressed"}}))
+	check.Equal(t, want, collect(url.Values{"user": {"out of/office"}, "state": {"suppressed"}}))
 	if got := collect(url.Values{"user": {"u1"}}); len(got) != 6 {
 		t.Errorf("of u1: %v", got)
 	}
@@ -269,9 +256,7 @@ func TestOverNATS(t *testing.T) {
 	ask := func(subject, body string, header nats.Header) (*nats.Msg, string) {
 		t.Helper()
 		reply, err := p.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "notifier.v1." + subject, Data: []byte(body), Header: header})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return reply, reply.Header.Get("Nats-Service-Error-Code")
 	}
 	if reply, code := ask("publish", reservation, nats.Header{nats.MsgIdHdr: {"x"}}); code != "" || !strings.Contains(string(reply.Data), `"duplicate":false`) {
@@ -309,9 +294,7 @@ func TestOverNATS(t *testing.T) {
 func TestNotifierIsWatched(t *testing.T) {
 	t.Parallel()
 	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p := newPlace(t, natstest.Server(t))
 	w := newWeb(t, p.start(&pigeon{}, listening, func(c *Config) { c.Exports, c.Version = exports, "1.2.3" }))
 	if status, body := w.call(http.MethodPost, "/v1/events", strings.Replace(reservation, "RESTAURANT_USER", "CUSTOMER", 1)); status != 202 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
 )
@@ -15,18 +16,12 @@ import (
 func TestWaysOutOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	if err := os.Mkdir(filepath.Join(folder, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(folder, "x"), 0o700))
 	for _, part := range []string{"subject", "txt"} {
-		if err := os.WriteFile(filepath.Join(folder, "x", "default."+part), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(folder, "x", "default."+part), []byte("x"), 0o600))
 	}
 	key, _, err := webpush.GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	secret := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))
 	var cfg Config
 	err = service.Read(name, map[string]string{
@@ -38,9 +33,7 @@ func TestWaysOutOfTheEnvironment(t *testing.T) {
 		t.Fatalf("%+v %v", cfg.ChannelConfig, err)
 	}
 	texts, err := cfg.texts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	channels, closers, err := cfg.open(tools{texts: texts})
 	names := make([]string, len(channels))
 	for i, c := range channels {

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 )
 
@@ -164,9 +165,7 @@ func TestUsersAreToldByTheClockOnTheirWall(t *testing.T) {
 				v.expect(tales)
 				if change.restart != "" { // in the middle of somebody's quiet hours
 					v.plan(utc(t, change.restart), func() {
-						if err := srv.Restart(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						check.OK(t, srv.Restart(t.Context()))
 					})
 				}
 				notifiers, lived := v.pass()
@@ -186,9 +185,7 @@ func utc(t *testing.T, text string) time.Time {
 		layout = "01-02 15:04"
 	}
 	at, err := time.Parse("2006-"+layout, "2000-"+text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return at
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // oracle is somebody who looks at the clock on a wall each minute for some days. It knows nothing of zones but what the
@@ -22,9 +23,7 @@ type oracle struct {
 func watch(t *testing.T, zone string, begin time.Time, days int) *oracle {
 	t.Helper()
 	location, err := time.LoadLocation(zone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	o := &oracle{begin: begin, first: map[time.Time]time.Time{}, last: map[time.Time]time.Time{}, jumped: map[time.Time]time.Time{}}
 	for i := range days * 24 * 60 {
 		now := begin.Add(time.Duration(i) * time.Minute)
@@ -117,8 +116,6 @@ const day = 24 * time.Hour
 func minuteOfDay(t *testing.T, text string) time.Duration {
 	t.Helper()
 	clock, err := time.Parse("15:04", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	return clock.Sub(clock.Truncate(day))
 }

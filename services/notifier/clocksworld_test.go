@@ -16,6 +16,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -258,9 +259,7 @@ func (v *clocked) expect(tales []*tale) {
 		known[t.user] = true
 		for _, w := range t.user.wishes {
 			put := func() {
-				if err := directory.Put(v.Context(), t.user.recipient(w)); err != nil {
-					v.Fatal(err)
-				}
+				check.OK(v, directory.Put(v.Context(), t.user.recipient(w)))
 			}
 			if w.from.IsZero() {
 				put()
@@ -278,9 +277,7 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 		elapse(time.Until(v.todo[i].at.Add(-lead)))
 		born := time.Now()
 		n, err := Start(v.Context(), v.nc, v.cfg)
-		if err != nil {
-			v.Fatal(err)
-		}
+		check.OK(v, err)
 		v.cfg.CreateAssets = false // the first has made them
 		for last := v.todo[i].at; i < len(v.todo) && v.todo[i].at.Sub(last) <= together; i++ {
 			last = v.todo[i].at
@@ -290,9 +287,7 @@ func (v *clocked) pass() (notifiers int, lived time.Duration) {
 			}
 		}
 		elapse(linger)
-		if err := n.Stop(); err != nil {
-			v.Error(err)
-		}
+		check.Is(v, n.Stop(), nil)
 		lived += time.Since(born)
 	}
 	return notifiers, lived
@@ -373,9 +368,7 @@ func (t *tale) String() string {
 func (v *clocked) inboxes(tales []*tale) {
 	v.Helper()
 	box, err := inapp.Open(v.Context(), v.js, recordtest.Client(v, v.js), inapp.Config{Keep: forever})
-	if err != nil {
-		v.Fatal(err)
-	}
+	check.OK(v, err)
 	for _, t := range tales {
 		item, err := box.Get(v.Context(), contracts.RecipientCustomer, t.user.id, t.id)
 		if err != nil {

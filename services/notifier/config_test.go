@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -23,11 +24,7 @@ func TestFromEnvironmentReportsEverythingAtOnce(t *testing.T) {
 	err = service.Read(name, map[string]string{
 		"NOTIFIER_RULE": "x", "NOTIFIER_ACK_WAIT": "soon", "NOTIFIER_CONCURRENCY": "many",
 	}, io.Discard, &Config{})
-	for _, want := range []string{"unknown environment variable NOTIFIER_RULE", `NOTIFIER_ACK_WAIT is "soon"`, `NOTIFIER_CONCURRENCY is "many"`} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say: %s", err, want)
-		}
-	}
+	check.Contains(t, err, "unknown environment variable NOTIFIER_RULE", `NOTIFIER_ACK_WAIT is "soon"`, `NOTIFIER_CONCURRENCY is "many"`)
 }
 
 func TestValidateReportsEverythingAtOnce(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -147,12 +148,10 @@ func (c *cell) prepare() {
 	c.Helper()
 	_, c.js = natstest.ConnectURL(c.T, c.on.URL)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 16 << 30, Replicas: c.on.Replicas}) // the rows of the long form have to fit
-	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		_, err := contracts.Apply(ctx, c.js, assets, contracts.ApplyOptions{})
 		return err
-	}); err != nil {
-		c.Fatal(err)
-	}
+	}))
 	c.far = newFar(c.T, c.seed)
 	c.accidents.workers = map[string]string{}
 	c.duty = duty{
@@ -161,17 +160,13 @@ func (c *cell) prepare() {
 	}
 	c.records = recordtest.Client(c.T, c.js)
 	c.book, c.reader = deliveries.New(c.records), plan.NewReader(c.records)
-	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
+	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) (err error) {
 		c.directory, err = recipient.OpenDirectory(ctx, c.js, c.records)
 		return err
-	}); err != nil {
-		c.Fatal(err)
-	}
+	}))
 	for _, kind := range kinds {
 		for n := range c.users {
-			if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.directory.Put(ctx, c.user(kind, n)) }); err != nil {
-				c.Fatal(err)
-			}
+			check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error { return c.directory.Put(ctx, c.user(kind, n)) }))
 		}
 	}
 }
@@ -264,23 +259,17 @@ func (c *cell) again(events int) {
 func (c *cell) tell(e contracts.Event, id bool) {
 	c.Helper()
 	data, err := contracts.Encode(e)
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := natstest.UntilAnswered(c.T, func(ctx context.Context) error {
+	check.OK(c, err)
+	check.OK(c, natstest.UntilAnswered(c.T, func(ctx context.Context) error {
 		msg := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{}}
 		if id {
 			msg.Header.Set(nats.MsgIdHdr, e.EventID)
 		}
 		_, err := c.js.PublishMsg(ctx, msg)
 		return err
-	}); err != nil {
-		c.Fatal(err)
-	}
+	}))
 }
 
 // consumers are those of a notifier, by stream.

@@ -20,6 +20,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 	"github.com/expediter-io/expediter/services/notifier/channel/webpush"
@@ -101,9 +102,7 @@ func newFar(t *testing.T, seed uint64) *far {
 	f.http.Start()
 	t.Cleanup(f.http.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	f.mail = listener.Addr().String()
 	srv := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) { return &session{far: f, conn: c}, nil }))
 	srv.Domain, srv.EnableSMTPUTF8, srv.ErrorLog = "localhost", true, f.http.Config.ErrorLog

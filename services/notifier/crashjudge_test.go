@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
@@ -30,9 +31,7 @@ type view struct {
 // ask asks until there is an answer: servers are killed.
 func (c *cell) ask(question func(ctx context.Context) error) {
 	c.Helper()
-	if err := natstest.UntilAnswered(c.T, question); err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, natstest.UntilAnswered(c.T, question))
 }
 
 // look reads what was written since, and reports whether all rows of all events have come to where they stay.

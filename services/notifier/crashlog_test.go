@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -78,24 +79,18 @@ func traced(dir, name string) (worker.Hooks, error) {
 func (c *cell) traces() []trace {
 	c.Helper()
 	files, err := filepath.Glob(filepath.Join(c.duty.Traces, "*"))
-	if err != nil {
-		c.Fatal(err)
-	}
+	check.OK(c, err)
 	var all []trace
 	for _, name := range files {
 		file, err := os.Open(name)
-		if err != nil {
-			c.Fatal(err)
-		}
+		check.OK(c, err)
 		for lines := bufio.NewScanner(file); lines.Scan(); {
 			var t trace
 			if json.Unmarshal(lines.Bytes(), &t) == nil {
 				all = append(all, t)
 			}
 		}
-		if err := file.Close(); err != nil {
-			c.Error(err)
-		}
+		check.Is(c, file.Close(), nil)
 	}
 	slices.SortStableFunc(all, func(a, b trace) int { return a.At.Compare(b.At) })
 	return all

@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 const freezing = "was frozen"
@@ -77,9 +78,7 @@ func (c *cell) freezeOne() {
 // killServer kills a server, and starts it again.
 func (c *cell) killServer() {
 	from := time.Now()
-	if err := c.on.Disturb(c.Context(), contracts.StreamNotifications); err != nil {
-		c.Error(err)
-	}
+	check.Is(c, c.on.Disturb(c.Context(), contracts.StreamNotifications), nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.accidents.servers = append(c.accidents.servers, span{from, time.Now()})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
@@ -41,16 +42,12 @@ func crashRules() string {
 func writeTexts(t testing.TB, name, subject, text, html string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 	for part, content := range map[string]string{"subject": subject, "txt": text, "html": html} {
 		if content == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, name, "default."+part), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(dir, name, "default."+part), []byte(content), 0o600))
 	}
 	return dir
 }
@@ -163,9 +160,7 @@ func (c *cell) rowsOf(e contracts.Event) map[string]want {
 			for _, channel := range channels {
 				w := want{channel: channel, event: e.EventID, user: fmt.Sprint("u", i), kind: kind, urgent: e.EventType == "ALARM"}
 				key, err := contracts.DeliveryKey(w.event, w.channel, w.kind, w.user)
-				if err != nil {
-					c.Fatal(err)
-				}
+				check.OK(c, err)
 				rows[key] = w
 			}
 		}

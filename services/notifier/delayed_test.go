@@ -7,6 +7,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
@@ -40,9 +41,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		if messages, calls := birds.counts(); messages != 1 || calls != 1 {
 			t.Errorf("%d messages in %d calls", messages, calls)
 		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, n.Stop(), nil)
 	})
 }
 

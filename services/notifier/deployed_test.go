@@ -13,6 +13,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
@@ -41,17 +42,13 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	cfg := Config{BaseConfig: service.BaseConfig{Listen: "127.0.0.1:0"}}
 	ours(&cfg)
 	n, err := Start(t.Context(), nc, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	if counts, err := n.Inbox.Counts(t.Context(), "RESTAURANT_USER", "a"); err != nil || counts.Unread != 1 {
 		t.Errorf("%+v: %v", counts, err)
 	}
-	if _, err := n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, check.Err(n.Inbox.Mark(t.Context(), "RESTAURANT_USER", "a", "evt-001", inapp.Read)), nil)
 	w := newWeb(t, n)
 	for _, body := range []string{reservation, strings.ReplaceAll(reservation, "evt-001", "evt-002"), strings.ReplaceAll(reservation, "evt-001", "evt-002")} {
 		if status, answer := w.call(http.MethodPost, "/v1/events", body); status >= 300 {
@@ -89,9 +86,7 @@ func TestItNeedsNoMoreThanItIsPermitted(t *testing.T) {
 	next, end := w.listen("/v1/users/a/inbox/events?last_event_id=1")
 	next()
 	end()
-	if err := n.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, n.Stop(), nil)
 	may.CheckNeeded(t,
 		"$JS.ACK.*.*.EVENTS.notifier.>", "$JS.ACK.*.*.NOTIFICATIONS.>", // acknowledgements with the server's feature js_ack_fc_v2
 		"$JS.API.STREAM.MSG.GET.NOTIFICATIONS", "$JS.API.STREAM.MSG.GET.KV_directory", "$JS.API.STREAM.MSG.GET.KV_inbox", // a lost answer
@@ -114,12 +109,8 @@ func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, c
 	nc, _ := natstest.Connect(t, server, users.As("admin"))
 	js := natstest.InAccount(t, nc, "NOTIFIER")
 	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
-	if _, err := contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
+	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
 	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
@@ -73,9 +74,7 @@ func TestADigestIsCancelled(t *testing.T) {
 		}
 		slices.Sort(got)
 		want := []string{"ada-4 to ada", "eve-1 to eve", "fay-1 to fay", "fay-2 to fay", "gus-1 to gus"}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("-want +told\n%s", diff)
-		}
+		check.Equal(t, want, got)
 		cancel(Cancellation{EventID: one}, Cancelled{Sent: 2, Suppressed: 2})
 		for id, in := range map[string]string{"ada-1": one, "ada-2": one, "ada-3": two, "bob-3": two, "ada-4": "digest:c:2000-01-01T00:15:00Z"} {
 			page, err := n.Notifications(t.Context(), Query{EventID: id})
@@ -83,8 +82,6 @@ func TestADigestIsCancelled(t *testing.T) {
 				t.Errorf("%s: %+v, want it in %s: %v", id, page, in, err)
 			}
 		}
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, n.Stop(), nil)
 	})
 }

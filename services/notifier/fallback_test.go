@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/child"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/pkg/service"
@@ -118,9 +119,7 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 			dying := fallers.Start(t, f)
 			p.publish(event("evt-001", "X", func(e *contracts.Event) { e.UserID = "ada" }))
 			dying.Died()
-			if err := directory.Put(t.Context(), ada); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, directory.Put(t.Context(), ada))
 			birds := refusing()
 			p.start(birds, func(c *Config) { *c = f.config(birds); c.passed = nil })
 			all := p.settled(2)
@@ -158,14 +157,10 @@ func TestAKillBetweenTheEndAndTheNextRow(t *testing.T) {
 func (p *place) spoil(r contracts.Recipient) {
 	p.Helper()
 	key, err := contracts.DirectoryKey(r.RecipientType, r.UserID)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	kv, err := p.js.KeyValue(p.Context(), contracts.BucketDirectory)
 	if err == nil {
 		_, err = kv.PutString(p.Context(), key, "{")
 	}
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel/webhook"
 )
@@ -31,9 +32,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 		AllowNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, RootCAs: roots,
 		Secrets: []string{"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(hook.Close)
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
@@ -50,9 +49,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	})
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
 	n, err := Start(t.Context(), nc, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	told := func(id string) { p.publish(event(id, "X", func(e *contracts.Event) { e.UserID = "ada" })) }
 	told("evt-001")
 	p.until("the address is removed", func() bool {
@@ -61,9 +58,7 @@ func TestAWebhookThatIsGoneIsCalledOnce(t *testing.T) {
 	})
 	told("evt-002")
 	all := p.settled(2)
-	if err := n.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, n.Stop(), nil)
 	first, second := all["evt-001.webhook.CUSTOMER.ada"], all["evt-002.webhook.CUSTOMER.ada"]
 	if len(calls) != 1 || first.State != "bounced" || first.Reason != "gone" || second.State != "suppressed" || second.Reason != "no_address" {
 		t.Errorf("%d calls, %+v, %+v", len(calls), first, second)

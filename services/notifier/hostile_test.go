@@ -17,6 +17,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/email"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
@@ -53,9 +54,7 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 		"name": "Bob\r\nBcc: mallory@example.org\r\n\r\n.\r\nMAIL FROM:<x@example.org>\" onload=\"alert(1)<script>alert(2)</script>\u2028X-Evil: 1",
 		"url":  "javascript:alert(3)//https://evil.example/x",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	p.publish(event("evil", "X", func(e *contracts.Event) { e.Payload = payload }))
 	for key, d := range p.settled(2) {
 		want := deliveries.Bounced
@@ -66,9 +65,7 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 			t.Errorf("%s is %+v, want %s", key, d, want)
 		}
 	}
-	if err := n.Stop(); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, n.Stop(), nil)
 	if len(letters) != 1 {
 		t.Fatalf("%d letters, want 1", len(letters))
 	}
@@ -100,9 +97,7 @@ func TestPayloadsStayTextInTheMailThatArrives(t *testing.T) {
 func parts(t *testing.T, msg *mail.Message) map[string]string {
 	t.Helper()
 	_, params, err := mime.ParseMediaType(msg.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	found := map[string]string{}
 	reader := multipart.NewReader(msg.Body, params["boundary"])
 	for {
@@ -110,17 +105,11 @@ func parts(t *testing.T, msg *mail.Message) map[string]string {
 		if err == io.EOF { //nolint:errorlint // as it is documented
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		body, err := io.ReadAll(quotedprintable.NewReader(part))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		kind, _, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		found[kind] = string(body)
 	}
 	if len(found) != 2 {

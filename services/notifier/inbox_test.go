@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 )
 
@@ -41,9 +41,7 @@ func TestInboxOverHTTP(t *testing.T) {
 			path = "/v1/users/a%2Fb/inbox?limit=2&cursor=" + part.Next
 		}
 	}
-	if diff := cmp.Diff([]string{"e4", "e3", "e2", "e1", "e0"}, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"e4", "e3", "e2", "e1", "e0"}, got)
 	if status, body := w.call(http.MethodPatch, "/v1/users/a%2Fb/inbox/e1", `{"state":"read"}`); status != 200 || !strings.Contains(body, `"state":"read"`) {
 		t.Errorf("%d %s", status, body)
 	}
@@ -83,9 +81,7 @@ func TestInboxIsLive(t *testing.T) {
 	if _, item = first(); item.EventID != "e2" {
 		t.Fatalf("%+v", item)
 	}
-	if _, err := n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(n.Inbox.Mark(t.Context(), "CUSTOMER", "ada", "e0", inapp.Read)))
 	if _, item = first(); item.EventID != "e0" || item.State != inapp.Read {
 		t.Fatalf("%+v", item)
 	}
@@ -99,9 +95,7 @@ func TestInboxIsLive(t *testing.T) {
 	}
 	conn, _, err := websocket.Dial( //nolint:bodyclose // it is the connection
 		t.Context(), w.base+"/v1/users/ada/inbox/ws?last_event_id="+id, &websocket.DialOptions{HTTPClient: w.client})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	defer conn.CloseNow()
 	tell("e3", "ada")
 	for _, want := range []string{"e2", "e0", "e3"} {
@@ -120,9 +114,7 @@ func TestInboxIsLive(t *testing.T) {
 	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
 		t.Errorf("the end is %v", err)
 	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	check.Is(t, <-stopped, nil)
 }
 
 // listen reads server-sent events.
@@ -130,13 +122,9 @@ func (w *web) listen(path string) (next func() (id string, item inapp.Item), end
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, http.NoBody)
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	resp, err := w.client.Do(r) //nolint:bodyclose // by end
-	if err != nil {
-		w.Fatal(err)
-	}
+	check.OK(w, err)
 	lines := bufio.NewScanner(resp.Body)
 	return func() (id string, item inapp.Item) {
 			w.Helper()
@@ -145,9 +133,7 @@ func (w *web) listen(path string) (next func() (id string, item inapp.Item), end
 					id = after
 				}
 				if after, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
-					if err := json.Unmarshal(after, &item); err != nil {
-						w.Fatal(err)
-					}
+					check.OK(w, json.Unmarshal(after, &item))
 					return id, item
 				}
 			}

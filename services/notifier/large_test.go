@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/fanout"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -42,13 +43,9 @@ func TestAHundredThousandRecipients(t *testing.T) {
 	p := newPlace(t, srv)
 	inItsOwnProcess(t, expander, srv.URL(), maxHeap)
 	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	info, err := stream.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	reader := plan.NewReader(recordtest.Client(t, p.js))
 	committed, err := reader.Get(t.Context(), "large")
 	if err != nil || committed.Rows != audience || committed.Recipients != audience {

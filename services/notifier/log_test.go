@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 )
 
@@ -18,15 +19,11 @@ func TestLogLevel(t *testing.T) {
 			var log bytes.Buffer // read when the notifier has stopped
 			p := newPlace(t, natstest.Server(t))
 			n := p.start(&pigeon{}, func(cfg *Config) {
-				if err := service.Read(name, map[string]string{"NOTIFIER_LOG_LEVEL": level}, &log, cfg); err != nil {
-					t.Fatal(err)
-				}
+				check.OK(t, service.Read(name, map[string]string{"NOTIFIER_LOG_LEVEL": level}, &log, cfg))
 			})
 			p.publish(event("e1", "NOT_IN_THE_RULES"))
 			p.until("the event is ignored", func() bool { return n.Stats().Ignored == 1 })
-			if err := n.Stop(); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, n.Stop())
 			if got := strings.Contains(log.String(), `"level":"DEBUG","msg":"notifier: no rule is for the event"`); got != want {
 				t.Errorf("a debug event is logged: %t, want %t:\n%s", got, want, &log)
 			}

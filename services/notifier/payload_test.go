@@ -11,6 +11,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/natsapi"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
@@ -28,9 +29,7 @@ func TestLargePayloads(t *testing.T) {
 	birds := &pigeon{}
 	w := newWeb(t, p.start(birds, listening))
 	publisher, err := contracts.NewPublisher(p.js, contracts.PublisherConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	// Each way in returns what it says against an event, "" when it has taken it.
 	ways := map[string]func(e contracts.Event, body string) string{
 		"http": func(_ contracts.Event, body string) string {
@@ -42,15 +41,11 @@ func TestLargePayloads(t *testing.T) {
 		},
 		"micro": func(_ contracts.Event, body string) string {
 			answer, err := p.nc.RequestWithContext(t.Context(), natsapi.SubjectPublish, []byte(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			return answer.Header.Get("Nats-Service-Error-Code") + answer.Header.Get("Nats-Service-Error")
 		},
 		"publisher": func(e contracts.Event, _ string) string {
-			if _, err := publisher.Publish(t.Context(), e); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, check.Err(publisher.Publish(t.Context(), e)), nil)
 			return ""
 		},
 		"stream": func(e contracts.Event, _ string) string {
@@ -68,9 +63,7 @@ func TestLargePayloads(t *testing.T) {
 				e.EventID += "-too-large"
 			}
 			body, err := contracts.Encode(e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			refused := tell(e, string(body))
 			direct := way == "http" || way == "micro"
 			if want := size == tooLarge && direct; (refused != "") != want || want && !strings.Contains(refused, "786432") {
@@ -105,9 +98,7 @@ func TestLargePayloads(t *testing.T) {
 		t.Errorf("%.300v", err)
 	}
 	body, err := json.Marshal(huge)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if status, answer := w.call(http.MethodPost, "/v1/events", string(body)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("%d %.300s", status, answer)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 )
 
@@ -41,9 +42,7 @@ func TestAnEventThatCannotBePlannedSaysWhy(t *testing.T) {
 	refused(2)
 	p.publish(event("evt-001", "X", func(e *contracts.Event) { e.Payload = json.RawMessage(`{"guests":5}`) }))
 	refused(3)
-	if err := os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}"), 0o600))
 	n.rules.look(t.Context())
 	told(Accepted{State: plan.StateRefused}) // the stream knows it now, and does not deliver it
 	p.publish(nobody)                        // as a replay does

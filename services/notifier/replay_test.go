@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -65,9 +66,7 @@ func TestRowsThatFailedAreSentAgain(t *testing.T) {
 	}
 	sent := func(event, state string) int {
 		page, err := n.Notifications(t.Context(), Query{EventID: event, Channel: "pigeon", State: deliveries.State(state)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return len(page.Notifications)
 	}
 	p.until("two are sent", func() bool { return sent("evt-001", "sent") == 2 })
@@ -114,13 +113,9 @@ func TestAReplayThatDiedIsFinished(t *testing.T) {
 	p.settled(2)
 	const key = "evt-001.pigeon.RESTAURANT_USER.u0"
 	d, err := n.deliveries.Get(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	d.Replay()
-	if err := n.deliveries.Put(t.Context(), key, d); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, n.deliveries.Put(t.Context(), key, d))
 	mood.Store(channel.Kind(""))
 	done, err := n.Replay(t.Context(), Query{EventID: "evt-001"})
 	if err != nil || done.Replayed != 1 {
@@ -153,9 +148,7 @@ func TestAReplayComesToAnEnd(t *testing.T) {
 		replayed := 0
 		for calls := 0; ; calls++ {
 			done, err := n.Replay(t.Context(), q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
 			replayed += done.Replayed
 			p.until("they have failed again", func() bool {
 				again := 0

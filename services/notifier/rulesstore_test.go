@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsotel/export"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/channel"
 )
@@ -42,9 +43,7 @@ func newShelf(t *testing.T, files map[string]string) *shelf {
 		ChannelConfig: ChannelConfig{EmailServer: "mail:25", Templates: filepath.Join(s.folder, "templates")},
 	}.withDefaults()
 	b, err := openRulesStore(cfg, []string{"inapp", "email", "pigeon"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	s.rulesStore = b
 	return s
 }
@@ -86,9 +85,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
-			if err := s.run(ctx); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, s.run(ctx), nil)
 		})
 		looks := func(n int) {
 			time.Sleep(time.Duration(n) * s.every) //nolint:forbidigo // fake
@@ -124,9 +121,7 @@ func TestRulesAreReadAgainWhenTheyChange(t *testing.T) {
 		want("other mistakes", "pigeon", 3, 3)
 		s.write("rules.yaml", ruled("pigeon", ""))
 		want("back to what is in force", "pigeon", 0, 4)
-		if err := os.Remove(filepath.Join(s.folder, "rules.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Remove(filepath.Join(s.folder, "rules.yaml")))
 		want("no file", "pigeon", -1, 5)
 		if !strings.Contains(s.Stats().Failed, "no such file") {
 			t.Error(s.Stats().Failed)
@@ -151,12 +146,8 @@ func TestRulesAreReadThroughLinks(t *testing.T) {
 		"new/templates/X/default.subject": "s", "new/templates/X/default.txt": "t", other + "subject": "s", other + "txt": "t",
 	})
 	link := func(to, name string) {
-		if err := os.Symlink(to, filepath.Join(s.folder, name+"~")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(filepath.Join(s.folder, name+"~"), filepath.Join(s.folder, name)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.Symlink(to, filepath.Join(s.folder, name+"~")))
+		check.OK(t, os.Rename(filepath.Join(s.folder, name+"~"), filepath.Join(s.folder, name)))
 	}
 	link("old", "..data")
 	link("..data/rules.yaml", "rules.yaml")
@@ -179,9 +170,7 @@ func TestRulesNeedTheirTexts(t *testing.T) {
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), other + "subject": "s", other + "txt": "one"})
 	body := func() string {
 		text, err := s.texts.Render(channel.Message{Template: "other"}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return text.Text
 	}
 	s.write("rules.yaml", ruled("inapp, email", `  Y:
@@ -227,9 +216,7 @@ func TestCheckRules(t *testing.T) {
 	s := newShelf(t, map[string]string{"rules.yaml": ruled("inapp", ""), x + "subject": "s", x + "txt": "t"})
 	s.write("rules.yaml", ruled("email, pigeon, inapp", ""))
 	ways := ChannelConfig{EmailServer: "mail", Templates: s.channelConfig.Templates} // no From: that is not what is checked
-	if err := CheckRules(s.path, ways, "pigeon"); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, CheckRules(s.path, ways, "pigeon"), nil)
 	s.write("rules.yaml", ruled("email, pigeon", "  Y:\n    ADMIN: {channels: [email]}\n"))
 	s.write("templates/Z/default.txt", "t")
 	err := CheckRules(s.path, ways)
@@ -247,9 +234,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	p.directory(users(contracts.RecipientRestaurantUser, 1)...)
 	exports, err := export.Start(t.Context(), export.Config{Service: "notifier"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	file := writeRules(t, "version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp, pigeon]}}}")
 	n := p.start(&pigeon{}, listening, func(c *Config) {
 		c.Exports, c.Rules, c.RulesEvery = exports, file, time.Hour
@@ -267,9 +252,7 @@ func TestAPlanKeepsItsRules(t *testing.T) {
 		t.Error(text)
 	}
 	replace := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		n.rules.look(t.Context())
 	}
 	replace("version: 1\nevents: {X: {RESTAURANT_USER: {channels: [inapp]}}}")

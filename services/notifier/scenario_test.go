@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
@@ -62,16 +62,12 @@ func TestTheSameEventAgainIsSkipped(t *testing.T) {
 	n := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = contracts.RecipientRestaurantUser }))
 	p.settled(6)
-	if err := d.Put(t.Context(), contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "new"}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, d.Put(t.Context(), contracts.Recipient{RecipientType: "RESTAURANT_USER", UserID: "new"}))
 	for _, again := range []string{ // in another order, with other white space
 		`{"event_id":"evt-001","event_type":"RESERVATION_REQUESTED","aggregate_type":"RESTAURANT","recipientType":"RESTAURANT_USER","restaurant_id":5,"payload":{"guests":4}}`,
 		"{\"payload\": {\"guests\": 4.0}, \"restaurant_id\": 5,\n\"recipientType\":\"RESTAURANT_USER\",\"event_type\":\"RESERVATION_REQUESTED\",\"aggregate_type\":\"RESTAURANT\",\"event_id\":\"evt-001\"}",
 	} {
-		if _, err := p.js.Publish(t.Context(), "events.RESTAURANT.RESERVATION_REQUESTED", []byte(again)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.RESERVATION_REQUESTED", []byte(again))))
 	}
 	p.until("both skipped", func() bool { return n.Stats().Duplicates == 2 })
 	if rows := p.rows(); len(rows) != 6 {
@@ -91,9 +87,7 @@ func TestAnotherPayloadUnderTheSameIDIsRefused(t *testing.T) {
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	p.settled(4)
 	stream, err := p.js.Stream(t.Context(), contracts.StreamNotifications)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	if err := stream.Purge(t.Context()); err != nil { // as its age does
 		t.Fatal(err)
 	}
@@ -159,17 +153,13 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	first := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
 	before := p.settled(20)
-	if err := first.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, first.Stop())
 	for stream, names := range map[string][]string{
 		contracts.StreamEvents:        {"notifier"},
 		contracts.StreamNotifications: {"notifier-expand", "notifier-send-inapp", "notifier-send-pigeon"},
 	} {
 		for _, name := range names {
-			if err := p.js.DeleteConsumer(t.Context(), stream, name); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, p.js.DeleteConsumer(t.Context(), stream, name))
 		}
 	}
 	again := p.start(birds)
@@ -188,9 +178,7 @@ func TestWhatIsDeliveredAgainIsNotDoneAgain(t *testing.T) {
 	if _, calls := birds.counts(); calls != 10 {
 		t.Errorf("%d calls", calls)
 	}
-	if diff := cmp.Diff(before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{})); diff != "" {
-		t.Errorf("the records changed\n%s", diff)
-	}
+	check.Equal(t, before, p.deliveries(), cmpopts.IgnoreUnexported(Delivery{}))
 }
 
 // The document's scenario 4: some rows of the plan are there already. That is no error, and the others are stored.
@@ -203,12 +191,8 @@ func TestARowThatIsThereIsNoError(t *testing.T) {
 		CreatedAt: time.Now(), Template: "there-already",
 	}
 	data, err := contracts.Encode(there)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.js.Publish(t.Context(), "notify.send.pigeon.RESTAURANT_USER.u4.evt-001", data); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(p.js.Publish(t.Context(), "notify.send.pigeon.RESTAURANT_USER.u4.evt-001", data)))
 	birds := &pigeon{}
 	n := p.start(birds)
 	p.publish(event("evt-001", "RESERVATION_REQUESTED", func(e *contracts.Event) { e.RecipientType = "RESTAURANT_USER" }))
@@ -252,9 +236,7 @@ func TestIntake(t *testing.T) {
 	p := newPlace(t, natstest.Server(t))
 	n := p.start(&pigeon{})
 	for i, bad := range []string{"", "{", `{"event_id":"x"}`, `[1]`, `{"event_id":5,"event_type":"X","aggregate_type":"Y"}`} {
-		if _, err := p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, check.Err(p.js.Publish(t.Context(), "events.RESTAURANT.FOR_ALL", []byte(bad))))
 		p.until("refused: "+bad, func() bool { return n.Stats().Refused == int64(i+1) })
 	}
 	p.publish(event("nobody", "NO_RULE"))
@@ -264,12 +246,8 @@ func TestIntake(t *testing.T) {
 		Data: []byte(`{"anything":true}`),
 	}
 	msg, err := foreign.Msg("events.SHOP.sold")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.js.PublishMsg(t.Context(), msg); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
+	check.OK(t, check.Err(p.js.PublishMsg(t.Context(), msg)))
 	p.settled(2)
 	item, err := n.Inbox.Get(t.Context(), contracts.RecipientAdmin, "root", "/shop|42")
 	if err != nil || string(item.Payload) != `{"anything":true}` {

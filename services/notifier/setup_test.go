@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // in every server process
 	"github.com/expediter-io/expediter/pkg/service"
@@ -90,9 +91,7 @@ events:
 func writeRules(t testing.TB, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -110,9 +109,7 @@ func newPlace(t *testing.T, srv *natsrun.Server, opts ...nats.Option) *place {
 	t.Helper()
 	nc, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 2 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: srv}
 }
 
@@ -130,9 +127,7 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 		m(&cfg)
 	}
 	n, err := Start(p.Context(), nc, cfg)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	p.Cleanup(func() {
 		if err := n.Stop(); err != nil {
 			p.Errorf("stop: %v", err)
@@ -145,13 +140,9 @@ func (p *place) start(pigeons *pigeon, mutate ...func(*Config)) *Notifier {
 func (p *place) directory(users ...contracts.Recipient) *recipient.Directory {
 	p.Helper()
 	d, err := recipient.OpenDirectory(p.Context(), p.js, recordtest.Client(p, p.js))
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	for _, r := range users {
-		if err := d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}); err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, d.Put(p.Context(), r, recipient.Member{Type: "RESTAURANT", ID: "5"}))
 	}
 	return d
 }
@@ -178,16 +169,10 @@ func event(id, kind string, mutate ...func(*contracts.Event)) contracts.Event {
 func (p *place) publish(e contracts.Event) {
 	p.Helper()
 	data, err := contracts.Encode(e)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	subject, err := contracts.EventSubject(e.AggregateType, e.EventType)
-	if err != nil {
-		p.Fatal(err)
-	}
-	if _, err := p.js.Publish(p.Context(), subject, data); err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
+	check.OK(p, check.Err(p.js.Publish(p.Context(), subject, data)))
 }
 
 // until waits for a condition, which it asks for again and again.
@@ -209,13 +194,9 @@ func (p *place) until(what string, met func() bool) {
 func (p *place) rows() map[string]uint64 {
 	p.Helper()
 	stream, err := p.js.Stream(p.Context(), contracts.StreamNotifications)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	info, err := stream.Info(p.Context(), jetstream.WithSubjectFilter(contracts.NotifySendsSubjects))
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	return info.State.Subjects
 }
 
@@ -267,13 +248,9 @@ func (p *place) deliveries() map[string]*deliveries.Delivery {
 func (p *place) letters() []contracts.DeadLetter {
 	p.Helper()
 	stream, err := p.js.Stream(p.Context(), contracts.StreamDead)
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	info, err := stream.Info(p.Context())
-	if err != nil {
-		p.Fatal(err)
-	}
+	check.OK(p, err)
 	var letters []contracts.DeadLetter
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		msg, err := stream.GetMsg(p.Context(), sequence)

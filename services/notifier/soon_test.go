@@ -17,6 +17,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -31,26 +32,24 @@ const soon = 30 * time.Second
 // is promised the event is expanded and all its rows have ended. Settings are the defaults.
 func TestAllIsToldSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
-		t.Run(mishap.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				l := newLook(t, srv)
-				wire := natstest.NewWire(t, srv, mishap)
-				start := func() { l.start(wire.Connect()...) }
-				start()
-				longest, events := time.Duration(0), 0
-				for struck := true; struck; events++ {
-					id := fmt.Sprint("evt-", events)
-					wire.Aim(events + 1)
-					l.publish(event(id, "NEWS"))
-					var took time.Duration
-					took, struck = wire.Until(soon, func() string { return l.open(id) }, start)
-					longest = max(longest, took)
-				}
-				t.Logf("%d messages; told after %s at most", events-1, longest)
-				if events < 20 {
-					t.Errorf("%d messages are too few to be all", events-1)
-				}
-			})
+		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
+			l := newLook(t, srv)
+			wire := natstest.NewWire(t, srv, mishap)
+			start := func() { l.start(wire.Connect()...) }
+			start()
+			longest, events := time.Duration(0), 0
+			for struck := true; struck; events++ {
+				id := fmt.Sprint("evt-", events)
+				wire.Aim(events + 1)
+				l.publish(event(id, "NEWS"))
+				var took time.Duration
+				took, struck = wire.Until(soon, func() string { return l.open(id) }, start)
+				longest = max(longest, took)
+			}
+			t.Logf("%d messages; told after %s at most", events-1, longest)
+			if events < 20 {
+				t.Errorf("%d messages are too few to be all", events-1)
+			}
 		})
 	}
 }
@@ -87,9 +86,7 @@ func (l *look) start(options ...nats.Option) *Notifier {
 		},
 		Channels: []Channel{{Channel: &pigeon{}}}, Rules: writeRules(l.T, soonRules),
 	})
-	if err != nil {
-		l.Fatal(err)
-	}
+	check.OK(l, err)
 	l.Cleanup(func() { _ = n.Stop() }) //nolint:errcheck // one that is cut off complains
 	return n
 }
@@ -136,25 +133,23 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 		"a plan that is not stored":                 {"notify.plan.", (*Notifier).planNews, planTimeout, false},
 		"an event that is not read":                 {"$JS.API.DIRECT.GET.KV_deliveries", (*Notifier).expandNews, expandTimeout, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
-				n := l.start(proxy.Through())
-				l.publish(event("evt-0", "NEWS"))
-				l.expanded(n, "evt-0")
-				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-					if f.FromClient && strings.HasPrefix(f.Subject, test.silent) {
-						return natstest.Lose
-					}
-					return natstest.Relay
-				})
-				err := test.work(n, test.within)
-				snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
-				retry, retried := errors.AsType[*worker.RetryError](err)
-				if snoozed == test.retry || retried != test.retry || snoozed && snooze.Delay != time.Second || retried && retry.After != time.Second {
-					t.Errorf("it is %v", err)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
+			n := l.start(proxy.Through())
+			l.publish(event("evt-0", "NEWS"))
+			l.expanded(n, "evt-0")
+			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+				if f.FromClient && strings.HasPrefix(f.Subject, test.silent) {
+					return natstest.Lose
 				}
+				return natstest.Relay
 			})
+			err := test.work(n, test.within)
+			snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
+			retry, retried := errors.AsType[*worker.RetryError](err)
+			if snoozed == test.retry || retried != test.retry || snoozed && snooze.Delay != time.Second || retried && retry.After != time.Second {
+				t.Errorf("it is %v", err)
+			}
 		})
 	}
 }
@@ -194,33 +189,31 @@ func (n *Notifier) expandNews(within time.Duration) error {
 // side would be.
 func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
 	for failures := 1; failures <= 4; failures++ {
-		t.Run(fmt.Sprint(failures), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
-				l.start(proxy.Through())
-				var mu sync.Mutex
-				silent := true
-				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-					mu.Lock()
-					defer mu.Unlock()
-					if f.FromClient && silent && strings.HasPrefix(f.Subject, "$KV.inbox.") {
-						return natstest.Lose
-					}
-					return natstest.Relay
-				})
-				l.publish(event("evt-0", "NEWS"))
-				key := "evt-0.inapp.RESTAURANT_USER.u0"
-				for l.failures(key) < failures {
-					elapse(100 * time.Millisecond)
-				}
+		natstest.RunBubble(t, fmt.Sprint(failures), func(t *testing.T, srv *natsrun.Server) {
+			l, proxy := newLook(t, srv), natstest.NewProxy(t, srv)
+			l.start(proxy.Through())
+			var mu sync.Mutex
+			silent := true
+			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
 				mu.Lock()
-				silent = false
-				mu.Unlock()
-				elapse(soon)
-				if open := l.open("evt-0"); open != "" {
-					t.Errorf("after %d failures and %s there is open:\n%s", failures, soon, open)
+				defer mu.Unlock()
+				if f.FromClient && silent && strings.HasPrefix(f.Subject, "$KV.inbox.") {
+					return natstest.Lose
 				}
+				return natstest.Relay
 			})
+			l.publish(event("evt-0", "NEWS"))
+			key := "evt-0.inapp.RESTAURANT_USER.u0"
+			for l.failures(key) < failures {
+				elapse(100 * time.Millisecond)
+			}
+			mu.Lock()
+			silent = false
+			mu.Unlock()
+			elapse(soon)
+			if open := l.open("evt-0"); open != "" {
+				t.Errorf("after %d failures and %s there is open:\n%s", failures, soon, open)
+			}
 		})
 	}
 }
@@ -229,8 +222,6 @@ func TestAnInboxThatDidNotAnswerIsAskedAgainSoon(t *testing.T) {
 func (l *look) failures(key string) int {
 	l.Helper()
 	d, err := l.book.Get(l.Context(), key)
-	if err != nil {
-		l.Fatal(err)
-	}
+	check.OK(l, err)
 	return d.Failures()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
 
@@ -41,35 +42,31 @@ func TestASourceThatFailsIsAskedAgain(t *testing.T) {
 		"it fails":         {recipient.Error{}, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}, 0.2},
 		"it says how long": {recipient.Error{RetryAfter: 10 * time.Minute}, []int{600, 600, 600}, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := newPlace(t, srv)
-				source := &failing{}
-				for range test.waits {
-					source.errs = append(source.errs, &test.err)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := newPlace(t, srv)
+			source := &failing{}
+			for range test.waits {
+				source.errs = append(source.errs, &test.err)
+			}
+			n := p.start(&pigeon{}, func(c *Config) { c.Resolver = source })
+			p.publish(event("evt-001", "RESERVATION_REQUESTED"))
+			for _, wait := range test.waits {
+				elapse(time.Second + time.Duration(float64(wait)*(1+test.share)*float64(time.Second)))
+			}
+			if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows == 0 {
+				t.Errorf("%+v: %v", e, err)
+			}
+			check.Is(t, n.Stop(), nil)
+			if len(source.asked) <= len(test.waits) {
+				t.Fatalf("asked %d times, want more than %d", len(source.asked), len(test.waits))
+			}
+			for i, wait := range test.waits {
+				took, want := source.asked[i+1].Sub(source.asked[i]), time.Duration(wait)*time.Second
+				most := time.Duration(test.share * float64(want))
+				if took < want-most || took > want+most+50*time.Millisecond {
+					t.Errorf("wait %d took %s, want %s, by %s more or less", i+1, took, want, most)
 				}
-				n := p.start(&pigeon{}, func(c *Config) { c.Resolver = source })
-				p.publish(event("evt-001", "RESERVATION_REQUESTED"))
-				for _, wait := range test.waits {
-					elapse(time.Second + time.Duration(float64(wait)*(1+test.share)*float64(time.Second)))
-				}
-				if e, err := n.Event(t.Context(), "evt-001"); err != nil || e.Rows == 0 {
-					t.Errorf("%+v: %v", e, err)
-				}
-				if err := n.Stop(); err != nil {
-					t.Error(err)
-				}
-				if len(source.asked) <= len(test.waits) {
-					t.Fatalf("asked %d times, want more than %d", len(source.asked), len(test.waits))
-				}
-				for i, wait := range test.waits {
-					took, want := source.asked[i+1].Sub(source.asked[i]), time.Duration(wait)*time.Second
-					most := time.Duration(test.share * float64(want))
-					if took < want-most || took > want+most+50*time.Millisecond {
-						t.Errorf("wait %d took %s, want %s, by %s more or less", i+1, took, want, most)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
@@ -44,12 +45,8 @@ func TestAHundredThousandFromTheDirectory(t *testing.T) {
 	_, js := natstest.Connect(t, srv)
 	for i := range audience {
 		key, err := contracts.DirectoryMemberKey("RESTAURANT", "5", contracts.RecipientCustomer, userOf(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience)); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
+		check.OK(t, check.Err(js.PublishAsync("$KV."+contracts.BucketDirectory+"."+key, nil, jetstream.WithStallWait(patience))))
 	}
 	select {
 	case <-js.PublishAsyncComplete():
@@ -71,9 +68,7 @@ func TestAHundredThousandOverHTTP(t *testing.T) {
 		var ask struct {
 			Cursor string `json:"cursor"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, json.NewDecoder(r.Body).Decode(&ask), nil)
 		from, _ := strconv.Atoi(ask.Cursor) //nolint:errcheck // the first page has none
 		var answer struct {
 			Recipients []contracts.Recipient `json:"recipients"`
@@ -87,9 +82,7 @@ func TestAHundredThousandOverHTTP(t *testing.T) {
 		if from+page < audience {
 			answer.Next = strconv.Itoa(from + page)
 		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, json.NewEncoder(w).Encode(answer), nil)
 	}))
 	defer source.Close()
 	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
@@ -110,9 +103,7 @@ func (p *place) planned() {
 	}
 	seen := make(map[string]bool, audience)
 	for entry, err := range reader.Entries(p.Context(), committed) {
-		if err != nil {
-			p.Fatal(err)
-		}
+		check.OK(p, err)
 		seen[entry.UserID] = true
 	}
 	for i := range audience {

@@ -20,6 +20,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/services/notifier/internal/unsubscribe"
 )
@@ -42,9 +43,7 @@ func newLetterbox(t *testing.T) *letterbox {
 	srv := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) { return mailSession{box: box}, nil }))
 	srv.Domain = "localhost"
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	box.address = listener.Addr().String()
 	done := make(chan struct{})
 	go func() {
@@ -89,13 +88,9 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	t.Parallel()
 	box := newLetterbox(t)
 	folder := t.TempDir()
-	if err := os.Mkdir(filepath.Join(folder, "X"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.Mkdir(filepath.Join(folder, "X"), 0o700))
 	for part, text := range map[string]string{"subject": "hello", "txt": "stop: {{.Unsubscribe}}"} {
-		if err := os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, os.WriteFile(filepath.Join(folder, "X", "default."+part), []byte(text), 0o600))
 	}
 	users := natstest.NewUsers(t)
 	server := natstest.Server(t, func(c *natsrun.Config) { c.Users = users.Public })
@@ -116,21 +111,15 @@ func TestALinkSwitchesACategoryOff(t *testing.T) {
 	nc, _ := natstest.Connect(t, server, users.As("notifier"))
 	cfg.Listen, cfg.UnsubscribeListen = "127.0.0.1:0", "127.0.0.1:0"
 	n, err := Start(t.Context(), nc, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	t.Cleanup(func() {
-		if err := n.Stop(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, n.Stop(), nil)
 	})
 	told := func(id, kind string) { p.publish(event(id, kind, func(e *contracts.Event) { e.UserID = "ada" })) }
 	received := func() (link, body string, h mail.Header) {
 		m := <-box.mails
 		data, err := io.ReadAll(m.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		return strings.Trim(m.Header.Get("List-Unsubscribe"), "<>"), string(data), m.Header
 	}
 	told("evt-001", "NEWS")
@@ -200,9 +189,7 @@ func TestAuthoritiesOfTheOperator(t *testing.T) {
 	base = srv.URL
 	authority := filepath.Join(t.TempDir(), "ca.pem")
 	data := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	if err := os.WriteFile(authority, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, os.WriteFile(authority, data, 0o600))
 	p := newPlace(t, natstest.Server(t))
 	p.start(&pigeon{}, func(c *Config) {
 		c.ResolverURL = srv.URL + "/who"

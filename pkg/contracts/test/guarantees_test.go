@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -172,7 +171,5 @@ func TestACloudEventSurvivesTheServer(t *testing.T) {
 	check.OK(t, err)
 	got, err := contracts.ParseCloudEvent(msg.Subject, msg.Header, msg.Data)
 	check.OK(t, err)
-	if diff := cmp.Diff(event, got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	check.Equal(t, event, got)
 }

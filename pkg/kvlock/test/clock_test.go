@@ -78,41 +78,39 @@ func TestHolderWhoseClockJumps(t *testing.T) {
 func TestWaiterWhoseClockJumps(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, jump := range jumps {
-		t.Run(jump.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				far := natstest.NewProxy(t, b.Srv)
-				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
-				claim := begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
-				held, stop := claim.AutoRenew(t.Context(), 0)
-				defer stop()
-				p := natstest.NewProxy(t, b.Srv)
-				locker, f := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Flight(t, flight.Config{}, p.Through())
-				next := queue(t, locker, "l", 1, kvlock.AcquireOptions{})
-				var computed, ended time.Time
-				var both sync.WaitGroup
-				both.Go(func() {
-					_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
-						computed = time.Now()
-						return nil, nil
-					}, flight.DoOptions{})
-					check.Is(t, err, nil)
-				})
-				both.Go(func() {
-					<-held.Done()
-					ended = time.Now()
-				})
-				pass(ttl)
-				shiftClock(p, jump)
-				pass(ttl / 2)
-				far.Partition()
-				cut := time.Now()
-				wantEndsFirst(t, lease, next)
-				both.Wait()
-				wantErr(t, context.Cause(held), kvlock.ErrLost)
-				if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
-					t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
-				}
+		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
+			far := natstest.NewProxy(t, b.Srv)
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: ttl}, far.Through()), "l")
+			claim := begin(t, b.Flight(t, flight.Config{ClaimTTL: ttl}, far.Through()), "k", flight.BeginOptions{})
+			held, stop := claim.AutoRenew(t.Context(), 0)
+			defer stop()
+			p := natstest.NewProxy(t, b.Srv)
+			locker, f := b.Locker(t, kvlock.LockerConfig{}, p.Through()), b.Flight(t, flight.Config{}, p.Through())
+			next := queue(t, locker, "l", 1, kvlock.AcquireOptions{})
+			var computed, ended time.Time
+			var both sync.WaitGroup
+			both.Go(func() {
+				_, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) {
+					computed = time.Now()
+					return nil, nil
+				}, flight.DoOptions{})
+				check.Is(t, err, nil)
 			})
+			both.Go(func() {
+				<-held.Done()
+				ended = time.Now()
+			})
+			pass(ttl)
+			shiftClock(p, jump)
+			pass(ttl / 2)
+			far.Partition()
+			cut := time.Now()
+			wantEndsFirst(t, lease, next)
+			both.Wait()
+			wantErr(t, context.Cause(held), kvlock.ErrLost)
+			if took := computed.Sub(cut); !ended.Before(computed) || took > ttl+lateness+2*step {
+				t.Errorf("the claim ended after %s, the key was computed after %s", ended.Sub(cut), took)
+			}
 		})
 	}
 }
@@ -147,27 +145,25 @@ func wantEndsFirst(t *testing.T, lease *kvlock.Lease, next *testbed.Waiting) {
 // the end of the holder's TTL.
 func TestServerWhoseClockJumps(t *testing.T) {
 	for _, jump := range jumps {
-		t.Run(jump.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
-				p := natstest.NewProxy(t, b.Srv)
-				other := b.Locker(t, kvlock.LockerConfig{}, p.Through())
-				for range 5 {
-					_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
-					wantErr(t, err, kvlock.ErrHeld)
-					shiftClock(p, jump)
-					_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})
-					wantErr(t, err, kvlock.ErrHeld)
-					_, err = other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-					wantErr(t, err, kvlock.ErrHeld)
-					shiftClock(p, 0)
-					pass(time.Second)
-				}
-				if lease.Context().Err() != nil {
-					t.Errorf("lost: %v", context.Cause(lease.Context()))
-				}
-				release(t, lease)
-			})
+		runInBubble(t, jump.String(), func(t *testing.T, b *bed) {
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{TTL: 10 * time.Second}), "l")
+			p := natstest.NewProxy(t, b.Srv)
+			other := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+			for range 5 {
+				_, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{}) // it knows the record as it was before
+				wantErr(t, err, kvlock.ErrHeld)
+				shiftClock(p, jump)
+				_, err = other.Acquire(t.Context(), "l", kvlock.AcquireOptions{Wait: 5 * time.Second})
+				wantErr(t, err, kvlock.ErrHeld)
+				_, err = other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+				wantErr(t, err, kvlock.ErrHeld)
+				shiftClock(p, 0)
+				pass(time.Second)
+			}
+			if lease.Context().Err() != nil {
+				t.Errorf("lost: %v", context.Cause(lease.Context()))
+			}
+			release(t, lease)
 		})
 	}
 }

@@ -106,45 +106,43 @@ func TestGuardOfSomethingElse(t *testing.T) {
 // and what is said to be stored is.
 func TestGuardUnderFaults(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
-		t.Run(string(how), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				of := crash.Random(t)
-				const writers, rounds = 6, 20
-				var greatest [rounds]uint64
-				var mu sync.Mutex
-				var all sync.WaitGroup
-				for w := range writers {
-					p := natstest.NewProxy(t, b.Srv)
-					g := b.Guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
-					r := of(uint64(w))
-					all.Go(func() {
-						for round := range rounds {
-							revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
-							key := fmt.Sprintf("k%d", round)
-							if r.IntN(2) == 0 {
-								p.Hit(writes(key), how, 1+r.IntN(2))
-							}
-							err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
-							if err != nil && !errors.Is(err, kvlock.ErrFenced) {
-								t.Error(err)
-							}
-							if err == nil {
-								mu.Lock()
-								greatest[round] = max(greatest[round], revision)
-								mu.Unlock()
-							}
+		runInBubble(t, string(how), func(t *testing.T, b *bed) {
+			of := crash.Random(t)
+			const writers, rounds = 6, 20
+			var greatest [rounds]uint64
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for w := range writers {
+				p := natstest.NewProxy(t, b.Srv)
+				g := b.Guard(t, kvlock.GuardConfig{OpTimeout: 20 * time.Second}, p.Through())
+				r := of(uint64(w))
+				all.Go(func() {
+					for round := range rounds {
+						revision := uint64(writers*(1+r.IntN(200)) + w) // no two have the same
+						key := fmt.Sprintf("k%d", round)
+						if r.IntN(2) == 0 {
+							p.Hit(writes(key), how, 1+r.IntN(2))
 						}
-					})
-				}
-				all.Wait()
-				g := b.Guard(t, kvlock.GuardConfig{})
-				for round := range rounds {
-					want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
-					if got := guarded(t, g, fmt.Sprintf("k%d", round)); got != want {
-						t.Errorf("k%d: got %s, want %s", round, got, want)
+						err := g.Put(t.Context(), key, token(revision), fmt.Appendf(nil, "%d", revision))
+						if err != nil && !errors.Is(err, kvlock.ErrFenced) {
+							t.Error(err)
+						}
+						if err == nil {
+							mu.Lock()
+							greatest[round] = max(greatest[round], revision)
+							mu.Unlock()
+						}
 					}
+				})
+			}
+			all.Wait()
+			g := b.Guard(t, kvlock.GuardConfig{})
+			for round := range rounds {
+				want := fmt.Sprintf("%d by 7-%d", greatest[round], greatest[round])
+				if got := guarded(t, g, fmt.Sprintf("k%d", round)); got != want {
+					t.Errorf("k%d: got %s, want %s", round, got, want)
 				}
-			})
+			}
 		})
 	}
 }
@@ -177,35 +175,33 @@ func TestGuardSaysWhatBecameOfAWrite(t *testing.T) {
 		{natstest.WriteLost, []uint64{4, 4}, stored, "5 by 7-5"},
 	} {
 		for _, before := range []uint64{0, 3} {
-			t.Run(fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) {
-					p := natstest.NewProxy(t, b.Srv)
-					slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
-					if before > 0 {
-						wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
-					}
-					p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
-					p.Hit(writes("k"), c.fault, 1)
-					put := make(chan error, 1)
-					go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
-					pass(150 * time.Millisecond)
-					for i, with := range c.others {
-						wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
-					}
-					err := <-put
-					got := fmt.Sprint(err)
-					if fenced, ok := errors.AsType[*kvlock.FencedError](err); ok {
-						got = map[bool]string{false: refused, true: unknown}[fenced.Unknown]
-					} else if errors.Is(err, kvlock.ErrUnavailable) {
-						got = unavailable
-					}
-					if got != c.want {
-						t.Errorf("got %s, %v; want %s", got, err, c.want)
-					}
-					if now := guarded(t, other, "k"); now != c.value {
-						t.Errorf("the value is %s, want %s", now, c.value)
-					}
-				})
+			runInBubble(t, fmt.Sprint(c.fault, " ", c.others, " over ", before), func(t *testing.T, b *bed) {
+				p := natstest.NewProxy(t, b.Srv)
+				slow, other := b.Guard(t, kvlock.GuardConfig{OpTimeout: 10 * time.Second}, p.Through()), b.Guard(t, kvlock.GuardConfig{})
+				if before > 0 {
+					wantErr(t, other.Put(t.Context(), "k", token(before), nil), nil)
+				}
+				p.Slow(100 * time.Millisecond) // written at 0.1 s, read again at 0.2 s or later
+				p.Hit(writes("k"), c.fault, 1)
+				put := make(chan error, 1)
+				go func() { put <- slow.Put(t.Context(), "k", token(5), []byte("5")) }()
+				pass(150 * time.Millisecond)
+				for i, with := range c.others {
+					wantErr(t, other.Put(t.Context(), "k", token(with), fmt.Append(nil, i)), nil)
+				}
+				err := <-put
+				got := fmt.Sprint(err)
+				if fenced, ok := errors.AsType[*kvlock.FencedError](err); ok {
+					got = map[bool]string{false: refused, true: unknown}[fenced.Unknown]
+				} else if errors.Is(err, kvlock.ErrUnavailable) {
+					got = unavailable
+				}
+				if got != c.want {
+					t.Errorf("got %s, %v; want %s", got, err, c.want)
+				}
+				if now := guarded(t, other, "k"); now != c.value {
+					t.Errorf("the value is %s, want %s", now, c.value)
+				}
 			})
 		}
 	}

@@ -123,17 +123,15 @@ func TestLockWithLostAcknowledgements(t *testing.T) {
 	for name, op := range ops {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T) {
-					inBubble(t, func(t *testing.T, b *bed) {
-						p := natstest.NewProxy(t, b.Srv)
-						l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
-						op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
-						p.Filter(nil)
-						pass(time.Minute)
-						if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
-							t.Errorf("left behind: %+v", lock)
-						}
-					})
+				runInBubble(t, fmt.Sprintf("%s/%s/%d", name, how, times), func(t *testing.T, b *bed) {
+					p := natstest.NewProxy(t, b.Srv)
+					l := b.Locker(t, kvlock.LockerConfig{OpTimeout: 10 * time.Second}, p.Through())
+					op(t, b, p, l, func() { p.Hit(writes("l"), how, times) })
+					p.Filter(nil)
+					pass(time.Minute)
+					if lock := inspect(t, l, "l"); lock.Held || len(lock.Queue) > 0 {
+						t.Errorf("left behind: %+v", lock)
+					}
 				})
 			}
 		}
@@ -207,12 +205,10 @@ func TestOneSidedPartition(t *testing.T) {
 			"answers are lost, not pushes": func(f natstest.Frame) bool { return !f.FromClient && !isPush(f) },
 			"everything is lost":           func(natstest.Frame) bool { return true },
 		} {
-			t.Run(fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) {
-					for range 10 {
-						testPartition(t, b, ttl, cut)
-					}
-				})
+			runInBubble(t, fmt.Sprintf("%s/%s", ttl, name), func(t *testing.T, b *bed) {
+				for range 10 {
+					testPartition(t, b, ttl, cut)
+				}
 			})
 		}
 	}
@@ -258,9 +254,7 @@ func TestLockHistories(t *testing.T) {
 	}
 	of := crash.Random(t)
 	for i := range runs {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) { testHistory(t, b, of(uint64(i))) })
-		})
+		runInBubble(t, fmt.Sprint(i), func(t *testing.T, b *bed) { testHistory(t, b, of(uint64(i))) })
 	}
 }
 

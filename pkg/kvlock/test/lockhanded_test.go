@@ -18,9 +18,7 @@ import (
 func TestHandedLate(t *testing.T) {
 	for late := time.Duration(0); late < 1500*time.Millisecond; late += 50 * time.Millisecond {
 		for _, waits := range []time.Duration{0, 100 * time.Millisecond, 240 * time.Millisecond, time.Second} {
-			t.Run(fmt.Sprintf("%s after %s", late, waits), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
-			})
+			runInBubble(t, fmt.Sprintf("%s after %s", late, waits), func(t *testing.T, b *bed) { testHandedLate(t, b, waits, late) })
 		}
 	}
 }
@@ -145,25 +143,23 @@ func TestNoAnswerToTheSender(t *testing.T) {
 // holder: there is time for another attempt.
 func TestHandedAndConfirmationLost(t *testing.T) {
 	for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
-		t.Run(string(how), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
-				l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
-				w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
-				pass(200 * time.Millisecond)
-				p.Hit(writes("l"), how, 1)
-				release(t, lease)
-				lease = patiently(t, w)
-				if lock := inspect(t, l, "l"); !lock.Granted {
-					t.Fatalf("it was confirmed first: %+v", lock)
-				}
-				pass(time.Minute)
-				if lease.Context().Err() != nil {
-					t.Fatalf("lost: %v", context.Cause(lease.Context()))
-				}
-				release(t, lease)
-			})
+		runInBubble(t, string(how), func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			lease := acquire(t, b.Locker(t, kvlock.LockerConfig{}), "l")
+			l := b.Locker(t, kvlock.LockerConfig{}, p.Through())
+			w := queue(t, l, "l", 1, kvlock.AcquireOptions{})
+			pass(200 * time.Millisecond)
+			p.Hit(writes("l"), how, 1)
+			release(t, lease)
+			lease = patiently(t, w)
+			if lock := inspect(t, l, "l"); !lock.Granted {
+				t.Fatalf("it was confirmed first: %+v", lock)
+			}
+			pass(time.Minute)
+			if lease.Context().Err() != nil {
+				t.Fatalf("lost: %v", context.Cause(lease.Context()))
+			}
+			release(t, lease)
 		})
 	}
 }

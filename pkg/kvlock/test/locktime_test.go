@@ -13,27 +13,25 @@ import (
 // A waiter takes over when the holder's TTL has passed since its last renewal, and not a TTL after that.
 func TestDeadHolder(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second, time.Hour} {
-		t.Run(ttl.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
-				first := acquire(t, dead, "l")
-				one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
-				head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
-				second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
-				pass(ttl) // while it is renewed
-				gone()
-				start := time.Now()
-				lease := patiently(t, head)
-				took := time.Since(start)
-				if took < ttl*2/3-10*time.Millisecond || took > ttl+100*time.Millisecond {
-					t.Errorf("took over after %s, want %s to %s", took, ttl*2/3, ttl)
-				}
-				if first.Context().Err() == nil {
-					t.Error("the dead holder's context has not ended")
-				}
-				release(t, lease)
-				release(t, patiently(t, second))
-			})
+		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
+			dead, gone := died(t, b, kvlock.LockerConfig{TTL: ttl})
+			first := acquire(t, dead, "l")
+			one, two := b.Locker(t, kvlock.LockerConfig{}), b.Locker(t, kvlock.LockerConfig{})
+			head := queue(t, one, "l", 1, kvlock.AcquireOptions{})
+			second := queue(t, two, "l", 2, kvlock.AcquireOptions{})
+			pass(ttl) // while it is renewed
+			gone()
+			start := time.Now()
+			lease := patiently(t, head)
+			took := time.Since(start)
+			if took < ttl*2/3-10*time.Millisecond || took > ttl+100*time.Millisecond {
+				t.Errorf("took over after %s, want %s to %s", took, ttl*2/3, ttl)
+			}
+			if first.Context().Err() == nil {
+				t.Error("the dead holder's context has not ended")
+			}
+			release(t, lease)
+			release(t, patiently(t, second))
 		})
 	}
 }
@@ -153,33 +151,31 @@ func TestTryAcquireOfADeadHolder(t *testing.T) {
 		"once in a while":    {time.Minute, time.Minute, true},
 		"seldom, by another": {15 * time.Second, 45 * time.Second, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				dead, gone := died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
-				lease := acquire(t, dead, "l")
-				gone()
-				start := time.Now()
-				other := b.Locker(t, kvlock.LockerConfig{})
-				for {
-					pass(tt.every)
-					if tt.anew {
-						other.Close()
-						other = b.Locker(t, kvlock.LockerConfig{})
-					}
-					got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
-					if err == nil {
-						if lease.Context().Err() == nil {
-							t.Error("the holder's context has not ended")
-						}
-						release(t, got)
-						break
-					}
-					wantErr(t, err, kvlock.ErrHeld)
-					if took := time.Since(start); took > tt.within {
-						t.Fatalf("still held after %s", took)
-					}
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			dead, gone := died(t, b, kvlock.LockerConfig{TTL: 20 * time.Second})
+			lease := acquire(t, dead, "l")
+			gone()
+			start := time.Now()
+			other := b.Locker(t, kvlock.LockerConfig{})
+			for {
+				pass(tt.every)
+				if tt.anew {
+					other.Close()
+					other = b.Locker(t, kvlock.LockerConfig{})
 				}
-			})
+				got, err := other.TryAcquire(t.Context(), "l", kvlock.AcquireOptions{})
+				if err == nil {
+					if lease.Context().Err() == nil {
+						t.Error("the holder's context has not ended")
+					}
+					release(t, got)
+					break
+				}
+				wantErr(t, err, kvlock.ErrHeld)
+				if took := time.Since(start); took > tt.within {
+					t.Fatalf("still held after %s", took)
+				}
+			}
 		})
 	}
 }

@@ -20,32 +20,33 @@ func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 
 // What the tests of this package use most of the testbed.
 var (
-	acquire    = testbed.Acquire
-	acquiring  = testbed.Acquiring
-	bedOn      = testbed.On
-	begin      = testbed.Begin
-	complete   = testbed.Complete
-	connect    = natstest.Connect
-	died       = testbed.Died
-	flightOn   = testbed.FlightOn
-	get        = testbed.Get
-	isPush     = testbed.IsPush
-	isWrite    = testbed.IsWrite
-	inBubble   = testbed.InBubble
-	inspect    = testbed.Inspect
-	listening  = testbed.Listening
-	lockerOn   = testbed.LockerOn
-	losePushes = testbed.LosePushes
-	losing     = testbed.Losing
-	pass       = testbed.Pass
-	patiently  = testbed.Patiently
-	places     = testbed.Places
-	queue      = testbed.Queue
-	release    = testbed.Release
-	setup      = testbed.New
-	wantErr    = check.Is
-	within     = testbed.Within
-	writes     = testbed.Writes
+	acquire     = testbed.Acquire
+	acquiring   = testbed.Acquiring
+	bedOn       = testbed.On
+	begin       = testbed.Begin
+	complete    = testbed.Complete
+	connect     = natstest.Connect
+	died        = testbed.Died
+	flightOn    = testbed.FlightOn
+	get         = testbed.Get
+	isPush      = testbed.IsPush
+	isWrite     = testbed.IsWrite
+	inBubble    = testbed.InBubble
+	inspect     = testbed.Inspect
+	listening   = testbed.Listening
+	lockerOn    = testbed.LockerOn
+	losePushes  = testbed.LosePushes
+	losing      = testbed.Losing
+	pass        = testbed.Pass
+	patiently   = testbed.Patiently
+	places      = testbed.Places
+	queue       = testbed.Queue
+	release     = testbed.Release
+	runInBubble = testbed.RunInBubble
+	setup       = testbed.New
+	wantErr     = check.Is
+	within      = testbed.Within
+	writes      = testbed.Writes
 )
 
 type (

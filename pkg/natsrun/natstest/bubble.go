@@ -72,6 +72,12 @@ func Bubble(t *testing.T, f func(t *testing.T, srv *natsrun.Server), mutate ...f
 	synctest.Test(t, func(t *testing.T) { f(t, Server(t, slices.Concat([]func(*natsrun.Config){quiet}, mutate)...)) })
 }
 
+// RunBubble runs Bubble as a subtest.
+func RunBubble(t *testing.T, name string, f func(t *testing.T, srv *natsrun.Server), mutate ...func(*natsrun.Config)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { Bubble(t, f, mutate...) })
+}
+
 // At is a mutation for Bubble: the server starts when the fake clock has reached t. Without a server months take no
 // time.
 func At(t time.Time) func(*natsrun.Config) {

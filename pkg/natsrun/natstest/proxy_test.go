@@ -43,26 +43,24 @@ func TestProxyFaults(t *testing.T) {
 		natstest.ReplyLost:      {"", 1},
 		natstest.WriteLost:      {"", 0},
 	} {
-		t.Run(string(how), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				asked := answerer(t, srv)
-				p := natstest.NewProxy(t, srv)
-				nc, _ := natstest.Connect(t, srv, p.Through())
-				p.Hit(func(f natstest.Frame) bool { return f.Subject == "ask" }, how, 1)
+		natstest.RunBubble(t, string(how), func(t *testing.T, srv *natsrun.Server) {
+			asked := answerer(t, srv)
+			p := natstest.NewProxy(t, srv)
+			nc, _ := natstest.Connect(t, srv, p.Through())
+			p.Hit(func(f natstest.Frame) bool { return f.Subject == "ask" }, how, 1)
 
-				m, err := nc.Request("ask", []byte("?"), time.Second)
-				if got := err == nil; got != (want.answer != "") || got && string(m.Data) != want.answer {
-					t.Errorf("got %v, %v; want %q", m, err, want.answer)
-				}
+			m, err := nc.Request("ask", []byte("?"), time.Second)
+			if got := err == nil; got != (want.answer != "") || got && string(m.Data) != want.answer {
+				t.Errorf("got %v, %v; want %q", m, err, want.answer)
+			}
 
-				if got := asked.Load(); got != want.asked {
-					t.Errorf("asked %d times, want %d", got, want.asked)
-				}
+			if got := asked.Load(); got != want.asked {
+				t.Errorf("asked %d times, want %d", got, want.asked)
+			}
 
-				if _, err = nc.Request("ask", nil, time.Second); err != nil {
-					t.Errorf("the next is lost as well: %v", err)
-				}
-			})
+			if _, err = nc.Request("ask", nil, time.Second); err != nil {
+				t.Errorf("the next is lost as well: %v", err)
+			}
 		})
 	}
 }

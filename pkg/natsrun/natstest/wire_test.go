@@ -15,87 +15,85 @@ import (
 // What each mishap leaves of a message, and for how long nothing passes.
 func TestWireStrikesTheMessageItIsAimedAt(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
-		t.Run(mishap.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				_, direct := natstest.Connect(t, srv)
+		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
+			_, direct := natstest.Connect(t, srv)
 
-				stream, err := direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
-				check.OK(t, err)
+			stream, err := direct.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+			check.OK(t, err)
 
-				wire := natstest.NewWire(t, srv, mishap)
+			wire := natstest.NewWire(t, srv, mishap)
 
-				var nc *nats.Conn
+			var nc *nats.Conn
 
-				start := func() { nc, _ = natstest.Connect(t, srv, wire.Connect()...) }
-				start()
+			start := func() { nc, _ = natstest.Connect(t, srv, wire.Connect()...) }
+			start()
 
-				const requests, timeout = 4, time.Second
+			const requests, timeout = 4, time.Second
 
-				for n, struck := 1, true; struck; n++ {
-					if n > requests+1 {
-						t.Fatal("there is no end of messages")
-					}
-
-					wire.Aim(n)
-
-					work := nc
-					answered := make(chan int, 1)
-
-					go func() {
-						sum := 0
-						for range requests {
-							if _, err := work.Request("s", nil, timeout); err == nil {
-								sum++
-							}
-						}
-						answered <- sum
-					}()
-
-					sum := -1
-					_, struck = wire.Until(time.Minute, func() string {
-						select {
-						case sum = <-answered:
-						default:
-						}
-
-						if sum < 0 {
-							return "requests"
-						}
-						return ""
-					}, start)
-
-					want := requests
-					if struck {
-						want--
-					}
-
-					if mishap.Dies && struck {
-						want = n - 1
-					}
-
-					if sum != want {
-						t.Errorf("aimed at %d: %d answers, want %d", n, sum, want)
-					}
+			for n, struck := 1, true; struck; n++ {
+				if n > requests+1 {
+					t.Fatal("there is no end of messages")
 				}
 
-				info, err := stream.Info(t.Context())
-				check.OK(t, err)
+				wire.Aim(n)
 
-				stored := requests * (requests + 1)
+				work := nc
+				answered := make(chan int, 1)
 
-				switch {
-				case mishap.Dies && mishap.Answered:
-					stored = 1 + 2 + 3 + 4 + requests
-				case mishap.Dies:
-					stored = 0 + 1 + 2 + 3 + requests
-				case !mishap.Answered:
-					stored -= requests
+				go func() {
+					sum := 0
+					for range requests {
+						if _, err := work.Request("s", nil, timeout); err == nil {
+							sum++
+						}
+					}
+					answered <- sum
+				}()
+
+				sum := -1
+				_, struck = wire.Until(time.Minute, func() string {
+					select {
+					case sum = <-answered:
+					default:
+					}
+
+					if sum < 0 {
+						return "requests"
+					}
+					return ""
+				}, start)
+
+				want := requests
+				if struck {
+					want--
 				}
 
-				if got := int(info.State.Msgs); got != stored {
-					t.Errorf("%d messages are stored, want %d", got, stored)
+				if mishap.Dies && struck {
+					want = n - 1
 				}
-			})
+
+				if sum != want {
+					t.Errorf("aimed at %d: %d answers, want %d", n, sum, want)
+				}
+			}
+
+			info, err := stream.Info(t.Context())
+			check.OK(t, err)
+
+			stored := requests * (requests + 1)
+
+			switch {
+			case mishap.Dies && mishap.Answered:
+				stored = 1 + 2 + 3 + 4 + requests
+			case mishap.Dies:
+				stored = 0 + 1 + 2 + 3 + requests
+			case !mishap.Answered:
+				stored -= requests
+			}
+
+			if got := int(info.State.Msgs); got != stored {
+				t.Errorf("%d messages are stored, want %d", got, stored)
+			}
 		})
 	}
 }

@@ -46,9 +46,7 @@ func TestRowsThatCanNeverBePublishedAreSetAside(t *testing.T) {
 	check.OK(t, check.Err(publisher.Publish(t.Context(), other.Event)))
 	r, _ := p.relay(nil)
 	await(t, "all are out of the way", func() bool { s := r.Stats(); return s.Published == 1 && s.SetAside == 10 })
-	if diff := cmp.Diff([]string{"taken", "good"}, p.stored()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"taken", "good"}, p.stored())
 	rows, err := p.pool.Query(t.Context(), "SELECT event_id, coalesce(reason, '') FROM event_outbox WHERE state = 'set_aside'")
 	check.OK(t, err)
 	var id, reason string

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,9 +52,7 @@ func TestCommittedEventsReachTheStream(t *testing.T) {
 		case "events.RESTAURANT.RESERVATION_REQUESTED":
 			got, err := contracts.Decode[contracts.Event](msg.Data())
 			check.OK(t, err)
-			if diff := cmp.Diff(full.Event, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, full.Event, got)
 			if msg.Headers().Get(nats.MsgIdHdr) != "evt-1" || msg.Headers().Get("traceparent") != "00-1-2-03" {
 				t.Errorf("headers are %v", msg.Headers())
 			}
@@ -148,9 +145,7 @@ func TestLateCommitIsNeitherSkippedNorOvertaken(t *testing.T) {
 	check.OK(t, late.Commit(t.Context()))
 	check.OK(t, <-blocked)
 	await(t, "all are published", func() bool { return r.Stats().Published == 4 })
-	if diff := cmp.Diff([]string{"early", "late", "late-2", "after"}, p.stored()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"early", "late", "late-2", "after"}, p.stored())
 }
 
 // A notification wakes the relay, however rarely it looks for rows. When its listening connection is cut, it listens again.

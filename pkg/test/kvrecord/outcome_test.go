@@ -40,52 +40,50 @@ func TestPutKnowsTheOutcome(t *testing.T) {
 		{natstest.WriteLost, 2, unknown, "other 1"},
 	} {
 		for _, exists := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, %d others, over a record %t", c.fault, c.others, exists), func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-					other, _ := setup(t, srv)
-					p := natstest.NewProxy(t, srv)
-					s := open(t, srv, p.Through())
-					var over kvrecord.Record
-					if exists {
-						over = put(t, other, "first", over)
-					}
-					p.Slow(100 * time.Millisecond) // written at 0.1 s, read back at 0.2 s or later
-					p.Hit(isWrite, c.fault, 1)
-					type result struct {
-						kvrecord.Record
+			natstest.RunBubble(t, fmt.Sprintf("%s, %d others, over a record %t", c.fault, c.others, exists), func(t *testing.T, srv *natsrun.Server) {
+				other, _ := setup(t, srv)
+				p := natstest.NewProxy(t, srv)
+				s := open(t, srv, p.Through())
+				var over kvrecord.Record
+				if exists {
+					over = put(t, other, "first", over)
+				}
+				p.Slow(100 * time.Millisecond) // written at 0.1 s, read back at 0.2 s or later
+				p.Hit(isWrite, c.fault, 1)
+				type result struct {
+					kvrecord.Record
 
-						err error
-					}
-					done := make(chan result, 1)
-					go func() {
-						r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
-						done <- result{r, err}
-					}()
-					wait(150 * time.Millisecond)
-					for n := range c.others {
-						now, err := other.Latest(t.Context(), "r.a")
-						check.OK(t, err)
-						put(t, other, fmt.Sprint("other ", n), now)
-					}
-					r := <-done
-					got := stored
-					if r.err != nil {
-						got = map[bool]string{false: refused, true: unknown}[conflict(r.err).Unknown]
-						if !errors.Is(r.err, kvrecord.ErrConflict) || string(conflict(r.err).Found.Data) != c.now {
-							t.Errorf("%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
-						}
-					}
-					if got != c.want {
-						t.Errorf("got %s, %v; want %s", got, r.err, c.want)
-					}
+					err error
+				}
+				done := make(chan result, 1)
+				go func() {
+					r, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("mine"), Over: over})
+					done <- result{r, err}
+				}()
+				wait(150 * time.Millisecond)
+				for n := range c.others {
 					now, err := other.Latest(t.Context(), "r.a")
-					if err != nil || string(now.Data) != c.now {
-						t.Errorf("there is %q, %v; want %q", now.Data, err, c.now)
+					check.OK(t, err)
+					put(t, other, fmt.Sprint("other ", n), now)
+				}
+				r := <-done
+				got := stored
+				if r.err != nil {
+					got = map[bool]string{false: refused, true: unknown}[conflict(r.err).Unknown]
+					if !errors.Is(r.err, kvrecord.ErrConflict) || string(conflict(r.err).Found.Data) != c.now {
+						t.Errorf("%v, with %q found, want %q", r.err, conflict(r.err).Found.Data, c.now)
 					}
-					if got == stored && c.others == 0 && now.Revision != r.Revision {
-						t.Errorf("stored at %d, returned %d", now.Revision, r.Revision)
-					}
-				})
+				}
+				if got != c.want {
+					t.Errorf("got %s, %v; want %s", got, r.err, c.want)
+				}
+				now, err := other.Latest(t.Context(), "r.a")
+				if err != nil || string(now.Data) != c.now {
+					t.Errorf("there is %q, %v; want %q", now.Data, err, c.now)
+				}
+				if got == stored && c.others == 0 && now.Revision != r.Revision {
+					t.Errorf("stored at %d, returned %d", now.Revision, r.Revision)
+				}
 			})
 		}
 	}
@@ -102,37 +100,35 @@ func TestPutOnceAsksOnce(t *testing.T) {
 		"the write is lost":           {natstest.WriteLost, kvrecord.ErrUnavailable, false},
 		"refused and applied":         {natstest.RefusedApplied, kvrecord.ErrConflict, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				other, _ := setup(t, srv)
-				p := natstest.NewProxy(t, srv)
-				s := open(t, srv, p.Through())
-				first, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")})
-				check.OK(t, err)
-				var asked atomic.Int32
-				p.Hit(func(f natstest.Frame) bool {
-					if f.FromClient && f.Subject != "" {
-						asked.Add(1)
-					}
-					return isWrite(f)
-				}, c.fault, 9)
-				if _, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first}); !errors.Is(err, c.want) {
-					t.Errorf("got %v, want %v", err, c.want)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			other, _ := setup(t, srv)
+			p := natstest.NewProxy(t, srv)
+			s := open(t, srv, p.Through())
+			first, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("first")})
+			check.OK(t, err)
+			var asked atomic.Int32
+			p.Hit(func(f natstest.Frame) bool {
+				if f.FromClient && f.Subject != "" {
+					asked.Add(1)
 				}
-				if n := asked.Load(); n != 1 {
-					t.Errorf("%d requests", n)
-				}
-				now, err := other.Latest(t.Context(), "r.a")
-				if err != nil || (string(now.Data) == "second") != c.stored {
-					t.Errorf("there is %q, %v", now.Data, err)
-				}
-				if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
-					t.Errorf("over none: %v", err)
-				}
-				if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now}); err != nil {
-					t.Errorf("over what is there: %v", err)
-				}
-			})
+				return isWrite(f)
+			}, c.fault, 9)
+			if _, err := s.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Data: []byte("second"), Over: first}); !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if n := asked.Load(); n != 1 {
+				t.Errorf("%d requests", n)
+			}
+			now, err := other.Latest(t.Context(), "r.a")
+			if err != nil || (string(now.Data) == "second") != c.stored {
+				t.Errorf("there is %q, %v", now.Data, err)
+			}
+			if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
+				t.Errorf("over none: %v", err)
+			}
+			if _, err := other.PutOnce(t.Context(), kvrecord.Write{Subject: "r.a", Over: now}); err != nil {
+				t.Errorf("over what is there: %v", err)
+			}
 		})
 	}
 }
@@ -146,48 +142,46 @@ func TestAnOlderAnswerIsNoConflict(t *testing.T) {
 		"nor a later end": {"MSG.GET": absent, "STREAM.INFO": `{"created":"%s","state":{"last_seq":1}}`},
 		"the old stream":  {"MSG.GET": absent, "STREAM.INFO": `{"created":"1999-12-31T00:00:00Z","state":{"last_seq":9}}`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				_, js := setup(t, srv)
-				p := natstest.NewProxy(t, srv)
-				s := open(t, srv, p.Through())
-				over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
-				synctest.Wait() // when the stream was made is known
-				info, err := js.Stream(t.Context(), records)
-				check.OK(t, err)
-				asked := map[string]string{} // the method of a request by its reply
-				p.Hit(func(f natstest.Frame) bool {
-					for method := range answers {
-						if strings.Contains(f.Subject, method) {
-							asked[f.Reply] = method
-						}
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			_, js := setup(t, srv)
+			p := natstest.NewProxy(t, srv)
+			s := open(t, srv, p.Through())
+			over := put(t, s, "two", put(t, s, "one", kvrecord.Record{}))
+			synctest.Wait() // when the stream was made is known
+			info, err := js.Stream(t.Context(), records)
+			check.OK(t, err)
+			asked := map[string]string{} // the method of a request by its reply
+			p.Hit(func(f natstest.Frame) bool {
+				for method := range answers {
+					if strings.Contains(f.Subject, method) {
+						asked[f.Reply] = method
 					}
-					return isWrite(f)
-				}, natstest.WriteLost, 3) // the last one asks the new leader
-				lied := 0
-				p.Change(func(f natstest.Frame) []byte {
-					method := asked[f.Subject]
-					if f.FromClient || method == "" {
-						return nil
-					}
-					lied++
-					answer := answers[method]
-					if strings.Contains(answer, "%s") {
-						answer = fmt.Sprintf(answer, info.CachedInfo().Created.Format(time.RFC3339Nano))
-					}
-					if !json.Valid([]byte(answer)) {
-						t.Errorf("not JSON: %s", answer)
-					}
-					return f.With([]byte(answer), 0)
-				})
-				third := put(t, s, "three", over)
-				if now, err := s.Latest(t.Context(), "r.a"); err != nil || now.Revision != third.Revision || string(now.Data) != "three" {
-					t.Errorf("there is %q at %d, %v; want three at %d", now.Data, now.Revision, err, third.Revision)
 				}
-				if lied < 2 {
-					t.Errorf("the old leader answered %d times", lied)
+				return isWrite(f)
+			}, natstest.WriteLost, 3) // the last one asks the new leader
+			lied := 0
+			p.Change(func(f natstest.Frame) []byte {
+				method := asked[f.Subject]
+				if f.FromClient || method == "" {
+					return nil
 				}
+				lied++
+				answer := answers[method]
+				if strings.Contains(answer, "%s") {
+					answer = fmt.Sprintf(answer, info.CachedInfo().Created.Format(time.RFC3339Nano))
+				}
+				if !json.Valid([]byte(answer)) {
+					t.Errorf("not JSON: %s", answer)
+				}
+				return f.With([]byte(answer), 0)
 			})
+			third := put(t, s, "three", over)
+			if now, err := s.Latest(t.Context(), "r.a"); err != nil || now.Revision != third.Revision || string(now.Data) != "three" {
+				t.Errorf("there is %q at %d, %v; want three at %d", now.Data, now.Revision, err, third.Revision)
+			}
+			if lied < 2 {
+				t.Errorf("the old leader answered %d times", lied)
+			}
 		})
 	}
 }
@@ -263,22 +257,20 @@ func TestARecordThatIsGone(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				s, js := setup(t, srv)
-				put(t, s, "zero", kvrecord.Record{})
-				synctest.Wait() // when the stream was made is known
-				over, err := s.Latest(t.Context(), "r.a")
-				check.OK(t, err)
-				over, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over, TTL: 2 * time.Second})
-				check.OK(t, err)
-				remove(t, js, s, over)
-				_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over})
-				if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Found.Revision != 0 || c.Found.Subject != "r.a" {
-					t.Fatalf("got %v, %+v", err, c.Found)
-				}
-				put(t, s, "again", conflict(err).Found)
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			s, js := setup(t, srv)
+			put(t, s, "zero", kvrecord.Record{})
+			synctest.Wait() // when the stream was made is known
+			over, err := s.Latest(t.Context(), "r.a")
+			check.OK(t, err)
+			over, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over, TTL: 2 * time.Second})
+			check.OK(t, err)
+			remove(t, js, s, over)
+			_, err = s.Put(t.Context(), kvrecord.Write{Subject: "r.a", Over: over})
+			if c := conflict(err); !errors.Is(err, kvrecord.ErrConflict) || c.Found.Revision != 0 || c.Found.Subject != "r.a" {
+				t.Fatalf("got %v, %+v", err, c.Found)
+			}
+			put(t, s, "again", conflict(err).Found)
 		})
 	}
 }

@@ -63,26 +63,24 @@ func (b *behind) Options() jetstream.JetStreamOptions {
 // its record need not be written.
 func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 	for name, code := range behindCodes {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				js := startBehind(t, b.js, code)
-				settled := make(chan worker.Settlement, 2)
-				cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
-				run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			js := startBehind(t, b.js, code)
+			settled := make(chan worker.Settlement, 2)
+			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error { return nil })
 
-				job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
-				insert(t, c, job)
+			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{Keep: time.Hour}}
+			insert(t, c, job)
 
-				if s := receive(t, settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !js.refused.Load() {
-					t.Fatalf("the job %s, its record refused %t", s.Outcome, js.refused.Load())
-				}
+			if s := receive(t, settled, "the job to end"); s.Outcome != worker.OutcomeCompleted || !js.refused.Load() {
+				t.Fatalf("the job %s, its record refused %t", s.Outcome, js.refused.Load())
+			}
 
-				if again := insert(t, c, job); !again.Duplicate || again.State != worker.StateDone {
-					t.Errorf("the key of a job that is done and kept: %+v", again)
-				}
-			})
+			if again := insert(t, c, job); !again.Duplicate || again.State != worker.StateDone {
+				t.Errorf("the key of a job that is done and kept: %+v", again)
+			}
 		})
 	}
 }
@@ -90,28 +88,26 @@ func TestLeaderBehindTheJobFreesNoKey(t *testing.T) {
 // TestLeaderBehindTheJobReplacesNone: nor does it mean that another has taken its place.
 func TestLeaderBehindTheJobReplacesNone(t *testing.T) {
 	for name, code := range behindCodes {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				js := startBehind(t, b.js, code)
-				settled := make(chan worker.Settlement, 2)
-				cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			js := startBehind(t, b.js, code)
+			settled := make(chan worker.Settlement, 2)
+			cfg := b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { settled <- s } })
 
-				var ran atomic.Int32
+			var ran atomic.Int32
 
-				run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
-					ran.Add(1)
-					return nil
-				})
-
-				job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
-				check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
-
-				s := receive(t, settled, "the job to end")
-				if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !js.refused.Load() {
-					t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), js.refused.Load())
-				}
+			run(t, js, cfg, worker.Policy{}, func(context.Context, *worker.Job[order]) error {
+				ran.Add(1)
+				return nil
 			})
+
+			job := worker.NewJob{Args: order{N: 1}, Subject: "jobs.a", Unique: &worker.Unique{}}
+			check.OK(t, check.Err(client(t, b.js).Replace(t.Context(), job)))
+
+			s := receive(t, settled, "the job to end")
+			if s.Outcome != worker.OutcomeCompleted || ran.Load() != 1 || !js.refused.Load() {
+				t.Errorf("the job %s and ran %d times, its mark refused %t", s.Outcome, ran.Load(), js.refused.Load())
+			}
 		})
 	}
 }

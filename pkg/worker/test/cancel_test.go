@@ -34,100 +34,96 @@ func TestCancelledJobDoesNotStart(t *testing.T) {
 		"scheduled":         {delay: time.Minute, state: worker.StateScheduled},
 		"scheduled, firing": {delay: 200 * time.Millisecond, state: worker.StateQueued},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
-				job.Delay = test.delay
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			job := mail(worker.Unique{HoldDead: true, Keep: time.Minute})
+			job.Delay = test.delay
 
-				cancel(t, c, worker.StateFree)
-				insert(t, c, job)
-				cancel(t, c, test.state)
+			cancel(t, c, worker.StateFree)
+			insert(t, c, job)
+			cancel(t, c, test.state)
 
-				if n := b.queued(t); n != 0 {
-					t.Errorf("%d jobs queued after Cancel, want 0", n)
+			if n := b.queued(t); n != 0 {
+				t.Errorf("%d jobs queued after Cancel, want 0", n)
+			}
+
+			job.Delay, job.Args = 0, order{N: 2}
+			if r := insert(t, c, job); r.Duplicate {
+				t.Errorf("the next: %+v, want it accepted", r)
+			}
+
+			outcomes, hook := settled(3)
+			r := run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+				if job.Args.N != 2 {
+					t.Errorf("job %+v started", job)
 				}
-
-				job.Delay, job.Args = 0, order{N: 2}
-				if r := insert(t, c, job); r.Duplicate {
-					t.Errorf("the next: %+v, want it accepted", r)
-				}
-
-				outcomes, hook := settled(3)
-				r := run(t, b.js, b.config(t, hook), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-					if job.Args.N != 2 {
-						t.Errorf("job %+v started", job)
-					}
-					return nil
-				})
-
-				if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
-					t.Errorf("the next: %s", s.Outcome)
-				}
-
-				cancel(t, c, worker.StateDone)
-				pass(time.Minute)
-
-				check.Is(t, r.wait(), nil)
-
-				pass(25 * time.Hour) // the note as well
-
-				if n := b.left(t); n != 0 || len(outcomes) != 0 {
-					t.Errorf("%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
-				}
+				return nil
 			})
+
+			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted {
+				t.Errorf("the next: %s", s.Outcome)
+			}
+
+			cancel(t, c, worker.StateDone)
+			pass(time.Minute)
+
+			check.Is(t, r.wait(), nil)
+
+			pass(25 * time.Hour) // the note as well
+
+			if n := b.left(t); n != 0 || len(outcomes) != 0 {
+				t.Errorf("%d messages left, %d more outcomes; want 0, 0", n, len(outcomes))
+			}
 		})
 	}
 }
 
 func TestCancelledHandlerIsToldWithinAHeartbeat(t *testing.T) {
 	for name, replaceable := range map[string]bool{"inserted": false, "replaceable": true} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				started := make(chan struct{}, 1)
-				outcomes, hook := settled(1)
-				run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
-					started <- struct{}{}
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			started := make(chan struct{}, 1)
+			outcomes, hook := settled(1)
+			run(t, b.js, b.config(t, hook), worker.Policy{}, func(ctx context.Context, _ *worker.Job[order]) error {
+				started <- struct{}{}
 
-					<-ctx.Done()
+				<-ctx.Done()
 
-					if !errors.Is(context.Cause(ctx), worker.ErrCancelled) {
-						t.Errorf("cause %v, want ErrCancelled", context.Cause(ctx))
-					}
-					return errors.New("interrupted") // which does not say by what
-				})
-
-				state := worker.StateQueued
-				if replaceable {
-					state = worker.StateRunning
-
-					replace(t, c, 1, 0, time.Hour)
-				} else {
-					insert(t, c, mail(worker.Unique{Keep: time.Hour}))
+				if !errors.Is(context.Cause(ctx), worker.ErrCancelled) {
+					t.Errorf("cause %v, want ErrCancelled", context.Cause(ctx))
 				}
-
-				<-started
-				pass(time.Minute)
-				cancel(t, c, state)
-
-				begun := time.Now()
-				if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
-					t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
-				}
-
-				pass(time.Minute)
-
-				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
-					t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
-				}
-
-				if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 0 {
-					t.Errorf("Free: %+v, %v", s, err)
-				}
+				return errors.New("interrupted") // which does not say by what
 			})
+
+			state := worker.StateQueued
+			if replaceable {
+				state = worker.StateRunning
+
+				replace(t, c, 1, 0, time.Hour)
+			} else {
+				insert(t, c, mail(worker.Unique{Keep: time.Hour}))
+			}
+
+			<-started
+			pass(time.Minute)
+			cancel(t, c, state)
+
+			begun := time.Now()
+			if s := <-outcomes; s.Outcome != worker.OutcomeCancelled || time.Since(begun) > 5*time.Second/3 {
+				t.Errorf("%s after %s; want cancelled within 5/3 s", s.Outcome, time.Since(begun))
+			}
+
+			pass(time.Minute)
+
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 1 || len(b.letters(t)) != 0 {
+				t.Errorf("%+v, %v, %d messages; want cancelled, 1, no letter", s, err, b.left(t))
+			}
+
+			if s, err := c.Free(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateCancelled || b.left(t) != 0 {
+				t.Errorf("Free: %+v, %v", s, err)
+			}
 		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -60,9 +59,7 @@ func TestDeadLetterKeepsTheWholeMessage(t *testing.T) {
 		check.OK(t, err)
 
 		header := map[string][]string{"Nats-Msg-Id": {fmt.Sprint("id-", i)}, "traceparent": {"00-1", "00-2"}}
-		if diff := cmp.Diff(header, letter.Header); diff != "" {
-			t.Errorf("header (-want +got):\n%s", diff)
-		}
+		check.Equal(t, header, letter.Header)
 
 		if !bytes.Equal(letter.Payload, payload) || letter.ID != fmt.Sprint("id-", i) {
 			t.Errorf("letter of %s has %d bytes, want the %d published", letter.ID, len(letter.Payload), len(payload))
@@ -171,9 +168,7 @@ func TestPatternsHaveTheirOwnHandlersAndPolicies(t *testing.T) {
 	}
 
 	want := map[string]worker.Outcome{"jobs.number.1": worker.OutcomeDead, "jobs.text.a.b": worker.OutcomeCompleted}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outcomes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, got)
 
 	if left := b.left(t); left != 1 {
 		t.Errorf("%d left, want the one that is not ours", left)

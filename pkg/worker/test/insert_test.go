@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -91,9 +90,7 @@ func TestInsertedJobRunsWithItsIDAndArguments(t *testing.T) {
 			t.Errorf("ID %q, want %q", r.ID, job.ID)
 		}
 
-		if diff := cmp.Diff(job.Header.Get("Tenant"), got.Header.Get("Tenant")); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, job.Header.Get("Tenant"), got.Header.Get("Tenant"))
 	}
 }
 

@@ -20,9 +20,7 @@ func TestRateIsKept(t *testing.T) {
 		{Burst: 3, Name: "fast", Per: time.Second, Rate: 100},
 		{Burst: 4, Concurrency: 2, Name: "both", Per: time.Second, Rate: 10},
 	} {
-		t.Run(l.Name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
-		})
+		natstest.RunBubble(t, l.Name, func(t *testing.T, srv *natsrun.Server) { rateIsKept(t, srv, l) })
 	}
 }
 

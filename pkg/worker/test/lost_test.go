@@ -40,9 +40,7 @@ func TestLostMessagesOfAnInsert(t *testing.T) {
 	for name, job := range jobs {
 		for _, many := range []bool{false, true} {
 			for _, answer := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, many %t, answer %t", name, many, answer), func(t *testing.T) {
-					natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, many, answer) })
-				})
+				natstest.RunBubble(t, fmt.Sprintf("%s, many %t, answer %t", name, many, answer), func(t *testing.T, srv *natsrun.Server) { testLost(t, srv, job, many, answer) })
 			}
 		}
 	}

@@ -125,9 +125,7 @@ func TestRunsThatWait(t *testing.T) {
 			runs[<-all]++
 		}
 
-		if diff := cmp.Diff(map[string]int{"jobs.mail.digest": 1, "jobs.mail.bill": 60}, runs); diff != "" {
-			t.Errorf("runs: -want +got\n%s", diff)
-		}
+		check.Equal(t, map[string]int{"jobs.mail.digest": 1, "jobs.mail.bill": 60}, runs)
 	})
 }
 

@@ -63,9 +63,7 @@ func TestPrioritiesShareTheSlots(t *testing.T) {
 		"two steps apart": {worker.PriorityLow, worker.PriorityHigh},
 	} {
 		for _, slots := range []int{1, 3, 20} {
-			t.Run(fmt.Sprintf("%s, %d slots", name, slots), func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { shareTheSlots(t, srv, classes, slots) })
-			})
+			natstest.RunBubble(t, fmt.Sprintf("%s, %d slots", name, slots), func(t *testing.T, srv *natsrun.Server) { shareTheSlots(t, srv, classes, slots) })
 		}
 	}
 }
@@ -285,40 +283,38 @@ func TestOnePriorityMayUseEverySlot(t *testing.T) {
 // high one comes: just after the running job started, or much later.
 func TestNextSlotGoesToTheHighPriority(t *testing.T) {
 	for _, after := range []time.Duration{10 * time.Millisecond, 200 * time.Millisecond, time.Second, time.Minute} {
-		t.Run(after.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := setup(t, srv)
-				b.publishClass(t, "low", 1000)
+		natstest.RunBubble(t, after.String(), func(t *testing.T, srv *natsrun.Server) {
+			b := setup(t, srv)
+			b.publishClass(t, "low", 1000)
 
-				started, leave := make(chan string), make(chan struct{})
-				cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
-				r := runClasses(t, b.js, cfg, stepwise(started, leave), threeClasses...)
+			started, leave := make(chan string), make(chan struct{})
+			cfg := b.config(t, func(c *worker.Config) { c.Concurrency = 1 })
+			r := runClasses(t, b.js, cfg, stepwise(started, leave), threeClasses...)
 
-				for range 5 {
-					if class := <-started; class != "low" {
-						t.Errorf("%s, want low", class)
-					}
-
-					pass(after)
-					b.publishClass(t, "high", 1)
-					pass(after)
-
-					freed := time.Now()
-					leave <- struct{}{}
-
-					if class := <-started; class != "high" {
-						t.Errorf("%s started next, want high", class)
-					}
-
-					if waited := time.Since(freed); waited > 10*time.Millisecond {
-						t.Errorf("after %s, want at once", waited)
-					}
-
-					leave <- struct{}{}
+			for range 5 {
+				if class := <-started; class != "low" {
+					t.Errorf("%s, want low", class)
 				}
 
-				r.stop()
-			})
+				pass(after)
+				b.publishClass(t, "high", 1)
+				pass(after)
+
+				freed := time.Now()
+				leave <- struct{}{}
+
+				if class := <-started; class != "high" {
+					t.Errorf("%s started next, want high", class)
+				}
+
+				if waited := time.Since(freed); waited > 10*time.Millisecond {
+					t.Errorf("after %s, want at once", waited)
+				}
+
+				leave <- struct{}{}
+			}
+
+			r.stop()
 		})
 	}
 }

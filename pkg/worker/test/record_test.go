@@ -43,59 +43,57 @@ func TestWorkerKilledAroundTheRecord(t *testing.T) {
 		"dead, letter, before the record": {moment: beforeRecord, dies: true, runs: 2, before: worker.StateQueued, after: worker.StateDead},
 		"dead, record, before the ack":    {moment: beforeAck, dies: true, runs: 1, before: worker.StateDead, after: worker.StateDead},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				p := natstest.NewProxy(t, srv)
-				nc, js := natstest.Connect(t, srv, p.Through())
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			p := natstest.NewProxy(t, srv)
+			nc, js := natstest.Connect(t, srv, p.Through())
 
-				var runs atomic.Int32
+			var runs atomic.Int32
 
-				handler := func(context.Context, *worker.Job[order]) error {
-					runs.Add(1)
+			handler := func(context.Context, *worker.Job[order]) error {
+				runs.Add(1)
 
-					if test.dies {
-						return worker.Cancel(errors.New("no"))
-					}
-					return nil
-				}
-
-				killed := dieAt(p, test.moment)
-				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, handler)
-
-				insert(t, c, mail(worker.Unique{Keep: test.keep}))
-				<-killed
-				nc.Close()
-
-				if err := first.wait(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-					t.Errorf("Run: %v", err)
-				}
-
-				if r := insert(t, c, mail(worker.Unique{HoldDead: true})); !r.Duplicate || r.State != test.before {
-					t.Errorf("after the kill: %+v, want a duplicate of one that is %s", r, test.before)
-				}
-
-				outcomes, hook := settled(1)
-				run(t, b.js, b.config(t, hook), worker.Policy{}, handler)
-
-				want := worker.OutcomeCompleted
 				if test.dies {
-					want = worker.OutcomeDead
+					return worker.Cancel(errors.New("no"))
 				}
+				return nil
+			}
 
-				if s := <-outcomes; s.Outcome != want || s.Deliveries != 2 {
-					t.Errorf("second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
-				}
+			killed := dieAt(p, test.moment)
+			first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, handler)
 
-				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
-					t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
-				}
+			insert(t, c, mail(worker.Unique{Keep: test.keep}))
+			<-killed
+			nc.Close()
 
-				if n := len(b.letters(t)); test.dies != (n == 1) || n > 1 {
-					t.Errorf("%d letters", n)
-				}
-			})
+			if err := first.wait(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
+				t.Errorf("Run: %v", err)
+			}
+
+			if r := insert(t, c, mail(worker.Unique{HoldDead: true})); !r.Duplicate || r.State != test.before {
+				t.Errorf("after the kill: %+v, want a duplicate of one that is %s", r, test.before)
+			}
+
+			outcomes, hook := settled(1)
+			run(t, b.js, b.config(t, hook), worker.Policy{}, handler)
+
+			want := worker.OutcomeCompleted
+			if test.dies {
+				want = worker.OutcomeDead
+			}
+
+			if s := <-outcomes; s.Outcome != want || s.Deliveries != 2 {
+				t.Errorf("second worker: %s, delivery %d; want %s, 2", s.Outcome, s.Deliveries, want)
+			}
+
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.after || runs.Load() != test.runs {
+				t.Errorf("in the end: %+v, %v, %d runs; want %s, %d runs", s, err, runs.Load(), test.after, test.runs)
+			}
+
+			if n := len(b.letters(t)); test.dies != (n == 1) || n > 1 {
+				t.Errorf("%d letters", n)
+			}
 		})
 	}
 }

@@ -39,92 +39,88 @@ func TestReplaceTakesThePlaceOfWhatHasNotStarted(t *testing.T) {
 		"scheduled, firing":      {first: 200 * time.Millisecond, second: 10 * time.Minute},
 		"scheduled, firing, now": {first: 250 * time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
 
-				if r := replace(t, c, 1, test.first, 0); r.Duplicate || r.Replaced {
-					t.Errorf("first: %+v", r)
-				}
+			if r := replace(t, c, 1, test.first, 0); r.Duplicate || r.Replaced {
+				t.Errorf("first: %+v", r)
+			}
 
-				r := replace(t, c, 2, test.second, 0)
-				if r.Duplicate || !r.Replaced {
-					t.Errorf("second: %+v", r)
-				}
+			r := replace(t, c, 2, test.second, 0)
+			if r.Duplicate || !r.Replaced {
+				t.Errorf("second: %+v", r)
+			}
 
-				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
-					t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
-				}
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.ID != r.ID || s.State != r.State || b.left(t) != 1 {
+				t.Errorf("%+v, %v, %d messages; want job %s alone", s, err, b.left(t), r.ID)
+			}
 
-				var ran []int
+			var ran []int
 
-				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-					ran = append(ran, job.Args.N)
-					return nil
-				})
-				pass(30 * time.Minute)
-				synctest.Wait()
-
-				if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
-					t.Errorf("%v ran, %d left; want 2, 0", ran, b.left(t))
-				}
+			run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+				ran = append(ran, job.Args.N)
+				return nil
 			})
+			pass(30 * time.Minute)
+			synctest.Wait()
+
+			if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
+				t.Errorf("%v ran, %d left; want 2, 0", ran, b.left(t))
+			}
 		})
 	}
 }
 
 func TestRunningJobIsNotReplaced(t *testing.T) {
 	for name, keep := range map[string]time.Duration{"not kept": 0, "kept": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				started, wake := make(chan int), make(chan error)
-				run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-					started <- job.Args.N
-					return <-wake
-				})
-
-				first := replace(t, c, 1, 0, keep)
-				<-started
-
-				if r := replace(t, c, 2, time.Hour, keep); !r.Duplicate || r.State != worker.StateRunning || r.ID != first.ID {
-					t.Errorf("while it runs: %+v, want a duplicate of %s, running", r, first.ID)
-				}
-
-				wake <- worker.Retry(time.Minute, errors.New("again"))
-
-				pass(time.Second)
-
-				if r := replace(t, c, 3, 0, keep); !r.Replaced {
-					t.Errorf("while it waits for its next attempt: %+v, want it replaced", r)
-				}
-
-				if n := <-started; n != 3 {
-					t.Errorf("job %d started, want 3", n)
-				}
-
-				wake <- nil
-
-				pass(2 * time.Minute)
-
-				r := replace(t, c, 4, 0, keep)
-				if r.Duplicate != (keep > 0) || r.Duplicate && r.State != worker.StateDone {
-					t.Errorf("when it is done: %+v", r)
-				}
-
-				if !r.Duplicate {
-					<-started
-					wake <- nil
-				}
-
-				pass(time.Hour)
-
-				if n := b.left(t); n != 0 {
-					t.Errorf("%d messages left, want 0", n)
-				}
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			started, wake := make(chan int), make(chan error)
+			run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+				started <- job.Args.N
+				return <-wake
 			})
+
+			first := replace(t, c, 1, 0, keep)
+			<-started
+
+			if r := replace(t, c, 2, time.Hour, keep); !r.Duplicate || r.State != worker.StateRunning || r.ID != first.ID {
+				t.Errorf("while it runs: %+v, want a duplicate of %s, running", r, first.ID)
+			}
+
+			wake <- worker.Retry(time.Minute, errors.New("again"))
+
+			pass(time.Second)
+
+			if r := replace(t, c, 3, 0, keep); !r.Replaced {
+				t.Errorf("while it waits for its next attempt: %+v, want it replaced", r)
+			}
+
+			if n := <-started; n != 3 {
+				t.Errorf("job %d started, want 3", n)
+			}
+
+			wake <- nil
+
+			pass(2 * time.Minute)
+
+			r := replace(t, c, 4, 0, keep)
+			if r.Duplicate != (keep > 0) || r.Duplicate && r.State != worker.StateDone {
+				t.Errorf("when it is done: %+v", r)
+			}
+
+			if !r.Duplicate {
+				<-started
+				wake <- nil
+			}
+
+			pass(time.Hour)
+
+			if n := b.left(t); n != 0 {
+				t.Errorf("%d messages left, want 0", n)
+			}
 		})
 	}
 }
@@ -151,54 +147,52 @@ func TestWorkerKilledAroundTheMark(t *testing.T) {
 		},
 		"before the ack": {beforeAck, worker.StateFree, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				b := keyed(t, srv)
-				c := client(t, b.js)
-				p := natstest.NewProxy(t, srv)
-				nc, js := natstest.Connect(t, srv, p.Through())
-				killed := dieAt(p, test.moment)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			b := keyed(t, srv)
+			c := client(t, b.js)
+			p := natstest.NewProxy(t, srv)
+			nc, js := natstest.Connect(t, srv, p.Through())
+			killed := dieAt(p, test.moment)
 
-				var runs atomic.Int32
+			var runs atomic.Int32
 
-				slow := func(context.Context, *worker.Job[order]) error {
-					runs.Add(1)
-					pass(4 * time.Second)
-					return nil
-				}
-				first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, slow)
-				r := replace(t, c, 1, 0, 0)
-				<-killed
-				nc.Close()
+			slow := func(context.Context, *worker.Job[order]) error {
+				runs.Add(1)
+				pass(4 * time.Second)
+				return nil
+			}
+			first := run(t, js, b.config(t, stopAtOnce), worker.Policy{}, slow)
+			r := replace(t, c, 1, 0, 0)
+			<-killed
+			nc.Close()
 
-				_ = first.wait() //nolint:errcheck // closed, or a stuck handler
+			_ = first.wait() //nolint:errcheck // closed, or a stuck handler
 
-				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
-					t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)
-				}
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != test.before || s.ID != r.ID && s.State != worker.StateFree {
+				t.Errorf("after the kill: %+v, %v; want %s", s, err, test.before)
+			}
 
-				outcomes, hook := settled(2)
-				run(t, b.js, b.config(t, hook), worker.Policy{}, slow)
+			outcomes, hook := settled(2)
+			run(t, b.js, b.config(t, hook), worker.Policy{}, slow)
 
-				if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || runs.Load() != test.runs {
-					t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
-				}
+			if s := <-outcomes; s.Outcome != worker.OutcomeCompleted || runs.Load() != test.runs {
+				t.Errorf("second worker: %s, %d runs; want completed, %d", s.Outcome, runs.Load(), test.runs)
+			}
 
-				if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateFree {
-					t.Errorf("in the end: %+v, %v; want free", s, err)
-				}
+			if s, err := c.Inspect(t.Context(), "jobs.mail", "u17"); err != nil || s.State != worker.StateFree {
+				t.Errorf("in the end: %+v, %v; want free", s, err)
+			}
 
-				if r := replace(t, c, 2, 0, 0); r.Duplicate || r.Replaced {
-					t.Errorf("the next: %+v", r)
-				}
+			if r := replace(t, c, 2, 0, 0); r.Duplicate || r.Replaced {
+				t.Errorf("the next: %+v", r)
+			}
 
-				<-outcomes
-				pass(2 * time.Minute)
+			<-outcomes
+			pass(2 * time.Minute)
 
-				if n := b.left(t); n != 0 {
-					t.Errorf("%d messages left, want 0", n)
-				}
-			})
+			if n := b.left(t); n != 0 {
+				t.Errorf("%d messages left, want 0", n)
+			}
 		})
 	}
 }
@@ -286,50 +280,48 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Second, 10 * time.Minute} {
 		for _, first := range []time.Duration{0, 1500 * time.Millisecond, 20 * time.Minute} {
 			for _, answer := range []bool{false, true} {
-				t.Run(delay.String()+" over "+first.String(), func(t *testing.T) {
-					natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-						b := keyed(t, srv)
-						p := natstest.NewProxy(t, srv)
-						_, js := natstest.Connect(t, srv, p.Through())
+				natstest.RunBubble(t, delay.String()+" over "+first.String(), func(t *testing.T, srv *natsrun.Server) {
+					b := keyed(t, srv)
+					p := natstest.NewProxy(t, srv)
+					_, js := natstest.Connect(t, srv, p.Through())
 
-						replace(t, client(t, b.js), 1, first, 0)
+					replace(t, client(t, b.js), 1, first, 0)
 
-						tries := 0 // the first is refused, the second replaces
+					tries := 0 // the first is refused, the second replaces
 
-						second := func(f natstest.Frame) bool {
-							if isInsert(f) {
-								tries++
+					second := func(f natstest.Frame) bool {
+						if isInsert(f) {
+							tries++
+						}
+						return isInsert(f) && tries == 2
+					}
+					if answer {
+						loseAnswer(p, second)
+					} else {
+						p.Filter(func(f natstest.Frame) natstest.Verdict {
+							if second(f) {
+								return natstest.Lose
 							}
-							return isInsert(f) && tries == 2
-						}
-						if answer {
-							loseAnswer(p, second)
-						} else {
-							p.Filter(func(f natstest.Frame) natstest.Verdict {
-								if second(f) {
-									return natstest.Lose
-								}
-								return natstest.Relay
-							})
-						}
-
-						if r := replace(t, client(t, js), 2, delay, 0); !r.Replaced {
-							t.Errorf("%+v, want it replaced", r)
-						}
-
-						var ran []int
-
-						run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
-							ran = append(ran, job.Args.N)
-							return nil
+							return natstest.Relay
 						})
-						pass(30 * time.Minute)
-						synctest.Wait()
+					}
 
-						if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
-							t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
-						}
+					if r := replace(t, client(t, js), 2, delay, 0); !r.Replaced {
+						t.Errorf("%+v, want it replaced", r)
+					}
+
+					var ran []int
+
+					run(t, b.js, b.config(t), worker.Policy{}, func(_ context.Context, job *worker.Job[order]) error {
+						ran = append(ran, job.Args.N)
+						return nil
 					})
+					pass(30 * time.Minute)
+					synctest.Wait()
+
+					if len(ran) != 1 || ran[0] != 2 || b.left(t) != 0 {
+						t.Errorf("%v ran, %d left; want 2 alone, 0", ran, b.left(t))
+					}
 				})
 			}
 		}

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -62,9 +60,7 @@ func TestFailedAttemptsWaitLongerEachTime(t *testing.T) {
 	runs, letters := script(t, policy, io.EOF, io.EOF, io.EOF, nil)
 
 	want := []seen{{0, 1, 1}, {2 * time.Second, 2, 2}, {6 * time.Second, 3, 3}, {14 * time.Second, 4, 4}}
-	if diff := cmp.Diff(want, runs); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, runs)
 
 	if len(letters) != 0 {
 		t.Errorf("%d dead letters, want none", len(letters))
@@ -75,9 +71,7 @@ func TestRetryWaitsAsLongAsAsked(t *testing.T) {
 	runs, _ := script(t, worker.Policy{}, worker.Retry(time.Hour, io.EOF), worker.Retry(0, nil), nil)
 
 	want := []seen{{0, 1, 1}, {time.Hour, 2, 2}, {time.Hour, 3, 3}}
-	if diff := cmp.Diff(want, runs); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, runs)
 }
 
 func TestSnoozeUsesNoAttempt(t *testing.T) {
@@ -93,9 +87,7 @@ func TestSnoozeUsesNoAttempt(t *testing.T) {
 		{3*time.Hour + time.Second, 2, 5},
 		{3*time.Hour + time.Second + time.Minute, 2, 6},
 	}
-	if diff := cmp.Diff(want, runs); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, runs)
 
 	if len(letters) != 1 || letters[0].Attempts != 2 || letters[0].Deliveries != 6 {
 		t.Errorf("letters: %+v, want one after 2 attempts in 6 deliveries", letters)
@@ -120,9 +112,7 @@ func TestLastAttemptEndsInTheDeadLetters(t *testing.T) {
 		Payload: []byte(`{"n":1}`), Reason: worker.ReasonExhausted, Sequence: 1, Signature: "no answer from #:#",
 		Stream: stream, Subject: "jobs.1", Worker: t.Name(),
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("letter (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, got)
 }
 
 func TestCancelGivesUpAtOnce(t *testing.T) {

@@ -88,14 +88,10 @@ func TestRecordedStepIsNotRunAgain(t *testing.T) {
 		t.Errorf("settled: %+v", all)
 	}
 
-	if diff := cmp.Diff(map[string]int{"cook": 1, "serve": 2}, runs); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, map[string]int{"cook": 1, "serve": 2}, runs)
 
 	for _, got := range []dish{first, again} { // the first attempt has no more than the second
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(dish{})); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, want, got, cmp.AllowUnexported(dish{}))
 	}
 }
 

@@ -20,9 +20,7 @@ import (
 func TestZombieRecordsNothing(t *testing.T) {
 	for _, before := range []int{0, 1, 2} { // steps that the zombie has recorded
 		for _, when := range []string{"while the other works", "when the other has completed"} {
-			t.Run(fmt.Sprintf("after %d steps, back %s", before, when), func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { zombie(t, srv, before, when == "while the other works") })
-			})
+			natstest.RunBubble(t, fmt.Sprintf("after %d steps, back %s", before, when), func(t *testing.T, srv *natsrun.Server) { zombie(t, srv, before, when == "while the other works") })
 		}
 	}
 }

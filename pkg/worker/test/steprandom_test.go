@@ -25,9 +25,7 @@ func TestStepsUnderRandomFaults(t *testing.T) {
 	for range 3 {
 		seed := rand.Uint64()
 
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { randomSteps(t, srv, seed) })
-		})
+		natstest.RunBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T, srv *natsrun.Server) { randomSteps(t, srv, seed) })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -73,9 +74,7 @@ func TestSymmetryOfForms(t *testing.T) {
 	t.Parallel()
 	a := match.Place{Name: "21 Pizza", Aliases: []string{"אבו מסעדת"}, City: "Москва"}
 	b := match.Place{Name: "ג'ירף & Sons and House", City: "Berlin"}
-	if diff := cmp.Diff(match.Compare(a, b), match.Compare(b, a)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, match.Compare(a, b), match.Compare(b, a))
 }
 
 // TestSymmetryOfTies compares names of words that are equally like each other, so that their order could decide.

@@ -46,18 +46,14 @@ func TestEncoders(t *testing.T) {
 	var text, segments, all bytes.Buffer
 	check.OK(t, errors.Join(transcript.WriteText(&text), transcript.WriteSegments(&segments), track.WriteJSON(&all, transcript)))
 	wantText := "[0.00s] Hello & welcome\n[5.50s] First, we need 2 cups \"flour\"\n[3612.35s] [Music]\n"
-	if diff := cmp.Diff(wantText, text.String()); diff != "" {
-		t.Errorf("text (-want +got):\n%s", diff)
-	}
+	check.Equal(t, wantText, text.String())
 	wantSegments := `[
 {"start":0,"dur":5.5,"text":"Hello & welcome"}
 ,{"start":5.5,"dur":4.5,"text":"First, we need 2 cups \"flour\""}
 ,{"start":3612.345,"dur":0.655,"text":"[Music]"}
 ]
 `
-	if diff := cmp.Diff(wantSegments, segments.String()); diff != "" {
-		t.Errorf("segments (-want +got):\n%s", diff)
-	}
+	check.Equal(t, wantSegments, segments.String())
 	wantAll := `{"format":"webvtt","kind":"captions","language":"en","timed":true,"truncated":false,"skipped":1,
 "cues": [
 {"id":"intro","start":0,"end":5.5,"text":"Hello &amp; <b>welcome</b>","plain":"Hello & welcome"}
@@ -65,17 +61,13 @@ func TestEncoders(t *testing.T) {
 ,{"id":"","start":3612.345,"end":3613,"text":"[Music]","plain":"[Music]"}
 ],
 "segments": ` + strings.TrimSuffix(wantSegments, "\n") + "}\n"
-	if diff := cmp.Diff(wantAll, all.String()); diff != "" {
-		t.Errorf("all (-want +got):\n%s", diff)
-	}
+	check.Equal(t, wantAll, all.String())
 	if !json.Valid(all.Bytes()) || !json.Valid(segments.Bytes()) {
 		t.Error("not JSON")
 	}
 	var again []Segment
 	check.OK(t, json.Unmarshal(segments.Bytes(), &again))
-	if diff := cmp.Diff(transcript.Segments, again); diff != "" {
-		t.Errorf("read again (-want +got):\n%s", diff)
-	}
+	check.Equal(t, transcript.Segments, again)
 }
 
 func TestTranscriptJSON(t *testing.T) {
@@ -88,9 +80,7 @@ func TestTranscriptJSON(t *testing.T) {
 	}
 	var got Transcript
 	check.OK(t, json.Unmarshal(data, &got))
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, got)
 	for _, bad := range []string{`{"start":"1"}`, `{"start":1e300}`, `{"dur":-1e12}`, `{"text":1}`, `[]`} {
 		if err := json.Unmarshal([]byte(bad), new(Segment)); err == nil {
 			t.Errorf("%s: no error", bad)

@@ -172,20 +172,14 @@ func TestRollingCaptionsAsTheyAre(t *testing.T) {
 	t.Parallel()
 	input := vtt("0 1990 a", "1990 2000 a\n ", "2000 4000 a\nb")
 	want := []string{"0+1990 a", "1990+10 a", "2000+2000 a b"}
-	if diff := cmp.Diff(want, linesOf(t, input, TranscriptOptions{KeepRepeats: true})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"0+2000 a", "2000+2000 b"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, linesOf(t, input, TranscriptOptions{KeepRepeats: true}))
+	check.Equal(t, []string{"0+2000 a", "2000+2000 b"}, linesOf(t, input, TranscriptOptions{}))
 }
 
 func TestRollingSubRip(t *testing.T) {
 	t.Parallel()
 	input := "1\n00:00:00,000 --> 00:00:02,000\n<i>a b</i>\n\n2\n00:00:02,000 --> 00:00:04,000\na b\nc &amp; d\n\n3\n00:00:04,000 --> 00:00:06,000\nc & d\ne\n"
-	if diff := cmp.Diff([]string{"0+2000 a b", "2000+2000 c & d", "4000+2000 e"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"0+2000 a b", "2000+2000 c & d", "4000+2000 e"}, linesOf(t, input, TranscriptOptions{}))
 }
 
 func TestSounds(t *testing.T) {
@@ -205,12 +199,8 @@ func TestSounds(t *testing.T) {
 		}
 	}
 	input := vtt("0 1000 [Music]", "1000 2000 hello", "2000 3000 [upbeat\nmusic]")
-	if diff := cmp.Diff([]string{"1000+1000 hello"}, linesOf(t, input, TranscriptOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"0+1000 [Music]", "1000+1000 hello", "2000+1000 [upbeat music]"}, linesOf(t, input, TranscriptOptions{KeepSounds: true})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"1000+1000 hello"}, linesOf(t, input, TranscriptOptions{}))
+	check.Equal(t, []string{"0+1000 [Music]", "1000+1000 hello", "2000+1000 [upbeat music]"}, linesOf(t, input, TranscriptOptions{KeepSounds: true}))
 }
 
 func TestSentences(t *testing.T) {
@@ -233,25 +223,19 @@ func TestSentences(t *testing.T) {
 		}
 	}
 	got := linesOf(t, vtt("0 1000 a", "1000 2000 b", "2000 3000 c"), TranscriptOptions{Sentences: true, MaxSentence: 2 * time.Second})
-	if diff := cmp.Diff([]string{"0+2000 a b", "2000+1000 c"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"0+2000 a b", "2000+1000 c"}, got)
 	long := strings.Repeat("word ", 150)
 	if got := linesOf(t, long+"\n"+long+"\n"+long, TranscriptOptions{Sentences: true}); len(got) != 3 {
 		t.Errorf("%d segments of text without times, want 3", len(got))
 	}
-	if diff := cmp.Diff([]string{"0+0 take two eggs."}, linesOf(t, "take\ntwo eggs.", TranscriptOptions{Sentences: true})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"0+0 take two eggs."}, linesOf(t, "take\ntwo eggs.", TranscriptOptions{Sentences: true}))
 }
 
 func TestSegmentsAreOrdered(t *testing.T) {
 	t.Parallel()
 	input := vtt("5000 6000 c", "0 1000 a", "7000 6000 d", "0 500 b", "8000 9000  \n<b></b>")
 	want := []string{"0+1000 a", "0+500 b", "5000+1000 c", "7000+0 d"} // one that ends before it starts lasts no time
-	if diff := cmp.Diff(want, linesOf(t, input, TranscriptOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, linesOf(t, input, TranscriptOptions{}))
 }
 
 func TestPlainHasNoControlCharacters(t *testing.T) {
@@ -270,7 +254,5 @@ func TestPlainHasNoControlCharacters(t *testing.T) {
 func TestTranscriptsHaveTimes(t *testing.T) {
 	t.Parallel()
 	want := []string{"0+1500 a", "1500+1750 b c", "3250+0 d"}
-	if diff := cmp.Diff(want, linesOf(t, "[0.00s] a\n[1.50s] b\nc\n[3.25s] d", TranscriptOptions{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, linesOf(t, "[0.00s] a\n[1.50s] b\nc\n[3.25s] d", TranscriptOptions{}))
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -57,9 +56,7 @@ func TestVerifyKeepsWhatTheSourceSays(t *testing.T) {
 	extract.Verify(&r, input())
 	want := honest()
 	want.Warnings = r.Warnings
-	if diff := cmp.Diff(want, r); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, r)
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != extract.WarnInstructions {
 		t.Errorf("warnings are %v", r.Warnings)
 	}
@@ -134,9 +131,7 @@ func TestVerifyHoldsTimesToTheVideo(t *testing.T) {
 	in.Duration = 15 * time.Second // and yet a segment begins at 20
 	r := honest()
 	extract.Verify(&r, in)
-	if diff := cmp.Diff([]string{"timestamp_sec"}, r.Steps[1].Unverified); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"timestamp_sec"}, r.Steps[1].Unverified)
 }
 
 func TestVerifyWithoutTimes(t *testing.T) {
@@ -145,9 +140,7 @@ func TestVerifyWithoutTimes(t *testing.T) {
 	in.Untimed = true
 	r := honest()
 	extract.Verify(&r, in)
-	if diff := cmp.Diff([]string{"timestamp_sec"}, r.Steps[0].Unverified); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"timestamp_sec"}, r.Steps[0].Unverified)
 }
 
 func TestVerifyReplacesMarks(t *testing.T) {
@@ -179,9 +172,7 @@ func TestCheckedCleansVerifiesAndValidates(t *testing.T) {
 	if got.Title != "Pancakes" || got.Steps[1].Index != 2 {
 		t.Errorf("it was not cleaned: %+v", got)
 	}
-	if diff := cmp.Diff([]string{"item"}, got.Ingredients[4].Unverified); diff != "" {
-		t.Errorf("it was not verified: %s", diff)
-	}
+	check.Equal(t, []string{"item"}, got.Ingredients[4].Unverified)
 	if _, err := extract.Checked(made{}).Extract(t.Context(), input()); !errors.Is(err, contracts.ErrInvalid) {
 		t.Errorf("an empty recipe is %v", err)
 	}

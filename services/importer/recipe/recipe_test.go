@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -130,9 +129,7 @@ func TestValidateNamesAllAtOnce(t *testing.T) {
 	for _, f := range invalid.Fields {
 		paths = append(paths, f.Path)
 	}
-	if diff := cmp.Diff([]string{"/title", "/ingredients", "/steps", "/language"}, paths); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"/title", "/ingredients", "/steps", "/language"}, paths)
 }
 
 func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
@@ -143,9 +140,7 @@ func TestJSONHasTheNamesOfTheDocument(t *testing.T) {
 	check.OK(t, err)
 	want := `{"title":"Perfect Chocolate Chip Cookies","ingredients":[{"qty":"2.5","unit":"cup","item":"flour"}],` +
 		`"steps":[{"index":1,"text":"Preheat oven","timestamp_sec":120}]}`
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, string(got))
 }
 
 func TestQuantityReadsNumbers(t *testing.T) {

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/source"
@@ -101,15 +99,11 @@ func TestCaptionFile(t *testing.T) {
 			var out bytes.Buffer
 			check.OK(t, m.Transcript.WriteText(&out))
 			want := "[1.00s] Sift two cups of flour into a bowl.\n[5.00s] Stir in a cup of milk until it is smooth.\n"
-			if diff := cmp.Diff(want, out.String()); diff != "" {
-				t.Errorf("transcript (-want +got):\n%s", diff)
-			}
+			check.Equal(t, want, out.String())
 			if m.ID != id || m.URL != server.URL+path || m.Type != contracts.SourceCaptions || m.Truncated || m.Version == "" {
 				t.Errorf("material %+v: want id %s and url %s", m, id, server.URL+path)
 			}
-			if diff := cmp.Diff([]string{"captions 0.0", "parse 0.8", "fetched 1.0"}, steps); diff != "" {
-				t.Errorf("progress (-want +got):\n%s", diff)
-			}
+			check.Equal(t, []string{"captions 0.0", "parse 0.8", "fetched 1.0"}, steps)
 		})
 	}
 }
@@ -126,9 +120,7 @@ func TestMaterialThroughJSON(t *testing.T) {
 	check.OK(t, err)
 	var again source.Material
 	check.OK(t, json.Unmarshal(data, &again))
-	if diff := cmp.Diff(m, &again); diff != "" {
-		t.Errorf("through JSON (-want +got):\n%s", diff)
-	}
+	check.Equal(t, m, &again)
 }
 
 func TestCaptionFileErrors(t *testing.T) {

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -44,9 +42,7 @@ func TestPageWithRecipe(t *testing.T) {
 			},
 		},
 	}
-	if diff := cmp.Diff(want, m.Recipe); diff != "" {
-		t.Errorf("recipe (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, m.Recipe)
 	if m.Title != "Lemon cake" || m.Author != "A Cook" || m.Description != "About cakes" || m.Language != "en" || len(m.Transcript.Segments) != 0 {
 		t.Errorf("material %+v", m)
 	}

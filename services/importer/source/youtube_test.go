@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/installed"
@@ -164,15 +162,11 @@ func TestYouTubeDescriptionAndChapters(t *testing.T) {
 	m, err := s.Fetch(t.Context(), watch("chapters000"), func(step string, _ float64) { steps = append(steps, step) })
 	check.OK(t, err)
 	want := []source.Chapter{{Title: "Intro"}, {Start: time.Minute, Title: "Batter"}, {Start: 150 * time.Second, Title: "Bake"}}
-	if diff := cmp.Diff(want, m.Chapters); diff != "" {
-		t.Errorf("chapters (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, m.Chapters)
 	if strings.TrimSpace(m.Description) != strings.TrimSpace(description) || m.Duration != 5*time.Minute || !strings.Contains(m.Version, "yt-dlp/20") {
 		t.Errorf("description %q, duration %s, version %q", m.Description, m.Duration, m.Version)
 	}
-	if diff := cmp.Diff([]string{"metadata", "captions", "parse", "fetched"}, steps); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"metadata", "captions", "parse", "fetched"}, steps)
 }
 
 func TestYouTubeErrors(t *testing.T) {

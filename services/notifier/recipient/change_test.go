@@ -63,9 +63,7 @@ func TestAddresses(t *testing.T) {
 	want := `{"addresses":{"email":"ada@example.org"},"loyalty":{"points":12345678901234567890},"opt_out":{"news":["email"]},` +
 		`"recipient_type":"CUSTOMER","time_zone":"Asia/Jerusalem","user_id":"ada"}`
 	check.OK(t, err)
-	if diff := cmp.Diff(want, string(entry.Value())); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, string(entry.Value()))
 	revision := entry.Revision()
 	check.OK(t, d.SetAddress(ctx, "CUSTOMER", "ada", "email", "ada@example.org"))
 	if entry, err = kv.Get(ctx, "CUSTOMER.ada"); err != nil || entry.Revision() != revision {

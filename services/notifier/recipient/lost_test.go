@@ -45,42 +45,40 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 			return err
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				d, _ := openOn(t, srv)
-				for i := range test.people {
-					put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i))
-				}
-				through, proxy := through(t, srv)
-				for answers := 0; ; answers += test.step {
-					came := 0
-					proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-						if f.FromClient {
-							return natstest.Relay
-						}
-						came++
-						if came > answers {
-							return natstest.Lose
-						}
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			d, _ := openOn(t, srv)
+			for i := range test.people {
+				put(t, d, contracts.RecipientAdmin, fmt.Sprint("u", i))
+			}
+			through, proxy := through(t, srv)
+			for answers := 0; ; answers += test.step {
+				came := 0
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					if f.FromClient {
 						return natstest.Relay
-					})
-					begun := time.Now()
-					err := test.ask(t, through)
-					proxy.Filter(nil)
-					took := time.Since(begun)
-					if took > most {
-						t.Errorf("%d answers: %v after %s, want at most %s", answers, err, took, most)
 					}
-					if err == nil {
-						t.Logf("all is there after %d answers", came)
-						return
+					came++
+					if came > answers {
+						return natstest.Lose
 					}
-					if e, ok := errors.AsType[*recipient.Error](err); !ok || e.Permanent {
-						t.Errorf("%d answers: %v", answers, err)
-					}
-					time.Sleep(time.Minute) //nolint:forbidigo // fake time: what is left of the list ends
+					return natstest.Relay
+				})
+				begun := time.Now()
+				err := test.ask(t, through)
+				proxy.Filter(nil)
+				took := time.Since(begun)
+				if took > most {
+					t.Errorf("%d answers: %v after %s, want at most %s", answers, err, took, most)
 				}
-			})
+				if err == nil {
+					t.Logf("all is there after %d answers", came)
+					return
+				}
+				if e, ok := errors.AsType[*recipient.Error](err); !ok || e.Permanent {
+					t.Errorf("%d answers: %v", answers, err)
+				}
+				time.Sleep(time.Minute) //nolint:forbidigo // fake time: what is left of the list ends
+			}
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rivo/uniseg"
 	"go.uber.org/goleak"
 
@@ -71,9 +70,7 @@ Steps
 ! What is marked (?) was not found in
   the source.
 `
-	if diff := cmp.Diff(want, render(t, r, Options{Width: 40})); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, render(t, r, Options{Width: 40}))
 	bold := render(t, r, Options{Bold: true, Width: 40})
 	for _, heading := range []string{"Leek tart", "Ingredients", "Steps"} {
 		if !strings.Contains(bold, "\x1b[1m"+heading+"\x1b[0m\n") {

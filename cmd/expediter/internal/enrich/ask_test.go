@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/cmd/expediter/internal/input"
 	"github.com/expediter-io/expediter/cmd/expediter/internal/output"
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -45,12 +43,8 @@ func TestRunWaits(t *testing.T) {
 		check.OK(t, err)
 		// A place with a reason has no answer to wait for; one that is answered is not asked about again.
 		want := [][]string{{"p0", "p1", "p2"}, {"p0", "p2"}, {"p2"}, {"p2"}}
-		if diff := cmp.Diff(want, asked); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(Summary{Found: 2, Pending: 1}, summary); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, want, asked)
+		check.Equal(t, Summary{Found: 2, Pending: 1}, summary)
 	})
 }
 
@@ -126,9 +120,7 @@ func TestRunTimesOut(t *testing.T) {
 				if !errors.Is(err, ErrTimeout) || time.Since(began) != 90*time.Second {
 					t.Errorf("got %v after %s", err, time.Since(began))
 				}
-				if diff := cmp.Diff(Summary{Found: 1, Pending: 1, TimedOut: 1}, summary); diff != "" {
-					t.Error(diff)
-				}
+				check.Equal(t, Summary{Found: 1, Pending: 1, TimedOut: 1}, summary)
 				if len(out.rows) != 2 || out.rows[1].Reason != "timeout" {
 					t.Errorf("rows: %+v", out.rows)
 				}

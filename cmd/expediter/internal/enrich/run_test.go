@@ -136,9 +136,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 		if most != 5 {
 			t.Errorf("seed %d: %d requests at a time, want 5", seed, most)
 		}
-		if diff := cmp.Diff(Summary{Found: n}, summary); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, Summary{Found: n}, summary)
 		if progress.asked.Load() != n || progress.answered.Load() != n || !slices.IsSorted(progress.offsets) {
 			t.Errorf("progress: asked %d, answered %d", progress.asked.Load(), progress.answered.Load())
 		}
@@ -211,12 +209,8 @@ func TestRunRows(t *testing.T) {
 {"placeId":"p2","name":"N","status":"PENDING","url":null,"score":null,"venueId":null,"venue":null,"reason":"ambiguous","place":{"placeId":"p2","name":"N","stars":5,"providers":{"wolt":{"status":"PENDING","url":null,"reason":"ambiguous"}}}}
 {"placeId":"p3","name":"N","status":"PENDING","url":null,"score":null,"venueId":null,"venue":null,"reason":null,"place":{"placeId":"p3","name":"N","stars":5,"providers":{"wolt":{"status":"PENDING","url":null}}}}
 `
-	if diff := cmp.Diff(want, text.String()); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(Summary{Found: 1, NotFound: 1, Pending: 2}, summary); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, text.String())
+	check.Equal(t, Summary{Found: 1, NotFound: 1, Pending: 2}, summary)
 }
 
 func TestRunErrors(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer"
 )
 
@@ -93,13 +93,10 @@ func TestFollowGoesOnAfterALostConnection(t *testing.T) {
 	)
 	states, err := follow(t.Context(), c)
 	want := []contracts.ImportState{contracts.ImportQueued, contracts.ImportRunning, contracts.ImportReady}
-	if diff := cmp.Diff(want, states); diff != "" || err != nil {
-		t.Errorf("%v, states %s", err, diff)
-	}
+	check.OK(t, err)
+	check.Equal(t, want, states)
 	const path = "/v1/imports/a%2Fb/events "
-	if diff := cmp.Diff([]string{path, path + "2", path + "2", path + "2"}, s.requests()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{path, path + "2", path + "2", path + "2"}, s.requests())
 }
 
 // A job that ended as it was told last has ended.

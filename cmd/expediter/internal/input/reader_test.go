@@ -191,9 +191,7 @@ func TestReaderProblems(t *testing.T) {
 			t.Parallel()
 			bodies, report, err := read(t, tc.text, tc.config)
 			check.OK(t, err)
-			if diff := cmp.Diff(tc.want, problems(report)); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, tc.want, problems(report))
 			if len(bodies) != tc.places || report.Places != tc.places {
 				t.Errorf("places: got %d, reported %d, want %d", len(bodies), report.Places, tc.places)
 			}
@@ -291,16 +289,12 @@ func TestReaderFiles(t *testing.T) {
 		offset = place.Offset
 		ids = append(ids, place.Restaurant.PlaceID)
 	}
-	if diff := cmp.Diff([]string{"p1", "p2", "p3", "p4"}, ids); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"p1", "p2", "p3", "p4"}, ids)
 	if offset != Size(paths...) {
 		t.Errorf("the last offset is %d, the files hold %d bytes", offset, Size(paths...))
 	}
 	want := fmt.Sprintf("%s:2: placeId: \"p1\" was given before at %s:2 with other content", paths[1], paths[0])
-	if diff := cmp.Diff([]string{want}, problems(reader.Report())); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{want}, problems(reader.Report()))
 }
 
 func TestReaderFileMissing(t *testing.T) {

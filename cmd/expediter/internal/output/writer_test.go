@@ -46,9 +46,7 @@ func TestJSON(t *testing.T) {
   {"placeId":"p3","name":"A\nB","status":"PENDING","url":null,"score":null,"venueId":"v3","venue":null,"reason":"ambiguous"}
 ]
 `
-	if diff := cmp.Diff(want, write(t, Options{Format: FormatJSON}, rows...)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, write(t, Options{Format: FormatJSON}, rows...))
 	if got := write(t, Options{Format: FormatJSON}); got != "[]\n" {
 		t.Errorf("no rows: %q", got)
 	}
@@ -67,9 +65,7 @@ func TestJSONLines(t *testing.T) {
 		}
 		ids = append(ids, row.PlaceID)
 	}
-	if diff := cmp.Diff([]string{"p1", "p2", "p3"}, ids); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"p1", "p2", "p3"}, ids)
 	if got := write(t, Options{Format: FormatJSONLines}); got != "" {
 		t.Errorf("no rows: %q", got)
 	}
@@ -85,9 +81,7 @@ func TestCSV(t *testing.T) {
 		{"p2", "麺や 白", "NOT_FOUND", "", "", "", "", ""},
 		{"p3", "A\nB", "PENDING", "", "", "v3", "", "ambiguous"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, got)
 	if got := write(t, Options{Format: FormatCSV}); got != "placeId,name,status,url,score,venueId,venue,reason\n" {
 		t.Errorf("no rows: %q", got)
 	}
@@ -101,14 +95,10 @@ p2        麺や 白         NOT_FOUND  -          -      -          -
 p3        A B             PENDING    ambiguous  -      v3         -
 `
 	want = strings.NewReplacer("{", "\u200e", "}", "\u200e").Replace(want)
-	if diff := cmp.Diff(want, write(t, Options{Format: FormatTable}, rows...)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, write(t, Options{Format: FormatTable}, rows...))
 	// A service that is asked over HTTP tells neither score nor venue.
 	want = "PLACE ID  NAME  STATUS  REASON  URL\np4        A     FOUND   -       https://example.org/\n"
-	if diff := cmp.Diff(want, write(t, Options{}, Row{PlaceID: "p4", Name: "A", Status: "FOUND", URL: "https://example.org/"})); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, write(t, Options{}, Row{PlaceID: "p4", Name: "A", Status: "FOUND", URL: "https://example.org/"}))
 }
 
 func TestTableColor(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -63,9 +62,7 @@ func TestEmbeddedTellsScoreAndVenue(t *testing.T) {
 	check.OK(t, err)
 	for i, name := range []string{"Alma", "Basel"} {
 		state, _ := answer.Response.Results[i].State(contracts.ProviderWolt)
-		if diff := cmp.Diff(contracts.FoundState("https://example.org/"+name), state); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, contracts.FoundState("https://example.org/"+name), state)
 		detail := answer.Details["p-"+name]
 		if detail.Score <= 0.5 || detail.Venue == nil || detail.Venue.ID != "v-"+name {
 			t.Errorf("details of %s: %+v", name, detail)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/cmd/expediter/internal/enrich"
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -117,7 +115,5 @@ func TestRemoteSendsTheRequest(t *testing.T) {
 	if err != nil || answer.Response.RequestID != "r1" || answer.Response.Pending != 1 || answer.Details != nil {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	if diff := cmp.Diff(body, string(<-got)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, body, string(<-got))
 }

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,9 +40,7 @@ func TestBarCounts(t *testing.T) {
 		for _, visible := range []bool{true, false} {
 			b := New(Config{Total: total, Visible: visible})
 			run(b)
-			if diff := cmp.Diff(Counts{Found: 1, NotFound: 1, Pending: 2}, b.Counts()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, Counts{Found: 1, NotFound: 1, Pending: 2}, b.Counts())
 			b.Close()
 		}
 	}

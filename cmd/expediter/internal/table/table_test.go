@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rivo/uniseg"
 	"go.uber.org/goleak"
 
@@ -67,9 +66,7 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, write(t, tc.rows...)); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, tc.want, write(t, tc.rows...))
 		})
 	}
 }

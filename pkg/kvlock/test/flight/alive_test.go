@@ -108,16 +108,14 @@ func TestSlowOrUnknownOwnerKeepsItsClaim(t *testing.T) {
 		"a claim that waits to be resumed":           {handoff: true, silence: (*natstest.Proxy).Cut},
 		"slow":                                       {silence: func(p *natstest.Proxy) { p.Slow(10 * time.Second) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				f := b.Flight(t, tt.owner, p.Through())
-				begin(t, f, "k", flight.BeginOptions{TTL: ttl, Handoff: tt.handoff})
-				took := takesOver(t, b.Flight(t, tt.waiter), func() { tt.silence(p) })
-				if took += time.Second; took < ttl-10*time.Millisecond || took > ttl+lateness+step {
-					t.Errorf("taken over after %s, want its TTL of %s", took, ttl)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, tt.owner, p.Through())
+			begin(t, f, "k", flight.BeginOptions{TTL: ttl, Handoff: tt.handoff})
+			took := takesOver(t, b.Flight(t, tt.waiter), func() { tt.silence(p) })
+			if took += time.Second; took < ttl-10*time.Millisecond || took > ttl+lateness+step {
+				t.Errorf("taken over after %s, want its TTL of %s", took, ttl)
+			}
 		})
 	}
 }
@@ -148,34 +146,32 @@ func TestOwnerThatWasTakenOverWhileItLived(t *testing.T) {
 // twice.
 func TestRestartIsNotADeath(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"owner is back first": 0, "waiters are back first": 3 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				f := b.Flight(t, flight.Config{}, p.Through())
-				var runs atomic.Int64
-				fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(30 * time.Second); return []byte("v"), nil }
-				flights := []*flight.Flight{f, b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
-				var all sync.WaitGroup
-				for _, f := range flights {
-					all.Go(func() {
-						if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
-							t.Errorf("got %+v, %v", r, err)
-						}
-					})
-					pass(time.Second)
-				}
-				for range 3 {
-					p.Cut()
-					check.OK(t, b.Srv.Restart(t.Context()))
-					pass(wait)
-					p.Heal()
-					pass(3 * time.Second)
-				}
-				all.Wait()
-				if runs.Load() != 1 {
-					t.Errorf("computed %d times", runs.Load())
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, flight.Config{}, p.Through())
+			var runs atomic.Int64
+			fn := func(context.Context) ([]byte, error) { runs.Add(1); pass(30 * time.Second); return []byte("v"), nil }
+			flights := []*flight.Flight{f, b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})}
+			var all sync.WaitGroup
+			for _, f := range flights {
+				all.Go(func() {
+					if r, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); err != nil || string(r.Value) != "v" {
+						t.Errorf("got %+v, %v", r, err)
+					}
+				})
+				pass(time.Second)
+			}
+			for range 3 {
+				p.Cut()
+				check.OK(t, b.Srv.Restart(t.Context()))
+				pass(wait)
+				p.Heal()
+				pass(3 * time.Second)
+			}
+			all.Wait()
+			if runs.Load() != 1 {
+				t.Errorf("computed %d times", runs.Load())
+			}
 		})
 	}
 }
@@ -202,14 +198,12 @@ func TestDeniedProbesAreNoDeath(t *testing.T) {
 		"may not publish":   {Publish: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
 	} {
 		for _, who := range []string{"owner", "waiter"} {
-			t.Run(who+" "+name, func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
-					natsrun.ChangeOptions(c, func(o *server.Options) {
-						o.Users = []*server.User{
-							{Username: "free", Password: "x"},
-							{Username: "denied", Password: "x", Permissions: denied},
-						}
-					})
+			natstest.RunBubble(t, who+" "+name, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
+				natsrun.ChangeOptions(c, func(o *server.Options) {
+					o.Users = []*server.User{
+						{Username: "free", Password: "x"},
+						{Username: "denied", Password: "x", Permissions: denied},
+					}
 				})
 			})
 		}

@@ -27,9 +27,7 @@ func TestNeverTwoHoldersWhenCutOff(t *testing.T) {
 	}
 	for name, cut := range cuts {
 		for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
-			t.Run(name+"/"+ttl.String(), func(t *testing.T) {
-				inBubble(t, func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
-			})
+			runInBubble(t, name+"/"+ttl.String(), func(t *testing.T, b *bed) { cutOff(t, b, ttl, 0, cut) })
 		}
 	}
 }

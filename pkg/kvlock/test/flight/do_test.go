@@ -73,46 +73,44 @@ func TestDoOfAFunctionThatFails(t *testing.T) {
 		"too large":   {func(context.Context) ([]byte, error) { return make([]byte, 65<<20), nil }, func(err error) bool { return errors.Is(err, kvlock.ErrTooLarge) }, "too large"},
 		"binary text": {func(context.Context) ([]byte, error) { return nil, errors.New(strings.Repeat("\x00<\xff", 5000)) }, func(err error) bool { return err != nil }, "\x00<"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
-				started, end := make(chan struct{}), make(chan struct{})
-				fn := func(ctx context.Context) ([]byte, error) {
-					close(started)
-					<-end
-					return tt.fn(ctx)
-				}
-				var all sync.WaitGroup
-				for range 5 {
-					all.Go(func() {
-						if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); !tt.here(err) {
-							t.Errorf("in the same process: got %v", err)
-						}
-					})
-				}
-				<-started
-				never := func(context.Context) ([]byte, error) { t.Error("ran elsewhere"); return nil, nil }
-				for range 5 {
-					all.Go(func() {
-						_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
-						var failed *flight.FailedError
-						if !errors.As(err, &failed) || !errors.Is(err, flight.ErrFailed) || failed.Owner != "f" || !strings.Contains(failed.Reason, tt.reason) {
-							t.Errorf("elsewhere: got %v, want a failure of f with %q", err, tt.reason)
-						}
-					})
-				}
-				pass(100 * time.Millisecond) // they have all begun to wait
-				start := time.Now()
-				close(end)
-				all.Wait()
-				if took := time.Since(start); took > 10*time.Millisecond {
-					t.Errorf("waiters learnt of it after %s: by a re-check, not by a push", took)
-				}
-				var runs atomic.Int64
-				if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
-					t.Errorf("afterwards: got %+v, %v", r, err)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
+			started, end := make(chan struct{}), make(chan struct{})
+			fn := func(ctx context.Context) ([]byte, error) {
+				close(started)
+				<-end
+				return tt.fn(ctx)
+			}
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() {
+					if _, err := f.Do(t.Context(), "k", fn, flight.DoOptions{}); !tt.here(err) {
+						t.Errorf("in the same process: got %v", err)
+					}
+				})
+			}
+			<-started
+			never := func(context.Context) ([]byte, error) { t.Error("ran elsewhere"); return nil, nil }
+			for range 5 {
+				all.Go(func() {
+					_, err := g.Do(t.Context(), "k", never, flight.DoOptions{})
+					var failed *flight.FailedError
+					if !errors.As(err, &failed) || !errors.Is(err, flight.ErrFailed) || failed.Owner != "f" || !strings.Contains(failed.Reason, tt.reason) {
+						t.Errorf("elsewhere: got %v, want a failure of f with %q", err, tt.reason)
+					}
+				})
+			}
+			pass(100 * time.Millisecond) // they have all begun to wait
+			start := time.Now()
+			close(end)
+			all.Wait()
+			if took := time.Since(start); took > 10*time.Millisecond {
+				t.Errorf("waiters learnt of it after %s: by a re-check, not by a push", took)
+			}
+			var runs atomic.Int64
+			if r, err := g.Do(t.Context(), "k", value(&runs, "v"), flight.DoOptions{}); err != nil || r.Outcome != flight.Computed {
+				t.Errorf("afterwards: got %+v, %v", r, err)
+			}
 		})
 	}
 }

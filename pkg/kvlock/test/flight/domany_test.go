@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/kvlock/flight"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -42,9 +40,7 @@ func (a *asked) want(t *testing.T, calls ...[]string) {
 	t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if diff := cmp.Diff(calls, a.calls); diff != "" {
-		t.Errorf("the function was asked for other keys (-want +got):\n%s", diff)
-	}
+	check.Equal(t, calls, a.calls)
 }
 
 // sort is for calls in no particular order.
@@ -89,9 +85,7 @@ func summary(results []flight.Result, err error) string {
 
 func wantSummary(t *testing.T, results []flight.Result, err error, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(strings.Join(want, "; "), summary(results, err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, strings.Join(want, "; "), summary(results, err))
 }
 
 func TestDoManyComputesWhatIsMissing(t *testing.T) {
@@ -193,47 +187,45 @@ func TestDoManyFailsForEachKeyAlone(t *testing.T) {
 			[]string{"a failed: function called runtime.Goexit", "b failed: function called runtime.Goexit", "c failed: function called runtime.Goexit"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
-				end := make(chan struct{})
-				fn := func(ctx context.Context, missing []string) (map[string][]byte, error) {
-					<-end
-					return tt.fn(ctx, missing)
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, g := b.Flight(t, flight.Config{Instance: "f"}), b.Flight(t, flight.Config{})
+			end := make(chan struct{})
+			fn := func(ctx context.Context, missing []string) (map[string][]byte, error) {
+				<-end
+				return tt.fn(ctx, missing)
+			}
+			var all sync.WaitGroup
+			var results []flight.Result
+			var err error
+			all.Go(func() { results, err = f.DoMany(t.Context(), keys, fn, flight.DoOptions{}) })
+			pass(time.Second)
+			var there []flight.Result
+			var thereErr error
+			all.Go(func() { there, thereErr = g.DoMany(t.Context(), keys, nil, flight.DoOptions{}) })
+			pass(time.Second)
+			close(end)
+			all.Wait()
+			if tt.want != nil {
+				wantSummary(t, results, err, tt.want...)
+			}
+			errs, _ := errors.AsType[flight.KeysError](err)
+			thereErrs, _ := errors.AsType[flight.KeysError](thereErr)
+			for i, key := range keys {
+				var failed *flight.FailedError
+				switch {
+				case errs[key] == nil && (thereErrs[key] != nil || !bytes.Equal(there[i].Value, results[i].Value)):
+					t.Errorf("%s elsewhere: %s, %v", key, there[i].Value, thereErrs[key])
+				case errs[key] != nil && (!errors.As(thereErrs[key], &failed) || failed.Owner != "f"):
+					t.Errorf("%s elsewhere: %v, want a failure of f", key, thereErrs[key])
 				}
-				var all sync.WaitGroup
-				var results []flight.Result
-				var err error
-				all.Go(func() { results, err = f.DoMany(t.Context(), keys, fn, flight.DoOptions{}) })
-				pass(time.Second)
-				var there []flight.Result
-				var thereErr error
-				all.Go(func() { there, thereErr = g.DoMany(t.Context(), keys, nil, flight.DoOptions{}) })
-				pass(time.Second)
-				close(end)
-				all.Wait()
-				if tt.want != nil {
-					wantSummary(t, results, err, tt.want...)
+				if p, ok := errors.AsType[*flight.PanicError](errs[key]); ok && !strings.Contains(string(p.Stack), "domany_test.go") {
+					t.Errorf("%s: stack %s", key, p.Stack)
 				}
-				errs, _ := errors.AsType[flight.KeysError](err)
-				thereErrs, _ := errors.AsType[flight.KeysError](thereErr)
-				for i, key := range keys {
-					var failed *flight.FailedError
-					switch {
-					case errs[key] == nil && (thereErrs[key] != nil || !bytes.Equal(there[i].Value, results[i].Value)):
-						t.Errorf("%s elsewhere: %s, %v", key, there[i].Value, thereErrs[key])
-					case errs[key] != nil && (!errors.As(thereErrs[key], &failed) || failed.Owner != "f"):
-						t.Errorf("%s elsewhere: %v, want a failure of f", key, thereErrs[key])
-					}
-					if p, ok := errors.AsType[*flight.PanicError](errs[key]); ok && !strings.Contains(string(p.Stack), "domany_test.go") {
-						t.Errorf("%s: stack %s", key, p.Stack)
-					}
-				}
-				var a asked
-				_, err = g.DoMany(t.Context(), keys, a.by("g"), flight.DoOptions{})
-				check.Is(t, err, nil)
-				a.want(t, slices.Sorted(maps.Keys(errs)))
-			})
+			}
+			var a asked
+			_, err = g.DoMany(t.Context(), keys, a.by("g"), flight.DoOptions{})
+			check.Is(t, err, nil)
+			a.want(t, slices.Sorted(maps.Keys(errs)))
 		})
 	}
 }
@@ -291,9 +283,7 @@ func TestDoManyShares(t *testing.T) {
 			pass(time.Millisecond)
 		}
 		all.Wait()
-		if diff := cmp.Diff(map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, computed); diff != "" {
-			t.Errorf("computed (-want +got):\n%s", diff)
-		}
+		check.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, computed)
 	})
 }
 

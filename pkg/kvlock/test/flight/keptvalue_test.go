@@ -18,47 +18,45 @@ func TestStaleValueHoweverItIsStored(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"raw": noise(1 << 10), "compressed": document(100 << 10), "object": noise(2 << 20), "compressed object": document(30 << 20),
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				b.withLargeValueBucket(t)
-				log := &logged{}
-				cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
-				f, g := b.Flight(t, cfg), b.Flight(t, cfg)
-				opts := flight.DoOptions{ClaimTTL: 10 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
-				do := func(f *flight.Flight, want flight.Outcome, fn func(context.Context) ([]byte, error)) {
-					t.Helper()
-					r, err := f.Do(t.Context(), "k", fn, opts)
-					if err != nil || r.Outcome != want || !bytes.Equal(r.Value, value) {
-						t.Errorf("got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
-					}
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			b.withLargeValueBucket(t)
+			log := &logged{}
+			cfg := flight.Config{LargeValueBucket: attic, Logger: log.Logger()}
+			f, g := b.Flight(t, cfg), b.Flight(t, cfg)
+			opts := flight.DoOptions{ClaimTTL: 10 * time.Second, Stale: 10 * time.Minute, TTL: time.Minute}
+			do := func(f *flight.Flight, want flight.Outcome, fn func(context.Context) ([]byte, error)) {
+				t.Helper()
+				r, err := f.Do(t.Context(), "k", fn, opts)
+				if err != nil || r.Outcome != want || !bytes.Equal(r.Value, value) {
+					t.Errorf("got %s with %d bytes, %v; want %s with %d", r.Outcome, len(r.Value), err, want, len(value))
 				}
-				do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
-				size := len(b.Present(t, "k").Data)
-				pass(70 * time.Second)
-				failed := make(chan struct{})
-				do(f, flight.Stale, func(context.Context) ([]byte, error) { close(failed); return nil, errors.New("oven is cold") })
-				<-failed
-				pass(time.Minute)
-				started, end := make(chan struct{}), make(chan struct{})
-				do(f, flight.Stale, func(context.Context) ([]byte, error) { close(started); <-end; return value, nil })
-				<-started
-				for range 10 { // renewals carry it
-					never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
-					do(g, flight.Stale, never)
-					if n := len(b.Present(t, "k").Data); n > size+500 {
-						t.Errorf("carried in %d bytes, stored in %d", n, size)
-					}
-					pass(10 * time.Second)
+			}
+			do(f, flight.Computed, func(context.Context) ([]byte, error) { return value, nil })
+			size := len(b.Present(t, "k").Data)
+			pass(70 * time.Second)
+			failed := make(chan struct{})
+			do(f, flight.Stale, func(context.Context) ([]byte, error) { close(failed); return nil, errors.New("oven is cold") })
+			<-failed
+			pass(time.Minute)
+			started, end := make(chan struct{}), make(chan struct{})
+			do(f, flight.Stale, func(context.Context) ([]byte, error) { close(started); <-end; return value, nil })
+			<-started
+			for range 10 { // renewals carry it
+				never := func(context.Context) ([]byte, error) { t.Error("ran twice"); return nil, nil }
+				do(g, flight.Stale, never)
+				if n := len(b.Present(t, "k").Data); n > size+500 {
+					t.Errorf("carried in %d bytes, stored in %d", n, size)
 				}
-				close(end)
-				pass(time.Second)
-				do(g, flight.Cached, nil)
-				pass(15 * time.Minute)
-				wantSlot(t, g, "k", flight.Absent, "")
-				if n := b.largeValueMessages(t); n != 0 || log.Count("corrupt") != 0 {
-					t.Errorf("%d messages are left; %s", n, log.String())
-				}
-			})
+				pass(10 * time.Second)
+			}
+			close(end)
+			pass(time.Second)
+			do(g, flight.Cached, nil)
+			pass(15 * time.Minute)
+			wantSlot(t, g, "k", flight.Absent, "")
+			if n := b.largeValueMessages(t); n != 0 || log.Count("corrupt") != 0 {
+				t.Errorf("%d messages are left; %s", n, log.String())
+			}
 		})
 	}
 }

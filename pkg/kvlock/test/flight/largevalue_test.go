@@ -209,30 +209,28 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 			return b.JS.DeleteObjectStore(ctx, attic)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				log := &logged{}
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			log := &logged{}
+			b.withLargeValueBucket(t)
+			f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
+			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+			check.OK(t, meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")))
+			for range 3 {
+				if s := get(t, f, "k"); s.State != flight.Absent || s.Value != nil {
+					t.Errorf("got %s with %d bytes", s.State, len(s.Value))
+				}
+			}
+			if n := log.Count("corrupt record is removed"); n != 1 {
+				t.Errorf("reported %d times:\n%s", n, log.String())
+			}
+			if name == "the bucket is removed" {
 				b.withLargeValueBucket(t)
-				f := b.Flight(t, flight.Config{LargeValueBucket: attic, Logger: log.Logger()})
-				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-				check.OK(t, meddle(t.Context(), b, b.largeValueStream(t), b.chunks(t, "k")))
-				for range 3 {
-					if s := get(t, f, "k"); s.State != flight.Absent || s.Value != nil {
-						t.Errorf("got %s with %d bytes", s.State, len(s.Value))
-					}
-				}
-				if n := log.Count("corrupt record is removed"); n != 1 {
-					t.Errorf("reported %d times:\n%s", n, log.String())
-				}
-				if name == "the bucket is removed" {
-					b.withLargeValueBucket(t)
-				}
-				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
-				if err != nil || r.Outcome != flight.Computed {
-					t.Errorf("got %s, %v", r.Outcome, err)
-				}
-				readEveryWay(t, f, "k", value)
-			})
+			}
+			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return value, nil }, flight.DoOptions{})
+			if err != nil || r.Outcome != flight.Computed {
+				t.Errorf("got %s, %v", r.Outcome, err)
+			}
+			readEveryWay(t, f, "k", value)
 		})
 	}
 }

@@ -44,21 +44,19 @@ func TestLostAcknowledgements(t *testing.T) {
 	for name, op := range ops {
 		for _, how := range []natstest.Fault{natstest.ReplyLost, natstest.WriteLost, natstest.RefusedApplied} {
 			for _, times := range []int{1, 2} {
-				t.Run(name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T) {
-					inBubble(t, func(t *testing.T, b *bed) {
-						p := natstest.NewProxy(t, b.Srv)
-						f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
-						var c *flight.Claim
-						if name != "Begin" {
-							c = begin(t, f, "k", flight.BeginOptions{})
-						}
-						p.Hit(writes("k"), how, times)
-						if err := op.do(t.Context(), f, c); err != nil {
-							t.Errorf("reported %v for what was written in the end", err)
-						}
-						p.Filter(nil)
-						wantSlot(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
-					})
+				runInBubble(t, name+"/"+string(how)+"/"+[]string{"once", "twice"}[times-1], func(t *testing.T, b *bed) {
+					p := natstest.NewProxy(t, b.Srv)
+					f := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through())
+					var c *flight.Claim
+					if name != "Begin" {
+						c = begin(t, f, "k", flight.BeginOptions{})
+					}
+					p.Hit(writes("k"), how, times)
+					if err := op.do(t.Context(), f, c); err != nil {
+						t.Errorf("reported %v for what was written in the end", err)
+					}
+					p.Filter(nil)
+					wantSlot(t, b.Flight(t, flight.Config{}), "k", op.want, op.value)
 				})
 			}
 		}
@@ -86,21 +84,19 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		}},
 		"Fail": {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				f := b.Flight(t, flight.Config{}, p.Through())
-				c := begin(t, f, "k", flight.BeginOptions{})
-				p.Hit(writes("k"), natstest.ReplyLost, 1)
-				hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				defer cancel()
-				wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
-				p.Filter(nil)
-				if err := after.do(t.Context(), c); err != nil {
-					t.Errorf("got %v", err)
-				}
-				wantSlot(t, f, "k", after.want, "")
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, flight.Config{}, p.Through())
+			c := begin(t, f, "k", flight.BeginOptions{})
+			p.Hit(writes("k"), natstest.ReplyLost, 1)
+			hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			wantErr(t, c.Renew(hasty, 0), kvlock.ErrUnavailable) // applied, without an acknowledgement
+			p.Filter(nil)
+			if err := after.do(t.Context(), c); err != nil {
+				t.Errorf("got %v", err)
+			}
+			wantSlot(t, f, "k", after.want, "")
 		})
 	}
 }
@@ -280,20 +276,18 @@ func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 			return get(t, f, "k")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
-				deposed := testbed.AnswerAsBefore(p, 3)
-				c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
-				deposed()
-				p.Hit(writes("k"), natstest.RefusedApplied, 1)
-				if err := c.Renew(t.Context(), 0); err != nil {
-					t.Errorf("got %v, though the claim is held", err)
-				}
-				p.Filter(nil)
-				complete(t, c, "v")
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			f, g := b.Flight(t, flight.Config{OpTimeout: 10 * time.Second}, p.Through()), b.Flight(t, flight.Config{})
+			deposed := testbed.AnswerAsBefore(p, 3)
+			c := begin(t, f, "k", flight.BeginOptions{Seen: before(t, f, g)})
+			deposed()
+			p.Hit(writes("k"), natstest.RefusedApplied, 1)
+			if err := c.Renew(t.Context(), 0); err != nil {
+				t.Errorf("got %v, though the claim is held", err)
+			}
+			p.Filter(nil)
+			complete(t, c, "v")
 		})
 	}
 }

@@ -195,29 +195,27 @@ func TestMemoryIsNeverOlderThanItsBound(t *testing.T) {
 		"partition":         (*natstest.Proxy).Partition,
 		"connection is cut": (*natstest.Proxy).Cut,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				p := natstest.NewProxy(t, b.Srv)
-				cfg := remembering()
-				cfg.OpTimeout = 10 * time.Millisecond
-				f, g := b.Flight(t, cfg, p.Through()), b.Flight(t, flight.Config{})
-				replace(t, g, "k", "old")
-				pass(time.Duration(rand.N(int64(3 * time.Second))))
-				wantSlot(t, f, "k", flight.Done, "old")
-				fault(p)
-				replaced := time.Now()
-				replace(t, g, "k", "new")
-				served := replaced
-				for time.Since(replaced) < time.Minute {
-					pass(10 * time.Millisecond)
-					if s, err := f.Get(t.Context(), "k"); err == nil && string(s.Value) == "old" {
-						served = time.Now()
-					}
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			p := natstest.NewProxy(t, b.Srv)
+			cfg := remembering()
+			cfg.OpTimeout = 10 * time.Millisecond
+			f, g := b.Flight(t, cfg, p.Through()), b.Flight(t, flight.Config{})
+			replace(t, g, "k", "old")
+			pass(time.Duration(rand.N(int64(3 * time.Second))))
+			wantSlot(t, f, "k", flight.Done, "old")
+			fault(p)
+			replaced := time.Now()
+			replace(t, g, "k", "new")
+			served := replaced
+			for time.Since(replaced) < time.Minute {
+				pass(10 * time.Millisecond)
+				if s, err := f.Get(t.Context(), "k"); err == nil && string(s.Value) == "old" {
+					served = time.Now()
 				}
-				if old := served.Sub(replaced); old > memoryBound {
-					t.Errorf("the old value was served %s after it was replaced", old)
-				}
-			})
+			}
+			if old := served.Sub(replaced); old > memoryBound {
+				t.Errorf("the old value was served %s after it was replaced", old)
+			}
 		})
 	}
 }

@@ -113,19 +113,17 @@ func TestOrphansGo(t *testing.T) {
 			wantSlot(t, f, "k", flight.Absent, "")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				b.withLargeValueBucket(t)
-				p := natstest.NewProxy(t, b.Srv)
-				orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
-				if b.largeValueMessages(t) == 0 {
-					t.Fatal("there is no orphan")
-				}
-				pass(ttl + gone)
-				if n := b.largeValueMessages(t); n != 0 {
-					t.Errorf("%d messages are left", n)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			b.withLargeValueBucket(t)
+			p := natstest.NewProxy(t, b.Srv)
+			orphan(t, b, b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through()), p)
+			if b.largeValueMessages(t) == 0 {
+				t.Fatal("there is no orphan")
+			}
+			pass(ttl + gone)
+			if n := b.largeValueMessages(t); n != 0 {
+				t.Errorf("%d messages are left", n)
+			}
 		})
 	}
 }
@@ -213,38 +211,36 @@ func TestCompleteAgainWithAnObject(t *testing.T) {
 // An acknowledgement that is lost makes the chunk be sent again, and not stored again.
 func TestLostAcknowledgementOfAChunk(t *testing.T) {
 	for name, how := range map[string]natstest.Fault{"lost": natstest.ReplyLost, "not stored": natstest.WriteLost} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				b.withLargeValueBucket(t)
-				p := natstest.NewProxy(t, b.Srv)
-				f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through())
-				seen, replies := map[string]int{}, map[string]bool{}
-				p.Filter(func(m natstest.Frame) natstest.Verdict {
-					switch {
-					case m.FromClient && strings.HasPrefix(m.Subject, "$O."):
-						_, id, _ := strings.Cut(string(m.Raw), jetstream.MsgIDHeader+": ")
-						id, _, _ = strings.Cut(id, "\r")
-						seen[id]++
-						if seen[id] > 1 {
-							return natstest.Relay
-						}
-						if how == natstest.WriteLost {
-							return natstest.Lose
-						}
-						replies[m.Reply] = true
-					case !m.FromClient && replies[m.Subject]:
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			b.withLargeValueBucket(t)
+			p := natstest.NewProxy(t, b.Srv)
+			f := b.Flight(t, flight.Config{LargeValueBucket: attic, OpTimeout: 10 * time.Second}, p.Through())
+			seen, replies := map[string]int{}, map[string]bool{}
+			p.Filter(func(m natstest.Frame) natstest.Verdict {
+				switch {
+				case m.FromClient && strings.HasPrefix(m.Subject, "$O."):
+					_, id, _ := strings.Cut(string(m.Raw), jetstream.MsgIDHeader+": ")
+					id, _, _ = strings.Cut(id, "\r")
+					seen[id]++
+					if seen[id] > 1 {
+						return natstest.Relay
+					}
+					if how == natstest.WriteLost {
 						return natstest.Lose
 					}
-					return natstest.Relay
-				})
-				value := noise(2<<20 + 5)
-				completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
-				if n := b.largeValueMessages(t); len(seen) != 6 || n != 6 {
-					t.Errorf("%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
+					replies[m.Reply] = true
+				case !m.FromClient && replies[m.Subject]:
+					return natstest.Lose
 				}
-				p.Filter(nil)
-				readEveryWay(t, f, "k", value)
+				return natstest.Relay
 			})
+			value := noise(2<<20 + 5)
+			completeBytes(t, begin(t, f, "k", flight.BeginOptions{}), value)
+			if n := b.largeValueMessages(t); len(seen) != 6 || n != 6 {
+				t.Errorf("%d messages were sent, %d stored, want 5 chunks and a description", len(seen), n)
+			}
+			p.Filter(nil)
+			readEveryWay(t, f, "k", value)
 		})
 	}
 }

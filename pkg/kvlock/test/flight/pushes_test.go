@@ -104,26 +104,24 @@ func TestNothingIsReadWhileNothingIsMissing(t *testing.T) {
 // The push that a caller waits for gets lost. The next push shows that, or the leader's answer.
 func TestALostPushIsNoticed(t *testing.T) {
 	for _, others := range []bool{false, true} {
-		t.Run(fmt.Sprintf("others %t", others), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				c := watchManyKeys(t, b, flight.Config{})
-				for i, claim := range c.claims[1:] {
-					pass(rand.N(5 * time.Second))
-					c.proxy.Filter(losePushes)
-					complete(t, claim, "v")
-					pass(time.Millisecond)
-					c.proxy.Filter(nil)
-					within := recheck
-					if others {
-						pass(rand.N(time.Second / 2))
-						check.OK(t, c.claims[0].Renew(t.Context(), time.Hour))
-						if within = 2 * time.Millisecond; i > 0 { // all are read at once, but not all the time
-							within = recheck
-						}
+		runInBubble(t, fmt.Sprintf("others %t", others), func(t *testing.T, b *bed) {
+			c := watchManyKeys(t, b, flight.Config{})
+			for i, claim := range c.claims[1:] {
+				pass(rand.N(5 * time.Second))
+				c.proxy.Filter(losePushes)
+				complete(t, claim, "v")
+				pass(time.Millisecond)
+				c.proxy.Filter(nil)
+				within := recheck
+				if others {
+					pass(rand.N(time.Second / 2))
+					check.OK(t, c.claims[0].Renew(t.Context(), time.Hour))
+					if within = 2 * time.Millisecond; i > 0 { // all are read at once, but not all the time
+						within = recheck
 					}
-					c.wantNext(c.watchers[i+1], flight.Done, within)
 				}
-			})
+				c.wantNext(c.watchers[i+1], flight.Done, within)
+			}
 		})
 	}
 }
@@ -210,18 +208,16 @@ func TestCrowdAfterAReconnect(t *testing.T) {
 	for name, fault := range map[string]func(p *natstest.Proxy){
 		"partition": (*natstest.Proxy).Partition, "connection is cut": (*natstest.Proxy).Cut,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				c := watchManyKeys(t, b, flight.Config{})
-				for i, claim := range c.claims {
-					fault(c.proxy)
-					complete(t, claim, "v")
-					pass(rand.N(3 * time.Second))
-					c.proxy.Heal()
-					c.wantNext(c.watchers[i], flight.Done, 5*time.Second) // the client tries again every two
-					pass(rand.N(3 * time.Second))
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			c := watchManyKeys(t, b, flight.Config{})
+			for i, claim := range c.claims {
+				fault(c.proxy)
+				complete(t, claim, "v")
+				pass(rand.N(3 * time.Second))
+				c.proxy.Heal()
+				c.wantNext(c.watchers[i], flight.Done, 5*time.Second) // the client tries again every two
+				pass(rand.N(3 * time.Second))
+			}
 		})
 	}
 }
@@ -260,21 +256,19 @@ func TestCrowdLearnsOfExpiry(t *testing.T) {
 // A purge removes what is pushed of nobody, and its mark gets lost.
 func TestCrowdLearnsOfAPurge(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		t.Run(fmt.Sprintf("lost %t", lost), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				c := watchManyKeys(t, b, flight.Config{})
-				complete(t, begin(t, c.writing, "p.k", flight.BeginOptions{}), "v")
-				w := c.watch("p.k", flight.Done)
-				pass(3 * time.Second)
-				within := 2 * time.Millisecond
-				if lost {
-					within = recheck
-					c.proxy.Filter(losePushes)
-				}
-				purge(t, c.writing, "p")
-				c.proxy.Filter(nil)
-				c.wantNext(w, flight.Absent, within)
-			})
+		runInBubble(t, fmt.Sprintf("lost %t", lost), func(t *testing.T, b *bed) {
+			c := watchManyKeys(t, b, flight.Config{})
+			complete(t, begin(t, c.writing, "p.k", flight.BeginOptions{}), "v")
+			w := c.watch("p.k", flight.Done)
+			pass(3 * time.Second)
+			within := 2 * time.Millisecond
+			if lost {
+				within = recheck
+				c.proxy.Filter(losePushes)
+			}
+			purge(t, c.writing, "p")
+			c.proxy.Filter(nil)
+			c.wantNext(w, flight.Absent, within)
 		})
 	}
 }

@@ -18,27 +18,25 @@ func TestRefresherDies(t *testing.T) {
 		"found out":  {flight.Config{}, 50 * time.Millisecond},
 		"by its TTL": {flight.Config{ProbeInterval: -1}, 12 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				cfg := tt.cfg
-				cfg.ClaimTTL = 10 * time.Second
-				f, die := b.killable(t, cfg)
-				g := b.Flight(t, tt.cfg)
-				var runs atomic.Int64
-				opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-				wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-				pass(2 * time.Minute)
-				wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", flight.Stale)
-				pass(time.Second)
-				die()
-				start := time.Now()
-				patient := opts
-				patient.StaleWait = time.Minute
-				wantDo(t, g, func(context.Context) ([]byte, error) { return []byte("3"), nil }, patient, "3", flight.Computed)
-				if took := time.Since(start); took > tt.want {
-					t.Errorf("taken over after %s, want %s", took, tt.want)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			cfg := tt.cfg
+			cfg.ClaimTTL = 10 * time.Second
+			f, die := b.killable(t, cfg)
+			g := b.Flight(t, tt.cfg)
+			var runs atomic.Int64
+			opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+			wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+			pass(2 * time.Minute)
+			wantDo(t, f, numbered(&runs, time.Minute, nil), opts, "1", flight.Stale)
+			pass(time.Second)
+			die()
+			start := time.Now()
+			patient := opts
+			patient.StaleWait = time.Minute
+			wantDo(t, g, func(context.Context) ([]byte, error) { return []byte("3"), nil }, patient, "3", flight.Computed)
+			if took := time.Since(start); took > tt.want {
+				t.Errorf("taken over after %s, want %s", took, tt.want)
+			}
 		})
 	}
 }

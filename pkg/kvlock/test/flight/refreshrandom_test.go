@@ -113,22 +113,20 @@ func TestClaimThatTheServerDoesNotEnd(t *testing.T) {
 			complete(t, begin(t, g, "k", flight.BeginOptions{}), "v")
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
-				g := b.Flight(t, flight.Config{ProbeInterval: -1})
-				var runs atomic.Int64
-				opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
-				wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-				pass(160 * time.Second)
-				wantDo(t, f, numbered(&runs, time.Hour, nil), opts, "1", flight.Cached)
-				pass(time.Second)
-				die()
-				check.Is(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
-				wantDo(t, g, nil, opts, "1", flight.Cached)
-				pass(15 * time.Second)
-				next(t, g, &runs)
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, die := b.killable(t, flight.Config{ClaimTTL: 10 * time.Second})
+			g := b.Flight(t, flight.Config{ProbeInterval: -1})
+			var runs atomic.Int64
+			opts := flight.DoOptions{Refresh: 0.5, TTL: 200 * time.Second}
+			wantDo(t, g, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+			pass(160 * time.Second)
+			wantDo(t, f, numbered(&runs, time.Hour, nil), opts, "1", flight.Cached)
+			pass(time.Second)
+			die()
+			check.Is(t, check.Err(g.Begin(t.Context(), "k", flight.BeginOptions{})), flight.ErrTaken)
+			wantDo(t, g, nil, opts, "1", flight.Cached)
+			pass(15 * time.Second)
+			next(t, g, &runs)
 		})
 	}
 }

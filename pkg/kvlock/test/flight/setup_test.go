@@ -44,6 +44,11 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bed)) {
 	testbed.InBubble(t, func(t *testing.T, b *testbed.Bed) { f(t, &bed{b}) })
 }
 
+func runInBubble(t *testing.T, name string, f func(t *testing.T, b *bed)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
 // wantSlot checks state and value of a key, read anew.
 func wantSlot(t testing.TB, f *flight.Flight, key string, state flight.State, value string) flight.Slot {
 	t.Helper()

@@ -19,20 +19,18 @@ import (
 // The owner is silent, and its process cannot be probed: its claim lasts until its TTL.
 func TestWaiterTakesOverWhenTheClaimExpires(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 7 * time.Second, time.Minute, 24 * time.Hour} {
-		t.Run(ttl.String(), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				begin(t, b.Flight(t, flight.Config{ProbeInterval: -1}), "k", flight.BeginOptions{TTL: ttl})
-				start := time.Now()
-				f := b.Flight(t, flight.Config{ClaimTTL: ttl})
-				r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
-				took := time.Since(start)
-				if err != nil || r.Outcome != flight.Computed {
-					t.Fatalf("got %+v, %v", r, err)
-				}
-				if took < ttl-10*time.Millisecond || took > ttl+lateness+step {
-					t.Errorf("took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
-				}
-			})
+		runInBubble(t, ttl.String(), func(t *testing.T, b *bed) {
+			begin(t, b.Flight(t, flight.Config{ProbeInterval: -1}), "k", flight.BeginOptions{TTL: ttl})
+			start := time.Now()
+			f := b.Flight(t, flight.Config{ClaimTTL: ttl})
+			r, err := f.Do(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("v"), nil }, flight.DoOptions{})
+			took := time.Since(start)
+			if err != nil || r.Outcome != flight.Computed {
+				t.Fatalf("got %+v, %v", r, err)
+			}
+			if took < ttl-10*time.Millisecond || took > ttl+lateness+step {
+				t.Errorf("took over after %s, want %s to %s", took, ttl, ttl+lateness+step)
+			}
 		})
 	}
 }
@@ -65,21 +63,19 @@ func TestZombie(t *testing.T) {
 			check.Is(t, f.Invalidate(t.Context(), "k"), nil)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				zombie := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 5 * time.Second})
-				pass(6 * time.Second)
-				f := b.Flight(t, flight.Config{})
-				meanwhile(t, f)
-				before := get(t, f, "k")
-				_, err := zombie.Complete(t.Context(), []byte("zombie's"), 0)
-				wantErr(t, err, kvlock.ErrLost)
-				wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
-				wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
-				if after := get(t, f, "k"); after.Revision != before.Revision || !bytes.Equal(after.Value, before.Value) {
-					t.Errorf("%+v became %+v", before, after)
-				}
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			zombie := begin(t, b.Flight(t, flight.Config{}), "k", flight.BeginOptions{TTL: 5 * time.Second})
+			pass(6 * time.Second)
+			f := b.Flight(t, flight.Config{})
+			meanwhile(t, f)
+			before := get(t, f, "k")
+			_, err := zombie.Complete(t.Context(), []byte("zombie's"), 0)
+			wantErr(t, err, kvlock.ErrLost)
+			wantErr(t, zombie.Renew(t.Context(), 0), kvlock.ErrLost)
+			wantErr(t, zombie.Fail(t.Context(), "r", 0), kvlock.ErrLost)
+			if after := get(t, f, "k"); after.Revision != before.Revision || !bytes.Equal(after.Value, before.Value) {
+				t.Errorf("%+v became %+v", before, after)
+			}
 		})
 	}
 }

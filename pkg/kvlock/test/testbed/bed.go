@@ -52,6 +52,12 @@ func InBubble(t *testing.T, f func(t *testing.T, b *Bed)) {
 	})
 }
 
+// RunInBubble runs InBubble as a subtest.
+func RunInBubble(t *testing.T, name string, f func(t *testing.T, b *Bed)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { InBubble(t, f) })
+}
+
 // Pass lets fake time pass: only in a bubble.
 func Pass(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // costs no real time there
 

@@ -1,10 +1,12 @@
-// Package check looks at the errors of a test in one line each.
+// Package check compares what a test got with what it wants, in one line each.
 package check
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // OK ends the test when there is an error.
@@ -22,6 +24,15 @@ func Is(t testing.TB, err, want error) {
 
 	if !errors.Is(err, want) {
 		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// Equal fails the test, which goes on, unless got equals want as [cmp.Diff] compares them. It prints the difference.
+func Equal(t testing.TB, want, got any, opts ...cmp.Option) {
+	t.Helper()
+
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

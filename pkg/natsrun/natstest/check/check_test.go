@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -29,7 +31,7 @@ func (f *failures) Errorf(format string, args ...any) {
 	f.texts = append(f.texts, fmt.Sprintf(format, args...))
 }
 
-func TestErrorsAreReported(t *testing.T) {
+func TestDifferencesAreReported(t *testing.T) {
 	t.Parallel()
 
 	wrapped := fmt.Errorf("read the file: %w", io.EOF)
@@ -38,19 +40,25 @@ func TestErrorsAreReported(t *testing.T) {
 		look func(t *failures)
 		want []string
 	}{
-		"OK of nil":       {func(t *failures) { check.OK(t, nil) }, nil},
-		"OK of an error":  {func(t *failures) { check.OK(t, io.EOF) }, []string{"fatal: EOF"}},
-		"Is of the same":  {func(t *failures) { check.Is(t, wrapped, io.EOF); check.Is(t, nil, nil) }, nil},
-		"Is of another":   {func(t *failures) { check.Is(t, io.EOF, errors.ErrUnsupported) }, []string{"got error EOF, want unsupported operation"}},
-		"Is of nil":       {func(t *failures) { check.Is(t, nil, io.EOF) }, []string{"got error <nil>, want EOF"}},
-		"Is where nil is": {func(t *failures) { check.Is(t, io.EOF, nil) }, []string{"got error EOF, want <nil>"}},
-		"Contains all":    {func(t *failures) { check.Contains(t, wrapped, "read", "EOF") }, nil},
-		"Contains some":   {func(t *failures) { check.Contains(t, wrapped, "write", "EOF", "x") }, []string{`got error read the file: EOF, want "write" in it`, `got error read the file: EOF, want "x" in it`}},
-		"Contains of nil": {func(t *failures) { check.Contains(t, nil, "EOF") }, []string{`got error <nil>, want "EOF" in it`}},
-		"Err":             {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
+		"OK of nil":        {func(t *failures) { check.OK(t, nil) }, nil},
+		"OK of an error":   {func(t *failures) { check.OK(t, io.EOF) }, []string{"fatal: EOF"}},
+		"Is of the same":   {func(t *failures) { check.Is(t, wrapped, io.EOF); check.Is(t, nil, nil) }, nil},
+		"Is of another":    {func(t *failures) { check.Is(t, io.EOF, errors.ErrUnsupported) }, []string{"got error EOF, want unsupported operation"}},
+		"Is of nil":        {func(t *failures) { check.Is(t, nil, io.EOF) }, []string{"got error <nil>, want EOF"}},
+		"Is where nil is":  {func(t *failures) { check.Is(t, io.EOF, nil) }, []string{"got error EOF, want <nil>"}},
+		"Contains all":     {func(t *failures) { check.Contains(t, wrapped, "read", "EOF") }, nil},
+		"Contains some":    {func(t *failures) { check.Contains(t, wrapped, "write", "EOF", "x") }, []string{`got error read the file: EOF, want "write" in it`, `got error read the file: EOF, want "x" in it`}},
+		"Contains of nil":  {func(t *failures) { check.Contains(t, nil, "EOF") }, []string{`got error <nil>, want "EOF" in it`}},
+		"Equal":            {func(t *failures) { check.Equal(t, []int{1}, []int{1}); check.Equal(t, 1, 2, cmpopts.IgnoreTypes(0)) }, nil},
+		"Equal of another": {func(t *failures) { check.Equal(t, 1, 2) }, []string{"(-want +got):\n  int(\n- \t1,\n+ \t2,\n  )\n"}},
+		"Err":              {func(t *failures) { check.Is(t, check.Err(1, io.EOF), io.EOF); check.Is(t, check.Err(1, nil), nil) }, nil},
 	} {
 		got := &failures{}
 		tt.look(got)
+
+		for i, text := range got.texts {
+			got.texts[i] = strings.ReplaceAll(text, "\u00a0", " ") // cmp prints either
+		}
 
 		if !slices.Equal(got.texts, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got.texts, tt.want)

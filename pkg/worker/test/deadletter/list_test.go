@@ -204,15 +204,11 @@ func TestListReadsAcrossGaps(t *testing.T) {
 		}
 	}
 
-	if diff := cmp.Diff(want, sequences(b.list(t, deadletter.Filter{}, deadletter.OldestFirst))); diff != "" {
-		t.Errorf("oldest first (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, sequences(b.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
 
 	slices.Reverse(want)
 
-	if diff := cmp.Diff(want, sequences(b.list(t, deadletter.Filter{}, deadletter.NewestFirst))); diff != "" {
-		t.Errorf("newest first (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, sequences(b.list(t, deadletter.Filter{}, deadletter.NewestFirst)))
 }
 
 // TestListGoesOnAfterItsConsumerIsLost restarts the server, which forgets the consumer.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/pkg/worker/deadletter"
 )
 
@@ -109,9 +109,7 @@ func TestListMissesNothingThatIsLostOnItsWay(t *testing.T) {
 			listed := *b
 			listed.store = b.open(t, &lossy{JetStream: b.js, lose: lose})
 
-			if diff := cmp.Diff(want, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, want, sequences(listed.list(t, deadletter.Filter{}, deadletter.OldestFirst)))
 
 			if len(lose) > 0 {
 				t.Errorf("nothing was lost: %v", lose)
@@ -200,9 +198,7 @@ func TestListWaitsForAReplicaThatLags(t *testing.T) {
 				listed := *b
 				listed.store = b.open(t, &lagging{JetStream: b.js, knows: knows})
 
-				if diff := cmp.Diff(want, sequences(listed.list(t, filter, deadletter.OldestFirst))); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				check.Equal(t, want, sequences(listed.list(t, filter, deadletter.OldestFirst)))
 			})
 		}
 	}

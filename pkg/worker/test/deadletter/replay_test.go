@@ -115,38 +115,36 @@ func TestInterruptedReplayPublishesOnce(t *testing.T) {
 		{"after the job, which has been worked", "jobs.", true, true, true},
 	} {
 		for _, later := range []time.Duration{0, 48 * time.Hour} {
-			t.Run(fmt.Sprintf("%s, taken up after %s", c.name, later), func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-					b := setup(t, srv)
-					b.put(t, letter(1))
-					b.die(t, c.to, c.after)
+			natstest.RunBubble(t, fmt.Sprintf("%s, taken up after %s", c.name, later), func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				b.put(t, letter(1))
+				b.die(t, c.to, c.after)
 
-					ran := 0
+				ran := 0
 
-					if c.worked {
-						ran += len(b.work(t, 1, nil))
+				if c.worked {
+					ran += len(b.work(t, 1, nil))
 
-						// The server forgets what is not stored.
-						check.OK(t, srv.Restart(t.Context()))
+					// The server forgets what is not stored.
+					check.OK(t, srv.Restart(t.Context()))
 
-						pass(time.Second)
-					}
+					pass(time.Second)
+				}
 
-					if waits := b.messages(t, "JOBS"); (waits == 1) != (c.published && !c.worked) {
-						t.Fatalf("%d jobs wait before the second attempt", waits)
-					}
+				if waits := b.messages(t, "JOBS"); (waits == 1) != (c.published && !c.worked) {
+					t.Fatalf("%d jobs wait before the second attempt", waits)
+				}
 
-					pass(later)
-					b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
+				pass(later)
+				b.replay(t, deadletter.Filter{}, deadletter.ReplayOptions{}, deadletter.Result{Done: 1})
 
-					if n := int(b.messages(t, "JOBS")); n+ran != 1 {
-						t.Errorf("published %d times, want once", n+ran)
-					}
+				if n := int(b.messages(t, "JOBS")); n+ran != 1 {
+					t.Errorf("published %d times, want once", n+ran)
+				}
 
-					if left := b.messages(t, "DEAD"); left != 0 {
-						t.Errorf("%d messages are left in the dead letter stream, want none", left)
-					}
-				})
+				if left := b.messages(t, "DEAD"); left != 0 {
+					t.Errorf("%d messages are left in the dead letter stream, want none", left)
+				}
 			})
 		}
 	}
@@ -159,50 +157,48 @@ func TestInterruptedReplayLeavesNothing(t *testing.T) {
 
 	for _, removal := range []string{first, second} {
 		for _, next := range []string{"replayed", "discarded"} {
-			t.Run(removal+", then "+next, func(t *testing.T) {
-				natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-					b := setup(t, srv)
-					b.put(t, letter(1))
+			natstest.RunBubble(t, removal+", then "+next, func(t *testing.T, srv *natsrun.Server) {
+				b := setup(t, srv)
+				b.put(t, letter(1))
 
-					proxy := natstest.NewProxy(t, srv)
-					_, js := natstest.Connect(t, srv, proxy.Through())
-					interrupted := b.open(t, js)
+				proxy := natstest.NewProxy(t, srv)
+				_, js := natstest.Connect(t, srv, proxy.Through())
+				interrupted := b.open(t, js)
 
-					cut := false
+				cut := false
 
-					proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-						is := strings.HasSuffix(f.Subject, removal)
-						if cut = cut || is; cut && (!f.FromClient || is && removal == second) {
-							return natstest.Lose
-						}
-						return natstest.Relay
-					})
-
-					if _, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-						t.Fatalf("%v, want a time-out", err)
+				proxy.Filter(func(f natstest.Frame) natstest.Verdict {
+					is := strings.HasSuffix(f.Subject, removal)
+					if cut = cut || is; cut && (!f.FromClient || is && removal == second) {
+						return natstest.Lose
 					}
-
-					b.put(t, letter(2))
-
-					var (
-						result deadletter.Result
-						err    error
-					)
-
-					if next == "replayed" {
-						result, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
-					} else {
-						result, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
-					}
-
-					if err != nil || result != (deadletter.Result{Done: 1}) {
-						t.Errorf("%+v, %v; want one letter", result, err)
-					}
-
-					if left := b.messages(t, "DEAD"); left != 0 {
-						t.Errorf("%d messages are left in the dead letter stream, want none", left)
-					}
+					return natstest.Relay
 				})
+
+				if _, err := interrupted.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v, want a time-out", err)
+				}
+
+				b.put(t, letter(2))
+
+				var (
+					result deadletter.Result
+					err    error
+				)
+
+				if next == "replayed" {
+					result, err = b.store.Replay(t.Context(), deadletter.Filter{}, deadletter.ReplayOptions{})
+				} else {
+					result, err = b.store.Discard(t.Context(), deadletter.Filter{}, deadletter.DiscardOptions{})
+				}
+
+				if err != nil || result != (deadletter.Result{Done: 1}) {
+					t.Errorf("%+v, %v; want one letter", result, err)
+				}
+
+				if left := b.messages(t, "DEAD"); left != 0 {
+					t.Errorf("%d messages are left in the dead letter stream, want none", left)
+				}
 			})
 		}
 	}

@@ -27,38 +27,36 @@ func TestSharedClaims(t *testing.T) {
 		}, "already_cached", contracts.StatusFound},
 		"late": {nil, "lock_held", contracts.StatusPending},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				i := newInstance(t, srv, &far{})
-				call, first := i.claims.join(pizzaKey)
-				if !first {
-					t.Fatal("somebody claims already")
-				}
-				began := time.Now()
-				answer := make(chan contracts.EnrichResponse, 1)
-				go func() {
-					defer close(answer)
-					answer <- i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-				}()
-				synctest.Wait()
-				if len(answer) > 0 {
-					t.Error("answered before the other request knew")
-				}
-				if c.come != nil {
-					c.come(call)
-					i.claims.end(pizzaKey, call)
-				}
-				wantStatus(t, state(t, <-answer, 0), c.status)
-				if took := time.Since(began); took > answerTime {
-					t.Errorf("answered after %s", took)
-				}
-				if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != c.reason {
-					t.Errorf("skipped for %q, want %s", reasons, c.reason)
-				}
-				if n := len(i.log.events("wolt_lock_acquired")); n != 0 {
-					t.Errorf("%d claims were taken", n)
-				}
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv, &far{})
+			call, first := i.claims.join(pizzaKey)
+			if !first {
+				t.Fatal("somebody claims already")
+			}
+			began := time.Now()
+			answer := make(chan contracts.EnrichResponse, 1)
+			go func() {
+				defer close(answer)
+				answer <- i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			}()
+			synctest.Wait()
+			if len(answer) > 0 {
+				t.Error("answered before the other request knew")
+			}
+			if c.come != nil {
+				c.come(call)
+				i.claims.end(pizzaKey, call)
+			}
+			wantStatus(t, state(t, <-answer, 0), c.status)
+			if took := time.Since(began); took > answerTime {
+				t.Errorf("answered after %s", took)
+			}
+			if reasons := i.log.reasons(); len(reasons) != 1 || reasons[0] != c.reason {
+				t.Errorf("skipped for %q, want %s", reasons, c.reason)
+			}
+			if n := len(i.log.events("wolt_lock_acquired")); n != 0 {
+				t.Errorf("%d claims were taken", n)
+			}
 		})
 	}
 }

@@ -69,56 +69,54 @@ func (c *counting) check(t *testing.T, gap time.Duration, burst int) {
 // waiting.
 func TestProviderIsAskedNoFasterByMoreInstances(t *testing.T) {
 	for _, dies := range []bool{false, true} {
-		t.Run(fmt.Sprintf("dies=%t", dies), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				const rate, burst = 2, 2
-				server, err := wolttest.Start(wolttest.Config{InMemory: true})
-				check.OK(t, err)
-				t.Cleanup(func() {
-					check.Is(t, server.Close(), nil)
-				})
-				far := &counting{next: server.Transport(), slow: 3 * time.Second}
-				var all []*instance
-				var limit int
-				for range 3 {
-					client, err := wolt.New(wolt.Config{
-						BaseURL: server.URL(), Burst: burst, Rate: rate, Transport: far, Turn: Turn(wolt.Name),
-					})
-					check.OK(t, err)
-					t.Cleanup(client.Close)
-					limit = client.Limits().Searches
-					i := newInstance(t, srv, client)
-					i.cutOff = dies && len(all) == 1
-					i.work(t)
-					all = append(all, i)
-				}
-				list := places(40)
-				for k := range list {
-					list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
-				}
-				all[0].ask(t, "req-1", list)
-				elapse(20 * time.Second)
-				if dies {
-					all[1].js.Conn().Close()
-				}
-				for id, got := range follow(t, all[0], "req-1", time.Hour) {
-					if got.Status != contracts.StatusNotFound {
-						t.Errorf("told %+v of %s, want NOT_FOUND", got, id)
-					}
-				}
-				far.check(t, time.Second/rate, burst)
-				if far.most > limit || far.most < limit-1 {
-					t.Errorf("%d calls were under way, want at most %d, and as many as it can be", far.most, limit)
-				}
-				for _, i := range all {
-					if n := len(i.log.events("wolt_provider_fail")); n != 0 {
-						t.Errorf("%d failures logged: nobody failed", n)
-					}
-				}
-				if n := all[0].letters(t); n != 0 {
-					t.Errorf("%d dead letters", n)
-				}
+		natstest.RunBubble(t, fmt.Sprintf("dies=%t", dies), func(t *testing.T, srv *natsrun.Server) {
+			const rate, burst = 2, 2
+			server, err := wolttest.Start(wolttest.Config{InMemory: true})
+			check.OK(t, err)
+			t.Cleanup(func() {
+				check.Is(t, server.Close(), nil)
 			})
+			far := &counting{next: server.Transport(), slow: 3 * time.Second}
+			var all []*instance
+			var limit int
+			for range 3 {
+				client, err := wolt.New(wolt.Config{
+					BaseURL: server.URL(), Burst: burst, Rate: rate, Transport: far, Turn: Turn(wolt.Name),
+				})
+				check.OK(t, err)
+				t.Cleanup(client.Close)
+				limit = client.Limits().Searches
+				i := newInstance(t, srv, client)
+				i.cutOff = dies && len(all) == 1
+				i.work(t)
+				all = append(all, i)
+			}
+			list := places(40)
+			for k := range list {
+				list[k].Location = &contracts.Location{Lat: 32.08, Lng: 34.78}
+			}
+			all[0].ask(t, "req-1", list)
+			elapse(20 * time.Second)
+			if dies {
+				all[1].js.Conn().Close()
+			}
+			for id, got := range follow(t, all[0], "req-1", time.Hour) {
+				if got.Status != contracts.StatusNotFound {
+					t.Errorf("told %+v of %s, want NOT_FOUND", got, id)
+				}
+			}
+			far.check(t, time.Second/rate, burst)
+			if far.most > limit || far.most < limit-1 {
+				t.Errorf("%d calls were under way, want at most %d, and as many as it can be", far.most, limit)
+			}
+			for _, i := range all {
+				if n := len(i.log.events("wolt_provider_fail")); n != 0 {
+					t.Errorf("%d failures logged: nobody failed", n)
+				}
+			}
+			if n := all[0].letters(t); n != 0 {
+				t.Errorf("%d dead letters", n)
+			}
 		})
 	}
 }

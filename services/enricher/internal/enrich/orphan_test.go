@@ -96,25 +96,23 @@ func TestDeathBetweenClaimAndJob(t *testing.T) {
 			return state(t, i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")}), 0)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := &far{}
-				orphan(t, srv, p)
-				i := newInstance(t, srv, p)
-				i.work(t)
-				began := time.Now()
-				wantStatus(t, learn(t, i), contracts.StatusFound)
-				if took := time.Since(began); took > orphanTime {
-					t.Errorf("told after %s, want within seconds", took)
-				}
-				i.background.Wait() // the worker may be done before who queued the job has heard of it
-				if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
-					t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
-				}
-				if e := i.log.events("wolt_job_enqueued"); len(e) != 1 || e[0]["reason"] != reasonOrphaned {
-					t.Errorf("logged %v", e)
-				}
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{}
+			orphan(t, srv, p)
+			i := newInstance(t, srv, p)
+			i.work(t)
+			began := time.Now()
+			wantStatus(t, learn(t, i), contracts.StatusFound)
+			if took := time.Since(began); took > orphanTime {
+				t.Errorf("told after %s, want within seconds", took)
+			}
+			i.background.Wait() // the worker may be done before who queued the job has heard of it
+			if ever, _ := i.jobs(t); ever != 1 || i.Stats().Jobs != 1 || p.total() != 1 {
+				t.Errorf("%d jobs were queued, %d counted, and the provider was asked %d times, want one each", ever, i.Stats().Jobs, p.total())
+			}
+			if e := i.log.events("wolt_job_enqueued"); len(e) != 1 || e[0]["reason"] != reasonOrphaned {
+				t.Errorf("logged %v", e)
+			}
 		})
 	}
 }

@@ -169,9 +169,7 @@ func TestTargets(t *testing.T) {
 		{"wolt.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
 		{"yelp.=Yi8uLio-", "B", "Akko", "req-1", []int{1}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, got)
 	if _, err := targets(req, "req-1", []string{"not a name"}); err == nil {
 		t.Error("a provider that is no token was taken")
 	}

@@ -5,10 +5,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // TestScenario1SingleRequest: a new place is claimed and queued, answered PENDING, looked up, and told.
@@ -26,9 +25,7 @@ func TestScenario1SingleRequest(t *testing.T) {
 	}
 	i.work(t)
 	want := map[string]contracts.ProviderState{"id-Pizza-House": contracts.FoundState(linkOf("Pizza House"))}
-	if diff := cmp.Diff(want, i.told(t, "req-1")); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, i.told(t, "req-1"))
 	if n := p.total(); n != 1 {
 		t.Errorf("the provider was asked %d times, want once", n)
 	}
@@ -72,9 +69,7 @@ func TestScenario3CacheHit(t *testing.T) {
 	i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
 	i.told(t, "req-1")
 	resp := i.ask(t, "req-4", []contracts.Restaurant{place("Pizza House")})
-	if diff := cmp.Diff(contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0)); diff != "" {
-		t.Errorf("state (-want +got):\n%s", diff)
-	}
+	check.Equal(t, contracts.FoundState(linkOf("Pizza House")), state(t, resp, 0))
 	p.search = noVenue
 	i.ask(t, "req-5", []contracts.Restaurant{place("Nowhere")})
 	wantStatus(t, i.told(t, "req-5")["id-Nowhere"], contracts.StatusNotFound)

@@ -22,40 +22,38 @@ const soon = 30 * time.Second
 // promised those who ask again have the answer, and no job is left. Settings are the defaults.
 func TestAPlaceIsAnsweredSoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
-		t.Run(mishap.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				slow := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
-					elapse(8 * time.Second) // for as long as a provider may take by default
-					return venueOf(place)
-				}}
-				client := newInstance(t, srv, slow) // has a connection of its own, and works nothing
-				wire := natstest.NewWire(t, srv, mishap)
-				var i *instance
-				start := func() {
-					i = newInstanceOn(t, srv, slow, wire.Connect())
-					i.cutOff = mishap.Dies
-					i.work(t)
-				}
-				start()
-				var asking sync.WaitGroup
-				defer asking.Wait()
-				longest, asked := time.Duration(0), 0
-				for struck := true; struck; asked++ {
-					req := contracts.EnrichRequest{RequestID: fmt.Sprint("req-", asked), Results: places(asked + 1)[asked:]}
-					wire.Aim(asked + 1)
-					first := i
-					asking.Go(func() {
-						check.Is(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
-					})
-					var took time.Duration
-					took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)
-					longest = max(longest, took)
-				}
-				t.Logf("%d messages; answered after %s at most", asked-1, longest)
-				if asked < 10 {
-					t.Errorf("%d messages are too few to be all", asked-1)
-				}
-			})
+		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
+			slow := &far{search: func(_ context.Context, place match.Place) ([]provider.Venue, error) {
+				elapse(8 * time.Second) // for as long as a provider may take by default
+				return venueOf(place)
+			}}
+			client := newInstance(t, srv, slow) // has a connection of its own, and works nothing
+			wire := natstest.NewWire(t, srv, mishap)
+			var i *instance
+			start := func() {
+				i = newInstanceOn(t, srv, slow, wire.Connect())
+				i.cutOff = mishap.Dies
+				i.work(t)
+			}
+			start()
+			var asking sync.WaitGroup
+			defer asking.Wait()
+			longest, asked := time.Duration(0), 0
+			for struck := true; struck; asked++ {
+				req := contracts.EnrichRequest{RequestID: fmt.Sprint("req-", asked), Results: places(asked + 1)[asked:]}
+				wire.Aim(asked + 1)
+				first := i
+				asking.Go(func() {
+					check.Is(t, check.Err(first.Enrich(context.WithoutCancel(t.Context()), req)), nil)
+				})
+				var took time.Duration
+				took, struck = wire.Until(soon, func() string { return client.open(t, req) }, start)
+				longest = max(longest, took)
+			}
+			t.Logf("%d messages; answered after %s at most", asked-1, longest)
+			if asked < 10 {
+				t.Errorf("%d messages are too few to be all", asked-1)
+			}
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -65,9 +63,7 @@ func subscribe(t *testing.T, i *instance, id, last string) *Subscription {
 
 func wantTypes(t *testing.T, updates []Update, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, types(updates)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, types(updates))
 }
 
 // TestSubscription: a snapshot, the changes, the end; and what each of the ids leads to.
@@ -159,9 +155,7 @@ func TestRequestGrows(t *testing.T) {
 	wantTypes(t, got, contracts.TypeResultPatch, contracts.TypeResultPatch, TypeComplete)
 	told := []string{body[contracts.ResultPatch](t, got[0]).PlaceID, body[contracts.ResultPatch](t, got[1]).PlaceID}
 	slices.Sort(told)
-	if diff := cmp.Diff([]string{"id-Kitchen-002", "id-Kitchen-003"}, told); diff != "" {
-		t.Errorf("told of (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"id-Kitchen-002", "id-Kitchen-003"}, told)
 	another := take(t, subscribe(t, i, "req-1", ""), 1)
 	if s := body[Snapshot](t, another[0]); len(s.Places) != 4 {
 		t.Errorf("snapshot has %d places, want 4", len(s.Places))

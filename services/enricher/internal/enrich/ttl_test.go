@@ -23,51 +23,47 @@ func TestTTL(t *testing.T) {
 		"AMBIGUOUS": {&far{search: twoVenues}, time.Minute, time.Minute},
 		"ERROR":     {&far{search: failTimes(1000, errFar)}, time.Minute, time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				i := newInstance(t, srv, c.far, func(cfg *Config) {
-					if c.least > day { // a memory asks for changes every second
-						cfg.MemoryBytes = -1
-					}
-				})
-				stop := i.work(t)
-				somewhere := place("Pizza House")
-				somewhere.Address = ""
-				i.ask(t, "req-1", []contracts.Restaurant{somewhere})
-				i.told(t, "req-1")
-				stop()
-				slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-				check.OK(t, err)
-				results, err := i.Results(t.Context(), "wolt", []string{"id-Pizza-House", "id-unknown"})
-				if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
-					t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
-				}
-				if slot.TTL < c.least || slot.TTL > c.most {
-					t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
-				}
-				elapse(slot.TTL - slot.Age() - time.Second)
-				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
-					t.Errorf("a second before its time it is %v, %v", slot.State, err)
-				}
-				elapse(2 * time.Second)
-				if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
-					t.Errorf("a second after its time it is %v, %v", slot.State, err)
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv, c.far, func(cfg *Config) {
+				if c.least > day { // a memory asks for changes every second
+					cfg.MemoryBytes = -1
 				}
 			})
+			stop := i.work(t)
+			somewhere := place("Pizza House")
+			somewhere.Address = ""
+			i.ask(t, "req-1", []contracts.Restaurant{somewhere})
+			i.told(t, "req-1")
+			stop()
+			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+			check.OK(t, err)
+			results, err := i.Results(t.Context(), "wolt", []string{"id-Pizza-House", "id-unknown"})
+			if r := results["id-Pizza-House"]; err != nil || len(results) != 1 || string(r.Outcome) != name || r.Matcher == "" {
+				t.Errorf("results are %+v, %v, want one that is %s", results, err, name)
+			}
+			if slot.TTL < c.least || slot.TTL > c.most {
+				t.Errorf("kept for %s, want %s to %s", slot.TTL, c.least, c.most)
+			}
+			elapse(slot.TTL - slot.Age() - time.Second)
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Done {
+				t.Errorf("a second before its time it is %v, %v", slot.State, err)
+			}
+			elapse(2 * time.Second)
+			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
+				t.Errorf("a second after its time it is %v, %v", slot.State, err)
+			}
 		})
 	}
-	t.Run("claim", func(t *testing.T) {
-		natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-			i := newInstance(t, srv, &far{})
-			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-			slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
-			if err != nil || slot.State != flight.Pending || slot.TTL != time.Minute {
-				t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
-			}
-			elapse(time.Minute + time.Second)
-			if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
-				t.Errorf("after 61 s it is %v, %v", slot.State, err)
-			}
-		})
+	natstest.RunBubble(t, "claim", func(t *testing.T, srv *natsrun.Server) {
+		i := newInstance(t, srv, &far{})
+		i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+		slot, err := i.flight.Get(t.Context(), "wolt.id-Pizza-House")
+		if err != nil || slot.State != flight.Pending || slot.TTL != time.Minute {
+			t.Errorf("claim is %+v, %v, want one of 60 s", slot, err)
+		}
+		elapse(time.Minute + time.Second)
+		if slot, err = i.flight.Get(t.Context(), slot.Key); err != nil || slot.State != flight.Absent {
+			t.Errorf("after 61 s it is %v, %v", slot.State, err)
+		}
 	})
 }

@@ -42,32 +42,30 @@ func TestUnusableJobs(t *testing.T) {
 		"unknown provider": {alter(func(j *contracts.EnrichJob) { j.Provider = "yelp" }), worker.ReasonCancelled},
 		"long id":          {alter(func(j *contracts.EnrichJob) { j.PlaceID = strings.Repeat("x", 10_000) }), worker.ReasonUndecodable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := &far{}
-				i := newInstance(t, srv, p)
-				check.OK(t, check.Err(i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body)))
-				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
-				began := time.Now()
-				i.work(t)
-				states := i.told(t, "req-1")
-				if took := time.Since(began); took > time.Second {
-					t.Errorf("told after %s, want at once", took)
-				}
-				if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
-					t.Errorf("told %+v of the place, want that there is no answer", got)
-				}
-				wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
-				if letter := deadLetter(t, i); letter.Reason != c.reason {
-					t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
-				}
-				if ever, _ := i.jobs(t); ever != 2 {
-					t.Errorf("%d jobs were queued, want 2", ever)
-				}
-				elapse(61 * time.Second)
-				i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-				wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{}
+			i := newInstance(t, srv, p)
+			check.OK(t, check.Err(i.js.Publish(t.Context(), "jobs.enrich."+pizzaKey, c.body)))
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House"), place("Sushi Bar")})
+			began := time.Now()
+			i.work(t)
+			states := i.told(t, "req-1")
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("told after %s, want at once", took)
+			}
+			if got := states["id-Pizza-House"]; got.Reason != contracts.ReasonProviderError {
+				t.Errorf("told %+v of the place, want that there is no answer", got)
+			}
+			wantStatus(t, states["id-Sushi-Bar"], contracts.StatusFound)
+			if letter := deadLetter(t, i); letter.Reason != c.reason {
+				t.Errorf("dead letter is %s (%s), want %s", letter.Reason, letter.Error, c.reason)
+			}
+			if ever, _ := i.jobs(t); ever != 2 {
+				t.Errorf("%d jobs were queued, want 2", ever)
+			}
+			elapse(61 * time.Second)
+			i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, i.told(t, "req-2")["id-Pizza-House"], contracts.StatusFound)
 		})
 	}
 }

@@ -45,36 +45,34 @@ func pizzaHouse() []contracts.Restaurant {
 // the place is found once the fault has passed.
 func TestWoltsBadDays(t *testing.T) {
 	for _, fault := range wolttest.Faults() {
-		t.Run(fault.Name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				server, client := newWolt(t)
-				i := newInstance(t, srv, client)
-				i.work(t)
-				other := pizzaHouse() // the list of cities is fetched once, in good times
-				other[0].PlaceID, other[0].Name = "other", "Sushi Bar"
-				i.ask(t, "req-0", other)
-				i.told(t, "req-0")
-				server.FailAlways(fault)
-				i.ask(t, "req-1", pizzaHouse())
-				got := follow(t, i, "req-1", time.Hour)["ChIJ123"]
-				if got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError || got.URL != nil {
-					t.Fatalf("told %+v, want PENDING because of the provider", got)
-				}
-				elapse(time.Second)
-				if letter := deadLetter(t, i); !strings.Contains(letter.Error, "wolt: ") {
-					t.Errorf("the dead letter says %q, want what the provider said", letter.Error)
-				}
-				if stats := i.Stats(); stats.NotFound != 1 || stats.Errors != 1 {
-					t.Errorf("stats are %+v, want one error beside the first answer", stats)
-				}
-				server.Recover()
-				elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
-				i.ask(t, "req-2", pizzaHouse())
-				got = follow(t, i, "req-2", time.Hour)["ChIJ123"]
-				if got.Status != contracts.StatusFound || got.URL == nil || !strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house") {
-					t.Errorf("after the fault told %+v, want FOUND with a link", got)
-				}
-			})
+		natstest.RunBubble(t, fault.Name, func(t *testing.T, srv *natsrun.Server) {
+			server, client := newWolt(t)
+			i := newInstance(t, srv, client)
+			i.work(t)
+			other := pizzaHouse() // the list of cities is fetched once, in good times
+			other[0].PlaceID, other[0].Name = "other", "Sushi Bar"
+			i.ask(t, "req-0", other)
+			i.told(t, "req-0")
+			server.FailAlways(fault)
+			i.ask(t, "req-1", pizzaHouse())
+			got := follow(t, i, "req-1", time.Hour)["ChIJ123"]
+			if got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError || got.URL != nil {
+				t.Fatalf("told %+v, want PENDING because of the provider", got)
+			}
+			elapse(time.Second)
+			if letter := deadLetter(t, i); !strings.Contains(letter.Error, "wolt: ") {
+				t.Errorf("the dead letter says %q, want what the provider said", letter.Error)
+			}
+			if stats := i.Stats(); stats.NotFound != 1 || stats.Errors != 1 {
+				t.Errorf("stats are %+v, want one error beside the first answer", stats)
+			}
+			server.Recover()
+			elapse(61 * time.Second) // the result is kept for a minute, and no pause of the client's is longer
+			i.ask(t, "req-2", pizzaHouse())
+			got = follow(t, i, "req-2", time.Hour)["ChIJ123"]
+			if got.Status != contracts.StatusFound || got.URL == nil || !strings.HasSuffix(*got.URL, "/tel-aviv/restaurant/pizza-house") {
+				t.Errorf("after the fault told %+v, want FOUND with a link", got)
+			}
 		})
 	}
 }
@@ -86,18 +84,16 @@ func TestWoltsBadMoment(t *testing.T) {
 		if fault.Name == "404" {
 			continue
 		}
-		t.Run(fault.Name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				server, client := newWolt(t)
-				i := newInstance(t, srv, client)
-				i.work(t)
-				server.Fail(fault)
-				i.ask(t, "req-1", pizzaHouse())
-				wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
-				if n := i.letters(t); n != 0 {
-					t.Errorf("%d dead letters", n)
-				}
-			})
+		natstest.RunBubble(t, fault.Name, func(t *testing.T, srv *natsrun.Server) {
+			server, client := newWolt(t)
+			i := newInstance(t, srv, client)
+			i.work(t)
+			server.Fail(fault)
+			i.ask(t, "req-1", pizzaHouse())
+			wantStatus(t, follow(t, i, "req-1", time.Hour)["ChIJ123"], contracts.StatusFound)
+			if n := i.letters(t); n != 0 {
+				t.Errorf("%d dead letters", n)
+			}
 		})
 	}
 }

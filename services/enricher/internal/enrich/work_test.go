@@ -50,25 +50,23 @@ func TestProviderFailsThenAnswers(t *testing.T) {
 			}
 		}(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := &far{search: search}
-				i := newInstance(t, srv, p)
-				i.work(t)
-				began := time.Now()
-				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-				wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
-				// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
-				if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
-					t.Errorf("took %s, want two backoffs", took)
-				}
-				if p.total() != 3 || i.letters(t) != 0 {
-					t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
-				}
-				if n := len(i.log.events("wolt_provider_fail")); n != 2 {
-					t.Errorf("%d failures were logged, want 2", n)
-				}
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{search: search}
+			i := newInstance(t, srv, p)
+			i.work(t)
+			began := time.Now()
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, i.told(t, "req-1")["id-Pizza-House"], contracts.StatusFound)
+			// Two backoffs of 2 s and 4 s, ±20 %: a lease that is kept over a failure would take longer.
+			if took := time.Since(began); took < 4*time.Second || took > 8*time.Second {
+				t.Errorf("took %s, want two backoffs", took)
+			}
+			if p.total() != 3 || i.letters(t) != 0 {
+				t.Errorf("asked %d times with %d dead letters, want 3 and none", p.total(), i.letters(t))
+			}
+			if n := len(i.log.events("wolt_provider_fail")); n != 2 {
+				t.Errorf("%d failures were logged, want 2", n)
+			}
 		})
 	}
 }
@@ -95,32 +93,30 @@ func TestProviderFailsForGood(t *testing.T) {
 		}(), 3, worker.ReasonCancelled, true},
 		"permanent": {failTimes(1, &provider.Error{Kind: provider.KindUnsupported, Provider: "wolt"}), 1, worker.ReasonCancelled, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				p := &far{search: c.search}
-				i := newInstance(t, srv, p)
-				i.work(t)
-				i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
-				if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
-					t.Errorf("told %+v, want PENDING because of the provider", got)
-				}
-				if p.total() != c.calls {
-					t.Errorf("asked %d times, want %d", p.total(), c.calls)
-				}
-				elapse(time.Second) // the dead letter comes after the result
-				letter := deadLetter(t, i)
-				if letter.Reason != c.reason || letter.Attempts != c.calls || (letter.Stack != "") != c.stack {
-					t.Errorf("dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
-				}
-				elapse(50 * time.Second)
-				resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
-				if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
-					t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
-				}
-				elapse(10 * time.Second)
-				i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
-				wantStatus(t, i.told(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			p := &far{search: c.search}
+			i := newInstance(t, srv, p)
+			i.work(t)
+			i.ask(t, "req-1", []contracts.Restaurant{place("Pizza House")})
+			if got := i.told(t, "req-1")["id-Pizza-House"]; got.Status != contracts.StatusPending || got.Reason != contracts.ReasonProviderError {
+				t.Errorf("told %+v, want PENDING because of the provider", got)
+			}
+			if p.total() != c.calls {
+				t.Errorf("asked %d times, want %d", p.total(), c.calls)
+			}
+			elapse(time.Second) // the dead letter comes after the result
+			letter := deadLetter(t, i)
+			if letter.Reason != c.reason || letter.Attempts != c.calls || (letter.Stack != "") != c.stack {
+				t.Errorf("dead letter is %s after %d attempts with a stack of %d bytes", letter.Reason, letter.Attempts, len(letter.Stack))
+			}
+			elapse(50 * time.Second)
+			resp := i.ask(t, "req-2", []contracts.Restaurant{place("Pizza House")})
+			if got := state(t, resp, 0); got.Reason != contracts.ReasonProviderError || resp.Pending != 0 {
+				t.Errorf("within the minute it is %+v with %d pending, want the reason and none", got, resp.Pending)
+			}
+			elapse(10 * time.Second)
+			i.ask(t, "req-3", []contracts.Restaurant{place("Pizza House")})
+			wantStatus(t, i.told(t, "req-3")["id-Pizza-House"], contracts.StatusFound)
 		})
 	}
 }

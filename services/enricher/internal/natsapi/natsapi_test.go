@@ -140,9 +140,7 @@ func TestErrors(t *testing.T) {
 				fields = append(fields, e.Path)
 			}
 			slices.Sort(fields)
-			if diff := cmp.Diff(c.fields, fields); diff != "" {
-				t.Errorf("failing fields (-want +got):\n%s", diff)
-			}
+			check.Equal(t, c.fields, fields)
 		})
 	}
 }

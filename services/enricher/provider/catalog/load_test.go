@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -54,9 +53,7 @@ func TestReadFormats(t *testing.T) {
 
 			got := find(t, read(t, file, catalog.Config{}), match.Place{Name: "giraffe"})
 
-			if diff := cmp.Diff([]provider.Venue{giraffe()}, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash")); diff != "" {
-				t.Errorf("venues (-want +got):\n%s", diff)
-			}
+			check.Equal(t, []provider.Venue{giraffe()}, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash"))
 
 			if len(got[0].Hash) != 64 {
 				t.Errorf("hash %q", got[0].Hash)
@@ -148,9 +145,7 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 
 			_, err := catalog.Read(strings.NewReader(test.file), catalog.Config{})
 
-			if diff := cmp.Diff(test.want, rowErrors(t, err)); diff != "" {
-				t.Errorf("rows (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, rowErrors(t, err))
 
 			for _, row := range test.want {
 				if !strings.Contains(err.Error(), row.Error()) {
@@ -164,9 +159,7 @@ func TestBadRowsAreReportedAllAtOnce(t *testing.T) {
 			_, err = catalog.Read(strings.NewReader(test.file), catalog.Config{OnBadRow: func(e catalog.RowError) { left = append(left, e) }})
 			check.OK(t, err)
 
-			if diff := cmp.Diff(test.want, left); diff != "" {
-				t.Errorf("rows left out (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, left)
 		})
 	}
 }
@@ -251,12 +244,10 @@ func TestFromVenues(t *testing.T) {
 	}
 
 	_, err = catalog.FromVenues([]provider.Venue{giraffe(), giraffe(), {}}, catalog.Config{})
-	if diff := cmp.Diff([]catalog.RowError{
+	check.Equal(t, []catalog.RowError{
 		{Line: 2, Problems: []string{`the id "7" is that of line 1 as well`}},
 		{Line: 3, Problems: []string{"the id is missing", "the name is missing"}},
-	}, rowErrors(t, err)); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
+	}, rowErrors(t, err))
 }
 
 func TestConfigurationsThatAreRefused(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
@@ -136,9 +134,7 @@ func TestLink(t *testing.T) {
 			t.Parallel()
 
 			got := link(test.base, test.language, city{country: test.country, slug: test.city}, test.slug)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("link (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, got)
 		})
 	}
 }

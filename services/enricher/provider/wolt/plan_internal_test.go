@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/enricher/match"
 )
 
@@ -43,9 +44,7 @@ func TestPlan(t *testing.T) {
 			t.Parallel()
 
 			got := plan(test.place, languages, 9)
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(query{})); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, got, cmp.AllowUnexported(query{}))
 
 			if len(test.want) > 1 && len(plan(test.place, languages, 1)) != 1 {
 				t.Error("the limit is not kept")

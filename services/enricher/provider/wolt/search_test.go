@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -37,17 +36,13 @@ func TestSearchFindsVenuesWithTheirLinks(t *testing.T) {
 			},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash")); diff != "" {
-		t.Errorf("venues (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, got, cmpopts.IgnoreFields(provider.Venue{}, "Hash"))
 
 	if len(got[0].Hash) != 64 || got[0].Hash == got[1].Hash {
 		t.Errorf("hashes %q and %q: want two SHA-256", got[0].Hash, got[1].Hash)
 	}
 
-	if diff := cmp.Diff(map[string]int{"Pizza House": 1}, server.Searches()); diff != "" {
-		t.Errorf("searches (-want +got):\n%s", diff)
-	}
+	check.Equal(t, map[string]int{"Pizza House": 1}, server.Searches())
 }
 
 func TestSearchSendsTheDocumentedCall(t *testing.T) {
@@ -67,9 +62,7 @@ func TestSearchSendsTheDocumentedCall(t *testing.T) {
 	search := calls[1]
 	want := wolttest.Call{Lat: 32.08, Lon: 34.78, Path: "/v1/pages/search", Query: "Pizza House", Target: "venues"}
 
-	if diff := cmp.Diff(want, search, cmpopts.IgnoreFields(wolttest.Call{}, "Header")); diff != "" {
-		t.Errorf("call (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, search, cmpopts.IgnoreFields(wolttest.Call{}, "Header"))
 
 	for name, value := range map[string]string{
 		"App-Language": "en", "Client-Version": "9.9.9", "Content-Type": "application/json", "Platform": "Web",
@@ -119,9 +112,7 @@ func TestSearchFollowsThePlan(t *testing.T) {
 			server, client := setup(t, func(c *wolt.Config) { c.Confident, c.MaxCalls = never, test.maxCalls })
 			check.OK(t, check.Err(client.Search(t.Context(), place)))
 
-			if diff := cmp.Diff(test.want, asked(server)); diff != "" {
-				t.Errorf("calls (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, asked(server))
 		})
 	}
 }
@@ -158,9 +149,7 @@ func TestSearchGathersTheNamesOfAVenueInAllLanguages(t *testing.T) {
 		t.Fatalf("%d venues, want each once", len(got))
 	}
 
-	if diff := cmp.Diff([]string{"פיצה האוס"}, got[0].Aliases); diff != "" {
-		t.Errorf("aliases (-want +got):\n%s", diff)
-	}
+	check.Equal(t, []string{"פיצה האוס"}, got[0].Aliases)
 }
 
 func TestSearchWithoutLocation(t *testing.T) {
@@ -263,9 +252,7 @@ func TestLinkUsesTheNearestCityOfTheVenuesCountry(t *testing.T) {
 		links[v.ID] = v.URL
 	}
 
-	if diff := cmp.Diff(want, links); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, links)
 }
 
 // asked lists the searches as language and text.

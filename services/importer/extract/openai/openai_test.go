@@ -31,9 +31,7 @@ func TestExtract(t *testing.T) {
 	})
 	got, err := e.Extract(t.Context(), pancakes())
 	check.OK(t, err)
-	if diff := cmp.Diff(honestRecipe(), got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, honestRecipe(), got)
 	if want := (openai.Usage{PromptTokens: 120, CompletionTokens: 40}); cost != want {
 		t.Errorf("it cost %+v", cost)
 	}
@@ -62,9 +60,7 @@ func golden(t *testing.T, name, body string) {
 	}
 	want, err := os.ReadFile(file)
 	check.OK(t, err)
-	if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, strings.TrimSpace(string(want)), string(got))
 }
 
 // TestTheSameSourceIsTheSameCall so that its key is the same as well.
@@ -166,9 +162,7 @@ func TestTextAroundTheObject(t *testing.T) {
 			_, e := setup(t, completes(content))
 			got, err := e.Extract(t.Context(), pancakes())
 			check.OK(t, err)
-			if diff := cmp.Diff(honestRecipe(), got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, honestRecipe(), got)
 		})
 	}
 }
@@ -223,9 +217,7 @@ func TestFormatsFallBack(t *testing.T) {
 			for range 2 {
 				got, err := e.Extract(t.Context(), pancakes())
 				check.OK(t, err)
-				if diff := cmp.Diff(honestRecipe(), got); diff != "" {
-					t.Error(diff)
-				}
+				check.Equal(t, honestRecipe(), got)
 			}
 			_, bodies := f.Asked()
 			var tried []string
@@ -241,9 +233,7 @@ func TestFormatsFallBack(t *testing.T) {
 					t.Errorf("format %q has the schema in the wrong place", call.Format.Type)
 				}
 			}
-			if diff := cmp.Diff(c.want, tried); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, c.want, tried)
 		})
 	}
 }

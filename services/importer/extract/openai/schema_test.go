@@ -7,7 +7,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/invopop/jsonschema"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -38,9 +37,7 @@ func TestSchemaIsThatOfTheRecipe(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	check.OK(t, err)
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, string(want), got.String())
 	suitsStrictModes(t, want)
 }
 

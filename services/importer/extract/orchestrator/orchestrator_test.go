@@ -31,9 +31,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 		Steps:       []recipe.Step{{Index: 1, Text: "Preheat oven", Timestamp: new(120.0)}},
 		Source:      recipe.Source{Type: "youtube", Ref: "https://www.youtube.com/watch?v=example", Extractor: "orchestrator"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, got)
 	requests, bodies := f.Asked()
 	if len(requests) != 1 {
 		t.Fatalf("%d calls", len(requests))
@@ -41,9 +39,7 @@ func TestTheDocumentedExchange(t *testing.T) {
 	wantBody := `{"source_type":"youtube","source_ref":"https://www.youtube.com/watch?v=example",` +
 		`"transcript":"[0.00s] Hello, we need 2.5 cups of flour\n[5.50s] and two eggs\n[120.00s] preheat the oven to 350 degrees\n",` +
 		`"options":{"include_timestamps":true}}`
-	if diff := cmp.Diff(wantBody, bodies[0]); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, wantBody, bodies[0])
 	r := requests[0]
 	if r.Method != http.MethodPost || r.URL.Path != "/extract" || r.Header.Get("X-Service-Token") != token ||
 		r.Header.Get("Content-Type") != "application/json" || r.Header.Get("User-Agent") != "expediter-importer/1" {
@@ -104,9 +100,7 @@ func TestPagesHaveNoTranscript(t *testing.T) {
 	if !strings.Contains(bodies[0], `"transcript":"A classic recipe\n2 eggs","options":{"include_timestamps":false}`) {
 		t.Errorf("asked %s", bodies[0])
 	}
-	if diff := cmp.Diff([]string{"timestamp_sec", "text"}, r.Steps[0].Unverified); diff != "" {
-		t.Errorf("a time without a transcript passes: %s", diff)
-	}
+	check.Equal(t, []string{"timestamp_sec", "text"}, r.Steps[0].Unverified)
 }
 
 func TestToleratesWhatDoesNotMatter(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -76,9 +75,7 @@ func TestSamples(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			check.OK(t, err)
-			if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, strings.TrimSpace(string(want)), string(got))
 		})
 	}
 }

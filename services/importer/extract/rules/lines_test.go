@@ -34,9 +34,7 @@ func TestStepOfInstruction(t *testing.T) {
 		Times:        []recipe.Duration{{MinSec: 1200, MaxSec: 1200, Raw: "20 minutes"}},
 		Temperatures: []recipe.Temperature{{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 F"}},
 	}
-	if diff := cmp.Diff(want, rules.Step("Bake at 350 F\n for 20 minutes.")); diff != "" {
-		t.Errorf("step (-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, rules.Step("Bake at 350 F\n for 20 minutes."))
 }
 
 // Without times, what is written as a method is better than what is made of the talk; the ingredients may be spoken of.

@@ -109,31 +109,29 @@ func TestFailuresAreToldByCodeAndMessage(t *testing.T) {
 			code: contracts.CodeStoreFailed, message: "Status update failed: the far side is out of order", attempts: 1, letters: 1,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				i := newInstance(t, srv)
-				c.sabotage(i)
-				i.work(t)
-				url := "v1"
-				if name == "unsupported address" {
-					url = "unsupported"
-				}
-				i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
-				j := i.until(t, "j1")
-				if j.Status != contracts.ImportFailed || j.Code != c.code || j.Error != c.message || j.Step != c.step || j.Attempt != c.attempts {
-					t.Errorf("failed as %+v", j.ImportStatus)
-				}
-				if letters := i.settled(t); letters != c.letters {
-					t.Errorf("%d dead letters, want %d", letters, c.letters)
-				}
-				if i.far.total() != c.fetches || i.chef.total() != c.extracted {
-					t.Errorf("%d fetches, %d extractions", i.far.total(), i.chef.total())
-				}
-				told := i.keeper.toldOf("j1")
-				if told[len(told)-1] != contracts.ImportFailed {
-					t.Errorf("the store was told %v", told)
-				}
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			i := newInstance(t, srv)
+			c.sabotage(i)
+			i.work(t)
+			url := "v1"
+			if name == "unsupported address" {
+				url = "unsupported"
+			}
+			i.publish(t, "jobs.import.normal.j1", "m1", bodyOf(job("j1", url)))
+			j := i.until(t, "j1")
+			if j.Status != contracts.ImportFailed || j.Code != c.code || j.Error != c.message || j.Step != c.step || j.Attempt != c.attempts {
+				t.Errorf("failed as %+v", j.ImportStatus)
+			}
+			if letters := i.settled(t); letters != c.letters {
+				t.Errorf("%d dead letters, want %d", letters, c.letters)
+			}
+			if i.far.total() != c.fetches || i.chef.total() != c.extracted {
+				t.Errorf("%d fetches, %d extractions", i.far.total(), i.chef.total())
+			}
+			told := i.keeper.toldOf("j1")
+			if told[len(told)-1] != contracts.ImportFailed {
+				t.Errorf("the store was told %v", told)
+			}
 		})
 	}
 }

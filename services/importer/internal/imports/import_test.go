@@ -7,8 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -31,9 +29,7 @@ func TestAnImportEndsInARecipe(t *testing.T) {
 	if letters := i.settled(t); letters != 0 {
 		t.Errorf("%d dead letters", letters)
 	}
-	if diff := cmp.Diff([]contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1")); diff != "" {
-		t.Errorf("the store was told %s", diff)
-	}
+	check.Equal(t, []contracts.ImportState{contracts.ImportRunning, contracts.ImportReady}, i.keeper.toldOf("j1"))
 }
 
 // The message of the document, as anybody may publish it: no header, and a body alone.

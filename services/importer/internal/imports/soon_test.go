@@ -18,30 +18,28 @@ const soon = 30 * time.Second
 // promised the job is READY. Settings are the defaults.
 func TestAJobIsReadySoonAfterAnyMessageIsLost(t *testing.T) {
 	for _, mishap := range natstest.Mishaps() {
-		t.Run(mishap.String(), func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				client := newInstance(t, srv) // has a connection of its own, and works nothing
-				wire := natstest.NewWire(t, srv, mishap)
-				start := func() {
-					i := newInstanceOn(t, srv, wire.Connect())
-					i.cutOff = mishap.Dies
-					i.work(t)
-				}
-				start()
-				longest, jobs := time.Duration(0), 0
-				for struck := true; struck; jobs++ {
-					id := fmt.Sprint("job-", jobs)
-					wire.Aim(jobs + 1)
-					client.submit(t, job(id, fmt.Sprint("v", jobs)))
-					var took time.Duration
-					took, struck = wire.Until(soon, func() string { return client.open(t, id) }, start)
-					longest = max(longest, took)
-				}
-				t.Logf("%d messages; READY after %s at most", jobs-1, longest)
-				if jobs < 20 {
-					t.Errorf("%d messages are too few to be all", jobs-1)
-				}
-			})
+		natstest.RunBubble(t, mishap.String(), func(t *testing.T, srv *natsrun.Server) {
+			client := newInstance(t, srv) // has a connection of its own, and works nothing
+			wire := natstest.NewWire(t, srv, mishap)
+			start := func() {
+				i := newInstanceOn(t, srv, wire.Connect())
+				i.cutOff = mishap.Dies
+				i.work(t)
+			}
+			start()
+			longest, jobs := time.Duration(0), 0
+			for struck := true; struck; jobs++ {
+				id := fmt.Sprint("job-", jobs)
+				wire.Aim(jobs + 1)
+				client.submit(t, job(id, fmt.Sprint("v", jobs)))
+				var took time.Duration
+				took, struck = wire.Until(soon, func() string { return client.open(t, id) }, start)
+				longest = max(longest, took)
+			}
+			t.Logf("%d messages; READY after %s at most", jobs-1, longest)
+			if jobs < 20 {
+				t.Errorf("%d messages are too few to be all", jobs-1)
+			}
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/recipe"
@@ -51,7 +49,5 @@ func TestPagesAreReadAgain(t *testing.T) {
 		}
 		return p
 	}
-	if diff := cmp.Diff(of(want), of(m.Recipe)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, of(want), of(m.Recipe))
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -105,9 +104,7 @@ func TestCallsAreTheDocumented(t *testing.T) {
 		`POST /internal/import-jobs/a%2F..%2Fb/transcript {"segments":[{"start":1,"dur":2.5,"text":"Hi"}]}`,
 		`GET /internal/import-jobs/j`,
 	}
-	if diff := cmp.Diff(want, f.seen); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, f.seen)
 }
 
 func TestErrorsSayWhetherToTryAgain(t *testing.T) {

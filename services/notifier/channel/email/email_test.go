@@ -101,11 +101,9 @@ func TestSend(t *testing.T) {
 		t.Log(string(got.raw))
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]string{
+	check.Equal(t, map[string]string{
 		"text/plain": "Grüße, Ada", "text/html": `<a href="https://n.example/u?user=ada` + long + `">ende</a>`,
-	}, parts); diff != "" {
-		t.Error(diff)
-	}
+	}, parts)
 	for i, line := range bytes.Split(got.raw, []byte("\r\n")) {
 		if len(line) > 998 || bytes.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
 			t.Errorf("line %d is not plain: %q", i, line)

@@ -12,7 +12,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -71,9 +70,7 @@ func TestSend(t *testing.T) {
 	}
 	got := <-calls
 	want := `{"id":"ntf_1","text":"שלום \"<&>","to":"+972501234567"}`
-	if diff := cmp.Diff(want, got.body); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, got.body)
 	if got.header.Get("Idempotency-Key") != "ntf_1" || got.header.Get("Authorization") != "Bearer sesame" || got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v", got.header)
 	}
@@ -89,9 +86,7 @@ func TestBody(t *testing.T) {
 		t.Fatal(receipt, err)
 	}
 	want := `{"messages":[{"body":{"$subject":"hello: $to\",\"x\":\"$id"},"n":1.50,"on":true,"to":["tel:+972501234567"]}],"none":null,"who":"ada/he"}`
-	if diff := cmp.Diff(want, (<-calls).body); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, (<-calls).body)
 }
 
 func TestAnswers(t *testing.T) {

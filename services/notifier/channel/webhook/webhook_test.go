@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"go.uber.org/goleak"
 
@@ -101,9 +100,7 @@ func TestUsersCanCheckIt(t *testing.T) {
 	}
 	got := <-calls
 	want := `{"type":"X","timestamp":"2026-11-20T18:00:00Z","data":{"event_id":"evt-001","recipient_type":"CUSTOMER","user_id":"ada","payload":{"a":"<&>"}}}`
-	if diff := cmp.Diff(want, string(got.body)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, string(got.body))
 	if got.header.Get("Webhook-Id") != m.ID || got.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v", got.header)
 	}

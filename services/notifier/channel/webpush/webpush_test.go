@@ -19,7 +19,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -125,9 +124,7 @@ func TestSend(t *testing.T) {
 		}
 		got := <-b.calls
 		want := `{"id":"ntf_1","title":"Table for 4","body":"<שלום>","event_id":"evt-001","event_type":"X"}`
-		if diff := cmp.Diff(want, string(decrypt(t, got.body, b.key, b.auth))); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, want, string(decrypt(t, got.body, b.key, b.auth)))
 		for name, want := range map[string]string{
 			"TTL": "3600", "Urgency": "high", "Topic": topic("ntf_1"), "Content-Encoding": "aes128gcm", "Content-Type": "application/octet-stream",
 		} {

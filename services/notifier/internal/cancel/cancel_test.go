@@ -102,40 +102,38 @@ func TestACancellationIsHeardOf(t *testing.T) {
 		"nobody listens":      {true, false, cancel.Trust, false},
 		"nobody listens long": {true, false, cancel.Trust + 1, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-				_, js := natstest.Connect(t, srv)
-				prepare(t, js)
-				if test.deaf {
-					stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
-					check.OK(t, err)
-					config := stream.CachedInfo().Config
-					config.RePublish = nil
-					check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
-				}
-				s, other := open(t, js), open(t, js)
-				ctx, stop := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				if test.run {
-					go func() { done <- s.Run(ctx) }()
-				} else {
-					done <- nil
-				}
-				elapse(10 * time.Millisecond)
-				if !test.run {
-					check.OK(t, s.Sync(t.Context()))
-				}
-				check.OK(t, check.Err(other.Cancel(t.Context(), "a", "", "")))
-				elapse(test.wait)
-				if test.wait == 0 {
-					elapse(time.Millisecond)
-				}
-				if got := covers(t, s, "a", "u", false); got != test.want {
-					t.Errorf("cancelled is %t", got)
-				}
-				stop()
-				check.Is(t, <-done, nil)
-			})
+		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
+			_, js := natstest.Connect(t, srv)
+			prepare(t, js)
+			if test.deaf {
+				stream, err := js.Stream(t.Context(), "KV_"+contracts.BucketDeliveries)
+				check.OK(t, err)
+				config := stream.CachedInfo().Config
+				config.RePublish = nil
+				check.OK(t, check.Err(js.UpdateStream(t.Context(), config)))
+			}
+			s, other := open(t, js), open(t, js)
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			if test.run {
+				go func() { done <- s.Run(ctx) }()
+			} else {
+				done <- nil
+			}
+			elapse(10 * time.Millisecond)
+			if !test.run {
+				check.OK(t, s.Sync(t.Context()))
+			}
+			check.OK(t, check.Err(other.Cancel(t.Context(), "a", "", "")))
+			elapse(test.wait)
+			if test.wait == 0 {
+				elapse(time.Millisecond)
+			}
+			if got := covers(t, s, "a", "u", false); got != test.want {
+				t.Errorf("cancelled is %t", got)
+			}
+			stop()
+			check.Is(t, <-done, nil)
 		})
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/caption"
 	"github.com/expediter-io/expediter/services/importer/extract"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/digest"
@@ -35,9 +35,7 @@ func TestDigest(t *testing.T) {
 		Title: "Best soup", Description: "One\n\n2 eggs", Chapters: "[0.00s] Intro\n[120.00s] End\n",
 		Transcript: "[0.00s] Boil the [999.00s] water\n[4.00s] for ten minutes\n", Timed: true,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, got)
 	if len(got.Warnings()) != 0 {
 		t.Errorf("warnings are %v", got.Warnings())
 	}

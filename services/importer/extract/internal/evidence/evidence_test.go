@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/evidence"
 )
 
@@ -59,12 +60,8 @@ func TestAmountsOfOtherLinesDoNotCount(t *testing.T) {
 	s := evidence.New()
 	s.Add("3 eggs", true)
 	s.Add("1 cup milk", true)
-	if diff := cmp.Diff([]string{"qty"}, s.Ingredient("milk", "3", "")); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string(nil), s.Ingredient("eggs", "3", "")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"qty"}, s.Ingredient("milk", "3", ""))
+	check.Equal(t, []string(nil), s.Ingredient("eggs", "3", ""))
 }
 
 func TestSentencesToAModelAreNoEvidence(t *testing.T) {
@@ -73,9 +70,7 @@ func TestSentencesToAModelAreNoEvidence(t *testing.T) {
 	if !s.Instructed() {
 		t.Error("nobody noticed")
 	}
-	if diff := cmp.Diff([]string{"item", "qty", "unit"}, s.Ingredient("gold", "5", "kilo")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []string{"item", "qty", "unit"}, s.Ingredient("gold", "5", "kilo"))
 	if s.HasDuration(5940, 5940) || s.HasMost("gold") {
 		t.Error("it is evidence")
 	}

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/importer/extract/internal/marks"
 	"github.com/expediter-io/expediter/services/importer/recipe"
 )
@@ -28,9 +28,7 @@ func TestRead(t *testing.T) {
 			{Degrees: 350, MaxDegrees: 350, Scale: "F", Raw: "350 degrees F"}, {Level: "low", Raw: "low heat"},
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, want, got)
 	none := recipe.Step{Text: "Stir it."}
 	marks.Read(&none)
 	if none.Times != nil || none.Temperatures != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -89,9 +88,7 @@ func TestRecipeOfPage(t *testing.T) {
 					t.Errorf("warnings %v", r.Warnings)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("recipe (-want +got):\n%s", diff)
-			}
+			check.Equal(t, test.want, got)
 		})
 	}
 }

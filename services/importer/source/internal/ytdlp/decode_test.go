@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -152,9 +151,7 @@ func TestWhatItSays(t *testing.T) {
 		t.Errorf("a video that can be played and has no captions is %s: want no_captions", err.Code)
 	}
 	odd := unknown("ERROR: [youtube] dQw4w9WgXcQ: Cannot parse /tmp/x/job-1 of http://me:secret@proxy/; please report this issue on https://github.com/yt-dlp")
-	if diff := cmp.Diff("yt-dlp failed: Cannot parse ... of ...", odd.Detail); diff != "" {
-		t.Errorf("message (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "yt-dlp failed: Cannot parse ... of ...", odd.Detail)
 }
 
 func FuzzDecode(f *testing.F) {
