@@ -168,8 +168,8 @@ func (f *Flight) Stats() Stats {
 	s := Stats{
 		Hits: c.hits.Load(), Misses: c.misses.Load(),
 		Cached: c.outcomes[Cached].Load(), Coalesced: c.outcomes[Coalesced].Load(), Computed: c.outcomes[Computed].Load(),
-		Errors:   c.errors.Load(),
-		Acquired: c.acquired.Load(), Held: c.held.Load(), Lost: c.lost.Load(), RenewalsFailed: c.renewals.Load(),
+		Stale: c.outcomes[Stale].Load(), Errors: c.errors.Load(),
+		Acquired: c.acquired.Load(), Held: c.held.Load(), Lost: c.lost.Load(), Refreshes: c.refreshes.Load(), RenewalsFailed: c.renewals.Load(),
 		TakeOvers: c.takeOvers.Load(), Waits: c.waits.Load(), WaitTimeouts: c.timeouts.Load(),
 		Corrupt: c.corrupt.Load(), Panics: c.panics.Load(), Unavailable: f.store.Unanswered.Load(),
 	}

@@ -42,37 +42,35 @@ func wantDo(t *testing.T, f *flight.Flight, fn func(context.Context) ([]byte, er
 // waits.
 func TestRefreshComputesOnceEverywhere(t *testing.T) {
 	for name, memory := range map[string]int64{"bucket": 0, "memory": 1 << 20} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				var runs atomic.Int64
-				fn := numbered(&runs, 4*time.Second, nil) // so that none ends when it is looked for
-				opts := flight.DoOptions{Refresh: 0.5, TTL: 100 * time.Second}
-				var flights []*flight.Flight
-				for range 3 {
-					flights = append(flights, b.Flight(t, flight.Config{Memory: flight.MemoryConfig{MaxBytes: memory}}))
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			var runs atomic.Int64
+			fn := numbered(&runs, 4*time.Second, nil) // so that none ends when it is looked for
+			opts := flight.DoOptions{Refresh: 0.5, TTL: 100 * time.Second}
+			var flights []*flight.Flight
+			for range 3 {
+				flights = append(flights, b.Flight(t, flight.Config{Memory: flight.MemoryConfig{MaxBytes: memory}}))
+			}
+			wantDo(t, flights[0], fn, opts, "1", flight.Computed)
+			for second := range 400 {
+				pass(time.Second)
+				if second%5 != 0 {
+					continue
 				}
-				wantDo(t, flights[0], fn, opts, "1", flight.Computed)
-				for second := range 400 {
-					pass(time.Second)
-					if second%5 != 0 {
-						continue
-					}
-					var all sync.WaitGroup
-					for i := range 100 {
-						all.Go(func() {
-							start := time.Now()
-							r, err := flights[i%3].Do(t.Context(), "k", fn, opts)
-							if err != nil || r.Outcome != flight.Cached || time.Since(start) > time.Second || r.Age > 80*time.Second {
-								t.Errorf("after %d s: got %+v, %v after %s", second, r, err, time.Since(start))
-							}
-						})
-					}
-					all.Wait()
+				var all sync.WaitGroup
+				for i := range 100 {
+					all.Go(func() {
+						start := time.Now()
+						r, err := flights[i%3].Do(t.Context(), "k", fn, opts)
+						if err != nil || r.Outcome != flight.Cached || time.Since(start) > time.Second || r.Age > 80*time.Second {
+							t.Errorf("after %d s: got %+v, %v after %s", second, r, err, time.Since(start))
+						}
+					})
 				}
-				if n := runs.Load(); n < 5 || n > 9 {
-					t.Errorf("computed %d times in 400 s, want once for each 50 to 80", n)
-				}
-			})
+				all.Wait()
+			}
+			if n := runs.Load(); n < 5 || n > 9 {
+				t.Errorf("computed %d times in 400 s, want once for each 50 to 80", n)
+			}
 		})
 	}
 }
@@ -194,6 +192,9 @@ func TestStaleWhenComputingFails(t *testing.T) {
 		if n := runs.Load(); n != 2 {
 			t.Errorf("tried %d times, want once", n-1)
 		}
+		if f, g := f.Stats(), g.Stats(); f.Stale != 1 || f.Refreshes != 1 || g.Stale != 25 || g.Refreshes != 0 {
+			t.Errorf("got %+v and %+v", f, g)
+		}
 		pass(10 * time.Second)
 		fails.Store(false)
 		wantDo(t, g, fn, opts, "3", flight.Computed) // waited for it
@@ -276,23 +277,21 @@ func TestCallerThatTakesNoStaleValue(t *testing.T) {
 // What is invalidated while it is computed anew is gone: neither the old value comes back, nor the one of before.
 func TestInvalidatedWhileItIsComputedAnew(t *testing.T) {
 	for name, ends := range map[string]bool{"it fails": true, "it succeeds": false} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, b *bed) {
-				f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
-				var runs atomic.Int64
-				var fails atomic.Bool
-				opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
-				wantDo(t, f, numbered(&runs, 0, nil), opts, "1", flight.Computed)
-				pass(2 * time.Minute)
-				fails.Store(ends)
-				wantDo(t, f, numbered(&runs, 10*time.Second, &fails), opts, "1", flight.Stale)
-				pass(time.Second)
-				check.OK(t, g.Invalidate(t.Context(), "k"))
-				wantSlot(t, g, "k", flight.Absent, "")
-				pass(time.Minute)
-				wantSlot(t, g, "k", flight.Absent, "")
-				wantDo(t, g, numbered(&runs, 0, nil), opts, "3", flight.Computed)
-			})
+		runInBubble(t, name, func(t *testing.T, b *bed) {
+			f, g := b.Flight(t, flight.Config{}), b.Flight(t, flight.Config{})
+			var runs atomic.Int64
+			var fails atomic.Bool
+			opts := flight.DoOptions{Stale: time.Hour, TTL: 60 * time.Second}
+			wantDo(t, f, numbered(&runs, 0, nil), opts, "1", flight.Computed)
+			pass(2 * time.Minute)
+			fails.Store(ends)
+			wantDo(t, f, numbered(&runs, 10*time.Second, &fails), opts, "1", flight.Stale)
+			pass(time.Second)
+			check.OK(t, g.Invalidate(t.Context(), "k"))
+			wantSlot(t, g, "k", flight.Absent, "")
+			pass(time.Minute)
+			wantSlot(t, g, "k", flight.Absent, "")
+			wantDo(t, g, numbered(&runs, 0, nil), opts, "3", flight.Computed)
 		})
 	}
 }
