@@ -53,8 +53,8 @@ func (d *Decision) rival(candidates []*Prepared, odds []float64) {
 // margin is (a-b)/(a+b) for odds whose logarithms are given.
 func margin(a, b float64) float64 { return math.Tanh((a - b) / 2) }
 
-// sameVenue reports whether two candidates are evidently one: the score says so, and the address, the telephone or the
-// location says so too.
+// sameVenue reports whether two candidates are evidently one: the score shows it, and the address, the telephone or the
+// location shows it too.
 func sameVenue(a, b *Prepared) bool {
 	v := observe(a, b)
 	placed := v[addressSame] > 0.9 || v[phoneSame] > 0 || v[geoSpot] > 0

@@ -9,7 +9,7 @@ import (
 // ModelVersion names the features and weights that made a score. A result that another version made should be matched again.
 const ModelVersion = "places-2"
 
-// Evidence says how a score came about. It is small as JSON and one line as a string.
+// Evidence reports how a score came about. It is small as JSON and one line as a string.
 type Evidence struct {
 	// Model is the ModelVersion that made it.
 	Model string `json:"model"`

@@ -75,7 +75,7 @@ const (
 )
 
 // otherTown is what the same street and house number count for when the cities differ
-// and no telephone number says that one of them is a suburb: there is more than one Main Street.
+// and no telephone number shows that one of them is a suburb: there is more than one Main Street.
 const otherTown = 0.5
 
 // The likeness from which two street names are one, and below which they are two.
@@ -215,7 +215,7 @@ func (v *vector) distance(d float64) {
 	}
 }
 
-// cross observes what no field says alone. A name without any other evidence may be anyone's. Names that have nothing in
+// cross observes what no field shows alone. A name without any other evidence may be anyone's. Names that have nothing in
 // common are two venues, whatever else agrees: those of a hotel, a food court or a former tenant share telephone and
 // address.
 func (v *vector) cross(untold float64) {

@@ -20,9 +20,9 @@ func TestInteractions(t *testing.T) {
 		{"a name alone is anyone's", match.Place{Name: "Golden Dragon"}, match.Place{Name: "Golden Dragon"}, match.Ambiguous},
 		{"a name and a city may do", match.Place{Name: "Campanile", City: "Haifa"}, match.Place{Name: "Campanile", City: "Haifa"}, match.Found},
 		{"the venues of a hotel share all but the name", hotel, with(hotel, func(p *match.Place) { p.Name = "Matsuhisa" }), match.NotFound},
-		{"a name that says little, and all the rest", hotel, with(hotel, func(p *match.Place) { p.Name = "Lobby" }), match.Found},
+		{"a name that shows little, and all the rest", hotel, with(hotel, func(p *match.Place) { p.Name = "Lobby" }), match.Found},
 		{
-			"a telephone says that the other town is a suburb",
+			"a telephone shows that the other town is a suburb",
 			with(palm, func(p *match.Place) { p.Phone = "212-555-1234" }),
 			with(palm, func(p *match.Place) { p.City, p.Phone = "Shelbyville", "+1 212 555 1234" }),
 			match.Found,

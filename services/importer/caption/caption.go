@@ -52,7 +52,7 @@ type Summary struct {
 	// Timed reports whether the cues have times. Plain text has none.
 	Timed bool
 
-	// Truncated reports that a limit cut something; Cuts says what.
+	// Truncated reports that a limit cut something; Cuts reports what.
 	Truncated bool
 }
 

@@ -50,7 +50,7 @@ func find(head []byte, withTimes bool) (Format, error) {
 	return FormatText, nil
 }
 
-// notWebVTT says what is wrong with a file that is not WebVTT, nor anything else.
+// notWebVTT reports what is wrong with a file that is not WebVTT, nor anything else.
 func notWebVTT(head []byte, want Format) error {
 	err := &FormatError{Want: want, Found: found(head)}
 	timed, _ := firstTimings(head)

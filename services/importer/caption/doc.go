@@ -7,14 +7,14 @@
 //
 // The parser follows the parsing rules of the W3C (https://www.w3.org/TR/webvtt1/, section 6): which lines make a cue,
 // which timings count and what markup means are decided there, not here. A file without the signature is refused with a
-// [FormatError] that says what was found instead. A block whose timings are wrong is left out as the rules demand, and
+// [FormatError] that reports what was found instead. A block whose timings are wrong is left out as the rules demand, and
 // counted in [Summary.Skipped]. Cue settings, regions and style sheets concern the place and look of a cue on the screen
 // and are read over.
 //
 // # Limits
 //
 // Time is linear in the input. Memory is bounded by [Options], whatever the input holds. Nothing is cut in silence:
-// [Summary.Truncated] is set and [Summary.Cuts] says what was cut, where and by which limit.
+// [Summary.Truncated] is set and [Summary.Cuts] reports what was cut, where and by which limit.
 //
 // # Rolling captions
 //

@@ -10,10 +10,10 @@ type FormatError struct {
 	// Want is the format that was asked for; FormatAuto when any would have done.
 	Want Format
 
-	// Found says in a few words what is there instead, with the start of the input where that helps.
+	// Found reports in a few words what is there instead, with the start of the input where that helps.
 	Found string
 
-	// Hint says what to do about it.
+	// Hint names what to do about it.
 	Hint string
 }
 
@@ -44,7 +44,7 @@ type Cut struct {
 	Line int `json:"line"`
 }
 
-// String says what was cut, where and by which limit.
+// String reports what was cut, where and by which limit.
 func (c Cut) String() string {
 	return "cut at line " + strconv.Itoa(c.Line) + " by " + c.Limit + " (" + strconv.FormatInt(c.Max, 10) + ")"
 }

@@ -23,7 +23,7 @@ var vttSeeds = []string{
 	"WEBVTT\n\n" + at01 + "\n<v.loud A &amp; B><c.a>one<00:00:01.000></c> two</v> &lt;&#x41;\n\n00:01.000 --> 00:01.010\none two\n \n\n00:01.010 --> 00:02.000\none two\nthree<00:00:01.500><c> four</c> [Music]",
 }
 
-// FuzzWebVTT compares the parser with the rules said again, however the input is cut into pieces.
+// FuzzWebVTT compares the parser with the rules stated again, however the input is cut into pieces.
 func FuzzWebVTT(f *testing.F) {
 	for _, seed := range vttSeeds {
 		f.Add(seed)
@@ -35,9 +35,7 @@ func FuzzWebVTT(f *testing.F) {
 		if _, refused := errors.AsType[*FormatError](err); refused == ok || err != nil && !refused {
 			t.Fatalf("error %v, want one: %t", err, !ok)
 		}
-		if diff := cmp.Diff(want, cuesOf(track)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Equal(t, want, cuesOf(track))
 		again, err2 := Parse(iotest.OneByteReader(strings.NewReader(input)), Options{Format: FormatWebVTT})
 		if !reflect.DeepEqual(track, again) || (err == nil) != (err2 == nil) {
 			t.Errorf("byte by byte: %v, %v (-want +got):\n%s", err, err2, cmp.Diff(track, again))
@@ -45,7 +43,7 @@ func FuzzWebVTT(f *testing.F) {
 	})
 }
 
-// FuzzMarkup compares the reader of cue text with the rules said again.
+// FuzzMarkup compares the reader of cue text with the rules stated again.
 func FuzzMarkup(f *testing.F) {
 	for _, seed := range []string{
 		"<b>x</b>", "<v.a.b  A &amp; B >x", "<c.a\n.b>y</c", "<ruby>a<rt>b</ruby>c</ruby>", "<00:01.000>a<99:00:00.000><1>", "<lang en>&lt;</lang></>< ><.>", "a&#x41;&notit;&amp&",
@@ -116,9 +114,7 @@ func FuzzTranscript(f *testing.F) {
 		}
 		opts.Sentences = false
 		check.OK(t, reread.Transcript(opts).WriteText(&again))
-		if diff := cmp.Diff(text.String(), again.String()); diff != "" {
-			t.Errorf("read again (-want +got):\n%s", diff)
-		}
+		check.Equal(t, text.String(), again.String())
 	})
 }
 
@@ -138,9 +134,7 @@ func checkTranscript(t *testing.T, transcript Transcript, size int) {
 	var out bytes.Buffer
 	var again []Segment
 	check.Is(t, errors.Join(transcript.WriteSegments(&out), json.Unmarshal(out.Bytes(), &again)), nil)
-	if diff := cmp.Diff(transcript.Segments, again, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("JSON (-want +got):\n%s", diff)
-	}
+	check.Equal(t, transcript.Segments, again, cmpopts.EquateEmpty())
 }
 
 // checkLimits reads with small limits, which have to hold and to be told of.

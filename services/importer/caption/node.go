@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// NodeKind says what a Node is.
+// NodeKind states what a Node is.
 type NodeKind int
 
 // The kinds.
@@ -23,7 +23,7 @@ const (
 
 // Node is a part of a cue's text, as the rules for building the text's DOM have it.
 type Node struct {
-	// Kind says which of the other fields mean something.
+	// Kind states which of the other fields mean something.
 	Kind NodeKind
 
 	// Annotation of an ElementNode is the name of the speaker (tag v) or the language (tag lang).

@@ -17,7 +17,7 @@ const (
 	DefaultMaxTextBytes = 32 << 20
 )
 
-// Options says how to read and how much. The zero value reads any format with the default limits.
+// Options sets how to read and how much. The zero value reads any format with the default limits.
 type Options struct {
 	// Format is what to read the input as. Defaults to FormatAuto, which looks at the content.
 	Format Format

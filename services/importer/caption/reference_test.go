@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// This file says the W3C's rules again, step by step over the whole text and one character at a time, as the document
+// This file states the W3C's rules again, step by step over the whole text and one character at a time, as the document
 // writes them. It is slow and knows no limits; the parser is compared with it.
 
 // referenceParser is the state that the rules share: the input and a position in it.

@@ -33,7 +33,7 @@ type Transcript struct {
 	Segments []Segment `json:"segments"`
 }
 
-// TranscriptOptions says what to make of the cues. The zero value is right for an extractor: the lines of rolling captions
+// TranscriptOptions sets what to make of the cues. The zero value is right for an extractor: the lines of rolling captions
 // once, no sounds, a segment per cue.
 type TranscriptOptions struct {
 	// KeepRepeats leaves rolling captions as they are. Defaults to false.

@@ -285,12 +285,10 @@ func TestSkippedCuesAreCounted(t *testing.T) {
 		Summary: Summary{Format: FormatWebVTT, Kind: "captions", Language: "en-GB", Skipped: 2, Timed: true},
 		Cues:    []Cue{{End: time.Second, Text: "text", Format: FormatWebVTT, Line: 8}},
 	}
-	if diff := cmp.Diff(want, track); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, want, track)
 }
 
-// TestHeaderWords has what a header says of the track, and what only looks like it.
+// TestHeaderWords has what a header states of the track, and what only looks like it.
 func TestHeaderWords(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string][2]string{

@@ -1,4 +1,4 @@
-// Package rules says who is told about which events, and how: for each type of event and kind of recipient the channels,
+// Package rules says who is notified of which events, and how: for each type of event and kind of recipient the channels,
 // the template, the category, and the priority.
 //
 //	version: 1
@@ -7,12 +7,12 @@
 //	    RESTAURANT_USER:
 //	      scope: aggregate        # who: the aggregate's (default), the user of the event, or all
 //	      channels: [inapp]
-//	      fallback: [webpush, email, sms] # one of these: the next when the one before has not told the user
+//	      fallback: [webpush, email, sms] # one of these: the next when the one before has not reached the user
 //	      fallback_after: 10m     # for how long each is tried; defaults to as often as it is
 //	      category: reservations  # what users switch off together
 //	      priority: normal        # low, normal, high, critical
 //	      template: reservation.requested
-//	      digest:                 # told together, by the clock on the user's wall; see below
+//	      digest:                 # delivered together, by the clock on the user's wall; see below
 //	        every: 30m            # whole minutes that divide a day, counted from midnight; or
 //	        # at: ["09:00", "17:00"]
 //	        channels: [email]     # default: all of the route but inapp
@@ -20,7 +20,7 @@
 //	      throttle:               # of one category to one user on one channel
 //	        limit: 5              # 1 to 100
 //	        per: 1h               # up to 168h; in no stretch of time as long as this are there more
-//	        over: defer           # what is over the limit is told later (default), or: suppress
+//	        over: defer           # what is over the limit is delivered later (default), or: suppress
 //	    CUSTOMER:
 //	      scope: user
 //	      channels: [inapp]
@@ -29,12 +29,12 @@
 //	      scope: all
 //	      channels: [inapp]
 //
-// All of one category that a user is to be told on a channel, or of one template when there is no category, goes into the
+// All of one category that is to be delivered to a user on a channel, or of one template when there is no category, goes into the
 // same digest. A digest keeps to quiet hours, to what the user opted out of, and to no throttle. A window in which the clocks
 // change is as much longer or shorter; a time of day that the clock jumps over is as much later as it jumps, and one that it
-// shows twice is the first. What is critical is told at once, whatever else a rule says.
+// shows twice is the first. What is critical is delivered at once, whatever else a rule says.
 //
 // JSON is read too, being YAML. A file with mistakes is refused as a whole, with all of them and their lines. The notifier also
-// takes for one a route to a channel with texts whose text is not there. A route of "*" that names no template is told by the
+// takes for one a route to a channel with texts whose text is not there. A route of "*" that names no template is delivered by the
 // template of the event's own type: nobody knows that before it comes, so it is not checked, and a row without a text fails.
 package rules

@@ -71,7 +71,7 @@ func (p *parser) file(data []byte) map[string]map[contracts.RecipientType]Route 
 	return events
 }
 
-// yamlLine is how the library tells where the text is not YAML.
+// yamlLine is how the library reports where the text is not YAML.
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)`)
 
 func (p *parser) syntax(err error) {

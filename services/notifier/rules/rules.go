@@ -32,12 +32,12 @@ const (
 	ScopeUser Scope = "user"
 )
 
-// Route says how one kind of recipient is told about one type of event.
+// Route says how one kind of recipient is notified of one type of event.
 type Route struct {
 	// Channels are the names of the channels, each once.
 	Channels []string `json:"channels"`
 
-	// Fallback are the names of channels of which one is to tell the user: the first, and each next one when the one
+	// Fallback are the names of channels of which one is to notify the user: the first, and each next one when the one
 	// before it has not.
 	Fallback []string `json:"fallback,omitempty"`
 
@@ -47,23 +47,23 @@ type Route struct {
 	// Category groups what users can switch off together. "" is none.
 	Category string `json:"category,omitempty"`
 
-	// Digest says that rows are told together, on some of the channels. nil is never.
+	// Digest says that rows are delivered together, on some of the channels. nil is never.
 	Digest *Digest `json:"digest,omitempty"`
 
 	// Priority is how urgent it is.
 	Priority contracts.Urgency `json:"priority,omitempty"`
 
-	// Scope is who is told.
+	// Scope is who is notified.
 	Scope Scope `json:"scope"`
 
 	// Template names the text. "" is the one of the type of event.
 	Template string `json:"template,omitempty"`
 
-	// Throttle bounds how often each user is told, on each channel. nil is no bound.
+	// Throttle bounds how often each user is notified, on each channel. nil is no bound.
 	Throttle *contracts.Throttle `json:"throttle,omitempty"`
 }
 
-// Starts returns the channels on which a user is told at first: all of Channels, and the first of Fallback.
+// Starts returns the channels on which a user is notified at first: all of Channels, and the first of Fallback.
 func (r Route) Starts() []string {
 	if len(r.Fallback) == 0 {
 		return r.Channels
@@ -120,7 +120,7 @@ func Parse(data []byte, channels []string, checks ...Check) (*Rules, error) {
 	return &Rules{events: events, version: hex.EncodeToString(sum[:8])}, nil
 }
 
-// For returns the routes of a type of event by kind of recipient, nil when nobody is told about it. The map must not be
+// For returns the routes of a type of event by kind of recipient, nil when nobody is notified of it. The map must not be
 // changed.
 func (r *Rules) For(eventType string) map[contracts.RecipientType]Route {
 	if routes, ok := r.events[eventType]; ok {

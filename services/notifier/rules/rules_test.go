@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var channels = []string{"email", "inapp"}
 
-const good = `# who is told
+const good = `# who is notified
 version: 1
 events:
   RESERVATION_REQUESTED:
@@ -83,7 +83,7 @@ func TestTheVersionIsTheText(t *testing.T) {
 	}
 }
 
-// Every mistake is told at once, each with its line.
+// Every mistake is reported at once, each with its line.
 func TestMistakesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := rules.Parse([]byte(`version: 2

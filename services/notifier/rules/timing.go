@@ -16,7 +16,7 @@ import (
 // notInDigests is the channel that digests leave alone unless they name it: an inbox is a list already.
 const notInDigests = "inapp"
 
-// Digest says which channels of a route tell its rows in digests, and when.
+// Digest says which channels of a route deliver its rows in digests, and when.
 type Digest struct {
 	contracts.Digest
 
@@ -32,7 +32,7 @@ func (r Route) DigestOn(channel string) *contracts.Digest {
 	return &r.Digest.Digest
 }
 
-// digest reads when a route's rows are told together. Its channels are checked when those of the route are known.
+// digest reads when a route's rows are delivered together. Its channels are checked when those of the route are known.
 func (p *parser) digest(n *yaml.Node, path string) *Digest {
 	var d Digest
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){
@@ -58,10 +58,10 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 	d := route.Digest
 	if route.Priority == contracts.UrgencyCritical {
 		if d != nil {
-			p.addf(member(n, "digest"), path+".digest", "is for what is critical, which is told at once: leave one of them out")
+			p.addf(member(n, "digest"), path+".digest", "is for what is critical, which is delivered at once: leave one of them out")
 		}
 		if route.Throttle != nil {
-			p.addf(member(n, "throttle"), path+".throttle", "is for what is critical, which is told at once: leave one of them out")
+			p.addf(member(n, "throttle"), path+".throttle", "is for what is critical, which is delivered at once: leave one of them out")
 		}
 	}
 	if d == nil {
@@ -80,7 +80,7 @@ func (p *parser) finish(n *yaml.Node, path string, route *Route) {
 			}
 		}
 		if len(d.Channels) == 0 && len(route.Channels) > 0 {
-			p.addf(at, path+".channels", "is missing: %s is not told in digests unless it is named here", notInDigests)
+			p.addf(at, path+".channels", "is missing: %s delivers no digests unless it is named here", notInDigests)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 	}
 	of := kind + "." + route.Category
 	if first, ok := p.digests[of]; ok && first != name {
-		p.addf(member(n, "digest"), path+".digest.template", "is %q, and category %s has %q elsewhere: its rows are told together",
+		p.addf(member(n, "digest"), path+".digest.template", "is %q, and category %s has %q elsewhere: its rows are delivered together",
 			clip(name), route.Category, clip(first))
 		return
 	}
@@ -109,7 +109,7 @@ func (p *parser) agree(n *yaml.Node, path, kind string, route Route) {
 // DigestSuffix is what stands behind the category, or else the template, in the name of the template of its digests.
 const DigestSuffix = ".digest"
 
-// throttle reads how often a user is told.
+// throttle reads how often a user is notified.
 func (p *parser) throttle(n *yaml.Node, path string) *contracts.Throttle {
 	var t contracts.Throttle
 	seen := p.mapping(n, path, map[string]func(*yaml.Node, string){

@@ -39,7 +39,7 @@ events:
 	}
 }
 
-// Every mistake is told at once, each with its line.
+// Every mistake is reported at once, each with its line.
 func TestMistakesOfDigestsAndThrottles(t *testing.T) {
 	t.Parallel()
 	_, err := rules.Parse([]byte(`version: 1
@@ -94,10 +94,10 @@ line 20: events.A.K5.digest.at has "10:00" twice
 line 21: events.A.K5.throttle.limit is "x": want 1 to 100
 line 21: events.A.K5.throttle.per is "90": want whole seconds up to 168h, such as 1h
 line 24: events.A.K6.digest.every is "30s": want whole minutes that divide a day, such as 15m, 30m, 1h, 4h or 24h
-line 24: events.A.K6.digest.channels is missing: inapp is not told in digests unless it is named here
-line 28: events.A.K7.digest is for what is critical, which is told at once: leave one of them out
-line 29: events.A.K7.throttle is for what is critical, which is told at once: leave one of them out
-line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are told together
+line 24: events.A.K6.digest.channels is missing: inapp delivers no digests unless it is named here
+line 28: events.A.K7.digest is for what is critical, which is delivered at once: leave one of them out
+line 29: events.A.K7.throttle is for what is critical, which is delivered at once: leave one of them out
+line 32: events.B.K8.digest.template is "other", and category c has "c.digest" elsewhere: its rows are delivered together
 line 33: events.B.K9.digest.at has 0 times of day: want 1 to 24`
 	if err == nil {
 		t.Fatal("accepted")

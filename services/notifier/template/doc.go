@@ -4,7 +4,7 @@
 //	reservation.requested/default.subject
 //	reservation.requested/default.txt
 //	reservation.requested/default.html      optional
-//	reservation.requested/he.subject        he-IL is told in he-IL, else in he, else in default
+//	reservation.requested/he.subject        he-IL is notified in he-IL, else in he, else in default
 //	reservation.requested/he.txt
 //
 // Parts are Go templates over [Data]: "{{.Payload.guests}} guests". What the payload does not have is an error, unless the

@@ -119,7 +119,7 @@ func (p *parser) template(name string) map[string]parts {
 	return locales
 }
 
-// file reads one part. It is never nil, so that a file with mistakes is not told as missing, too.
+// file reads one part. It is never nil, so that a file with mistakes is not reported as missing, too.
 func (p *parser) file(name string, isHTML bool) executor {
 	broken := executor(text.New(name))
 	file, err := p.folder.Open(name)
@@ -163,7 +163,7 @@ func (p *parser) html(name, body string, broken executor) executor {
 			guard(defined.Tree.Root)
 		}
 	}
-	// The first execution finds out what is to be escaped how, and fails when nobody can tell. What it prints, and that there
+	// The first execution finds out what is to be escaped how, and fails when that is unknown. What it prints, and that there
 	// is no payload, does not matter.
 	if err := t.Execute(&bounded{}, Data{}); err != nil {
 		if unsafe, ok := errors.AsType[*html.Error](err); ok {
@@ -177,7 +177,7 @@ func (p *parser) html(name, body string, broken executor) executor {
 	return t
 }
 
-// atLine is how the parser tells where a mistake is.
+// atLine is how the parser reports where a mistake is.
 var atLine = regexp.MustCompile(`^template: .*?:([0-9]+):(?:[0-9]+:)? *(.*)$`)
 
 func (p *parser) syntax(file string, err error) {

@@ -60,7 +60,7 @@ type Data struct {
 	// Category is what the user can switch off.
 	Category string
 
-	// CreatedAt is when it was decided that the user is told.
+	// CreatedAt is when it was decided that the user is notified.
 	CreatedAt time.Time
 
 	// EventID is the event.
@@ -96,7 +96,7 @@ func (s *Set) Become(other *Set) { s.byName.Store(other.byName.Load()) }
 
 // Render makes the text of a message, by its template or, when it names none, by the one of its type of event. A
 // digest that has no template is a plain list. unsubscribe is where the user can switch the category off, or "". The error
-// tells the template and the line.
+// names the template and the line.
 func (s *Set) Render(m channel.Message, unsubscribe string) (Text, error) {
 	name := m.Template
 	if name == "" {

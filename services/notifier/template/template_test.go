@@ -89,7 +89,7 @@ func TestLocalesFallBack(t *testing.T) {
 		"he-IL": "he", "zh": "default", "zh-Hant-TW": "zh-Hant", "-": "default", "en-": "en", "--x": "default", "default": "default",
 	} {
 		if got, err := set.Render(channel.Message{Template: "x", Locale: locale}, ""); err != nil || got.Subject != want {
-			t.Errorf("%q is told in %s, want %s (%v)", locale, got.Subject, want, err)
+			t.Errorf("%q is notified in %s, want %s (%v)", locale, got.Subject, want, err)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestWhatCannotBeRendered(t *testing.T) {
 	}
 }
 
-// Every mistake of every file is told at once.
+// Every mistake of every file is reported at once.
 func TestMistakesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := template.Parse(files(map[string]string{

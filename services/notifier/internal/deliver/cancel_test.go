@@ -60,65 +60,61 @@ func TestARowThatIsCancelled(t *testing.T) {
 		"deferred": {nil, time.Minute, deliveries.Suppressed, "cancelled", 0},
 		"retried":  {fails(channel.KindUnavailable), 0, deliveries.Suppressed, "cancelled", 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{fly: test.fly}
-				var cancelled gone
-				if name == "at once" {
-					cancelled.are("e")
-				}
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
-				n.store(func(row *contracts.Notification) { row.NotBefore = time.Now().Add(test.ahead) })
-				elapse(time.Second)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{fly: test.fly}
+			var cancelled gone
+			if name == "at once" {
 				cancelled.are("e")
-				elapse(10 * time.Minute)
-				late := cancelled.sure
-				if d := n.record(); d.State != test.state || d.Reason != test.reason || len(b.sent) != test.calls || n.letters() != 0 {
-					t.Errorf("%+v after %d calls, %d dead letters", d, len(b.sent), n.letters())
-				}
-				if name == "at once" && (len(late) != 1 || late[0]) || name != "at once" && (len(late) != 2 || late[0] || !late[1]) {
-					t.Errorf("asked with %v", late)
-				}
-			})
+			}
+			n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+			n.store(func(row *contracts.Notification) { row.NotBefore = time.Now().Add(test.ahead) })
+			elapse(time.Second)
+			cancelled.are("e")
+			elapse(10 * time.Minute)
+			late := cancelled.sure
+			if d := n.record(); d.State != test.state || d.Reason != test.reason || len(b.sent) != test.calls || n.letters() != 0 {
+				t.Errorf("%+v after %d calls, %d dead letters", d, len(b.sent), n.letters())
+			}
+			if name == "at once" && (len(late) != 1 || late[0]) || name != "at once" && (len(late) != 2 || late[0] || !late[1]) {
+				t.Errorf("asked with %v", late)
+			}
 		})
 	}
 }
 
-// An event that is cancelled after it went into a digest is not told by it.
+// An event that is cancelled after it went into a digest is not delivered by it.
 func TestACancelledEventIsNotInADigest(t *testing.T) {
 	for name, test := range map[string]struct {
 		cancelled []string
-		told      string
+		delivered string
 	}{
 		"one of three": {[]string{"e2"}, "e1,e3"},
 		"two of three": {[]string{"e1", "e3"}, "e2"},
 		"all":          {[]string{"e1", "e2", "e3"}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{}
-				var cancelled gone
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
-				for _, event := range []string{"e1", "e2", "e3"} {
-					n.told(event, hourly)
-				}
-				elapse(time.Minute)
-				cancelled.are(test.cancelled...)
-				elapse(time.Hour)
-				var told []string
-				for _, m := range b.sent {
-					told = append(told, events(m)...)
-				}
-				if strings.Join(told, ",") != test.told || n.letters() != 0 {
-					t.Errorf("told %v, want %s; %d dead letters", told, test.told, n.letters())
-				}
-			})
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			var cancelled gone
+			n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Cancelled = &cancelled }))
+			for _, event := range []string{"e1", "e2", "e3"} {
+				n.storeEvent(event, hourly)
+			}
+			elapse(time.Minute)
+			cancelled.are(test.cancelled...)
+			elapse(time.Hour)
+			var delivered []string
+			for _, m := range b.sent {
+				delivered = append(delivered, events(m)...)
+			}
+			if strings.Join(delivered, ",") != test.delivered || n.letters() != 0 {
+				t.Errorf("delivered %v, want %s; %d dead letters", delivered, test.delivered, n.letters())
+			}
 		})
 	}
 }
 
 // Of the events in a large digest each can be cancelled, those that are only counted too: also when nothing is left that could be
-// told by itself.
+// delivered by itself.
 func TestACancelledEventIsNotCounted(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
@@ -127,13 +123,13 @@ func TestACancelledEventIsNotCounted(t *testing.T) {
 		var all []string
 		for i := range 103 {
 			all = append(all, fmt.Sprint("e", i))
-			n.told(all[i], hourly)
+			n.storeEvent(all[i], hourly)
 			elapse(time.Second)
 		}
 		cancelled.are(all[:102]...)
 		elapse(time.Hour)
 		if len(b.sent) != 1 || string(b.sent[0].Payload) != `{"count":1,"items":[],"more":1}` {
-			t.Errorf("%d dead letters, told %+v", n.letters(), b.sent)
+			t.Errorf("%d dead letters, delivered %+v", n.letters(), b.sent)
 		}
 	})
 }

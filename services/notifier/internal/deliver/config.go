@@ -62,7 +62,7 @@ type Config struct {
 	// Channel sends. Required.
 	Channel channel.Channel
 
-	// Digests keep what is told together. Required.
+	// Digests keep what is delivered together. Required.
 	Digests *digest.Store
 
 	// Health knows which of the addresses do not answer. Defaults to nobody: all are called.
@@ -93,7 +93,7 @@ type Config struct {
 	// Silent says that the channel disturbs nobody: quiet hours do not concern it. Defaults to false.
 	Silent bool
 
-	// Throttles count how often users are told. Required.
+	// Throttles count how often users are notified. Required.
 	Throttles *throttle.Store
 
 	// Timeout bounds one call of the channel. As much later another worker may take over a row whose caller died.

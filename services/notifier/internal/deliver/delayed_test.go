@@ -45,28 +45,26 @@ func TestARowWaitsForItsTime(t *testing.T) {
 		"in quiet hours": {time.Hour, profile{QuietHours: night}, "", false, 2 * time.Hour},
 		"in the past":    {-time.Hour, profile{}, "", false, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				begun := time.Now()
-				b := &bird{}
-				n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
-				n.store(func(row *contracts.Notification) { row.NotBefore, row.Priority = begun.Add(test.ahead), test.priority })
-				elapse(time.Minute)
-				if test.at > 0 {
-					n.want(deliveries.Deferred, "not_before")
-					if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
-						t.Errorf("until %s", d.Until)
-					}
-					if n.uncounted() != 1 {
-						t.Errorf("%d deliveries used no attempt", n.uncounted())
-					}
+		runInNest(t, name, func(n *nest) {
+			begun := time.Now()
+			b := &bird{}
+			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
+			n.store(func(row *contracts.Notification) { row.NotBefore, row.Priority = begun.Add(test.ahead), test.priority })
+			elapse(time.Minute)
+			if test.at > 0 {
+				n.want(deliveries.Deferred, "not_before")
+				if d := n.record(); !d.Until.Equal(begun.Add(test.ahead)) {
+					t.Errorf("until %s", d.Until)
 				}
-				elapse(test.at)
-				n.want(deliveries.Sent, "", "sent")
-				if len(b.at) != 1 || b.at[0].Sub(begun).Truncate(time.Second) != test.at {
-					t.Errorf("sent at %v, want after %s", b.at, test.at)
+				if n.uncounted() != 1 {
+					t.Errorf("%d deliveries used no attempt", n.uncounted())
 				}
-			})
+			}
+			elapse(test.at)
+			n.want(deliveries.Sent, "", "sent")
+			if len(b.at) != 1 || b.at[0].Sub(begun).Truncate(time.Second) != test.at {
+				t.Errorf("sent at %v, want after %s", b.at, test.at)
+			}
 		})
 	}
 }

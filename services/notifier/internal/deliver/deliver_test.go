@@ -56,28 +56,26 @@ func TestFailures(t *testing.T) {
 		"once, unknown":      {channel.KindUnknown, true, deliveries.Failed, "unknown_outcome", 1, 1},
 		"once, rate limited": {channel.KindRateLimited, true, deliveries.Failed, "exhausted", 6, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{fly: fails(test.kind)}
-				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.AtMostOnce, c.Retries = test.once, slices.Repeat([]time.Duration{time.Second}, 5)
-				}))
-				n.store()
-				elapse(time.Minute)
-				outcomes := make([]string, test.calls)
-				for i := range outcomes {
-					outcomes[i] = string(test.kind)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{fly: fails(test.kind)}
+			n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+				c.AtMostOnce, c.Retries = test.once, slices.Repeat([]time.Duration{time.Second}, 5)
+			}))
+			n.store()
+			elapse(time.Minute)
+			outcomes := make([]string, test.calls)
+			for i := range outcomes {
+				outcomes[i] = string(test.kind)
+			}
+			n.want(test.state, test.reason, outcomes...)
+			if len(b.sent) != test.calls || n.letters() != test.letters {
+				t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
+			}
+			for i, m := range b.sent {
+				if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 {
+					t.Errorf("call %d: %+v", i, m)
 				}
-				n.want(test.state, test.reason, outcomes...)
-				if len(b.sent) != test.calls || n.letters() != test.letters {
-					t.Errorf("%d calls, %d dead letters", len(b.sent), n.letters())
-				}
-				for i, m := range b.sent {
-					if m.ID != deliver.MessageID(rowKey) || m.Attempt != i+1 {
-						t.Errorf("call %d: %+v", i, m)
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -132,27 +130,25 @@ func TestADeadCaller(t *testing.T) {
 		"once, after the call":  {deliver.PointSent, true, 1, deliveries.Failed},
 		"once, when all was":    {deliver.PointRecorded, true, 1, deliveries.Sent},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{}
-				mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
-				n.dead(b, test.at, mode)
-				n.store()
-				n.work(n.sender("b", b, profile{}, mode))
-				elapse(time.Minute)
-				d := n.record()
-				if len(b.sent) != test.calls || d.State != test.state {
-					t.Errorf("%d calls, %+v", len(b.sent), d)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			mode := func(c *deliver.Config) { c.AtMostOnce = test.once }
+			n.dead(b, test.at, mode)
+			n.store()
+			n.work(n.sender("b", b, profile{}, mode))
+			elapse(time.Minute)
+			d := n.record()
+			if len(b.sent) != test.calls || d.State != test.state {
+				t.Errorf("%d calls, %+v", len(b.sent), d)
+			}
+			if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != deliveries.OutcomeUnknown {
+				t.Errorf("%+v", d.Attempts)
+			}
+			for _, m := range b.sent {
+				if m.ID != b.sent[0].ID {
+					t.Error("another id")
 				}
-				if test.at != deliver.PointRecorded && d.Attempts[0].Outcome != deliveries.OutcomeUnknown {
-					t.Errorf("%+v", d.Attempts)
-				}
-				for _, m := range b.sent {
-					if m.ID != b.sent[0].ID {
-						t.Error("another id")
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -160,32 +156,30 @@ func TestADeadCaller(t *testing.T) {
 // A caller that is taken for dead and is not: what it knows is written down all the same.
 func TestACallerThatIsLate(t *testing.T) {
 	for name, once := range map[string]bool{"at most once": true, "at least once": false} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
-					if call == 1 {
-						elapse(time.Minute) // whatever its context says
-					}
-					return channel.Receipt{ID: "late"}, nil
-				}}
-				mode := func(c *deliver.Config) { c.AtMostOnce = once }
-				late := n.sender("late", b, profile{}, mode)
-				done := make(chan error)
-				go func() { done <- late.Work(n.Context(), n.job(1)) }()
-				elapse(30 * time.Second)
-				err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
-				if (err != nil) != once {
-					t.Errorf("the other: %v", err)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
+				if call == 1 {
+					elapse(time.Minute) // whatever its context says
 				}
-				if err := <-done; err != nil {
-					t.Errorf("the late one: %v", err)
-				}
-				if once {
-					n.want(deliveries.Sent, "", "sent")
-				} else {
-					n.want(deliveries.Sent, "", "sent", "sent")
-				}
-			})
+				return channel.Receipt{ID: "late"}, nil
+			}}
+			mode := func(c *deliver.Config) { c.AtMostOnce = once }
+			late := n.sender("late", b, profile{}, mode)
+			done := make(chan error)
+			go func() { done <- late.Work(n.Context(), n.job(1)) }()
+			elapse(30 * time.Second)
+			err := n.sender("other", b, profile{}, mode).Work(n.Context(), n.job(2))
+			if (err != nil) != once {
+				t.Errorf("the other: %v", err)
+			}
+			if err := <-done; err != nil {
+				t.Errorf("the late one: %v", err)
+			}
+			if once {
+				n.want(deliveries.Sent, "", "sent")
+			} else {
+				n.want(deliveries.Sent, "", "sent", "sent")
+			}
 		})
 	}
 }
@@ -194,35 +188,33 @@ func TestACallerThatIsLate(t *testing.T) {
 // known outcome: a successor that died records nothing any more, and no worker works a row that has ended.
 func TestACallerThatIsLateSpeaksForOneThatDied(t *testing.T) {
 	for name, dies := range map[string]bool{"dies": true, "lives": false} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-					elapse(40 * time.Second) // whatever its context says
-					return channel.Receipt{}, nil
-				}}
-				late := n.sender("late", b, profile{})
-				done := make(chan error)
-				go func() { done <- late.Work(n.Context(), n.job(1)) }()
-				elapse(20 * time.Second)
-				other := n.sender("other", b, profile{}, func(c *deliver.Config) {
-					c.Passed = func(point string) {
-						if dies && point == deliver.PointSent {
-							runtime.Goexit()
-						}
+		runInNest(t, name, func(n *nest) {
+			b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
+				elapse(40 * time.Second) // whatever its context says
+				return channel.Receipt{}, nil
+			}}
+			late := n.sender("late", b, profile{})
+			done := make(chan error)
+			go func() { done <- late.Work(n.Context(), n.job(1)) }()
+			elapse(20 * time.Second)
+			other := n.sender("other", b, profile{}, func(c *deliver.Config) {
+				c.Passed = func(point string) {
+					if dies && point == deliver.PointSent {
+						runtime.Goexit()
 					}
-				})
-				gone := make(chan struct{})
-				go func() {
-					defer close(gone)
-					check.Is(t, other.Work(n.Context(), n.job(2)), nil)
-				}()
-				check.Is(t, <-done, nil)
-				n.want(deliveries.Sent, "", "sent", "unknown")
-				<-gone
-				if !dies {
-					n.want(deliveries.Sent, "", "sent", "sent")
 				}
 			})
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				check.Is(t, other.Work(n.Context(), n.job(2)), nil)
+			}()
+			check.Is(t, <-done, nil)
+			n.want(deliveries.Sent, "", "sent", "unknown")
+			<-gone
+			if !dies {
+				n.want(deliveries.Sent, "", "sent", "sent")
+			}
 		})
 	}
 }
@@ -290,26 +282,24 @@ func TestWhatTheUserWants(t *testing.T) {
 		"morning there":       {profile{QuietHours: night, TimeZone: "Asia/Tokyo"}, "", false, deliveries.Sent, "", 1},
 		"a zone that is none": {profile{QuietHours: night, TimeZone: "Mars/Olympus"}, "", false, deliveries.Sent, "", 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{}
-				n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
-				n.store(func(row *contracts.Notification) { row.Priority = test.priority })
-				elapse(time.Minute)
-				if d := n.record(); d.State != test.state || d.Reason != test.reason {
-					t.Errorf("%+v", d)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) { c.Silent = test.silent }))
+			n.store(func(row *contracts.Notification) { row.Priority = test.priority })
+			elapse(time.Minute)
+			if d := n.record(); d.State != test.state || d.Reason != test.reason {
+				t.Errorf("%+v", d)
+			}
+			elapse(30 * time.Minute)
+			if len(b.sent) != test.calls {
+				t.Errorf("%d calls", len(b.sent))
+			}
+			if test.state == deliveries.Deferred {
+				if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
+					t.Errorf("sent at %s", at)
 				}
-				elapse(30 * time.Minute)
-				if len(b.sent) != test.calls {
-					t.Errorf("%d calls", len(b.sent))
-				}
-				if test.state == deliveries.Deferred {
-					if at := b.at[0].UTC(); at.Hour() != 0 || at.Minute() != 20 {
-						t.Errorf("sent at %s", at)
-					}
-					n.want(deliveries.Sent, "", "sent")
-				}
-			})
+				n.want(deliveries.Sent, "", "sent")
+			}
 		})
 	}
 }

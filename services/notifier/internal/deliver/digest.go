@@ -41,7 +41,7 @@ func (s *Sender) gather(ctx context.Context, r *row, d *deliveries.Delivery) err
 // note writes down which digest a row goes into: that of the window that a moment is in.
 func (s *Sender) note(ctx context.Context, r *row, d *deliveries.Delivery, from time.Time) error {
 	end, err := digest.End(from, r.Digest, r.profile.TimeZone)
-	if err != nil { // a zone that this machine does not know: telling is better than not telling
+	if err != nil { // a zone that this machine does not know: delivering is better than not delivering
 		s.log(ctx, slog.LevelWarn, r, "the digest keeps to UTC", "error", err)
 	}
 	d.State, d.Reason, d.Until, d.Digest = deliveries.Deferred, deliveries.ReasonDigest, end, digest.Row(&r.Notification, end).EventID
@@ -62,7 +62,7 @@ func (s *Sender) join(ctx context.Context, into *contracts.Notification, r *row)
 	return joined, err
 }
 
-// seal ends what a digest collects. What it has of events that are cancelled is not told.
+// seal ends what a digest collects. What it has of events that are cancelled is not delivered.
 func (s *Sender) seal(ctx context.Context, n *contracts.Notification) (*digest.Digest, error) {
 	cancelled, err := s.cfg.Cancelled.For(ctx, n.RecipientType, n.UserID)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Sender) recall(ctx context.Context, r *row) error {
 	return nil
 }
 
-// sendDigest seals a digest and sends what it has collected, which is the same each time. One event is told as it would be by
+// sendDigest seals a digest and sends what it has collected, which is the same each time. One event is delivered as it would be by
 // itself. Three round trips before those of sending.
 func (s *Sender) sendDigest(ctx context.Context, r *row, d *deliveries.Delivery) error {
 	collected, err := s.seal(ctx, &r.Notification)

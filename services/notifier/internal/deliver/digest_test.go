@@ -20,14 +20,14 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// hourly is a row whose digest is told each hour.
+// hourly is a row whose digest is delivered each hour.
 func hourly(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 60} }
 
-// often is a row whose digest is told every two minutes.
+// often is a row whose digest is delivered every two minutes.
 func often(row *contracts.Notification) { row.Digest = &contracts.Digest{Every: 2} }
 
-// told stores a row of an event.
-func (n *nest) told(event string, mutate ...func(*contracts.Notification)) {
+// storeEvent stores a row of an event.
+func (n *nest) storeEvent(event string, mutate ...func(*contracts.Notification)) {
 	n.Helper()
 	row := contracts.Notification{
 		EventID: event, UserID: "u", RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", Category: "c", CreatedAt: time.Now().UTC(),
@@ -43,7 +43,7 @@ func (n *nest) told(event string, mutate ...func(*contracts.Notification)) {
 	check.OK(n, check.Err(n.js.Publish(n.Context(), subject, data)))
 }
 
-// events are those that a message tells.
+// events are those that a message delivers.
 func events(m channel.Message) []string {
 	if m.EventType != contracts.EventTypeDigest {
 		return []string{m.EventID}
@@ -70,16 +70,16 @@ func TestADigestTellsItsWindow(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
 		n.work(n.sender("a", b, profile{Addresses: map[string]string{"bird": "nest 7"}}))
-		n.told("e1", hourly)
+		n.storeEvent("e1", hourly)
 		elapse(10 * time.Minute)
-		n.told("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
-		n.told("now", hourly, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		n.storeEvent("e2", hourly, func(row *contracts.Notification) { row.Locale = "he" })
+		n.storeEvent("now", hourly, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
 		elapse(10 * time.Minute)
 		if len(b.sent) != 1 || b.sent[0].EventID != "now" {
 			t.Fatalf("before the end of the window: %+v", b.sent)
 		}
 		elapse(time.Hour)
-		n.told("e3", hourly) // 01:20
+		n.storeEvent("e3", hourly) // 01:20
 		elapse(2 * time.Hour)
 		if len(b.sent) != 3 {
 			t.Fatalf("%+v", b.sent)
@@ -90,7 +90,7 @@ func TestADigestTellsItsWindow(t *testing.T) {
 			t.Errorf("%+v %s", many, many.Payload)
 		}
 		if !b.at[1].Equal(start.Add(time.Hour)) || !b.at[2].Equal(start.Add(2*time.Hour)) {
-			t.Errorf("told at %s", b.at)
+			t.Errorf("delivered at %s", b.at)
 		}
 		if one.EventID != "e3" || one.EventType != "X" || one.Template != "x" || string(one.Payload) != `{"of":"e3"}` {
 			t.Errorf("a digest of one: %+v", one)
@@ -124,38 +124,36 @@ func TestDigestsKeepToWhatTheUserWants(t *testing.T) {
 		},
 		"not wanted": {profile{OptOut: map[string][]string{"c": {"bird"}}}, contracts.Digest{Every: 60}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{}
-				n.work(n.sender("a", b, test.profile))
-				for _, event := range []string{"e1", "e2"} {
-					n.told(event, func(row *contracts.Notification) { row.Digest = &test.digest })
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			n.work(n.sender("a", b, test.profile))
+			for _, event := range []string{"e1", "e2"} {
+				n.storeEvent(event, func(row *contracts.Notification) { row.Digest = &test.digest })
+			}
+			elapse(4 * time.Hour)
+			var at []time.Duration
+			for i, m := range b.sent {
+				at = append(at, b.at[i].Sub(start))
+				if len(events(m)) != 2 {
+					t.Errorf("%v", events(m))
 				}
-				elapse(4 * time.Hour)
-				var at []time.Duration
-				for i, m := range b.sent {
-					at = append(at, b.at[i].Sub(start))
-					if len(events(m)) != 2 {
-						t.Errorf("%v", events(m))
-					}
-				}
-				if !slices.Equal(at, test.at) {
-					t.Errorf("told at %s, want %s", at, test.at)
-				}
-			})
+			}
+			if !slices.Equal(at, test.at) {
+				t.Errorf("delivered at %s, want %s", at, test.at)
+			}
 		})
 	}
 }
 
-// More than a digest tells is counted, each once; a payload that is too large is read where it is.
+// More than a digest delivers is counted, each once; a payload that is too large is read where it is.
 func TestALargeDigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
 		n.work(n.sender("a", b, profile{}))
 		for i := range 130 {
-			n.told(fmt.Sprint("e", i), hourly)
+			n.storeEvent(fmt.Sprint("e", i), hourly)
 		}
-		n.told("large", hourly, func(row *contracts.Notification) { row.Payload, row.Category = nil, "other" })
+		n.storeEvent("large", hourly, func(row *contracts.Notification) { row.Payload, row.Category = nil, "other" })
 		elapse(2 * time.Hour)
 		if len(b.sent) != 2 {
 			t.Fatalf("%d messages", len(b.sent))
@@ -172,14 +170,14 @@ func TestALargeDigest(t *testing.T) {
 	})
 }
 
-// An event whose id is that of a digest is told, and keeps nobody from being told.
+// An event whose id is that of a digest is delivered, and keeps no other event from it.
 func TestAnEventThatIsCalledLikeADigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
 		n.work(n.sender("a", b, profile{}))
-		n.told("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = contracts.EventTypeDigest })
-		n.told("e1", hourly)
-		n.told("e2", hourly)
+		n.storeEvent("digest:c:2000-01-01T01:00:00Z", func(row *contracts.Notification) { row.EventType = contracts.EventTypeDigest })
+		n.storeEvent("e1", hourly)
+		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
 		if len(b.sent) != 2 || !b.at[1].Equal(start.Add(2*time.Hour)) || len(events(b.sent[1])) != 2 {
 			t.Errorf("%s: %+v", b.at, b.sent)
@@ -193,14 +191,14 @@ func TestADigestThatEndsTakesNothingMore(t *testing.T) {
 		b := &bird{}
 		s := n.sender("a", b, profile{})
 		n.work(s)
-		n.told("e1", hourly)
+		n.storeEvent("e1", hourly)
 		elapse(time.Minute)
 		subject, err := contracts.NotifySendSubject("bird", "CUSTOMER", "u", "digest:c:2000-01-01T01:00:00Z")
 		check.OK(n, err)
 		row, err := n.rows.Get(n.Context(), subject)
 		check.OK(n, err)
 		check.OK(n, s.Policy().OnDeadLetter(n.Context(), worker.DeadLetter{Payload: row.Data, Subject: subject}))
-		n.told("e2", hourly)
+		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
 		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
 			n.Errorf("%s: %+v", b.at, b.sent)
@@ -218,7 +216,7 @@ func (e enabled) Gate(string, string, time.Duration) (bool, time.Duration) {
 func (enabled) Called(context.Context, channel.Message, string, *channel.Error) {}
 func (enabled) Left(string, string)                                             {}
 
-// An event that was on its way into a digest which has ended untold meanwhile is told by the next.
+// An event that was on its way into a digest which has ended undelivered meanwhile is delivered by the next.
 func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{}
@@ -231,9 +229,9 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 				}
 			}
 		}))
-		n.told("e1", hourly)
+		n.storeEvent("e1", hourly)
 		elapse(time.Until(late))
-		n.told("e2", hourly)
+		n.storeEvent("e2", hourly)
 		elapse(3 * time.Hour)
 		if len(b.sent) != 1 || b.sent[0].EventID != "e2" || !b.at[0].Equal(start.Add(2*time.Hour)) {
 			n.Errorf("%s: %+v", b.at, b.sent)
@@ -241,7 +239,7 @@ func TestAnEventThatComesTooLateForItsDigest(t *testing.T) {
 	})
 }
 
-// audit checks that each event was told in one digest, which is the one that its row names, and that each message was the
+// audit checks that each event was delivered in one digest, which is the one that its row names, and that each message was the
 // same each time.
 func (n *nest) audit(b *bird, want []string) {
 	n.Helper()
@@ -272,7 +270,7 @@ func (n *nest) audit(b *bird, want []string) {
 		}
 	}
 	if len(in) != len(want) {
-		n.Errorf("%d events are told, of %d", len(in), len(want))
+		n.Errorf("%d events are delivered, of %d", len(in), len(want))
 	}
 }
 
@@ -285,44 +283,42 @@ var points = []string{
 func TestADigestSurvivesEveryCrash(t *testing.T) {
 	for _, point := range points {
 		for nth := 1; nth <= 3; nth++ {
-			t.Run(fmt.Sprint(point, " ", nth), func(t *testing.T) {
-				inNest(t, func(n *nest) {
-					var mu sync.Mutex
-					left := nth
-					b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
-						elapse(3 * time.Second) // who dies on the way into a digest comes back while it is being told
-						return channel.Receipt{}, nil
-					}}
-					n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
-						c.Passed = func(at string) {
-							mu.Lock()
-							defer mu.Unlock()
-							if at == point {
-								left--
-								if left == 0 {
-									panic("the process died")
-								}
+			runInNest(t, fmt.Sprint(point, " ", nth), func(n *nest) {
+				var mu sync.Mutex
+				left := nth
+				b := &bird{fly: func(context.Context, int) (channel.Receipt, error) {
+					elapse(3 * time.Second) // who dies on the way into a digest comes back while it is being delivered
+					return channel.Receipt{}, nil
+				}}
+				n.work(n.sender("a", b, profile{}, func(c *deliver.Config) {
+					c.Passed = func(at string) {
+						mu.Lock()
+						defer mu.Unlock()
+						if at == point {
+							left--
+							if left == 0 {
+								panic("the process died")
 							}
 						}
-					}))
-					want := []string{"e1", "e2", "e3", "e4", "e5", "e6", "e7"}
-					n.told("e1", often)
-					elapse(time.Minute)
-					n.told("e2", often)
-					elapse(time.Minute - 500*time.Millisecond) // who dies now comes back in the next window
-					n.told("e3", often)
-					n.told("e4", often)
-					elapse(2 * time.Minute)
-					n.told("e5", often)
-					n.told("e6", often)
-					elapse(2 * time.Minute)
-					n.told("e7", often)
-					elapse(10 * time.Minute)
-					n.audit(b, want)
-					if left > 0 {
-						t.Errorf("nobody died: the point was passed %d times", nth-left)
 					}
-				})
+				}))
+				want := []string{"e1", "e2", "e3", "e4", "e5", "e6", "e7"}
+				n.storeEvent("e1", often)
+				elapse(time.Minute)
+				n.storeEvent("e2", often)
+				elapse(time.Minute - 500*time.Millisecond) // who dies now comes back in the next window
+				n.storeEvent("e3", often)
+				n.storeEvent("e4", often)
+				elapse(2 * time.Minute)
+				n.storeEvent("e5", often)
+				n.storeEvent("e6", often)
+				elapse(2 * time.Minute)
+				n.storeEvent("e7", often)
+				elapse(10 * time.Minute)
+				n.audit(b, want)
+				if left > 0 {
+					t.Errorf("nobody died: the point was passed %d times", nth-left)
+				}
 			})
 		}
 	}
@@ -335,7 +331,7 @@ func TestDigestsUnderChaos(t *testing.T) {
 		for i := range 40 {
 			event := fmt.Sprint("e", i)
 			want = append(want, event)
-			n.told(event, often)
+			n.storeEvent(event, often)
 			elapse(time.Duration(chance(20_000)) * time.Millisecond)
 		}
 		calm()
@@ -350,29 +346,27 @@ func underChaos(t *testing.T, wait time.Duration, oneIn int, test func(n *nest, 
 	t.Helper()
 	for range 3 {
 		seed := rand.Uint64()
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				var mu sync.Mutex
-				random := rand.New(rand.NewPCG(seed, 0))
-				chance := func(n int) int {
-					mu.Lock()
-					defer mu.Unlock()
-					return random.IntN(n)
-				}
-				var calm atomic.Bool
-				b := &bird{}
-				for _, name := range []string{"a", "b"} {
-					n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
-						c.Retries = slices.Repeat([]time.Duration{wait}, 20)
-						c.Passed = func(string) {
-							if chance(oneIn) == 0 && !calm.Load() {
-								panic("the process died")
-							}
+		runInNest(t, fmt.Sprint("seed ", seed), func(n *nest) {
+			var mu sync.Mutex
+			random := rand.New(rand.NewPCG(seed, 0))
+			chance := func(n int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return random.IntN(n)
+			}
+			var calm atomic.Bool
+			b := &bird{}
+			for _, name := range []string{"a", "b"} {
+				n.work(n.sender(name, b, profile{}, func(c *deliver.Config) {
+					c.Retries = slices.Repeat([]time.Duration{wait}, 20)
+					c.Passed = func(string) {
+						if chance(oneIn) == 0 && !calm.Load() {
+							panic("the process died")
 						}
-					}))
-				}
-				test(n, b, chance, func() { calm.Store(true) })
-			})
+					}
+				}))
+			}
+			test(n, b, chance, func() { calm.Store(true) })
 		})
 	}
 }

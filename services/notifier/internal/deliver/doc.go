@@ -6,7 +6,7 @@
 // such a row instead.
 //
 // A row may have to wait for a time that its event names, on every channel, and may be cancelled. One that has ended
-// without its user being told is followed by the row of the next channel, when its rule has an order of channels: that row
+// without its user being notified is followed by the row of the next channel, when its rule has an order of channels: that row
 // is stored after the end is written down and before this one is acknowledged, so a crash can neither lose nor repeat
 // it. A row that has failed may be sent again on request, with all its tries.
 package deliver

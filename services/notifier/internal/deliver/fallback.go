@@ -25,14 +25,14 @@ func (r *row) giveUpAt(d *deliveries.Delivery) time.Time {
 }
 
 // fallBack notes in the record of a row that has ended which channel is next. One that the user does not want is followed too: the
-// next channel asks for itself. What is not to be told at all is not.
+// next channel asks for itself. What is not to be delivered at all is not.
 func (r *row) fallBack(d *deliveries.Delivery) {
 	if len(r.Fallback) > 0 && unheard(d) {
 		d.FellBackTo = r.Fallback[0]
 	}
 }
 
-// unheard reports whether a row has ended and the user is to be told on another channel.
+// unheard reports whether a row has ended and the user is to be notified on another channel.
 func unheard(d *deliveries.Delivery) bool {
 	switch d.State {
 	case deliveries.Failed, deliveries.Bounced:

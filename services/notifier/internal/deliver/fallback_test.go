@@ -37,7 +37,7 @@ func (n *nest) followers() []contracts.Notification {
 
 func inOrder(row *contracts.Notification) { row.Fallback = []string{"fish", "sms"} }
 
-// A row that ends without the user being told is followed by one on the next channel, which has the rest of the order; no
+// A row that ends without the user being notified is followed by one on the next channel, which has the rest of the order; no
 // other is.
 func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -47,41 +47,39 @@ func TestARowIsFollowedByTheNextChannel(t *testing.T) {
 		follows bool
 		letters uint64
 	}{
-		"sent":        {"", profile{}, nil, false, 0},
-		"rejected":    {channel.KindRejected, profile{}, nil, true, 0},
-		"exhausted":   {channel.KindUnavailable, profile{}, nil, true, 0},
-		"bounced":     {channel.KindBounced, profile{}, nil, true, 0},
-		"no address":  {channel.KindNoAddress, profile{}, nil, true, 0},
-		"not wanted":  {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
-		"disabled":    {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = closed{} }, true, 0},
-		"not to tell": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &gone{events: []string{"e"}} }, false, 0},
+		"sent":           {"", profile{}, nil, false, 0},
+		"rejected":       {channel.KindRejected, profile{}, nil, true, 0},
+		"exhausted":      {channel.KindUnavailable, profile{}, nil, true, 0},
+		"bounced":        {channel.KindBounced, profile{}, nil, true, 0},
+		"no address":     {channel.KindNoAddress, profile{}, nil, true, 0},
+		"not wanted":     {"", profile{OptOut: map[string][]string{"c": {"bird"}}}, nil, true, 0},
+		"disabled":       {"", profile{Addresses: map[string]string{"bird": "nest 7"}}, func(c *deliver.Config) { c.Health = closed{} }, true, 0},
+		"not to deliver": {"", profile{}, func(c *deliver.Config) { c.Cancelled = &gone{events: []string{"e"}} }, false, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				b := &bird{}
-				if test.kind != "" {
-					b.fly = fails(test.kind)
+		runInNest(t, name, func(n *nest) {
+			b := &bird{}
+			if test.kind != "" {
+				b.fly = fails(test.kind)
+			}
+			n.work(n.sender("a", b, test.profile, func(c *deliver.Config) {
+				c.Retries = []time.Duration{time.Second}
+				if test.mutate != nil {
+					test.mutate(c)
 				}
-				n.work(n.sender("a", b, test.profile, func(c *deliver.Config) {
-					c.Retries = []time.Duration{time.Second}
-					if test.mutate != nil {
-						test.mutate(c)
-					}
-				}))
-				n.store(inOrder)
-				elapse(time.Minute)
-				rows := n.followers()
-				if !test.follows {
-					if len(rows) != 0 || n.record().FellBackTo != "" {
-						t.Errorf("%+v", rows)
-					}
-					return
+			}))
+			n.store(inOrder)
+			elapse(time.Minute)
+			rows := n.followers()
+			if !test.follows {
+				if len(rows) != 0 || n.record().FellBackTo != "" {
+					t.Errorf("%+v", rows)
 				}
-				if len(rows) != 1 || rows[0].Channel != "fish" || len(rows[0].Fallback) != 1 || rows[0].Fallback[0] != "sms" ||
-					rows[0].FallbackOf != "bird" || rows[0].Payload != nil || n.record().FellBackTo != "fish" || n.letters() != test.letters {
-					t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
-				}
-			})
+				return
+			}
+			if len(rows) != 1 || rows[0].Channel != "fish" || len(rows[0].Fallback) != 1 || rows[0].Fallback[0] != "sms" ||
+				rows[0].FallbackOf != "bird" || rows[0].Payload != nil || n.record().FellBackTo != "fish" || n.letters() != test.letters {
+				t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
+			}
 		})
 	}
 }
@@ -122,27 +120,25 @@ func (poison) Get(context.Context, contracts.RecipientType, string) (contracts.R
 // when the last of them dies on the way.
 func TestADeadLetteredRowIsFollowed(t *testing.T) {
 	for _, point := range []string{"", deliver.PointEnded, deliver.PointFollowed} {
-		t.Run(point, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				left := 1
-				n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
-					c.Profiles, c.Retries = poison{}, []time.Duration{}
-					c.Passed = func(at string) {
-						if at == point {
-							left--
-							if left == 0 {
-								panic("the process died")
-							}
+		runInNest(t, point, func(n *nest) {
+			left := 1
+			n.work(n.sender("a", &bird{}, profile{}, func(c *deliver.Config) {
+				c.Profiles, c.Retries = poison{}, []time.Duration{}
+				c.Passed = func(at string) {
+					if at == point {
+						left--
+						if left == 0 {
+							panic("the process died")
 						}
 					}
-				}))
-				n.store(inOrder)
-				elapse(30 * time.Minute)
-				n.want(deliveries.Failed, "exhausted")
-				if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" || n.letters() != 1 {
-					t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
 				}
-			})
+			}))
+			n.store(inOrder)
+			elapse(30 * time.Minute)
+			n.want(deliveries.Failed, "exhausted")
+			if rows := n.followers(); len(rows) != 1 || n.record().FellBackTo != "fish" || n.letters() != 1 {
+				t.Errorf("%+v, %+v, %d dead letters", rows, n.record(), n.letters())
+			}
 		})
 	}
 }

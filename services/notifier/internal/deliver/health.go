@@ -48,7 +48,7 @@ func (s *Sender) unreachable(ctx context.Context, r *row, d *deliveries.Delivery
 	return true, worker.Snooze(wait)
 }
 
-// called tells the health of the endpoint what came of a call.
+// called reports to the health of the endpoint what came of a call.
 func (s *Sender) called(ctx context.Context, r *row, m channel.Message, failure *channel.Error) {
 	if s.cfg.Health != nil && m.Address != "" {
 		r.called = true
@@ -56,7 +56,7 @@ func (s *Sender) called(ctx context.Context, r *row, m channel.Message, failure 
 	}
 }
 
-// left tells the health of the endpoint that there was no call, if there was none: somebody else wrote the record meanwhile, or the
+// left reports to the health of the endpoint that there was no call, if there was none: somebody else wrote the record meanwhile, or the
 // store did not answer.
 func (s *Sender) left(r *row) {
 	if address := r.profile.Addresses[r.Channel]; s.cfg.Health != nil && address != "" && !r.called {

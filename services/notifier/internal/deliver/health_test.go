@@ -88,7 +88,7 @@ func (n *nest) healthBook() *health.Store {
 	return b
 }
 
-func (n *nest) tell(user, event string) {
+func (n *nest) deliverTo(user, event string) {
 	n.Helper()
 	data, err := contracts.Encode(contracts.Notification{
 		EventID: event, UserID: user, RecipientType: "CUSTOMER", Channel: "bird", EventType: "X", CreatedAt: time.Now().UTC(),
@@ -124,7 +124,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		n.work(s)
 		name := func(i int) string { return string(rune('a' + i)) }
 		for i := range rows {
-			n.tell("ada", "down-"+name(i))
+			n.deliverTo("ada", "down-"+name(i))
 			elapse(2 * time.Second) // so that not all are called before one of them has failed
 		}
 		waiting := 0
@@ -136,7 +136,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 		if calls := d.count("at ada"); waiting < rows/2 || calls+waiting != rows {
 			t.Errorf("%d rows wait, %d calls", waiting, calls)
 		}
-		n.tell("bob", "e")
+		n.deliverTo("bob", "e")
 		elapse(time.Second)
 		if got := n.row("bob", "e"); got.State != deliveries.Sent {
 			t.Errorf("a row to another endpoint is %s", got.State)
@@ -154,7 +154,7 @@ func TestAnEndpointThatIsDownIsLeftAlone(t *testing.T) {
 			}
 		}
 		before := n.lastSequence()
-		n.tell("ada", "well")
+		n.deliverTo("ada", "well")
 		elapse(time.Minute)
 		if got := n.row("ada", "well"); got.State != deliveries.Sent || n.lastSequence() != before+2 {
 			t.Errorf("%s, and %d writes: want those of the attempt and its outcome", got.State, n.lastSequence()-before)
@@ -169,11 +169,11 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		d := &dovecote{fails: map[string]channel.Kind{"at ada": channel.KindRejected}}
 		mine, others := n.healthBook(), n.healthBook()
 		n.work(n.sender("a", nil, profile{}, func(c *deliver.Config) { c.Channel, c.Health, c.Profiles = d, mine, street{} }))
-		told := 0
-		tell := func() *deliveries.Delivery {
-			event := "e" + string(rune('a'+told))
-			told++
-			n.tell("ada", event)
+		rows := 0
+		next := func() *deliveries.Delivery {
+			event := "e" + string(rune('a'+rows))
+			rows++
+			n.deliverTo("ada", event)
 			elapse(time.Minute)
 			return n.row("ada", event)
 		}
@@ -186,30 +186,30 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 			return list
 		}
 		const day = time.Hour // of this test: five of them are enough
-		tell()
+		next()
 		if got := state(others); len(got) != 1 || got[0] != health.Failing {
 			t.Errorf("after a failure: %v", got)
 		}
 		elapse(4 * day)
 		d.set("", "")
-		if got := tell(); got.State != deliveries.Sent || len(state(others)) != 0 {
+		if got := next(); got.State != deliveries.Sent || len(state(others)) != 0 {
 			t.Errorf("%s, %v", got.State, state(others))
 		}
 		d.set("at ada", channel.KindRejected)
 		elapse(2 * day)
-		tell() // long after the first failure, but that one is forgotten
+		next() // long after the first failure, but that one is forgotten
 		elapse(5*day - 10*time.Minute)
-		tell()
+		next()
 		if got := state(others); len(got) != 1 || got[0] != health.Failing {
 			t.Errorf("before the time is over: %v", got)
 		}
 		elapse(20 * time.Minute)
-		tell()
+		next()
 		if got := state(others); len(got) != 1 || got[0] != health.Disabled {
 			t.Errorf("after that time: %v", got)
 		}
 		calls := d.count("at ada")
-		if got := tell(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
+		if got := next(); got.State != deliveries.Suppressed || got.Reason != deliveries.ReasonEndpointDisabled || d.count("at ada") != calls {
 			t.Errorf("%s (%s), %d calls more", got.State, got.Reason, d.count("at ada")-calls)
 		}
 		if disabled, _ := others.Gate("bird", "at ada", time.Second); !disabled {
@@ -224,7 +224,7 @@ func TestAnEndpointThatFailsForDaysIsDisabled(t *testing.T) {
 		}
 		d.set("", "")
 		elapse(2 * time.Minute)
-		if got := tell(); got.State != deliveries.Sent || len(state(mine)) != 0 {
+		if got := next(); got.State != deliveries.Sent || len(state(mine)) != 0 {
 			t.Errorf("put back to work: %s (%s)", got.State, got.Reason)
 		}
 	})

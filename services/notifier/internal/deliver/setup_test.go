@@ -83,6 +83,12 @@ type nest struct {
 
 const rowKey = "e.bird.CUSTOMER.u"
 
+// runInNest is inNest as a subtest.
+func runInNest(t *testing.T, name string, f func(n *nest)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inNest(t, f) })
+}
+
 // inNest runs a test under fake time, which starts at midnight UTC.
 func inNest(t *testing.T, f func(n *nest)) {
 	t.Helper()

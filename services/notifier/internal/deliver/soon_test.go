@@ -43,28 +43,26 @@ func TestAnOutcomeThatCannotBeWrittenDownPutsARowOffForASecond(t *testing.T) {
 	for name, kind := range map[string]channel.Kind{
 		"sent": "", "temporary": channel.KindUnavailable, "for good": channel.KindRejected, "unknown": channel.KindUnknown,
 	} {
-		t.Run(name, func(t *testing.T) {
-			inNest(t, func(n *nest) {
-				proxy := natstest.NewProxy(n.T, n.srv)
-				_, js := natstest.Connect(n.T, n.srv, proxy.Through())
-				book := deliveries.New(recordtest.Client(n, js))
-				b := &bird{}
-				if kind != "" {
-					b.fly = fails(kind)
-				}
-				s := n.sender("a", b, profile{}, func(c *deliver.Config) {
-					c.Deliveries, c.Passed = book, func(point string) {
-						if point == deliver.PointSent {
-							proxy.Partition()
-						}
+		runInNest(t, name, func(n *nest) {
+			proxy := natstest.NewProxy(n.T, n.srv)
+			_, js := natstest.Connect(n.T, n.srv, proxy.Through())
+			book := deliveries.New(recordtest.Client(n, js))
+			b := &bird{}
+			if kind != "" {
+				b.fly = fails(kind)
+			}
+			s := n.sender("a", b, profile{}, func(c *deliver.Config) {
+				c.Deliveries, c.Passed = book, func(point string) {
+					if point == deliver.PointSent {
+						proxy.Partition()
 					}
-				})
-				ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
-				defer cancel()
-				if err := s.Work(ctx, n.job(1)); snoozed(err) != time.Second {
-					t.Errorf("%v, want to be put off for a second", err)
 				}
 			})
+			ctx, cancel := context.WithTimeout(n.Context(), s.Policy().Timeout)
+			defer cancel()
+			if err := s.Work(ctx, n.job(1)); snoozed(err) != time.Second {
+				t.Errorf("%v, want to be put off for a second", err)
+			}
 		})
 	}
 }

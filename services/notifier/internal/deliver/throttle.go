@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/throttle"
 )
 
-// throttle reports whether a user is told too much for a row to be told now, and does what its rule says then: err is the
+// throttle reports whether a user is notified too often for a row to be delivered now, and does what its rule says then: err is the
 // error for the worker. Two round trips for a row that is let through, and for each time that it is put off one write more.
 func (s *Sender) throttle(ctx context.Context, r *row, d *deliveries.Delivery) (over bool, err error) {
 	promised := d.State == deliveries.Deferred && d.Reason == deliveries.ReasonThrottled

@@ -13,7 +13,7 @@ import (
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
 
-// few is a row of which a user is told three a minute.
+// few is a row of which a user gets three a minute.
 func few(row *contracts.Notification) { row.Throttle = &contracts.Throttle{Limit: 3, Per: 60} }
 
 // most is how many different messages were sent in the fullest stretch of time.
@@ -36,11 +36,11 @@ func TestAThrottlePutsOff(t *testing.T) {
 		b := &bird{}
 		n.work(n.sender("a", b, profile{}))
 		for i := range 8 {
-			n.told(fmt.Sprint("e", i), few)
+			n.storeEvent(fmt.Sprint("e", i), few)
 			elapse(time.Second)
 		}
-		n.told("urgent", few, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
-		n.told("other", few, func(row *contracts.Notification) { row.Category = "d" })
+		n.storeEvent("urgent", few, func(row *contracts.Notification) { row.Priority = contracts.UrgencyCritical })
+		n.storeEvent("other", few, func(row *contracts.Notification) { row.Category = "d" })
 		elapse(time.Second)
 		d, err := n.book.Get(n.Context(), "e4.bird.CUSTOMER.u")
 		if want := start.Add(time.Minute + time.Second); err != nil || d.State != deliveries.Deferred || d.Reason != "throttled" || !d.Until.Equal(want) {
@@ -68,7 +68,7 @@ func TestAThrottleSuppresses(t *testing.T) {
 		b := &bird{}
 		n.work(n.sender("a", b, profile{}))
 		for i := range 5 {
-			n.told(fmt.Sprint("e", i), func(row *contracts.Notification) {
+			n.storeEvent(fmt.Sprint("e", i), func(row *contracts.Notification) {
 				row.Throttle = &contracts.Throttle{Limit: 3, Per: 60, Suppress: true}
 			})
 			elapse(time.Second)
@@ -81,7 +81,7 @@ func TestAThrottleSuppresses(t *testing.T) {
 	})
 }
 
-// A row that is told again takes no second grant.
+// A row that is delivered again takes no second grant.
 func TestARetryIsCountedOnce(t *testing.T) {
 	inNest(t, func(n *nest) {
 		b := &bird{fly: func(_ context.Context, call int) (channel.Receipt, error) {
@@ -91,10 +91,10 @@ func TestARetryIsCountedOnce(t *testing.T) {
 			return channel.Receipt{}, nil
 		}}
 		n.work(n.sender("a", b, profile{}, func(c *deliver.Config) { c.Retries = slices.Repeat([]time.Duration{time.Second}, 9) }))
-		n.told("e0", few)
+		n.storeEvent("e0", few)
 		elapse(20 * time.Second)
-		n.told("e1", few)
-		n.told("e2", few)
+		n.storeEvent("e1", few)
+		n.storeEvent("e2", few)
 		elapse(20 * time.Second)
 		if len(b.sent) != 8 {
 			t.Errorf("%d calls in less than a minute", len(b.sent))
@@ -107,19 +107,19 @@ func TestARetryIsCountedOnce(t *testing.T) {
 func TestAThrottleHoldsUnderChaos(t *testing.T) {
 	underChaos(t, time.Second, 10, func(n *nest, b *bird, chance func(int) int, calm func()) {
 		for i := range 40 {
-			n.told(fmt.Sprint("e", i), few)
+			n.storeEvent(fmt.Sprint("e", i), few)
 			if i >= 20 {
 				elapse(time.Duration(chance(30_000)) * time.Millisecond)
 			}
 		}
 		calm()
 		elapse(20 * time.Minute)
-		told := map[string]bool{}
+		delivered := map[string]bool{}
 		for _, m := range b.sent {
-			told[m.EventID] = true
+			delivered[m.EventID] = true
 		}
-		if most := b.most(time.Minute); len(told) != 40 || most > 3 {
-			t.Errorf("%d of 40 are told, up to %d a minute", len(told), most)
+		if most := b.most(time.Minute); len(delivered) != 40 || most > 3 {
+			t.Errorf("%d of 40 are delivered, up to %d a minute", len(delivered), most)
 		}
 	})
 }

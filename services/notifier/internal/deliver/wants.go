@@ -60,8 +60,8 @@ func optedOut(optOut map[string][]string, category, channel string) bool {
 	return false
 }
 
-// hold does with a row what its user or its rule wants instead of telling it now, and reports whether that is anything: err
-// is the error for the worker then. What is critical is told.
+// hold does with a row what its user or its rule wants instead of delivering it now, and reports whether that is anything: err
+// is the error for the worker then. What is critical is delivered.
 func (s *Sender) hold(ctx context.Context, r *row, d *deliveries.Delivery) (held bool, err error) {
 	if r.Priority == contracts.UrgencyCritical {
 		return false, nil
@@ -87,7 +87,7 @@ func (s *Sender) quietUntil(ctx context.Context, r *row) time.Time {
 		return time.Time{}
 	}
 	until, err := schedule.QuietUntil(time.Now(), r.profile.QuietHours, r.profile.TimeZone)
-	if err != nil { // a zone that this machine does not know: telling is better than not telling
+	if err != nil { // a zone that this machine does not know: delivering is better than not delivering
 		s.log(ctx, slog.LevelWarn, r, "quiet hours are not kept", "error", err)
 	}
 	return until

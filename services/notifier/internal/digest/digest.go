@@ -23,7 +23,7 @@ const (
 	// MaxMore is how many it counts behind them. What comes then goes into the next one.
 	MaxMore = 5000
 
-	// maxPayload is up to which size, in bytes, the payload of an event is told.
+	// maxPayload is up to which size, in bytes, the payload of an event is delivered.
 	maxPayload = 2 << 10
 
 	// keep is how long a record stays after it was last written: longer than the stream keeps any row that could ask for it.
@@ -83,7 +83,7 @@ type payload struct {
 	More  int    `json:"more"`
 }
 
-// Payload is what a digest tells: how many events there are, those that it has, and how many more.
+// Payload is what a digest delivers: how many events there are, those that it has, and how many more.
 func (d *Digest) Payload() (json.RawMessage, error) {
 	data, err := json.Marshal(payload{Count: d.Count(), Items: append([]Item{}, d.Items...), More: d.Count() - len(d.Items)})
 	if err != nil {

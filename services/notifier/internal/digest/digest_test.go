@@ -43,7 +43,7 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// about is the row of an event that is told in digests.
+// about is the row of an event that is delivered in digests.
 func about(id string) *contracts.Notification {
 	return &contracts.Notification{
 		Category: "c", Channel: "bird", CreatedAt: time.Unix(1, 0).UTC(), Digest: &contracts.Digest{Every: 60}, EventID: id, EventType: "X",
@@ -200,7 +200,7 @@ func TestAnEventIsNotLostBetweenJoinAndSeal(t *testing.T) {
 			}
 		}
 		if !slices.Equal(ids(d), want) {
-			t.Errorf("%v were told that they are in it, it has %v", want, ids(d))
+			t.Errorf("%v were reported to be in it, it has %v", want, ids(d))
 		}
 	}
 }
@@ -224,7 +224,7 @@ func TestTheRowComesBeforeTheRecord(t *testing.T) {
 	}
 }
 
-// A record tells the first 100 events, counts 5,000 more and takes no others, and with the largest ids and payloads that there are
+// A record delivers the first 100 events, counts 5,000 more and takes no others, and with the largest ids and payloads that there are
 // it fits into a message.
 func TestADigestIsBounded(t *testing.T) {
 	t.Parallel()
@@ -257,7 +257,7 @@ func TestADigestIsBounded(t *testing.T) {
 	}
 	sealed := s.seal(0)
 	if len(sealed.Items) != digest.MaxItems || sealed.Count() != digest.MaxItems+digest.MaxMore {
-		t.Errorf("%d events, %d of them told", sealed.Count(), len(sealed.Items))
+		t.Errorf("%d events, %d of them delivered", sealed.Count(), len(sealed.Items))
 	}
 }
 
@@ -272,15 +272,15 @@ func TestACancelledEventIsTakenOut(t *testing.T) {
 	}
 	s := newShelf(t)
 	for name, test := range map[string]struct {
-		cancelled   []string
-		told, count int
+		cancelled        []string
+		delivered, count int
 	}{
-		"some of all":        {slices.Concat(named(50, 60), named(101, 103)), 90, 91},
-		"all that are told":  {named(0, 100), 0, 3},
-		"all that are not":   {named(100, 103), 100, 100},
-		"all but one behind": {named(0, 102), 0, 1},
-		"all":                {named(0, 103), 0, 0},
-		"others":             {named(200, 300), 100, 103},
+		"some of all":            {slices.Concat(named(50, 60), named(101, 103)), 90, 91},
+		"all that are delivered": {named(0, 100), 0, 3},
+		"all that are not":       {named(100, 103), 100, 100},
+		"all but one behind":     {named(0, 102), 0, 1},
+		"all":                    {named(0, 103), 0, 0},
+		"others":                 {named(200, 300), 100, 103},
 	} {
 		s.user = strings.ReplaceAll(name, " ", "-")
 		for _, event := range named(0, 103) {
@@ -289,16 +289,16 @@ func TestACancelledEventIsTakenOut(t *testing.T) {
 		d := s.seal(1, test.cancelled...)
 		for _, id := range ids(d) {
 			if slices.Contains(test.cancelled, id) {
-				t.Errorf("%s: %s is told", name, id)
+				t.Errorf("%s: %s is delivered", name, id)
 			}
 		}
-		if len(d.Items) != test.told || d.Count() != test.count {
-			t.Errorf("%s: %d events, %d of them told; want %d and %d", name, d.Count(), len(d.Items), test.count, test.told)
+		if len(d.Items) != test.delivered || d.Count() != test.count {
+			t.Errorf("%s: %d events, %d of them delivered; want %d and %d", name, d.Count(), len(d.Items), test.count, test.delivered)
 		}
 	}
 }
 
-// Events of one category, or else of one template, are told together, by the clock of the user's zone.
+// Events of one category, or else of one template, are delivered together, by the clock of the user's zone.
 func TestWhichDigestARowGoesInto(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 4, 10, 20, 0, 0, time.UTC)

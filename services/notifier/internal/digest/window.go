@@ -35,7 +35,7 @@ func TemplateOf(n *contracts.Notification) string {
 }
 
 // End is when the window of a digest ends that now is in. In a zone that this machine does not know, the clock is that of
-// UTC, and the error tells.
+// UTC, and an error that names it.
 func End(now time.Time, d *contracts.Digest, zone string) (time.Time, error) {
 	local, unknown := schedule.In(zone, now)
 	if unknown != nil {

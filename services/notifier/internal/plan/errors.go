@@ -7,12 +7,12 @@ import (
 
 var (
 	// ErrMismatch is returned for an event whose id came with another payload before. The first one stands.
-	ErrMismatch = errors.New("another event has been told under this id: an event that differs needs an id of its own")
+	ErrMismatch = errors.New("another event has been published under this id: an event that differs needs an id of its own")
 
 	// ErrNotFound is returned for an event that was never seen, and for one that has no plan, or not any more.
 	ErrNotFound = errors.New("nothing is kept of such an event")
 
-	// ErrTooFar is returned for an event that is to be told later than its plan can wait.
+	// ErrTooFar is returned for an event that is to be delivered later than its plan can wait.
 	ErrTooFar = errors.New("too far ahead")
 
 	// ErrTooLarge is returned for an event or an audience that is larger than a plan can be.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 )
@@ -51,20 +52,14 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 				if f.FromClient && strings.HasPrefix(f.Subject, "$KV."+contracts.BucketDeliveries+".") {
 					meanwhile.Do(func() {
 						close(goOn)
-						if err := <-planned; err != nil {
-							t.Error(err)
-						}
+						check.Is(t, <-planned, nil)
 					})
 				}
 				return natstest.Relay
 			})
 			committed, err := expander.Get(t.Context(), "e")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := expander.Expanded(t.Context(), committed); err != nil {
-				t.Fatal(err)
-			}
+			check.OK(t, err)
+			check.OK(t, expander.Expanded(t.Context(), committed))
 			if e, err := expander.Event(t.Context(), "e"); err != nil || e.State != test.want || e.Rows != committed.Rows || e.Recipients != 2 {
 				t.Errorf("%+v: %v, want %s", e, err, test.want)
 			}
@@ -72,7 +67,7 @@ func TestAnEventIsNotedToBeAsFarAsItHasCome(t *testing.T) {
 	}
 }
 
-// A refusal, and the note that a refused event is told again, change only what is as they have read it.
+// A refusal, and the note that a refused event is published again, change only what is as they have read it.
 func TestARefusalTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	js := server(t)
@@ -85,9 +80,7 @@ func TestARefusalTakesNothingBack(t *testing.T) {
 	}
 	do := func(errs ...error) {
 		t.Helper()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, errors.Join(errs...))
 	}
 	do(p.Refuse(t.Context(), happened("none"), "why"))
 	if _, err := r.Event(t.Context(), "none"); !errors.Is(err, plan.ErrNotFound) {

@@ -18,7 +18,7 @@ const (
 	// MaxReason bounds what is kept of why an event was refused, in bytes. Its dead letter has all of it.
 	MaxReason = 512
 
-	// MaxDelay is how far ahead of its planning an event may say when it is to be told: the stream keeps the rows for
+	// MaxDelay is how far ahead of its planning an event may say when it is to be delivered: the stream keeps the rows for
 	// 30 days, and they need some of those to be tried again.
 	MaxDelay = 21 * 24 * time.Hour
 
@@ -49,7 +49,7 @@ type Plan struct {
 	// Fingerprint distinguishes the event from another one under the same id.
 	Fingerprint string `json:"fingerprint"`
 
-	// NotBefore is when the recipients are told at the earliest.
+	// NotBefore is when the recipients are notified at the earliest.
 	NotBefore time.Time `json:"not_before,omitzero"`
 
 	// Pages is how many pages hold the recipients. 0 means that Entries does.
@@ -61,7 +61,7 @@ type Plan struct {
 	// Recipients is how many there are.
 	Recipients int `json:"recipients"`
 
-	// Routes say, by kind of recipient, how they are told.
+	// Routes say, by kind of recipient, how they are notified.
 	Routes map[contracts.RecipientType]rules.Route `json:"routes"`
 
 	// Rows is how many rows the plan has: each recipient on each channel of its kind.

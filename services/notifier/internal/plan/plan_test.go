@@ -18,6 +18,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/internal/plan"
 	"github.com/expediter-io/expediter/services/notifier/internal/recordtest"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
@@ -63,9 +64,7 @@ func connect(t *testing.T, srv *natsrun.Server, opts ...nats.Option) jetstream.J
 	t.Helper()
 	_, js := natstest.Connect(t, srv, opts...)
 	assets := contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30})
-	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{})))
 	return js
 }
 
@@ -78,9 +77,7 @@ events:
     CUSTOMER: {scope: user, channels: [inapp, email], template: x, category: c, priority: high}
     ADMIN: {scope: all, channels: [inapp]}
 `), []string{"inapp", "email"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	cfg := plan.Config{Resolver: r, Rules: func() *rules.Rules { return parsed }}
 	for _, m := range mutate {
 		m(&cfg)
@@ -101,14 +98,10 @@ func happened(id string) contracts.Event {
 func read(t *testing.T, r *plan.Reader, id string) (*plan.Plan, []string) {
 	t.Helper()
 	p, err := r.Get(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	var users []string
 	for entry, err := range r.Entries(t.Context(), p) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		users = append(users, entry.UserID)
 	}
 	return p, users
@@ -138,9 +131,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	}
 	var rows []contracts.Notification
 	for row, err := range r.Rows(t.Context(), got) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.OK(t, err)
 		rows = append(rows, row)
 	}
 	customer := contracts.Notification{
@@ -151,9 +142,7 @@ func TestASmallPlanIsOneRecord(t *testing.T) {
 	mail.Channel = "email"
 	admin.UserID, admin.RecipientType, admin.Recipient = "root", "ADMIN", nil
 	admin.Category, admin.Template, admin.Locale, admin.Priority = "", "", "", "normal"
-	if diff := cmp.Diff([]contracts.Notification{admin, customer, mail}, rows); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, []contracts.Notification{admin, customer, mail}, rows)
 	kept, err := r.Event(t.Context(), "e/1")
 	if err != nil || kept.State != plan.StatePlanned || kept.Rows != 3 {
 		t.Errorf("%+v: %v", kept, err)
@@ -165,16 +154,12 @@ func TestALargePlanIsInPages(t *testing.T) {
 	js := server(t)
 	want := customers(10_000, "user-with-a-name-")
 	p := newPlanner(t, js, list{users: append(customers(10_000, "user-with-a-name-"), want[:500]...)})
-	if _, err := p.Plan(t.Context(), happened("e")); err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, check.Err(p.Plan(t.Context(), happened("e"))))
 	got, users := read(t, reader(t, js), "e")
 	if got.Pages < 4 || got.Recipients != 10_000 || got.Rows != 20_000 || len(got.Entries) != 0 {
 		t.Errorf("%d pages, %d recipients, %d rows, %d entries", got.Pages, got.Recipients, got.Rows, len(got.Entries))
 	}
-	if diff := cmp.Diff(ids(want), users); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, ids(want), users)
 }
 
 // Planners that found out different things, at the same time: the plan is what one of them found out.
@@ -191,9 +176,7 @@ func TestResolutionsDoNotMix(t *testing.T) {
 		p := newPlanner(t, js, list{users: users}, small)
 		all.Go(func() {
 			outcome, err := p.Plan(t.Context(), happened("e"))
-			if err != nil {
-				t.Error(err)
-			}
+			check.Is(t, err, nil)
 			outcomes <- outcome
 		})
 	}
@@ -315,17 +298,13 @@ func TestAudience(t *testing.T) {
 			p := newPlanner(t, js, ask(func(q recipient.Query) { asked[q.Type] = q.Scope }))
 			e := happened("e")
 			test.mutate(&e)
-			if _, err := p.Plan(t.Context(), e); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, asked); diff != "" {
-				t.Error(diff)
-			}
+			check.OK(t, check.Err(p.Plan(t.Context(), e)))
+			check.Equal(t, test.want, asked)
 		})
 	}
 }
 
-// ask is a resolver that knows nobody and tells what it is asked.
+// ask is a resolver that knows nobody and reports what it is asked.
 type ask func(recipient.Query)
 
 func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.Recipient, error] {
@@ -333,7 +312,7 @@ func (a ask) Resolve(_ context.Context, q recipient.Query) iter.Seq2[contracts.R
 	return list{}.Resolve(context.Background(), q)
 }
 
-// The rows of an event that is to be told later say so; one that is to be told later than a plan can wait is refused by
+// The rows of an event that is to be delivered later say so; one that is to be delivered later than a plan can wait is refused by
 // name, and nothing is kept of it.
 func TestAnEventThatIsToBeToldLater(t *testing.T) {
 	t.Parallel()
@@ -345,9 +324,7 @@ func TestAnEventThatIsToBeToldLater(t *testing.T) {
 		t.Fatal(outcome, err)
 	}
 	committed, err := read.Get(t.Context(), "later")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.OK(t, err)
 	for row, err := range read.Rows(t.Context(), committed) {
 		if err != nil || !row.NotBefore.Equal(e.NotBefore) {
 			t.Errorf("%+v: %v", row, err)

@@ -80,7 +80,7 @@ func (p *Planner) Concerns(e contracts.Event) bool {
 	return len(audience(e, p.cfg.Rules().For(e.EventType))) > 0
 }
 
-// Accept notes that an event has been told, before it is planned, and reports whether that is news. From then on another
+// Accept notes that an event has been published, before it is planned, and reports whether that is news. From then on another
 // event under its id is ErrMismatch. One round trip.
 func (p *Planner) Accept(ctx context.Context, e contracts.Event) (kept *Event, news bool, err error) {
 	if err := fits(e); err != nil {

@@ -55,7 +55,7 @@ func (r *Reader) Event(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.get(ctx, eventID)
 }
 
-// Cancel records that an event is cancelled. From then on it is not planned, its plan is not expanded, and telling it again
+// Cancel records that an event is cancelled. From then on it is not planned, its plan is not expanded, and publishing it again
 // changes nothing. The error matches [ErrNotFound] when it was never seen. Two round trips.
 func (r *Reader) Cancel(ctx context.Context, eventID string) (*Event, error) {
 	return r.events.change(ctx, eventID, func(e *Event) bool {

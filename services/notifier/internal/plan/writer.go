@@ -12,7 +12,7 @@ import (
 )
 
 // writer collects the recipients of a plan. It holds one page and sixteen bytes of each recipient, by which those that
-// come twice are told.
+// come twice are delivered.
 type writer struct {
 	planner *Planner
 	plan    *Plan

@@ -14,7 +14,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 )
 
-// Turn is a row and when it was told, or is to ask again.
+// Turn is a row and when it was delivered, or is to ask again.
 type Turn struct {
 	// At is when.
 	At time.Time `json:"at"`
@@ -25,7 +25,7 @@ type Turn struct {
 
 // state is the record: at most a limit's worth of each.
 type state struct {
-	// Granted are the rows that were told in the last period, in the order of their times.
+	// Granted are the rows that were delivered in the last period, in the order of their times.
 	Granted []Turn `json:"granted,omitempty"`
 
 	// Promised are the last turns that were promised and have not come, in the order of their times.
@@ -45,7 +45,7 @@ type Key struct {
 	RecipientType contracts.RecipientType
 }
 
-// Ask lets a row be told now, and returns the zero time, or returns when it is to ask again, or when there will be room if
+// Ask lets a row be delivered now, and returns the zero time, or returns when it is to ask again, or when there will be room if
 // it is to be suppressed. A row that was granted and is sent again, because it failed or its sender died, takes no second
 // grant. promised says that it asks again at the time that it was given. Two round trips.
 func (st *Store) Ask(ctx context.Context, key Key, row string, t contracts.Throttle, promised bool) (until time.Time, err error) {
@@ -113,7 +113,7 @@ func (s *state) ask(now time.Time, row string, t contracts.Throttle, promised bo
 			return until, true
 		}
 	}
-	// One that is granted already moves to now: it counts once, for a period from when it is told last.
+	// One that is granted already moves to now: it counts once, for a period from when it is delivered last.
 	s.Granted = slices.DeleteFunc(s.Granted, mine)
 	s.Granted = last(append(s.Granted, Turn{At: now, Row: row}), t.Limit)
 	return time.Time{}, true

@@ -122,7 +122,7 @@ func TestNoMoreThanTheLimit(t *testing.T) {
 						t.Errorf("row %d came to its turn before row %d", n, n-1)
 					}
 					if n >= three.Limit && granted[n].Sub(granted[n-three.Limit]) < three.Period() {
-						t.Errorf("rows %d to %d were told within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
+						t.Errorf("rows %d to %d were delivered within %s", n-three.Limit, n, granted[n].Sub(granted[n-three.Limit]))
 					}
 				}
 			})

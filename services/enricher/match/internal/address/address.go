@@ -12,7 +12,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/token"
 )
 
-// Address is what an address says.
+// Address is what an address states.
 type Address struct {
 	// Street is the words of the street's name, without the word for street.
 	Street []token.Token

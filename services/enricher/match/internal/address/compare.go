@@ -14,7 +14,7 @@ type Agreement struct {
 	// Street is the likeness of the street names in [0,1], negative when they cannot be compared, or when it cannot be
 	// heard whether two names in different scripts are one.
 	Street float64
-	// Number says how the house numbers compare.
+	// Number reports how the house numbers compare.
 	Number NumberAgreement
 	// Heard is true when the street names are in different scripts: what they say is then known less surely.
 	Heard bool

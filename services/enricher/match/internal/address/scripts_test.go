@@ -9,7 +9,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/address"
 )
 
-// crossing is two addresses in different scripts and what a person who reads both says of their streets.
+// crossing is two addresses in different scripts and what a person who reads both states of their streets.
 type crossing struct{ verdict, a, b string }
 
 func crossings(t *testing.T) []crossing {

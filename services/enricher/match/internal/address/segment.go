@@ -103,7 +103,7 @@ func (s *segment) floor(f *field) bool {
 	return true
 }
 
-// word files a word of the segment. First says that it starts the segment and is not all of it.
+// word files a word of the segment. First reports that it starts the segment and is not all of it.
 func (s *segment) word(w text.Word, part lexicon.Part, crossing, first bool) {
 	to := &s.plain
 	if crossing {

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
@@ -42,9 +41,7 @@ func TestFitIsDeterministicAndKeepsSigns(t *testing.T) {
 	check.OK(t, err)
 	samples := prepare(pairs)
 	w := fit(samples, chosenScale)
-	if diff := cmp.Diff(w, fit(prepare(pairs), chosenScale)); diff != "" {
-		t.Errorf("a second fit differs: %s", diff)
-	}
+	check.Equal(t, w, fit(prepare(pairs), chosenScale))
 	for j, p := range priors {
 		if float64(p.sign)*w[j] < 0 {
 			t.Errorf("%s weighs %v", p.name, w[j])
@@ -144,7 +141,7 @@ func TestCrossValidation(t *testing.T) {
 	check.OK(t, run([]string{"-cv", pairsFile(t)}, &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 6 || !strings.Contains(lines[3], "F1 all 1.0000") {
-		t.Errorf("the cross-validation says\n%s", out.String())
+		t.Errorf("the cross-validation prints\n%s", out.String())
 	}
 }
 
@@ -155,9 +152,7 @@ func TestWriteReplacesTheFile(t *testing.T) {
 	check.OK(t, errors.Join(run([]string{pairsFile(t)}, &printed), run([]string{"-write", path, pairsFile(t)}, io.Discard)))
 	written, err := os.ReadFile(path)
 	check.OK(t, err)
-	if diff := cmp.Diff(printed.String(), string(written)); diff != "" {
-		t.Errorf("the file differs from what is printed: %s", diff)
-	}
+	check.Equal(t, printed.String(), string(written))
 	if err := run([]string{"-write", t.TempDir(), pairsFile(t)}, io.Discard); err == nil {
 		t.Error("a folder was overwritten")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/expediter-io/expediter/services/enricher/match/internal/text"
 )
 
-// Kind says how much a word of a name tells.
+// Kind is how much a word of a name distinguishes.
 type Kind uint8
 
 // The kinds of words, from the most telling to the least.

@@ -17,11 +17,11 @@ const (
 	Unit
 	// Cross starts a crossing street or a neighbour: what follows is not the street itself.
 	Cross
-	// NumberMark says that the next word is the house number.
+	// NumberMark means that the next word is the house number.
 	NumberMark
 	// Building is a word for a mall, tower or hotel around the venue.
 	Building
-	// Filler says nothing.
+	// Filler means nothing.
 	Filler
 )
 

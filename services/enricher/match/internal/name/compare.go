@@ -26,7 +26,7 @@ type Agreement struct {
 	Conflict float64
 	// Common is 1 when only common or local words agree.
 	Common float64
-	// Cross is 1 when the names are in different scripts; Short then says how little there was to hear.
+	// Cross is 1 when the names are in different scripts; Short then reports how little there was to hear.
 	Cross, Short float64
 	// Untold is 1 when the names are in different scripts and each has words left over that no table knows: they sound
 	// unlike, but one may translate the other.
@@ -104,7 +104,7 @@ const (
 	heard          = 4 // consonants that make a likeness in sound no accident
 )
 
-// join compares the names as if written in one word. NothingLeft says that all distinctive words found a partner.
+// join compares the names as if written in one word. NothingLeft reports that all distinctive words found a partner.
 func (g *Agreement) join(a, b *Variant, nothingLeft bool) {
 	var rescued bool
 	if a.Script != b.Script && a.Script != text.None && b.Script != text.None {
@@ -183,7 +183,7 @@ func (s *sums) agrees(w, partner *Word, like float64) {
 	}
 }
 
-// lacks counts a word without a partner. There says that the other venue's address or city has it; telling, that the name
+// lacks counts a word without a partner. There reports that the other venue's address or city has it; telling, that the name
 // has words beside the place.
 func (s *sums) lacks(w *Word, there, telling bool) {
 	if there && w.Qualifier {

@@ -39,9 +39,9 @@ type Variant struct {
 type Word struct {
 	Kind   lexicon.Kind
 	Weight float64
-	// Qualifier says that the word stands in parentheses or after a dash: it may name a branch.
+	// Qualifier reports that the word stands in parentheses or after a dash: it may name a branch.
 	Qualifier bool
-	// Local says that the word is part of the venue's own address or city.
+	// Local reports that the word is part of the venue's own address or city.
 	Local bool
 	// Number is the value of a word of digits.
 	Number string

@@ -117,7 +117,7 @@ func (r *Row) lonely(reach Sound) int {
 }
 
 // Similarity returns how alike two words sound, in [0,1]: one less the cost of the best alignment per heard consonant.
-// Unwritten says that at least one of the scripts leaves vowels out. It is symmetric and does not allocate.
+// Unwritten reports that at least one of the scripts leaves vowels out. It is symmetric and does not allocate.
 func Similarity(a, b Row, unwritten bool) float64 {
 	if len(a.Sounds) == 0 || len(b.Sounds) == 0 {
 		return 0

@@ -19,7 +19,7 @@ var classes = []struct {
 const maxSkeletons = 4
 
 // Skeletons returns the consonant classes of a word in each plausible reading, the plainest first, for finding
-// candidates across scripts. Vowels, h, y and w are left out. A short skeleton says little: use it to look, not to decide.
+// candidates across scripts. Vowels, h, y and w are left out. A short skeleton shows little: use it to look, not to decide.
 func Skeletons(row []Sound) []string {
 	out := []string{""}
 	for _, s := range row {

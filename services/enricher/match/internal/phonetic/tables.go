@@ -1,6 +1,6 @@
 package phonetic
 
-// letters gives the sounds of a letter wherever no other table says otherwise. The values follow the usual romanisations
+// letters gives the sounds of a letter wherever no other table has another. The values follow the usual romanisations
 // (ISO 259, ISO 233, ISO 9, ISO 843) widened by what signs and menus really spell.
 var letters = map[rune][2]Sound{
 	// Latin.

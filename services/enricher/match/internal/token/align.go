@@ -9,7 +9,7 @@ import (
 // Limit is the number of words of a text that take part in an alignment.
 const Limit = 16
 
-// Alignment says which words of two texts are one word.
+// Alignment reports which words of two texts are one word.
 type Alignment struct {
 	// PartnerA gives for each word of the first text its partner in the second, or -1; PartnerB the reverse.
 	PartnerA, PartnerB [Limit]int8
