@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
+
+	"github.com/expediter-io/expediter/pkg/natsrun"
 )
 
 // Users are fresh keys for the users of deploy/nats/accounts.conf. A server or a
@@ -89,3 +92,20 @@ func InAccount(t testing.TB, nc *nats.Conn, account string) jetstream.JetStream 
 	}
 	return js
 }
+
+// Restrict is a mutation for Server and Bubble: a client that connects with [Restricted] has the permissions, and one
+// without a user may do everything.
+func Restrict(permissions server.Permissions) func(*natsrun.Config) {
+	return func(c *natsrun.Config) {
+		natsrun.ChangeOptions(c, func(o *server.Options) {
+			o.NoAuthUser = "admin"
+			o.Users = []*server.User{
+				{Username: o.NoAuthUser, Password: "x"},
+				{Username: "restricted", Password: "x", Permissions: &permissions},
+			}
+		})
+	}
+}
+
+// Restricted connects a client with the permissions of Restrict.
+func Restricted() nats.Option { return nats.UserInfo("restricted", "x") }

@@ -322,24 +322,15 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 // A server leaves a request that is not permitted unanswered. The error holds the refusal that the connection received.
 func TestARequestThatIsNotPermitted(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
-		_, admin := natstest.Connect(t, srv, nats.UserInfo("admin", "secret"))
+		_, admin := natstest.Connect(t, srv)
 		create(t, admin)
 		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-		s := open(t, srv, nats.UserInfo("stranger", "secret"), silent)
+		s := open(t, srv, natstest.Restricted(), silent)
 		_, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})
 		if !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("got %v", err)
 		}
-	}, func(c *natsrun.Config) {
-		natsrun.ChangeOptions(c, func(o *server.Options) {
-			o.Users = []*server.User{
-				{Username: "admin", Password: "secret"},
-				{Username: "stranger", Password: "secret", Permissions: &server.Permissions{
-					Publish: &server.SubjectPermission{Deny: []string{"r.>"}},
-				}},
-			}
-		})
-	})
+	}, natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"r.>"}}}))
 }
 
 // A configuration that is wrong is refused with everything that is wrong with it.

@@ -59,16 +59,9 @@ func TestDeniedPermissionIsNamed(t *testing.T) {
 		t.Run("without "+c.denied, func(t *testing.T) {
 			allowed := slices.DeleteFunc(slices.Clone(permissions), func(p string) bool { return p == c.denied })
 
-			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDenied(t, srv, c) }, func(cfg *natsrun.Config) {
-				natsrun.ChangeOptions(cfg, func(o *server.Options) {
-					o.NoAuthUser = "admin"
-					o.Users = []*server.User{{Username: "admin", Password: "a"}, {
-						Username: "worker", Password: "w", Permissions: &server.Permissions{
-							Publish: &server.SubjectPermission{Allow: allowed}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
-						},
-					}}
-				})
-			})
+			natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) { testDenied(t, srv, c) }, natstest.Restrict(server.Permissions{
+				Publish: &server.SubjectPermission{Allow: allowed}, Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
+			}))
 		})
 	}
 }
@@ -91,7 +84,7 @@ func testDenied(t *testing.T, srv *natsrun.Server, c denial) {
 
 	check.OK(t, admin.wait())
 
-	_, js := natstest.Connect(t, srv, nats.UserInfo("worker", "w"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	_, js := natstest.Connect(t, srv, natstest.Restricted(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	told := make(chan string, 1000)
 	settled := make(chan worker.Settlement, 1000)
 	cfg := b.config(t, func(cfg *worker.Config) {

@@ -1,7 +1,6 @@
 package flight_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -193,19 +192,12 @@ func TestOwnerThatDiesInARestart(t *testing.T) {
 
 // What is not permitted is no death: neither of an owner that cannot tell, nor to a waiter that cannot ask.
 func TestDeniedProbesAreNoDeath(t *testing.T) {
-	for name, denied := range map[string]*server.Permissions{
+	for name, denied := range map[string]server.Permissions{
 		"may not subscribe": {Subscribe: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
 		"may not publish":   {Publish: &server.SubjectPermission{Deny: []string{"kvlock.>"}}},
 	} {
 		for _, who := range []string{"owner", "waiter"} {
-			natstest.RunBubble(t, who+" "+name, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, func(c *natsrun.Config) {
-				natsrun.ChangeOptions(c, func(o *server.Options) {
-					o.Users = []*server.User{
-						{Username: "free", Password: "x"},
-						{Username: "denied", Password: "x", Permissions: denied},
-					}
-				})
-			})
+			natstest.RunBubble(t, who+" "+name, func(t *testing.T, srv *natsrun.Server) { testDeniedProbes(t, srv, who) }, natstest.Restrict(denied))
 		}
 	}
 }
@@ -214,13 +206,9 @@ func TestDeniedProbesAreNoDeath(t *testing.T) {
 func testDeniedProbes(t *testing.T, srv *natsrun.Server, who string) {
 	t.Helper()
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-	user := map[string]string{who: "denied"}
-	_, js := connect(t, srv, nats.UserInfo("free", "x"))
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
-	as := func(who string) *flight.Flight {
-		_, js := connect(t, srv, nats.UserInfo(cmp.Or(user[who], "free"), "x"), quiet)
-		return flightOn(t, js, flight.Config{})
-	}
+	options := map[string][]nats.Option{who: {natstest.Restricted(), quiet}}
+	b := bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+	as := func(who string) *flight.Flight { return b.Flight(t, flight.Config{}, options[who]...) }
 	c, waiter := begin(t, as("owner"), "k", flight.BeginOptions{}), as("waiter")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // many probes
 	defer cancel()

@@ -3,7 +3,6 @@ package flight_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,28 +37,6 @@ func store(b *testing.B, f *flight.Flight, n int) []string {
 		complete(b, begin(b, f, keys[i], flight.BeginOptions{}), string(venue))
 	}
 	return keys
-}
-
-func BenchmarkGet(b *testing.B) {
-	f, _ := benchBed(b)
-	key := store(b, f, 1)[0]
-	b.ReportAllocs()
-	for b.Loop() {
-		check.OK(b, check.Err(f.Get(b.Context(), key)))
-	}
-}
-
-func BenchmarkGetMany(b *testing.B) {
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			f, _ := benchBed(b)
-			keys := store(b, f, n)
-			b.ReportAllocs()
-			for b.Loop() {
-				check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
-			}
-		})
-	}
 }
 
 func BenchmarkBeginComplete(b *testing.B) {
@@ -149,35 +126,4 @@ func BenchmarkCompleteGet(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkWake measures from before Complete is called in one process until a waiter in another has the value.
-func BenchmarkWake(b *testing.B) {
-	f, g := benchBed(b)
-	var took []time.Duration
-	i := 0
-	for b.Loop() {
-		i++
-		c := begin(b, f, fmt.Sprintf("k%d", i), flight.BeginOptions{})
-		w, err := g.Watch(c.Key())
-		check.OK(b, err)
-		woken := make(chan time.Time, 1)
-		if s, err := w.Next(b.Context()); err != nil || s.State != flight.Pending {
-			b.Fatal(s, err)
-		}
-		go func() {
-			s, err := w.Next(b.Context())
-			if err != nil || s.State != flight.Done {
-				b.Error(s, err)
-			}
-			woken <- time.Now()
-		}()
-		start := time.Now()
-		check.OK(b, check.Err(c.Complete(b.Context(), venue, 0)))
-		took = append(took, (<-woken).Sub(start))
-		w.Close()
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }

@@ -51,56 +51,22 @@ func TestCreateBucketLeavesAnExistingOne(t *testing.T) {
 
 // The server does not answer what it does not permit. The error says so all the same.
 func TestPermissionDeniedIsNamed(t *testing.T) {
-	natstest.Bubble(t, testPermissionDenied, func(c *natsrun.Config) {
-		natsrun.ChangeOptions(c, func(o *server.Options) {
-			o.Users = []*server.User{
-				{Username: "admin", Password: "x"},
-				{Username: "reader", Password: "x", Permissions: &server.Permissions{
-					Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}},
-				}},
-			}
-		})
-	})
-}
-
-func testPermissionDenied(t *testing.T, srv *natsrun.Server) {
-	t.Helper()
-	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
-	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-	_, js = connect(t, srv, nats.UserInfo("reader", "x"), quiet)
-	f := flightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
-	_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
-	wantErr(t, err, kvlock.ErrUnavailable)
-	wantErr(t, err, nats.ErrPermissionViolation)
-	wantSlot(t, f, "k", flight.Absent, "")
+	natstest.Bubble(t, func(t *testing.T, srv *natsrun.Server) {
+		bedOn(t, srv, kvlock.BucketConfig{Bucket: bucket})
+		quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+		_, js := connect(t, srv, natstest.Restricted(), quiet)
+		f := flightOn(t, js, flight.Config{OpTimeout: 200 * time.Millisecond})
+		_, err := f.Begin(t.Context(), "k", flight.BeginOptions{})
+		wantErr(t, err, kvlock.ErrUnavailable)
+		wantErr(t, err, nats.ErrPermissionViolation)
+		wantSlot(t, f, "k", flight.Absent, "")
+	}, natstest.Restrict(server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$KV.>"}}}))
 }
 
 // The permissions in README.md are enough.
 func TestDocumentedPermissionsAreEnough(t *testing.T) {
 	t.Parallel()
-	var violations atomic.Int64
-	srv := natstest.Server(t, func(c *natsrun.Config) {
-		natsrun.ChangeOptions(c, func(o *server.Options) {
-			o.Users = []*server.User{
-				{Username: "admin", Password: "x"},
-				{Username: "service", Password: "x", Permissions: &server.Permissions{
-					Publish: &server.SubjectPermission{Allow: []string{
-						"$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>",
-					}},
-					Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
-				}},
-			}
-		})
-	})
-	_, js := connect(t, srv, nats.UserInfo("admin", "x"))
-	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: bucket}))
-	count := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		t.Log(err)
-		violations.Add(1)
-	})
-	_, js = connect(t, srv, nats.UserInfo("service", "x"), count)
-	f := flightOn(t, js, flight.Config{})
+	f, _ := documented(t, flight.Config{})
 	ctx := within(t)
 	c := begin(t, f, "k", flight.BeginOptions{})
 	waited := make(chan error, 1)
@@ -117,9 +83,29 @@ func TestDocumentedPermissionsAreEnough(t *testing.T) {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	check.Is(t, f.Invalidate(ctx, "k"), nil)
-	if violations.Load() != 0 {
-		t.Errorf("%d violations", violations.Load())
-	}
+}
+
+// documented returns a Flight of a client that has the permissions of README.md, and may do no more: what it is refused
+// fails the test.
+func documented(t *testing.T, cfg flight.Config, publish ...string) (*flight.Flight, *bed) {
+	t.Helper()
+	publish = append(publish, "$JS.API.STREAM.INFO.KV_b", "$JS.API.DIRECT.GET.KV_b", "$JS.API.STREAM.MSG.GET.KV_b", "$KV.b.>", "kvlock.alive.b.>")
+	b := bedOn(t, natstest.Server(t, natstest.Restrict(server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: publish},
+		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>", "rp.b.>", "kvlock.alive.b.>"}},
+	})), kvlock.BucketConfig{Bucket: bucket}).withLargeValueBucket(t)
+	var violations atomic.Int64
+	nc, js := connect(t, b.Srv, natstest.Restricted(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		t.Log(err)
+		violations.Add(1)
+	}))
+	t.Cleanup(func() {
+		check.OK(t, nc.Flush()) // all that the server refused has come
+		if violations.Load() != 0 {
+			t.Errorf("%d violations", violations.Load())
+		}
+	})
+	return flightOn(t, js, cfg), b
 }
 
 // JetStream is reached under the prefix of a domain, as from a leaf node.

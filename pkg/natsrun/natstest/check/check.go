@@ -10,19 +10,17 @@ import (
 )
 
 // OK ends the test when there is an error.
-func OK(t testing.TB, err error) {
-	t.Helper()
-
+func OK(t testing.TB, err error) { //nolint:thelper // Helper costs more than much that a benchmark measures
 	if err != nil {
+		t.Helper()
 		t.Fatal(err)
 	}
 }
 
 // Is fails the test, which goes on, unless err is want, which may be nil.
-func Is(t testing.TB, err, want error) {
-	t.Helper()
-
+func Is(t testing.TB, err, want error) { //nolint:thelper // as OK
 	if !errors.Is(err, want) {
+		t.Helper()
 		t.Errorf("got error %v, want %v", err, want)
 	}
 }

@@ -113,13 +113,7 @@ func work(t *testing.T, js jetstream.JetStream, enricher *enrich.Service) {
 		err = worker.Handle(w, contracts.EnrichJobsSubjects, enricher.Policy(), enricher.Work)
 	}
 	check.OK(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		check.Is(t, <-done, nil)
-	})
+	natstest.Background(t, w.Run)
 }
 
 func places(n int) []contracts.Restaurant {

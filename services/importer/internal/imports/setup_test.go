@@ -228,17 +228,13 @@ func (i *instance) work(t *testing.T, mutate ...func(*worker.Config)) (stop func
 		err = worker.Handle(w, contracts.ImportJobsSubjects, Policy(), i.Work)
 	}
 	check.OK(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil && !i.cutOff {
-			t.Errorf("worker: %v", err)
+	return natstest.Background(t, func(ctx context.Context) error {
+		err := w.Run(ctx)
+		if i.cutOff {
+			return nil
 		}
+		return err
 	})
-	t.Cleanup(stop)
-	return stop
 }
 
 func job(id, video string) contracts.ImportJob {

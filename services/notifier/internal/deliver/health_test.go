@@ -78,13 +78,7 @@ func (n *nest) healthBook() *health.Store {
 		DisableAfter: 5 * time.Hour, Every: time.Minute, Logger: slog.New(slog.DiscardHandler),
 	})
 	check.OK(n, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
-	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx) }()
-	n.Cleanup(func() {
-		cancel()
-		check.Is(n, <-done, nil)
-	})
+	natstest.Background(n, b.Run)
 	return b
 }
 

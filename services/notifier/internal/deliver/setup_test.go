@@ -144,17 +144,7 @@ func (n *nest) work(s *deliver.Sender) (stop func()) {
 		err = worker.Handle(w, "notify.send.bird.>", s.Policy(), s.Work)
 	}
 	check.OK(n, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(n.Context()))
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			n.Errorf("worker: %v", err)
-		}
-	})
-	n.Cleanup(stop)
-	return stop
+	return natstest.Background(n, w.Run)
 }
 
 // dead leaves the row as a process leaves it that dies at a point of its first attempt.
