@@ -138,12 +138,7 @@ func TestTheStoresSilenceIsNobodysFault(t *testing.T) {
 			n := l.start(proxy.Through())
 			l.publish(event("evt-0", "NEWS"))
 			l.expanded(n, "evt-0")
-			proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-				if f.FromClient && strings.HasPrefix(f.Subject, test.silent) {
-					return natstest.Lose
-				}
-				return natstest.Relay
-			})
+			proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && strings.HasPrefix(f.Subject, test.silent) }))
 			err := test.work(n, test.within)
 			snooze, snoozed := errors.AsType[*worker.SnoozeError](err)
 			retry, retried := errors.AsType[*worker.RetryError](err)

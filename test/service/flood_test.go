@@ -69,10 +69,7 @@ func newFlooded(t *testing.T, limits service.LimitConfig) *flooded {
 		r.Handle("GET /v1/ping", access.All(access.Read), func(http.ResponseWriter, *http.Request) error {
 			return f.service.Conn.FlushTimeout(time.Minute) // a round trip, as a look into the store
 		})
-		r.Handle("POST /v1/items", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error {
-			_, err := service.Body(w, r, 1<<20)
-			return err
-		})
+		r.Handle("POST /v1/items", access.All(access.Publish), func(w http.ResponseWriter, r *http.Request) error { return check.Err(service.Body(w, r, 1<<20)) })
 		r.HandleStream("GET /v1/events", access.All(access.Read), func(w http.ResponseWriter, r *http.Request) error {
 			_, err := service.OpenStream(w, r)
 			if err == nil {

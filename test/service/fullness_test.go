@@ -201,12 +201,7 @@ func TestAnOldAnswerIsNotShown(t *testing.T) {
 	inStore(t, func(sh *store) {
 		sh.fill(jobs, "jobs.import.x", 96)
 		sh.ready("failed")
-		sh.proxy.Filter(func(f natstest.Frame) natstest.Verdict {
-			if f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		sh.proxy.Filter(natstest.Losing(func(f natstest.Frame) bool { return f.FromClient && f.Subject == "$JS.API.STREAM.INFO."+jobs }))
 		pass()
 		sh.ready("failed")      // one lost answer changes nothing
 		time.Sleep(time.Minute) //nolint:forbidigo // fake time

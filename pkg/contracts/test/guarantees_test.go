@@ -24,8 +24,7 @@ func TestAPlaceIsQueuedOnce(t *testing.T) {
 	subject, err := contracts.EnrichJobSubject(contracts.ProviderWolt, "ChIJ123")
 	check.OK(t, err)
 	publish := func(id string) error {
-		_, err := js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id))
-		return err
+		return check.Err(js.Publish(t.Context(), subject, []byte("{}"), jetstream.WithMsgID(id)))
 	}
 	check.OK(t, publish("claim-1"))
 	var refused *jetstream.APIError

@@ -18,7 +18,7 @@ import (
 
 // decoders are Decode for each type that has a schema.
 var decoders = map[string]func([]byte) error{
-	"dead-letter":     func(data []byte) error { _, err := contracts.DecodeDeadLetter(data); return err },
+	"dead-letter":     func(data []byte) error { return check.Err(contracts.DecodeDeadLetter(data)) },
 	"enrich-job":      decode[contracts.EnrichJob],
 	"enrich-request":  decode[contracts.EnrichRequest],
 	"enrich-response": decode[contracts.EnrichResponse],

@@ -178,12 +178,9 @@ func TestFreeLockAfterAPause(t *testing.T) {
 		for i := range n {
 			until := time.Now().Add(60 * time.Millisecond)
 			side := i % 3 // what is lost: what is asked, what is answered, or both
-			p.Filter(func(f natstest.Frame) natstest.Verdict {
-				if time.Now().Before(until) && (side == 2 || f.FromClient == (side == 0)) {
-					return natstest.Lose
-				}
-				return natstest.Relay
-			})
+			p.Filter(losing(func(f natstest.Frame) bool {
+				return time.Now().Before(until) && (side == 2 || f.FromClient == (side == 0))
+			}))
 			start := time.Now()
 			lease := acquire(t, l, fmt.Sprintf("l%d", i%7))
 			if took := time.Since(start); took > 2*time.Second {

@@ -44,10 +44,10 @@ func TestLockWithoutServer(t *testing.T) {
 		pass(time.Second)
 		wantErr(t, mine.Release(t.Context()), kvlock.ErrUnavailable)
 		for name, try := range map[string]func() error{
-			"Acquire":    func() error { _, err := l.Acquire(t.Context(), "new", kvlock.AcquireOptions{}); return err },
-			"TryAcquire": func() error { _, err := l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{}); return err },
-			"Steal":      func() error { _, err := l.Steal(t.Context(), "new", kvlock.AcquireOptions{}); return err },
-			"Inspect":    func() error { _, err := l.Inspect(t.Context(), "new"); return err },
+			"Acquire":    func() error { return check.Err(l.Acquire(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"TryAcquire": func() error { return check.Err(l.TryAcquire(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"Steal":      func() error { return check.Err(l.Steal(t.Context(), "new", kvlock.AcquireOptions{})) },
+			"Inspect":    func() error { return check.Err(l.Inspect(t.Context(), "new")) },
 			"List": func() error {
 				for _, err := range l.List(t.Context(), "") {
 					return err

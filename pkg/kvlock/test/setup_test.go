@@ -22,7 +22,6 @@ func TestMain(m *testing.M) { crash.Main(m, 2, holder) }
 var (
 	acquire     = testbed.Acquire
 	acquiring   = testbed.Acquiring
-	bedOn       = testbed.On
 	begin       = testbed.Begin
 	complete    = testbed.Complete
 	connect     = natstest.Connect
@@ -36,7 +35,7 @@ var (
 	listening   = testbed.Listening
 	lockerOn    = testbed.LockerOn
 	losePushes  = testbed.LosePushes
-	losing      = testbed.Losing
+	losing      = natstest.Losing
 	pass        = testbed.Pass
 	patiently   = testbed.Patiently
 	places      = testbed.Places

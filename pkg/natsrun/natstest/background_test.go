@@ -22,8 +22,6 @@ func (n *noted) Errorf(format string, args ...any) {
 }
 
 func TestBackgroundEndsAtTheLatestWithTheTest(t *testing.T) {
-	t.Parallel()
-
 	ended := 0
 	f := func(ctx context.Context) error {
 		<-ctx.Done()

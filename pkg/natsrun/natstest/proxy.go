@@ -96,6 +96,16 @@ func (p *Proxy) Filter(judge func(Frame) Verdict) {
 	p.filter = judge
 }
 
+// Losing is a filter that loses the messages for which lost reports true.
+func Losing(lost func(Frame) bool) func(Frame) Verdict {
+	return func(f Frame) Verdict {
+		if lost(f) {
+			return Lose
+		}
+		return Relay
+	}
+}
+
 // Change replaces every message from now on by the result of change, complete as on the wire (see Frame.With); a result
 // of nil leaves the message as it is. Change(nil) ends that.
 func (p *Proxy) Change(change func(Frame) []byte) {

@@ -301,10 +301,10 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		begun := time.Now()
 		srv.Stop()
 		for name, f := range map[string]func() error{
-			"Put":      func() error { _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"}); return err },
-			"Get":      func() error { _, err := s.Get(t.Context(), "r.a"); return err },
-			"Latest":   func() error { _, err := s.Latest(t.Context(), "r.a"); return err },
-			"GetMany":  func() error { _, err := s.GetMany(t.Context(), []string{"r.a"}); return err },
+			"Put":      func() error { return check.Err(s.Put(t.Context(), kvrecord.Write{Subject: "r.a"})) },
+			"Get":      func() error { return check.Err(s.Get(t.Context(), "r.a")) },
+			"Latest":   func() error { return check.Err(s.Latest(t.Context(), "r.a")) },
+			"GetMany":  func() error { return check.Err(s.GetMany(t.Context(), []string{"r.a"})) },
 			"Scan":     func() error { _, _, err := s.Scan(t.Context(), 1, 1); return err },
 			"Subjects": func() error { _, _, err := s.Subjects(t.Context(), ">", 0); return err },
 			"Remove":   func() error { return s.Remove(t.Context(), 1) },

@@ -60,8 +60,7 @@ func TestLeadersDeathLosesNoJobAndRunsNoneTwice(t *testing.T) {
 		msg := []byte(`{"n":` + strconv.Itoa(i) + `}`)
 
 		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-			_, err := b.js.Publish(ctx, "jobs."+strconv.Itoa(i), msg, jetstream.WithMsgID(strconv.Itoa(i)))
-			return err
+			return check.Err(b.js.Publish(ctx, "jobs."+strconv.Itoa(i), msg, jetstream.WithMsgID(strconv.Itoa(i))))
 		})
 		check.OK(t, err)
 	}
@@ -117,10 +116,7 @@ func onCluster(t *testing.T, cluster *natsrun.Cluster) *bundle {
 	} {
 		cfg.Replicas = 3
 
-		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
-			return err
-		})
+		err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(b.js.CreateOrUpdateStream(ctx, cfg)) })
 		check.OK(t, err)
 	}
 	return b

@@ -280,12 +280,7 @@ func TestLostPushHoldsALimitedJobForTwoSeconds(t *testing.T) {
 		<-waits
 		pass(10 * time.Second) // it stands in the line of the permit
 
-		p.Filter(func(f natstest.Frame) natstest.Verdict {
-			if !f.FromClient && strings.HasPrefix(f.Subject, "$KV.jobs.limits.") {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(natstest.Losing(func(f natstest.Frame) bool { return !f.FromClient && strings.HasPrefix(f.Subject, "$KV.jobs.limits.") }))
 
 		left := time.Now()
 		close(leave)

@@ -53,10 +53,7 @@ func jobStream(t *testing.T, connect func() (*nats.Conn, jetstream.JetStream), r
 	cfg := worker.StreamConfig(stream, pattern)
 	cfg.Replicas = replicas
 
-	err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-		_, err := js.CreateOrUpdateStream(ctx, cfg)
-		return err
-	})
+	err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, cfg)) })
 	check.OK(t, err)
 }
 

@@ -298,12 +298,7 @@ func TestReplaceWhoseMessagesAreLost(t *testing.T) {
 					if answer {
 						loseAnswer(p, second)
 					} else {
-						p.Filter(func(f natstest.Frame) natstest.Verdict {
-							if second(f) {
-								return natstest.Lose
-							}
-							return natstest.Relay
-						})
+						p.Filter(natstest.Losing(func(f natstest.Frame) bool { return second(f) }))
 					}
 
 					if r := replace(t, client(t, js), 2, delay, 0); !r.Replaced {

@@ -245,10 +245,7 @@ func TestStepThatEndsInAShutdownIsRecorded(t *testing.T) {
 		l.slow = nil
 
 		run(t, b.js, b.config(t, func(c *worker.Config) { c.Hooks.Settled = func(s worker.Settlement) { done <- s } }), worker.Policy{},
-			func(ctx context.Context, job *worker.Job[order]) error {
-				_, err := l.run(ctx, job, "a")
-				return err
-			})
+			func(ctx context.Context, job *worker.Job[order]) error { return check.Err(l.run(ctx, job, "a")) })
 
 		if s := <-done; s.Outcome != worker.OutcomeCompleted || s.Attempt != 1 || l.runs["JOBS:1/a"] != 1 {
 			t.Errorf("%s in attempt %d, %v; runs %v", s.Outcome, s.Attempt, s.Err, l.runs)

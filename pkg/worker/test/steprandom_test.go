@@ -187,10 +187,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 	} {
 		sc.Replicas = 3
 
-		err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-			_, err := js.CreateOrUpdateStream(ctx, sc)
-			return err
-		})
+		err := natstest.UntilAnswered(t, func(ctx context.Context) error { return check.Err(js.CreateOrUpdateStream(ctx, sc)) })
 		check.OK(t, err)
 	}
 
@@ -256,8 +253,7 @@ func TestStepsWhileLeadersDie(t *testing.T) {
 
 		for i := range jobs {
 			err := natstest.UntilAnswered(t, func(ctx context.Context) error {
-				_, err := publisher.Publish(ctx, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i)))
-				return err
+				return check.Err(publisher.Publish(ctx, fmt.Sprintf("jobs.%d", i), fmt.Appendf(nil, `{"n":%d}`, i), jetstream.WithMsgID(fmt.Sprint(i))))
 			})
 			check.Is(t, err, nil)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 	"github.com/expediter-io/expediter/services/notifier/recipient"
 	"github.com/expediter-io/expediter/services/notifier/rules"
 )
@@ -36,14 +37,8 @@ func TestTheDirectoryGivesAnswersUpThatDoNotCome(t *testing.T) {
 			defer cancel()
 			return d.SetAddress(ctx, contracts.RecipientAdmin, "u0", "fax", "12")
 		}},
-		"a short list": {3, 1, func(t *testing.T, d *recipient.Directory) error {
-			_, err := ids(d.Resolve(t.Context(), all))
-			return err
-		}},
-		"a long list": {people, 251, func(t *testing.T, d *recipient.Directory) error {
-			_, err := ids(d.Resolve(t.Context(), all))
-			return err
-		}},
+		"a short list": {3, 1, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
+		"a long list":  {people, 251, func(t *testing.T, d *recipient.Directory) error { return check.Err(ids(d.Resolve(t.Context(), all))) }},
 	} {
 		natstest.RunBubble(t, name, func(t *testing.T, srv *natsrun.Server) {
 			d, _ := openOn(t, srv)

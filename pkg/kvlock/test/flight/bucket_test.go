@@ -140,7 +140,7 @@ func TestInvalidatedValueDoesNotComeBack(t *testing.T) {
 			"invalidated": func(string) error { return nil },
 			"expired":     func(key string) error { short(key); return nil },
 			"failed":      func(key string) error { return short(key).Fail(ctx, "r", time.Second) },
-			"done":        func(key string) error { _, err := short(key).Complete(ctx, []byte("new"), time.Second); return err },
+			"done":        func(key string) error { return check.Err(short(key).Complete(ctx, []byte("new"), time.Second)) },
 			"released":    func(key string) error { return short(key).Release(ctx) },
 		}
 		for key, then := range after {

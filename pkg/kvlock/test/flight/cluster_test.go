@@ -193,7 +193,7 @@ func contend(ctx context.Context, r *recorder, client *int, clients *atomic.Int6
 	}
 	renewed := run(op{key: key, kind: "renew", claim: c.ID()}, func(*op) error { return c.Renew(ctx, 0) })
 	if rand.IntN(20) == 0 {
-		run(op{key: key, kind: "complete", claim: c.ID()}, func(*op) error { _, err := c.Complete(ctx, []byte("v"), 0); return err })
+		run(op{key: key, kind: "complete", claim: c.ID()}, func(*op) error { return check.Err(c.Complete(ctx, []byte("v"), 0)) })
 		return false
 	}
 	released := run(op{key: key, kind: "release", claim: c.ID()}, func(*op) error { return c.Release(ctx) })

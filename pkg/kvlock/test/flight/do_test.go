@@ -313,10 +313,10 @@ func TestCloseEndsComputationsAndWaits(t *testing.T) {
 		all.Wait()
 		wantSlot(t, g, "mine", flight.Absent, "") // given back
 		for name, do := range map[string]func() error{
-			"Do":    func() error { _, err := f.Do(t.Context(), "k", nil, flight.DoOptions{}); return err },
-			"Get":   func() error { _, err := f.Get(t.Context(), "k"); return err },
-			"Begin": func() error { _, err := f.Begin(t.Context(), "k", flight.BeginOptions{}); return err },
-			"Watch": func() error { _, err := f.Watch("k"); return err },
+			"Do":    func() error { return check.Err(f.Do(t.Context(), "k", nil, flight.DoOptions{})) },
+			"Get":   func() error { return check.Err(f.Get(t.Context(), "k")) },
+			"Begin": func() error { return check.Err(f.Begin(t.Context(), "k", flight.BeginOptions{})) },
+			"Watch": func() error { return check.Err(f.Watch("k")) },
 		} {
 			if err := do(); !errors.Is(err, kvlock.ErrClosed) {
 				t.Errorf("%s of a closed Flight: got %v", name, err)

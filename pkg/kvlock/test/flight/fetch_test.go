@@ -100,12 +100,7 @@ func TestObjectStoreDoesNotAnswer(t *testing.T) {
 		value := noise(2 << 20)
 		completeBytes(t, begin(t, b.Flight(t, largeValues), "k", flight.BeginOptions{}), value)
 		before := b.Present(t, "k").Sequence
-		p.Filter(func(m natstest.Frame) natstest.Verdict {
-			if m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(losing(func(m natstest.Frame) bool { return m.FromClient && strings.HasSuffix(m.Subject, ".GET.OBJ_"+attic) }))
 		start := time.Now()
 		_, err := f.Get(t.Context(), "k")
 		wantErr(t, err, kvlock.ErrUnavailable)

@@ -103,12 +103,9 @@ func TestUploadOverAStaleValue(t *testing.T) {
 		do()
 		pass(70 * time.Second)
 		start := time.Now()
-		p.Filter(func(m natstest.Frame) natstest.Verdict {
-			if m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 15*time.Second {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(losing(func(m natstest.Frame) bool {
+			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 15*time.Second
+		}))
 		do()
 		pass(10 * time.Second)
 		meta, _ := b.stored(t, "k")

@@ -203,7 +203,7 @@ func TestObjectIsNotWhatWasWritten(t *testing.T) {
 				return err
 			}
 			last.Data[0] ^= 1
-			return errors.Join(s.DeleteMsg(ctx, last.Sequence), func() error { _, err := b.JS.Publish(ctx, chunks, last.Data); return err }())
+			return errors.Join(s.DeleteMsg(ctx, last.Sequence), func() error { return check.Err(b.JS.Publish(ctx, chunks, last.Data)) }())
 		},
 		"the bucket is removed": func(ctx context.Context, b *bed, _ jetstream.Stream, _ string) error {
 			return b.JS.DeleteObjectStore(ctx, attic)

@@ -33,8 +33,7 @@ func TestLostAcknowledgements(t *testing.T) {
 		"Renew":   {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) }},
 		"HandOff": {flight.Pending, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) }},
 		"Complete": {flight.Done, "w", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
-			_, err := c.Complete(ctx, []byte("w"), 0)
-			return err
+			return check.Err(c.Complete(ctx, []byte("w"), 0))
 		}},
 		"Fail":       {flight.Failed, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) }},
 		"Fail now":   {flight.Absent, "", func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) }},
@@ -77,12 +76,9 @@ func TestOperationsAfterAnUnknownOutcome(t *testing.T) {
 		want flight.State
 		do   func(ctx context.Context, c *flight.Claim) error
 	}{
-		"Renew": {flight.Pending, func(ctx context.Context, c *flight.Claim) error { return c.Renew(ctx, 0) }},
-		"Complete": {flight.Done, func(ctx context.Context, c *flight.Claim) error {
-			_, err := c.Complete(ctx, nil, 0)
-			return err
-		}},
-		"Fail": {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
+		"Renew":    {flight.Pending, func(ctx context.Context, c *flight.Claim) error { return c.Renew(ctx, 0) }},
+		"Complete": {flight.Done, func(ctx context.Context, c *flight.Claim) error { return check.Err(c.Complete(ctx, nil, 0)) }},
+		"Fail":     {flight.Absent, func(ctx context.Context, c *flight.Claim) error { return c.Fail(ctx, "r", 0) }},
 	} {
 		runInBubble(t, name, func(t *testing.T, b *bed) {
 			p := natstest.NewProxy(t, b.Srv)
@@ -199,15 +195,14 @@ func testUnreachable(t *testing.T, b *bed) {
 	pass(time.Millisecond) // the client notices
 	ctx := t.Context()
 	for name, do := range map[string]func() error{
-		"Begin":      func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
-		"Resume":     func() error { _, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err },
+		"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+		"Resume":     func() error { return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})) },
 		"Renew":      func() error { return c.Renew(ctx, 0) },
-		"Complete":   func() error { _, err := c.Complete(ctx, nil, 0); return err },
+		"Complete":   func() error { return check.Err(c.Complete(ctx, nil, 0)) },
 		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
-		"GetMany":    func() error { _, err := f.GetMany(ctx, []string{"k"}); return err },
+		"GetMany":    func() error { return check.Err(f.GetMany(ctx, []string{"k"})) },
 		"Do": func() error {
-			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})
-			return err
+			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
 		},
 	} {
 		if err := do(); !errors.Is(err, kvlock.ErrUnavailable) {
@@ -240,9 +235,9 @@ func TestCancelledOperation(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	for name, do := range map[string]func() error{
-		"Begin":   func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
-		"Get":     func() error { _, err := f.Get(ctx, "k"); return err },
-		"GetMany": func() error { _, err := f.GetMany(ctx, []string{"k", "l"}); return err },
+		"Begin":   func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+		"Get":     func() error { return check.Err(f.Get(ctx, "k")) },
+		"GetMany": func() error { return check.Err(f.GetMany(ctx, []string{"k", "l"})) },
 	} {
 		err := do()
 		wantErr(t, err, cause)

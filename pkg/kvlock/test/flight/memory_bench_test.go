@@ -28,8 +28,8 @@ func BenchmarkMemoryHit(b *testing.B) {
 	keys := store(b, g, 64)
 	check.OK(b, check.Err(f.GetMany(b.Context(), keys)))
 	hit := map[string]func(key string) error{
-		"Get": func(key string) error { _, err := f.Get(b.Context(), key); return err },
-		"Do":  func(key string) error { _, err := f.Do(b.Context(), key, nil, flight.DoOptions{}); return err },
+		"Get": func(key string) error { return check.Err(f.Get(b.Context(), key)) },
+		"Do":  func(key string) error { return check.Err(f.Do(b.Context(), key, nil, flight.DoOptions{})) },
 	}
 	for _, name := range []string{"Get", "Do"} {
 		for _, n := range []int{1, len(keys)} {

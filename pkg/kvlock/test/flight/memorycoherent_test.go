@@ -22,12 +22,7 @@ func TestMemoryIsCoherent(t *testing.T) {
 		for i := range 3 {
 			p := natstest.NewProxy(t, b.Srv)
 			lossy := of(uint64(1 + i))
-			p.Filter(func(f natstest.Frame) natstest.Verdict {
-				if isPush(f) && lossy.IntN(20) == 0 {
-					return natstest.Lose
-				}
-				return natstest.Relay
-			})
+			p.Filter(losing(func(f natstest.Frame) bool { return isPush(f) && lossy.IntN(20) == 0 }))
 			cfg := remembering()
 			cfg.Memory.Eviction = flight.Eviction(i % 2)
 			if i == 2 {

@@ -55,12 +55,7 @@ func TestOrphansGo(t *testing.T) {
 		"a crash between object and record": func(t *testing.T, b *bed, f *flight.Flight, p *natstest.Proxy) {
 			t.Helper()
 			c := begin(t, f, "k", flight.BeginOptions{})
-			p.Filter(func(m natstest.Frame) natstest.Verdict {
-				if isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) {
-					return natstest.Lose
-				}
-				return natstest.Relay
-			})
+			p.Filter(losing(func(m natstest.Frame) bool { return isWrite(m, "k") && strings.Contains(string(m.Raw), `"done"`) }))
 			_, err := c.Complete(t.Context(), value, ttl)
 			wantErr(t, err, kvlock.ErrUnavailable)
 			p.Cut()
@@ -138,12 +133,9 @@ func TestClaimIsHeldDuringTheUpload(t *testing.T) {
 		value := noise(2 << 20)
 		c := begin(t, f, "k", flight.BeginOptions{TTL: 3 * time.Second})
 		start := time.Now()
-		p.Filter(func(m natstest.Frame) natstest.Verdict {
-			if m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(losing(func(m natstest.Frame) bool {
+			return m.FromClient && strings.HasPrefix(m.Subject, "$O.") && time.Since(start) < 20*time.Second
+		}))
 		completed := make(chan error, 1)
 		go func() {
 			_, err := c.Complete(t.Context(), value, 0)
@@ -170,12 +162,9 @@ func TestZombieWithAnObject(t *testing.T) {
 		f, g := b.Flight(t, largeValues, p.Through()), b.Flight(t, largeValues)
 		zombie := begin(t, f, "k", flight.BeginOptions{TTL: 2 * time.Second})
 		theirs := noise(3 << 20)
-		p.Filter(func(m natstest.Frame) natstest.Verdict {
-			if m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || isWrite(m, "k")) {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(losing(func(m natstest.Frame) bool {
+			return m.FromClient && (strings.HasPrefix(m.Subject, "$O.") || isWrite(m, "k"))
+		}))
 		_, err := zombie.Complete(t.Context(), noise(2<<20), 0) // is cut off until its claim is over
 		wantErr(t, err, kvlock.ErrLost)
 		pass(3 * time.Second)

@@ -138,16 +138,15 @@ func testRoundTrips(t *testing.T, b *bed) {
 		{"Begin of a new key", 1, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
 		{"Renew", 1, func() error { return c.Renew(ctx, 0) }},
 		{"Resume", 1, func() (err error) { c, err = f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}); return err }},
-		{"Complete", 1, func() error { _, err := c.Complete(ctx, nil, 0); return err }},
-		{"Get", 1, func() error { _, err := f.Get(ctx, "k"); return err }},
-		{"Do of a cached value", 1, func() error { _, err := f.Do(ctx, "k", nil, flight.DoOptions{}); return err }},
+		{"Complete", 1, func() error { return check.Err(c.Complete(ctx, nil, 0)) }},
+		{"Get", 1, func() error { return check.Err(f.Get(ctx, "k")) }},
+		{"Do of a cached value", 1, func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{})) }},
 		{"Begin of a done key", 2, func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return ignore(err, flight.ErrTaken) }},
 		{"Invalidate", 2, func() error { return f.Invalidate(ctx, "k") }},
 		{"Begin over a marker, unknown", 3, func() (err error) { c, err = f.Begin(ctx, "k", flight.BeginOptions{}); return err }},
 		{"Fail", 1, func() error { return c.Fail(ctx, "r", 0) }},
 		{"Do that computes", 3, func() error {
-			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{})
-			return err
+			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { return nil, nil }, flight.DoOptions{}))
 		}},
 	}
 	for _, s := range steps {
@@ -236,10 +235,10 @@ func TestRecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	const newer = `{"v":2,"state":{"of":"the art"}}` + "\nvalue"
 	check.OK(t, check.Err(kv.Put(ctx, "k", []byte(newer))))
 	for name, do := range map[string]func() error{
-		"Get":        func() error { _, err := f.Get(ctx, "k"); return err },
-		"Begin":      func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{}); return err },
-		"Do":         func() error { _, err := f.Do(ctx, "k", nil, flight.DoOptions{}); return err },
-		"Wait":       func() error { _, err := f.Wait(within(t), "k"); return err },
+		"Get":        func() error { return check.Err(f.Get(ctx, "k")) },
+		"Begin":      func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{})) },
+		"Do":         func() error { return check.Err(f.Do(ctx, "k", nil, flight.DoOptions{})) },
+		"Wait":       func() error { return check.Err(f.Wait(within(t), "k")) },
 		"Invalidate": func() error { return f.Invalidate(ctx, "k") },
 	} {
 		if err := do(); ignore(err, kvlock.ErrVersion) != nil || err == nil || !strings.Contains(err.Error(), "version 2") {

@@ -69,7 +69,7 @@ var (
 	isPush     = testbed.IsPush
 	isWrite    = testbed.IsWrite
 	losePushes = testbed.LosePushes
-	losing     = testbed.Losing
+	losing     = natstest.Losing
 	pass       = testbed.Pass
 	wantErr    = check.Is
 	within     = testbed.Within

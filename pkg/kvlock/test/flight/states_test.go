@@ -86,18 +86,15 @@ var reached = map[string]func(t *testing.T, f *flight.Flight) *flight.Claim{
 // arrows are the writes, each on the claim that brought the key where it is, or on its reference.
 var arrows = map[string]func(ctx context.Context, f *flight.Flight, c *flight.Claim) error{
 	"Begin": func(ctx context.Context, f *flight.Flight, _ *flight.Claim) error {
-		_, err := f.Begin(ctx, "k", flight.BeginOptions{})
-		return err
+		return check.Err(f.Begin(ctx, "k", flight.BeginOptions{}))
 	},
 	"Resume": func(ctx context.Context, f *flight.Flight, c *flight.Claim) error {
-		_, err := f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{})
-		return err
+		return check.Err(f.Resume(ctx, "k", c.Ref(), flight.ResumeOptions{}))
 	},
 	"Renew":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Renew(ctx, 0) },
 	"HandOff": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.HandOff(ctx, 0) },
 	"Complete": func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error {
-		_, err := c.Complete(ctx, []byte("w"), 0)
-		return err
+		return check.Err(c.Complete(ctx, []byte("w"), 0))
 	},
 	"Fail":       func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", time.Hour) },
 	"Fail now":   func(ctx context.Context, _ *flight.Flight, c *flight.Claim) error { return c.Fail(ctx, "s", 0) },
@@ -294,20 +291,16 @@ func TestBadArgumentsWriteNothing(t *testing.T) {
 	f := b.Flight(t, flight.Config{})
 	long := string(make([]byte, 2000))
 	for name, do := range map[string]func() error{
-		"key": func() error { _, err := f.Begin(ctx, "a.>", flight.BeginOptions{}); return err },
-		"fraction": func() error {
-			_, err := f.Begin(ctx, "k", flight.BeginOptions{TTL: 1500 * time.Millisecond})
-			return err
-		},
-		"negative":    func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{TTL: -time.Second}); return err },
-		"fingerprint": func() error { _, err := f.Begin(ctx, "k", flight.BeginOptions{Fingerprint: long}); return err },
-		"reference":   func() error { _, err := f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{}); return err },
+		"key":         func() error { return check.Err(f.Begin(ctx, "a.>", flight.BeginOptions{})) },
+		"fraction":    func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{TTL: 1500 * time.Millisecond})) },
+		"negative":    func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{TTL: -time.Second})) },
+		"fingerprint": func() error { return check.Err(f.Begin(ctx, "k", flight.BeginOptions{Fingerprint: long})) },
+		"reference":   func() error { return check.Err(f.Resume(ctx, "k", "../../etc", flight.ResumeOptions{})) },
 		"Do TTL": func() error {
-			_, err := f.Do(ctx, "k", func(context.Context) ([]byte, error) { t.Error("ran"); return nil, nil }, flight.DoOptions{TTL: 1})
-			return err
+			return check.Err(f.Do(ctx, "k", func(context.Context) ([]byte, error) { t.Error("ran"); return nil, nil }, flight.DoOptions{TTL: 1}))
 		},
-		"read":  func() error { _, err := f.GetMany(ctx, []string{"k", "*"}); return err },
-		"watch": func() error { _, err := f.Watch("k", ">"); return err },
+		"read":  func() error { return check.Err(f.GetMany(ctx, []string{"k", "*"})) },
+		"watch": func() error { return check.Err(f.Watch("k", ">")) },
 		"inval": func() error { return f.Invalidate(ctx, ">") },
 	} {
 		if err := do(); err == nil {

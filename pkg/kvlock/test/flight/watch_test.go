@@ -130,12 +130,7 @@ func TestWaitersSurviveLostPushes(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bed) {
 		p := natstest.NewProxy(t, b.Srv)
 		f, g := b.Flight(t, flight.Config{}, p.Through()), b.Flight(t, flight.Config{})
-		p.Filter(func(f natstest.Frame) natstest.Verdict {
-			if strings.HasPrefix(f.Subject, "rp.") {
-				return natstest.Lose
-			}
-			return natstest.Relay
-		})
+		p.Filter(losing(func(f natstest.Frame) bool { return strings.HasPrefix(f.Subject, "rp.") }))
 		for range 20 {
 			key := fmt.Sprintf("k%d", rand.Uint64())
 			c := begin(t, g, key, flight.BeginOptions{})

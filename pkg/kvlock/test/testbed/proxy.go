@@ -18,16 +18,6 @@ func Writes(key string) func(natstest.Frame) bool {
 	return func(f natstest.Frame) bool { return IsWrite(f, key) }
 }
 
-// Losing is a filter that loses the frames that which picks.
-func Losing(which func(natstest.Frame) bool) func(natstest.Frame) natstest.Verdict {
-	return func(f natstest.Frame) natstest.Verdict {
-		if which(f) {
-			return natstest.Lose
-		}
-		return natstest.Relay
-	}
-}
-
 // AnswerAsBefore replaces the leader's answers about keys by the first of them, n times after it: the leader was deposed
 // and does not know.
 func AnswerAsBefore(p *natstest.Proxy, n int) (start func()) {
@@ -90,9 +80,4 @@ func IsPush(f natstest.Frame) bool {
 }
 
 // LosePushes is a filter that loses all pushes.
-func LosePushes(f natstest.Frame) natstest.Verdict {
-	if IsPush(f) {
-		return natstest.Lose
-	}
-	return natstest.Relay
-}
+var LosePushes = natstest.Losing(IsPush)

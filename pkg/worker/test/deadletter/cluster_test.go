@@ -36,19 +36,13 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 	} {
 		cfg.Replicas = 3
 
-		answered(func(ctx context.Context) error {
-			_, err := b.js.CreateOrUpdateStream(ctx, cfg)
-			return err
-		})
+		answered(func(ctx context.Context) error { return check.Err(b.js.CreateOrUpdateStream(ctx, cfg)) })
 	}
 
 	for i := range n {
 		l := letter(i + 1)
 
-		answered(func(ctx context.Context) error {
-			_, err := worker.PublishDeadLetter(ctx, b.js, "dead", l)
-			return err
-		})
+		answered(func(ctx context.Context) error { return check.Err(worker.PublishDeadLetter(ctx, b.js, "dead", l)) })
 	}
 
 	var store *deadletter.Store
@@ -72,10 +66,7 @@ func TestReplaySurvivesTheLeadersDeath(t *testing.T) {
 		}
 	}}
 
-	answered(func(ctx context.Context) error {
-		_, err := store.Replay(ctx, deadletter.Filter{}, opts)
-		return err
-	})
+	answered(func(ctx context.Context) error { return check.Err(store.Replay(ctx, deadletter.Filter{}, opts)) })
 
 	for name, want := range map[string]uint64{"DEAD": 0, "JOBS": n} {
 		answered(func(ctx context.Context) error {

@@ -22,10 +22,7 @@ func TestBreakerOpensTriesAndCloses(t *testing.T) {
 	bubble(t, func(t *testing.T, server *wolttest.Server, client *wolt.Client) {
 		t.Helper()
 
-		search := func() error {
-			_, err := client.Search(t.Context(), pizzaHouse)
-			return err
-		}
+		search := func() error { return check.Err(client.Search(t.Context(), pizzaHouse)) }
 
 		check.OK(t, search())
 

@@ -111,10 +111,7 @@ func (b *bench) plan(ctx context.Context, e contracts.Event, r recipient.Resolve
 	p := plan.New(b.records, plan.Config{
 		PageBytes: 200, Passed: dies(death), Resolver: r, Rules: func() *rules.Rules { return b.rules },
 	})
-	return survive(func() error {
-		_, err := p.Plan(ctx, e)
-		return err
-	})
+	return survive(func() error { return check.Err(p.Plan(ctx, e)) })
 }
 
 // expand has a process expand the plan of an event.
@@ -127,10 +124,7 @@ func (b *bench) expand(ctx context.Context, id string, death int) (bool, error) 
 		return true, err
 	}
 	b.expander.Passing(dies(death))
-	return survive(func() error {
-		_, err := b.expander.Expand(ctx, p)
-		return err
-	})
+	return survive(func() error { return check.Err(b.expander.Expand(ctx, p)) })
 }
 
 // rows returns the rows of an event as they are stored, by subject.
