@@ -1,10 +1,16 @@
 package enricher
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/service/access"
@@ -46,8 +52,44 @@ func TestAServiceWithoutKeysStaysOnItsMachine(t *testing.T) {
 	if status, text := get(t, begin(t, nc, cfg).URL()+"/v1/requests/x"); status != http.StatusUnauthorized {
 		t.Errorf("with an issuer: %d %s", status, text)
 	}
+	issuer, token := issuer(t)
+	cfg.OIDCIssuer, cfg.OIDCScopeClaim = issuer, "roles"
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, begin(t, nc, cfg).URL()+"/v1/requests/42:x", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := (&http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNotFound {
+		t.Errorf("with a token: %s %s", resp.Status, resp.Header.Get("WWW-Authenticate"))
+	}
 	cfg.Keys = "missing.json"
 	if _, err := Start(t.Context(), nc, cfg); err == nil || !strings.Contains(err.Error(), "missing.json") {
 		t.Errorf("it starts without the file of keys: %v", err)
 	}
+}
+
+// issuer starts an identity provider, and returns its address and a token of the user 42 with the scope read.
+func issuer(t *testing.T) (address, token string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	answer := func(path, text string) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
+	}
+	answer("/.well-known/openid-configuration", fmt.Sprintf(`{"issuer": %q, "jwks_uri": %q}`, server.URL, server.URL+"/keys"))
+	answer("/keys", `{"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "1", "x": "`+encode(public)+`"}]}`)
+	signed := encode([]byte(`{"alg": "EdDSA", "kid": "1"}`)) + "." + encode(fmt.Appendf(nil,
+		`{"iss": %q, "aud": "enricher", "sub": "42", "roles": ["read"], "exp": %d}`, server.URL, time.Now().Add(time.Hour).Unix()))
+	return server.URL, signed + "." + encode(ed25519.Sign(private, []byte(signed)))
 }
