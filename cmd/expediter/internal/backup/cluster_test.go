@@ -3,8 +3,10 @@ package backup
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/crash"
 	_ "github.com/expediter-io/expediter/pkg/natsrun/natstest/fastelection" // elections take a second
 )
 
@@ -38,7 +40,11 @@ func TestOneServerToThreeAndBack(t *testing.T) {
 		if info := stream.CachedInfo(); info.Cluster == nil || len(info.Cluster.Replicas) != 2 {
 			t.Errorf("%s is not on three servers: %+v", name, info.Cluster)
 		}
-		if was, is := contents(t, one, name), contents(t, three, name); was != is {
+		was, is := contents(t, one, name), ""
+		for until := time.Now().Add(crash.Patience); is != was && time.Now().Before(until); {
+			is = contents(t, three, name) // which lacks a consumer that has no leader yet
+		}
+		if was != is {
 			t.Errorf("%s was\n%sand is\n%s", name, was, is)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -206,19 +207,27 @@ func (c Config) send(ctx context.Context, dir *os.Root, s Stream, id string) err
 	}
 }
 
-// part sends a part and returns the answer. It is no request: the server answers in the account of the stream.
+// part sends a part and returns the answer. It is no request: the server answers in the account of the stream. Another node of a
+// cluster may not know yet where the part goes: then it has reached no server, and is sent again.
 func (c Config) part(ctx context.Context, subject string, answers *nats.Subscription, part []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*c.Timeout) // for the last one the server stores the whole stream
 	defer cancel()
-	if err := c.JS.Conn().PublishRequest(subject, answers.Subject, part); err != nil {
-		return nil, err //nolint:wrapcheck // the caller does
+	for until := time.Now().Add(c.Timeout); ; {
+		if err := c.JS.Conn().PublishRequest(subject, answers.Subject, part); err != nil {
+			return nil, err //nolint:wrapcheck // the caller does
+		}
+		msg, err := answers.NextMsgWithContext(ctx)
+		switch {
+		case err != nil:
+			return nil, err //nolint:wrapcheck // the caller does
+		case msg.Header.Get("Status") != "503":
+			return msg.Data, nil
+		case time.Now().After(until):
+			return nil, nats.ErrNoResponders
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
-	msg, err := answers.NextMsgWithContext(ctx)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller does
-	}
-	if msg.Header.Get("Status") == "503" {
-		return nil, nats.ErrNoResponders
-	}
-	return msg.Data, nil
 }
