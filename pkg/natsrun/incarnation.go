@@ -3,6 +3,8 @@ package natsrun
 import (
 	"context"
 	"fmt"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -40,6 +42,9 @@ func awaitReady(
 	}
 
 	if fatal := log.firstFatal(); fatal != "" {
+		if strings.Contains(fatal, syscall.EADDRINUSE.Error()) {
+			return fmt.Errorf("%w: server %s: %s", ErrPortInUse, opts.ServerName, fatal)
+		}
 		return fmt.Errorf("%w: server %s on %s: %s", ErrNotReady, opts.ServerName, opts.StoreDir, fatal)
 	}
 

@@ -64,27 +64,41 @@ func (n *Node) Start(ctx context.Context) error {
 		return nil
 	}
 
-	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
-		if err := probe(port); err != nil {
-			return fmt.Errorf("%w (node %s)", err, n.Name)
-		}
-	}
-
-	start := startInProcess
-	if n.processes {
-		start = startProcess
-	}
-
 	ctx, cancel := context.WithTimeout(ctx, n.ready)
 	defer cancel()
 
-	run, err := start(ctx, n.spec, n.logger)
+	var err error
+
+	for range portAttempts {
+		if n.run, err = n.begin(ctx); !errors.Is(err, ErrPortInUse) {
+			break
+		}
+
+		select {
+		case <-ctx.Done():
+		case <-time.After(portRetry):
+		}
+	}
+
 	if err != nil {
 		return fmt.Errorf("natsrun: start node %s: %w", n.Name, err)
 	}
-
-	n.run = run
 	return nil
+}
+
+// begin starts the node once. A port may be taken for a moment although nothing listens there: a process that another
+// goroutine has just started shares the sockets of this one until its own program runs, also those closed since.
+func (n *Node) begin(ctx context.Context) (runningNode, error) {
+	for _, port := range []int{n.spec.ClientPort, n.spec.MonitorPort, n.spec.RoutePort} {
+		if err := probe(port); err != nil {
+			return nil, err
+		}
+	}
+
+	if n.processes {
+		return startProcess(ctx, n.spec, n.logger)
+	}
+	return startInProcess(ctx, n.spec, n.logger)
 }
 
 // Stop ends the node gracefully: the node first hands over its leaderships. Stop waits for the end, and does nothing

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -85,7 +86,12 @@ func (p *processNode) handshake(ctx context.Context, spec nodeSpec) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: process %d: %w: its log is %s", ErrNotReady, p.PID(), ctx.Err(), p.log)
 	}
-	return errors.Join(fmt.Errorf("%w: the process ended: %s (%s)", ErrNotReady, lastLine(p.log), p.log), err)
+
+	last := lastLine(p.log)
+	if strings.Contains(last, syscall.EADDRINUSE.Error()) {
+		return fmt.Errorf("%w: %s", ErrPortInUse, last)
+	}
+	return errors.Join(fmt.Errorf("%w: the process ended: %s (%s)", ErrNotReady, last, p.log), err)
 }
 
 func (p *processNode) info(ctx context.Context) (*server.JSInfo, error) {

@@ -195,16 +195,24 @@ func (s *Server) halt() {
 
 // run starts one incarnation and waits until it is ready.
 func (s *Server) run(ctx context.Context) error {
-	if s.host != "" {
-		ctx, cancel := context.WithTimeout(ctx, s.portTimeout())
-		defer cancel()
+	free, cancel := context.WithTimeout(ctx, s.portTimeout())
+	defer cancel()
 
-		if err := awaitPort(ctx, s.host, s.port); err != nil {
-			return err
+	var (
+		ns  incarnation
+		err error
+	)
+
+	for taken := true; taken; taken = errors.Is(err, ErrPortInUse) && free.Err() == nil {
+		if s.host != "" {
+			if err := awaitPort(free, s.host, s.port); err != nil {
+				return err
+			}
 		}
+
+		ns, err = s.begin(ctx, s.port)
 	}
 
-	ns, err := s.begin(ctx, s.port)
 	if err != nil {
 		return err
 	}
