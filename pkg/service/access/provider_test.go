@@ -80,7 +80,10 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		handler = func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) }
 	}
 	handler(w, r)
-	return w.Result(), r.Context().Err()
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
 }
 
 func (p *provider) change(handler http.HandlerFunc) {
