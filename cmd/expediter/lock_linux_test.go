@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvlock"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
@@ -36,6 +37,8 @@ func newLockPlace(t *testing.T) lockPlace {
 	p := lockPlace{t, natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })}
 	_, js := natstest.Connect(t, p.srv)
 	check.OK(t, kvlock.CreateBucket(t.Context(), js, kvlock.BucketConfig{Bucket: "locks"}))
+	streams := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, streams, contracts.ApplyOptions{})))
 	return p
 }
 

@@ -12,6 +12,8 @@ import (
 
 // Names of the streams.
 const (
+	// StreamAudit keeps what operators did.
+	StreamAudit = "AUDIT"
 	// StreamDead keeps dead letters, and the server's advisories about messages that reached their last delivery.
 	StreamDead = "DEAD"
 	// StreamEnrichJobs queues the look-ups of places, each place once.
@@ -72,7 +74,8 @@ const (
 	maxConsumers = 128
 )
 
-// The names of the services, and of the part of the assets that none of them uses: the bucket of `expediter lock`.
+// The names of the services, and of the part of the assets that none of them uses: the bucket of `expediter lock`
+// and the stream of what operators did.
 const (
 	ServiceEnricher = "enricher"
 	ServiceImporter = "importer"
@@ -87,6 +90,7 @@ func Services() []string {
 
 // usedBy has the services that use a stream, by its name. The others are used by all but ServiceLock.
 var usedBy = map[string]string{
+	StreamAudit:                 ServiceLock,
 	StreamEnrichJobs:            ServiceEnricher,
 	StreamEvents:                ServiceNotifier,
 	StreamImportJobs:            ServiceImporter,
@@ -111,7 +115,7 @@ type AssetOptions struct {
 	Channels []string
 	// MaxBytes is the space that all assets together may reserve. When their declared sizes add up to more, the largest are
 	// cut to one size, of at least 1 MiB. A server refuses a stream whose size it cannot reserve, so give it
-	// less than the account's limit. Defaults to 0: the declared sizes, 58.3 GiB for all services.
+	// less than the account's limit. Defaults to 0: the declared sizes, 58.4 GiB for all services.
 	MaxBytes int64
 	// Replicas is how many servers keep each stream and bucket, 1, 3 or 5. Defaults to 1.
 	Replicas int
@@ -167,6 +171,14 @@ func RepublishSubject(bucket, key string) string {
 
 func streams(options AssetOptions) []jetstream.StreamConfig {
 	return options.wanted([]jetstream.StreamConfig{
+		// A full stream drops its oldest messages: operators must be able to act when most is to be repaired.
+		declare(options, jetstream.StreamConfig{
+			Name:        StreamAudit,
+			Description: "What operators did",
+			Subjects:    []string{AuditSubjects},
+			MaxAge:      400 * day,
+			MaxBytes:    64 * mib,
+		}),
 		// A full stream drops its oldest messages: there must always be room for a dead letter.
 		declare(options, jetstream.StreamConfig{
 			Name:        StreamDead,

@@ -24,6 +24,7 @@
 //	notify.plan.<event>                                 NotifyPlanSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>         NotifySendSubject   stream NOTIFICATIONS
 //	notify.send.<channel>.<type>.<user>.<event>.<n>     NotifyReplaySubject stream NOTIFICATIONS
+//	audit.<source>.<action>                             AuditSubject        stream AUDIT
 //	dead.<stream>.<original subject>                    DeadSubject         stream DEAD
 //	<provider>.<place>                                  EnrichSlotKey       bucket enrich
 //	<request>                                           RequestKey          bucket requests

@@ -138,6 +138,7 @@ func ExampleStreams() {
 		fmt.Println(stream.Name, stream.Retention, stream.Subjects)
 	}
 	// Output:
+	// AUDIT Limits [audit.>]
 	// DEAD Limits [dead.> $JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.> $JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>]
 	// ENRICH_JOBS WorkQueue [jobs.enrich.>]
 	// EVENTS Limits [events.>]

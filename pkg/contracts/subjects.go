@@ -8,6 +8,8 @@ import (
 
 // Filters that select every message of a stream.
 const (
+	// AuditSubjects selects all records of what operators did.
+	AuditSubjects = "audit.>"
 	// EnrichJobsSubjects selects all enrichment jobs.
 	EnrichJobsSubjects = "jobs.enrich.>"
 	// EventsSubjects selects all domain events.
@@ -23,6 +25,11 @@ const (
 	// DeadSubjects selects all dead letters.
 	DeadSubjects = "dead.>"
 )
+
+// AuditSubject is the subject of the records of one action, from one source: a service, or cli.
+func AuditSubject(source, action string) (string, error) {
+	return join("audit", name("source", source), name("action", action))
+}
 
 // EnrichJobSubject is the subject of the job that looks a place up at a provider. There is one per place and provider,
 // so that the stream holds each place once.

@@ -44,7 +44,7 @@ var samples = map[string][]string{
 		"$KV.deliveries.x", "$KV.directory.x.x", "$KV.inbox.x", "$KV.jobs.excused.EVENTS.x", "dead.EVENTS.x", "events.order.x",
 		"notify.plan.x", "notify.send.x",
 	},
-	"OPERATOR": {"$KV.locks.x"},
+	"OPERATOR": {"$KV.locks.x", "audit.cli.x"},
 }
 
 func newSite(t *testing.T) *site {

@@ -29,7 +29,7 @@ var declared = map[string][]string{
 		"streams/DEAD", "streams/EVENTS", "streams/NOTIFICATIONS", "buckets/deliveries", "buckets/directory", "buckets/inbox",
 		"buckets/jobs",
 	},
-	"OPERATOR": {"buckets/locks"},
+	"OPERATOR": {"streams/AUDIT", "buckets/locks"},
 }
 
 // Everything that is declared beside the configurations fits into what they

@@ -26,6 +26,7 @@ const brief = 300 * time.Millisecond
 // flows are what users do beyond the border of their account.
 var flows = map[string]func(*site) error{
 	"admin":     (*site).administer,
+	"notifier":  (*site).audit,
 	"publisher": (*site).publish,
 	"sys":       (*site).monitor,
 }
@@ -64,6 +65,14 @@ func (s *site) publish() error {
 		many(nc, "$JS.API.DIRECT.GET.EVENTS", `{"multi_last":["events.>"]}`, 2),
 		answered(nc, "enricher.v1.x", "importer.v1.x", "notifier.v1.x"),
 	)
+}
+
+// audit does what the notifier does in another account.
+func (s *site) audit() error {
+	_, js := s.as("notifier")
+
+	_, err := js.Publish(s.Context(), "audit.notifier.y", []byte("y"))
+	return err
 }
 
 // administer does what people and deployment do in the account of each service.

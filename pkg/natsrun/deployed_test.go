@@ -13,6 +13,7 @@ import (
 	deploy "github.com/expediter-io/expediter/deploy/nats"
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
 )
 
 // deployed is where the files are that a server is deployed with.
@@ -44,7 +45,9 @@ func TestSingleConfigurationTakesTheAccounts(t *testing.T) {
 	}
 
 	opts, err := server.ProcessConfigFile(path)
-	if err != nil || opts.SystemAccount != "SYS" || len(opts.Nkeys) != 6 {
+	check.OK(t, err)
+
+	if opts.SystemAccount != "SYS" || len(opts.Nkeys) != 6 {
 		t.Errorf("single.conf with the accounts: got %v and %d users, want 6", err, len(opts.Nkeys))
 	}
 }

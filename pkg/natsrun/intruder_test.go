@@ -49,8 +49,9 @@ var intruders = []intruder{
 		{"$JS.API.DIRECT.GET.KV_import-steps", `{"multi_last":["$KV.import-steps.attack"]}`},
 		{"$JS.API.CONSUMER.CREATE.KV_recipes.attack.$KV.recipes.owner.>", `{"stream_name":"KV_recipes","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none","filter_subject":"$KV.recipes.owner.>"}}`},
 	}},
-	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", carriers: []carrier{
+	{user: "notifier", account: "NOTIFIER", store: "$KV.inbox.attack", writes: "AUDIT", carriers: []carrier{
 		{"$JS.API.DIRECT.GET.KV_inbox.$KV.inbox.attack", ""},
+		{"audit.notifier.attack", "BODY"},
 		{"$JS.API.CONSUMER.CREATE.KV_directory.attack", `{"stream_name":"KV_directory","config":{"name":"attack","deliver_subject":"TARGET","ack_policy":"none"}}`},
 	}},
 	{user: "sys", account: "MONITOR", carriers: []carrier{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -90,7 +91,9 @@ func (p *place) unworked(directory *recipient.Directory) (*plan.Planner, *api.AP
 		p.Fatal(err)
 	}
 	planner := plan.New(records, plan.Config{Resolver: recipient.Carried(directory), Rules: first.rules.rules.Load})
-	return planner, api.New(records, api.Config{Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records)})
+	return planner, api.New(records, api.Config{
+		Audit: audit.New(audit.Config{JetStream: p.js, Source: "notifier"}), Cancelled: cancelled, Deliveries: p.book, Reader: plan.NewReader(records),
+	})
 }
 
 // An event that is cancelled before it is planned, or before its plan is expanded, has no rows, also when it comes again.

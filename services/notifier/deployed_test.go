@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/natsrun"
@@ -111,6 +112,10 @@ func administered(t *testing.T, server *natsrun.Server, users *natstest.Users, c
 	ours := contracts.AssetOptions{Channels: channels, MaxBytes: 1 << 30, Services: []string{contracts.ServiceNotifier}}
 	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(ours), contracts.ApplyOptions{})))
 	check.OK(t, check.Err(contracts.ApplyConsumers(t.Context(), js, contracts.Consumers(ours), contracts.ApplyOptions{})))
+	own, err := jetstream.New(nc)
+	check.OK(t, err)
+	operators := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
+	check.OK(t, check.Err(contracts.Apply(t.Context(), own, operators, contracts.ApplyOptions{})))
 	return &place{T: t, book: deliveries.New(recordtest.Client(t, js)), js: js, nc: nc, srv: server}
 }
 

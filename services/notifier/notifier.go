@@ -15,6 +15,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
 	"github.com/expediter-io/expediter/pkg/service/access"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/pkg/worker"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
@@ -98,6 +99,13 @@ func prepare(cfg Config) (*Notifier, error) {
 }
 
 func (n *Notifier) spec() service.Spec {
+	streams := []string{
+		contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
+		"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
+	}
+	if n.cfg.CreateAssets { // an administrator makes it in the operators' account
+		streams = append(streams, contracts.StreamAudit)
+	}
 	return service.Spec{
 		Checks:      func() map[string]error { return map[string]error{"rules": n.rules.ready()} },
 		Close:       n.close,
@@ -111,10 +119,7 @@ func (n *Notifier) spec() service.Spec {
 		Routes: func(r *service.Router) {
 			httpapi.Add(httpapi.Config{API: n.api, Inbox: n.Inbox, Router: r})
 		},
-		Streams: []string{
-			contracts.StreamDead, contracts.StreamEvents, contracts.StreamNotifications,
-			"KV_" + contracts.BucketDeliveries, "KV_" + contracts.BucketDirectory, "KV_" + contracts.BucketInbox, "KV_" + contracts.BucketJobs,
-		},
+		Streams: streams,
 	}
 }
 
@@ -142,8 +147,9 @@ func (n *Notifier) open(ctx context.Context, s *service.Service) (err error) {
 		s.Go(run)
 	}
 	n.api = api.New(n.records, api.Config{
-		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Digests: n.digests, Health: n.health,
-		Deliveries: n.deliveries, Planner: n.planner, Publisher: publisher, Reader: n.reader,
+		Audit:   audit.New(audit.Config{JetStream: s.JetStream, Logger: n.cfg.Logger, Source: name}),
+		Backlog: s.Backlog(contracts.StreamEvents, eventsConsumer), Cancelled: n.cancelled, Deliveries: n.deliveries, Digests: n.digests,
+		Health: n.health, Planner: n.planner, Publisher: publisher, Reader: n.reader,
 	})
 	return nil
 }

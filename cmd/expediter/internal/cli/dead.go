@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
@@ -20,6 +21,7 @@ type deadFlags struct {
 	natsFlags
 
 	deadSubject string
+	js          jetstream.JetStream // once it is open
 	stream      string
 }
 
@@ -57,6 +59,7 @@ func (f *deadFlags) open(ctx context.Context) (store *deadletter.Store, stop fun
 	if err != nil {
 		return nil, nil, err
 	}
+	f.js = js
 	store, err = deadletter.Open(ctx, js, deadletter.Config{
 		DeadSubject: f.deadSubject, RequestTimeout: f.timeout, Stream: f.stream,
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -199,6 +200,16 @@ func (f *deadFlags) change(
 		return err
 	}
 	defer stop()
+	if !dry {
+		act := run
+		run = func(store *deadletter.Store, filter deadletter.Filter, each func(deadletter.Outcome)) (result deadletter.Result, err error) {
+			err = f.audited(ctx, f.js, action, f.target(c, args), func(context.Context) (int, error) {
+				result, err = act(store, filter, each)
+				return result.Done, err
+			})
+			return result, err
+		}
+	}
 	report := changeReport{Action: action, DryRun: dry, Problems: []changeProblem{}}
 	missing := 0
 	result, err := run(store, filter, func(o deadletter.Outcome) {
@@ -229,6 +240,34 @@ func (f *deadFlags) change(
 		return fmt.Errorf("%d of %d %w", stay, stay+result.Done, errNotAll)
 	}
 	return nil
+}
+
+// target says in a record of the audit which letters are meant. A signature and a subject may hold what is of a user, so it only
+// says that one selects.
+func (f *deadFlags) target(c changeFlags, args []string) string {
+	var b strings.Builder
+	b.WriteString("dead letters")
+	for _, part := range [][2]string{
+		{"account", f.account},
+		{"stream", f.stream},
+		{"job-stream", c.jobStream},
+		{"kind", c.kind},
+		{"reason", c.reason},
+		{"since", c.since},
+		{"until", c.until},
+		{"letters", strings.Join(args, " ")},
+	} {
+		if part[1] != "" {
+			fmt.Fprintf(&b, " %s=%q", part[0], part[1])
+		}
+	}
+	if c.signature != "" {
+		b.WriteString(" of a signature")
+	}
+	if c.subject != "" {
+		b.WriteString(" of a subject")
+	}
+	return b.String()
 }
 
 func (f *deadFlags) tell(report changeReport, format, hint string) error {

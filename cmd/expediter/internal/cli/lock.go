@@ -42,6 +42,7 @@ type lockerFlags struct {
 	natsFlags
 
 	bucket string
+	js     jetstream.JetStream // once it is open
 }
 
 func (f *lockerFlags) register(flags *pflag.FlagSet) {
@@ -67,6 +68,7 @@ func (f *lockerFlags) open(ctx context.Context, ttl time.Duration, create bool) 
 		disconnect()
 		return nil, nil, f.explain(err)
 	}
+	f.js = js
 	return locks, func() {
 		locks.Close()
 		disconnect()

@@ -216,12 +216,16 @@ func (f *lockerFlags) steal(ctx context.Context, locks *kvlock.Locker, name stri
 			name, table.Printable(lock.Holder), stamp(lock.Since))
 		return wrapWrite(err)
 	}
-	lease, err := locks.Steal(ctx, name, kvlock.AcquireOptions{Metadata: map[string]string{metadataCommand: "expediter locks steal"}})
+	var stolen kvlock.Lock
+	err = f.audited(ctx, f.js, "steal", fmt.Sprintf("lock %s of %q", name, lock.Holder), func(ctx context.Context) (int, error) {
+		lease, err := locks.Steal(ctx, name, kvlock.AcquireOptions{Metadata: map[string]string{metadataCommand: "expediter locks steal"}})
+		if err != nil {
+			return 0, err
+		}
+		stolen, err = locks.Inspect(ctx, name) // the holder may be another by now
+		return 1, errors.Join(err, lease.Release(ctx))
+	})
 	if err != nil {
-		return err
-	}
-	stolen, err := locks.Inspect(ctx, name) // the holder may be another by now
-	if err := errors.Join(err, lease.Release(ctx)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(f.config.Stdout, "Took %s from %s.\n", name, table.Printable(stolen.Stolen))

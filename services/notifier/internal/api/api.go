@@ -10,6 +10,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/contracts"
 	"github.com/expediter-io/expediter/pkg/kvrecord"
 	"github.com/expediter-io/expediter/pkg/service"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/channel/inapp"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -24,6 +25,7 @@ var ErrUnknownEvent = errors.New("there is no such event")
 
 // Config says what the API works on. All but the backlog is required.
 type Config struct {
+	Audit      *audit.Log
 	Backlog    *service.Backlog // nil for none
 	Cancelled  *cancel.Set
 	Digests    *digest.Store
@@ -166,7 +168,7 @@ func Problem(err error) service.Problem {
 		return service.Problem{Status: http.StatusNotFound}
 	case errors.Is(err, inapp.ErrState), errors.Is(err, contracts.ErrTokenTooLong), errors.Is(err, contracts.ErrTokenMalformed):
 		return service.Problem{Status: http.StatusBadRequest}
-	case silent, errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
+	case silent, errors.Is(err, audit.ErrUnavailable), errors.Is(err, kvrecord.ErrUnavailable), errors.Is(err, kvrecord.ErrClosed):
 		return service.Unavailable()
 	}
 	return service.Problem{}

@@ -73,12 +73,22 @@ type Cancelled struct {
 // the first 1,000 are not cancelled before the call with their cursor. The error is [ErrUnknownEvent] for what is no digest, and for
 // an event that was never told or that no rule is for. Of a user whom the event does not concern nothing is kept. Until a minute
 // after the event is expanded it is not certain whom it concerns: it can then be cancelled for 1,000 users without a row, and the error
-// is [ErrNotExpanded] for more. Five round trips, up to two more for one user, and two for each row; two more for a digest.
-func (a *API) Cancel(ctx context.Context, c Cancellation) (Cancelled, error) {
+// is [ErrNotExpanded] for more. Seven round trips, up to two more for one user, and two for each row; two more for a digest.
+//
+// The audit stream has a record of each call, also of one with a cursor.
+func (a *API) Cancel(ctx context.Context, c Cancellation) (answer Cancelled, err error) {
 	q, from, err := c.query()
 	if err != nil {
 		return Cancelled{}, err
 	}
+	err = a.cfg.Audit.Do(ctx, "cancel", q.target(), func(ctx context.Context) (int, error) {
+		answer, err = a.cancel(ctx, c, q, from)
+		return answer.Suppressed, err
+	})
+	return answer, err
+}
+
+func (a *API) cancel(ctx context.Context, c Cancellation, q Query, from position) (Cancelled, error) {
 	answer, err := a.note(ctx, c)
 	unknown := errors.Is(err, ErrUnknownEvent)
 	if err != nil && !unknown {

@@ -59,7 +59,7 @@ func (a *API) Endpoints(ctx context.Context, q EndpointQuery) (EndpointPage, err
 	return EndpointPage{Endpoints: append([]health.Endpoint{}, found...), Next: at(next).String()}, nil
 }
 
-// Enable puts an endpoint back to work that is named by JSON, and returns how it was. Two round trips.
+// Enable puts an endpoint back to work that is named by JSON, and returns how it was. Four round trips.
 func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) {
 	var name EndpointName
 	if err := json.Unmarshal(body, &name); err != nil || !isToken(name.Channel) || !isToken(name.ID) {
@@ -67,7 +67,14 @@ func (a *API) Enable(ctx context.Context, body []byte) (health.Endpoint, error) 
 			{Problem: `must be JSON such as {"channel":"webhook","id":"0f…"}, as the list of endpoints has them`},
 		}}
 	}
-	return a.cfg.Health.Enable(ctx, name.Channel, name.ID)
+	var was health.Endpoint
+	err := a.cfg.Audit.Do(ctx, "enable", "endpoint "+name.ID+" of "+name.Channel, func(ctx context.Context) (n int, err error) {
+		if was, err = a.cfg.Health.Enable(ctx, name.Channel, name.ID); err == nil {
+			n = 1
+		}
+		return n, err
+	})
+	return was, err
 }
 
 func isToken(s string) bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/expediter-io/expediter/pkg/natsrun"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
 	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/api"
 	"github.com/expediter-io/expediter/services/notifier/internal/cancel"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
@@ -135,7 +136,7 @@ func load(b *testing.B, js jetstream.JetStream, rows int) {
 func openAPI(b testing.TB, js jetstream.JetStream) *api.API {
 	b.Helper()
 	records := recordtest.Client(b, js)
-	cfg := api.Config{Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
+	cfg := api.Config{Audit: audit.New(audit.Config{JetStream: js, Source: "notifier"}), Digests: digest.New(records), Deliveries: deliveries.New(records), Reader: plan.NewReader(records)}
 	var err error
 	if cfg.Cancelled, err = cancel.Open(b.Context(), js.Conn(), records); err != nil {
 		b.Fatal(err)

@@ -50,15 +50,18 @@ func (a *API) Replay(ctx context.Context, q Query) (Replayed, error) {
 		return Replayed{}, err
 	}
 	wanted := func(k *deliveries.Delivery) bool { return replayable(k, q) && !k.UpdatedAt.After(begun) }
-	page, err := a.page(ctx, q, from, wanted)
-	if err != nil {
-		return Replayed{}, err
-	}
 	var answer Replayed
-	if page.Next != "" {
-		answer.Next = page.Next + "." + strconv.FormatInt(begun.UnixNano(), 36)
-	}
-	err = a.replayAll(ctx, page.Notifications, q, &answer)
+	err = a.cfg.Audit.Do(ctx, "replay", q.target(), func(ctx context.Context) (int, error) {
+		page, err := a.page(ctx, q, from, wanted)
+		if err != nil {
+			return 0, err
+		}
+		if page.Next != "" {
+			answer.Next = page.Next + "." + strconv.FormatInt(begun.UnixNano(), 36)
+		}
+		err = a.replayAll(ctx, page.Notifications, q, &answer)
+		return answer.Replayed, err
+	})
 	return answer, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/audit"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliver"
 	"github.com/expediter-io/expediter/services/notifier/internal/deliveries"
 )
@@ -46,6 +47,26 @@ type Query struct {
 	RecipientType contracts.RecipientType
 	State         deliveries.State
 	UserID        string
+}
+
+// target says in a record of the audit what is selected. The user is a hash, so that erasing a user leaves nothing there to
+// erase.
+func (q Query) target() string {
+	var b strings.Builder
+	b.WriteString("notifications")
+	for _, part := range [][2]string{
+		{"event", q.EventID},
+		{"channel", q.Channel},
+		{"state", string(q.State)},
+		{"reason", q.Reason},
+		{"type", string(q.RecipientType)},
+		{"user", audit.User(q.UserID)},
+	} {
+		if part[1] != "" {
+			fmt.Fprintf(&b, " %s=%.128q", part[0], part[1])
+		}
+	}
+	return b.String()
 }
 
 // Notification is one row: one event, one user, one channel, and what became of it. What the row itself says is there for

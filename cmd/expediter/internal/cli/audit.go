@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/cmd/expediter/internal/table"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+)
+
+func newAudit(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	var (
+		format string
+		limit  int
+	)
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "List what operators did, the latest first",
+		Long: `Audit lists what was cancelled, replayed, enabled, discarded and stolen: by which caller or user of the NATS server, when, how
+many, and how it ended. "begun" is what is under way, or what a process did that died. Only the operators' account reads it.`,
+		Example: `  expediter audit
+  expediter audit --limit 1000 -o jsonl`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format, deadFormats...); err != nil {
+				return err
+			}
+			if limit < 1 || limit > audit.MaxList {
+				return &UsageError{Err: fmt.Errorf("--limit %d: want 1 to %d", limit, audit.MaxList)}
+			}
+			return f.audit(cmd.Context(), limit, format)
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().IntVar(&limit, "limit", 100, "most records to list")
+	outputFlag(cmd, &format, deadFormats...)
+	return cmd
+}
+
+func (f *natsFlags) audit(ctx context.Context, limit int, format string) error {
+	js, stop, err := f.connect(ctx, "expediter audit")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	records, err := audit.List(ctx, js, limit)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: %w: make it with expediter apply", ErrNotFound, err)
+	}
+	if err != nil {
+		return err
+	}
+	out := newRows(f.config.Stdout, format, table.Column{Name: "TIME"}, table.Column{Name: "SOURCE"}, table.Column{Name: "ACTOR"},
+		table.Column{Name: "ACTION"}, table.Column{Name: "COUNT"}, table.Column{Name: "OUTCOME"}, table.Column{Name: "TARGET", Width: 2 * cells})
+	for _, r := range records {
+		if err := out.write(r, stamp(r.At), r.Source, r.Actor, r.Action, strconv.Itoa(r.Count), string(r.Outcome), r.Target); err != nil {
+			return err
+		}
+	}
+	return out.close()
+}
+
+// audited acts with a record in the account of the user, whose name the server tells. js may be of another account.
+func (f *natsFlags) audited(
+	ctx context.Context, js jetstream.JetStream, action, target string, act func(context.Context) (int, error),
+) error {
+	own, err := jetstream.New(js.Conn(), jetstream.WithDefaultTimeout(f.timeout))
+	if err != nil {
+		return fmt.Errorf("use JetStream: %w", err)
+	}
+	user, err := f.user(ctx, js)
+	if err != nil {
+		return err
+	}
+	log := audit.New(audit.Config{Actor: func(context.Context) string { return user }, JetStream: own, Logger: f.logger, Source: "cli"})
+	if err = log.Do(ctx, action, target, act); errors.Is(err, audit.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", errUnavailable, err)
+	}
+	return err
+}
+
+// user returns the user of the connection, as the server knows it, behind its account.
+func (f *natsFlags) user(ctx context.Context, js jetstream.JetStream) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	msg, err := js.Conn().RequestWithContext(ctx, "$SYS.REQ.USER.INFO", nil)
+	if err != nil {
+		return "", fmt.Errorf("%w: ask the server for the name of its user: %w", errUnavailable, err)
+	}
+	var answer struct {
+		Data struct {
+			Account string `json:"account"`
+			User    string `json:"user"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return "", fmt.Errorf("the name of the user: %w", err)
+	}
+	if answer.Data.User == "" {
+		answer.Data.User = audit.ActorAnyone
+	}
+	return answer.Data.Account + "/" + answer.Data.User, nil
+}

@@ -1,0 +1,260 @@
+// Package audit keeps what operators did in the stream AUDIT: which caller did what to what, when, to how many, and how it ended.
+//
+// An action without a record does not happen: [Log.Do] writes that the action begins, and acts when the leader has acknowledged
+// that. How it ended is a second message with the same id. Both are of one record, and [List] returns them as one. Messages
+// are only ever added, so that no later one takes the place of an earlier one.
+//
+// A record has no secret, no address, no payload and no text of an error. The source of a record is a token of its subject, for
+// which the server gives each account a permission of its own; a service cannot write in the name of another.
+package audit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/access"
+)
+
+// Actors of requests that name no caller.
+const (
+	// ActorAnyone is the caller of a service that asks for no keys.
+	ActorAnyone = "anyone"
+
+	// ActorNATS is the requester of a micro service, whom the server has admitted and the service does not know.
+	ActorNATS = "nats"
+)
+
+const (
+	// MaxList is the most records that [List] returns.
+	MaxList = 1000
+
+	attempts   = 2               // of each message, under one id
+	endTimeout = 5 * time.Second // bounds the message of how an action ended, also when its caller has gone
+	idle       = 30 * time.Second
+	maxText    = 512 // bytes of an actor or a target
+)
+
+// ErrUnavailable is returned for an action that was refused because its record could not be written. Nothing was done.
+var ErrUnavailable = errors.New("audit: the record cannot be written, so nothing was done; is there a stream AUDIT?")
+
+// Outcome is how an action ended.
+type Outcome string
+
+// The outcomes.
+const (
+	// Begun is the outcome of an action that is under way, or of which the end is not known: its process died.
+	Begun Outcome = "begun"
+
+	// Done is the outcome of an action without an error.
+	Done Outcome = "done"
+
+	// Failed is the outcome of an action with an error. A part may be done: Count says how much.
+	Failed Outcome = "failed"
+)
+
+// Record is one action.
+type Record struct {
+	// ID is the id of the action.
+	ID string `json:"id"`
+
+	// At is when it began.
+	At time.Time `json:"at"`
+
+	// Source is where it was taken: the name of a service, or cli.
+	Source string `json:"source"`
+
+	// Actor is the party that asked for it: the name of a key, the user of the NATS server, ActorAnyone or ActorNATS.
+	Actor string `json:"actor"`
+
+	// Action is what was done, such as cancel.
+	Action string `json:"action"`
+
+	// Target is what it was done to.
+	Target string `json:"target"`
+
+	// Count is to how many it was done.
+	Count int `json:"count"`
+
+	// Outcome is how it ended.
+	Outcome Outcome `json:"outcome"`
+}
+
+// Config describes a Log. All but Actor is required.
+type Config struct {
+	// Actor names the party behind a context. Defaults to the caller of the request, see [access.From].
+	Actor func(context.Context) string
+
+	// JetStream writes.
+	JetStream jetstream.Publisher
+
+	// Logger gets the ends that could not be written.
+	Logger *slog.Logger
+
+	// Source is where the actions are taken: the name of the service.
+	Source string
+}
+
+// Log writes records. It may be used by many at once.
+type Log struct{ cfg Config }
+
+// New returns a Log. No round trip.
+func New(cfg Config) *Log {
+	if cfg.Actor == nil {
+		cfg.Actor = caller
+	}
+	return &Log{cfg}
+}
+
+// caller names the caller of a request.
+func caller(ctx context.Context) string {
+	c := access.From(ctx)
+	switch {
+	case c.Name != "":
+		return c.Name
+	case c.May(access.Operate):
+		return ActorAnyone
+	}
+	return ActorNATS
+}
+
+// Do acts when it is written that it does, and then writes how act ended and to how many things it was done. The error is that
+// of act, or matches [ErrUnavailable] when act was not called. An end that cannot be written is logged; the record then stays
+// begun. Two round trips.
+func (l *Log) Do(ctx context.Context, action, target string, act func(context.Context) (int, error)) error {
+	r := Record{
+		ID: nuid.Next(), At: time.Now().UTC(), Source: l.cfg.Source, Actor: cut(l.cfg.Actor(ctx)), Action: action, Target: cut(target),
+		Outcome: Begun,
+	}
+	if err := l.write(ctx, r); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, action, err)
+	}
+	count, err := act(ctx)
+	r.Count, r.Outcome = count, Done
+	if err != nil {
+		r.Outcome = Failed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if unwritten := l.write(ctx, r); unwritten != nil {
+		l.cfg.Logger.WarnContext(ctx, "audit: the end of an action is not written",
+			"id", r.ID, "action", action, "count", count, "error", unwritten)
+	}
+	return err
+}
+
+// write writes one of the two messages of a record. The id of the message is that of the record and the outcome, so that a
+// second attempt adds nothing to a first one whose answer was lost.
+func (l *Log) write(ctx context.Context, r Record) error {
+	subject, err := contracts.AuditSubject(r.Source, r.Action)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	var errs []error
+	for range attempts {
+		msg := nats.NewMsg(subject)
+		msg.Data = data
+		id := r.ID + "." + string(r.Outcome)
+		if _, err = l.cfg.JetStream.PublishMsg(ctx, msg, jetstream.WithMsgID(id), jetstream.WithExpectStream(contracts.StreamAudit)); err == nil {
+			return nil
+		}
+		if errs = append(errs, err); ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// User returns the pseudonym under which records name a user: the first 16 digits of the SHA-256 of the id. "" stays "".
+// Those who know the id find its records; the records alone do not have it.
+func User(id string) string {
+	if id == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// cut bounds a text.
+func cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
+// List returns the latest records, the latest first, limit of them at most. It reads two messages for each, in one batch, with a
+// consumer that it deletes.
+func List(ctx context.Context, js jetstream.JetStream, limit int) (records []Record, err error) {
+	limit = min(limit, MaxList)
+	stream, err := js.Stream(ctx, contracts.StreamAudit)
+	if err != nil {
+		return nil, fmt.Errorf("audit: stream %s: %w", contracts.StreamAudit, err)
+	}
+	state := stream.CachedInfo().State
+	if state.Msgs == 0 {
+		return nil, nil
+	}
+	from := max(state.FirstSeq, state.LastSeq-min(state.LastSeq, 2*uint64(max(limit, 1)))+1)
+	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		InactiveThreshold: idle, MemoryStorage: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
+	}
+	defer func() {
+		if gone := stream.DeleteConsumer(ctx, consumer.CachedInfo().Name); gone != nil {
+			err = errors.Join(err, fmt.Errorf("audit: delete the consumer: %w", gone))
+		}
+	}()
+	pending := consumer.CachedInfo().NumPending
+	batch, err := consumer.FetchNoWait(int(min(pending, 2*MaxList)))
+	if err != nil {
+		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
+	}
+	index := map[string]int{}
+	for msg := range batch.Messages() {
+		r := parse(msg)
+		id := r.Source + "/" + r.ID
+		if at, ok := index[id]; ok {
+			if begun := &records[at]; begun.Outcome == Begun { // nothing changes how it ended, nor the rest
+				begun.Count, begun.Outcome = r.Count, r.Outcome
+			}
+			continue
+		}
+		index[id] = len(records)
+		records = append(records, r)
+	}
+	if err := batch.Error(); err != nil {
+		return nil, fmt.Errorf("audit: read %s: %w", contracts.StreamAudit, err)
+	}
+	slices.Reverse(records)
+	return records[:min(len(records), limit)], nil
+}
+
+// parse reads a message. What its subject says counts, whatever its body says.
+func parse(msg jetstream.Msg) (r Record) {
+	if err := json.Unmarshal(msg.Data(), &r); err != nil || r.ID == "" {
+		r = Record{ID: msg.Headers().Get(jetstream.MsgIDHeader), Target: fmt.Sprintf("unreadable record of %d bytes", len(msg.Data()))}
+	}
+	tokens := strings.Split(msg.Subject(), ".")
+	r.Source, r.Action = tokens[1], tokens[len(tokens)-1]
+	return r
+}

@@ -1,0 +1,152 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+)
+
+// audited is a server with the stream of the audit, and a log of one source.
+func audited(t *testing.T, source string, through func(jetstream.Publisher) jetstream.Publisher) (jetstream.JetStream, *audit.Log) {
+	t.Helper()
+	_, js := natstest.Connect(t, natstest.Server(t))
+	assets := contracts.Streams(contracts.AssetOptions{Services: []string{contracts.ServiceLock}})
+	if _, err := contracts.Apply(t.Context(), js, assets, contracts.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return js, audit.New(audit.Config{JetStream: through(js), Logger: slog.New(slog.DiscardHandler), Source: source})
+}
+
+func direct(js jetstream.Publisher) jetstream.Publisher { return js }
+
+func listed(t *testing.T, js jetstream.JetStream, limit int) []audit.Record {
+	t.Helper()
+	records, err := audit.List(t.Context(), js, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return records
+}
+
+func does(n int, err error) func(context.Context) (int, error) {
+	return func(context.Context) (int, error) { return n, err }
+}
+
+var errActed = errors.New("half of it failed")
+
+func TestEachActionHasOneRecord(t *testing.T) {
+	t.Parallel()
+	js, log := audited(t, "shop", direct)
+	if all := listed(t, js, 10); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+	if err := log.Do(t.Context(), "cancel", "x", does(3, nil)); err != nil {
+		t.Error(err)
+	}
+	if err := log.Do(t.Context(), "replay", "y", does(2, errActed)); !errors.Is(err, errActed) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := log.Do(ctx, "enable", "z", func(ctx context.Context) (int, error) { // its caller goes away, and its process does not
+		cancel()
+		all := listed(t, js, 10)
+		if len(all) != 3 || all[0].Outcome != audit.Begun || all[0].Target != "z" {
+			t.Errorf("while it is done: %+v", all)
+		}
+		return 0, ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	all := listed(t, js, 10)
+	for i, want := range []audit.Record{
+		{Action: "enable", Target: "z", Outcome: audit.Failed},
+		{Action: "replay", Target: "y", Count: 2, Outcome: audit.Failed},
+		{Action: "cancel", Target: "x", Count: 3, Outcome: audit.Done},
+	} {
+		want.ID, want.At, want.Source, want.Actor = all[i].ID, all[i].At, "shop", audit.ActorNATS
+		if len(all) != 3 || all[i] != want || all[i].ID == "" || all[i].At.IsZero() {
+			t.Errorf("%+v, want %+v", all, want)
+		}
+	}
+	if latest := listed(t, js, 1); len(latest) != 1 || latest[0] != all[0] {
+		t.Errorf("%+v", latest)
+	}
+	if stream, err := js.Stream(t.Context(), contracts.StreamAudit); err != nil || stream.CachedInfo().State.Consumers != 0 {
+		t.Error("a consumer stays", err)
+	}
+}
+
+func TestNothingIsDoneWithoutARecord(t *testing.T) {
+	t.Parallel()
+	js, log := audited(t, "shop", direct)
+	if err := js.DeleteStream(t.Context(), contracts.StreamAudit); err != nil {
+		t.Fatal(err)
+	}
+	err := log.Do(t.Context(), "cancel", "x", func(context.Context) (int, error) {
+		t.Error("it is done")
+		return 1, nil
+	})
+	if !errors.Is(err, audit.ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+// deaf loses the answer to each message but the second copy.
+type deaf struct {
+	jetstream.Publisher
+
+	lost map[string]bool
+}
+
+func (d deaf) PublishMsg(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	ack, err := d.Publisher.PublishMsg(ctx, msg, opts...)
+	if err == nil && !d.lost[string(msg.Data)] {
+		d.lost[string(msg.Data)] = true
+		return nil, nats.ErrTimeout
+	}
+	return ack, err
+}
+
+func TestALostAnswerIsNoSecondRecord(t *testing.T) {
+	t.Parallel()
+	js, log := audited(t, "shop", func(p jetstream.Publisher) jetstream.Publisher { return deaf{p, map[string]bool{}} })
+	if err := log.Do(t.Context(), "cancel", "x", does(1, nil)); err != nil {
+		t.Error(err)
+	}
+	stream, err := js.Stream(t.Context(), contracts.StreamAudit)
+	if err != nil || stream.CachedInfo().State.Msgs != 2 || len(listed(t, js, 10)) != 1 {
+		t.Errorf("%+v %v", stream.CachedInfo().State, err)
+	}
+}
+
+// A message says what it likes. Its source is that of the subject, and what was written before stays so.
+func TestARecordIsNotForged(t *testing.T) {
+	t.Parallel()
+	js, log := audited(t, "cli", direct)
+	if err := log.Do(t.Context(), "steal", "x", does(1, nil)); err != nil {
+		t.Error(err)
+	}
+	genuine := listed(t, js, 10)[0]
+	forged := `{"id":"` + genuine.ID + `","source":"cli","actor":"other","action":"none","target":"y","count":9,"outcome":"failed"}`
+	for _, subject := range []string{"audit.cli.steal", "audit.shop.cancel"} {
+		if _, err := js.Publish(t.Context(), subject, []byte(forged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := js.Publish(t.Context(), "audit.shop.cancel", []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	all := listed(t, js, 10)
+	if len(all) != 3 || all[2] != genuine || all[1].Source != "shop" || all[1].Action != "cancel" || all[0].Target != "unreadable record of 6 bytes" {
+		t.Errorf("%+v", all)
+	}
+}
