@@ -96,7 +96,8 @@ func (d *Directory) change(
 	return false, temporary(fmt.Errorf("change %s of the directory: %w", key, err))
 }
 
-// altered returns what f makes of the recipient in a record, or of one who is not known, and nil when that changes nothing.
+// altered returns what f makes of the recipient in a record, or of one who is not known, and nil when that changes nothing. A
+// recipient whose data was erased is known again once there is an address.
 func altered(over kvrecord.Record, r contracts.Recipient, f func(r *contracts.Recipient) bool) (data []byte, err error) {
 	data = []byte("{}")
 	if len(over.Data) > 0 {
@@ -105,7 +106,7 @@ func altered(over kvrecord.Record, r contracts.Recipient, f func(r *contracts.Re
 			return nil, err
 		}
 	}
-	if !f(&r) {
+	if !f(&r) || isForgotten(over) && len(r.Addresses) == 0 {
 		return nil, nil
 	}
 	return overlay(data, r)

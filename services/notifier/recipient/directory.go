@@ -37,7 +37,8 @@ func OpenDirectory(ctx context.Context, js jetstream.JetStream, records *kvrecor
 	return &Directory{js: js, kv: kv, records: records.Bucket(contracts.BucketDirectory)}, nil
 }
 
-// Get returns what the directory knows of a recipient; found is false when that is nothing. One round trip.
+// Get returns what the directory knows of a recipient; found is false when that is nothing. The error matches [ErrForgotten] for
+// some time after [Directory.Forget]. One round trip.
 func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error) {
 	key, err := contracts.DirectoryKey(kind, userID)
 	if err != nil {
@@ -47,6 +48,8 @@ func (d *Directory) Get(ctx context.Context, kind contracts.RecipientType, userI
 	switch {
 	case err != nil:
 		return r, false, temporary(fmt.Errorf("read %s of the directory: %w", key, err))
+	case isForgotten(stored):
+		return r, false, permanent(ErrForgotten)
 	case isAbsent(stored):
 		return r, false, nil
 	}

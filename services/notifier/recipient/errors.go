@@ -7,6 +7,9 @@ import (
 )
 
 var (
+	// ErrForgotten is returned for a recipient whose data was erased.
+	ErrForgotten = errors.New("the data of the recipient was erased")
+
 	// ErrIncomplete is returned when a list of recipients broke off.
 	ErrIncomplete = errors.New("the list of recipients broke off")
 

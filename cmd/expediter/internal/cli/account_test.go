@@ -58,6 +58,13 @@ func TestCommandsActOnAnAccount(t *testing.T) {
 	}
 	run(0, "emit", "--account", "NOTIFIER", "--via", "stream", "-")
 	run(0, "inbox", "ada", "--account", "NOTIFIER")
+	run(0, "forget", "ada", "--type", "GUEST", "--yes", "--account", "NOTIFIER")
+	if out := run(0, "export", "ada", "--account", "NOTIFIER"); out != "" {
+		t.Errorf("of one who was erased: %s", out)
+	}
+	if out := run(0, "audit"); !strings.Contains(out, "OPERATOR/") || !strings.Contains(out, "forget") {
+		t.Errorf("the audit:\n%s", out)
+	}
 	if out := run(2, "inbox", "ada", "--account", "A.B"); !strings.Contains(out, "--account") {
 		t.Errorf("a name that is none:\n%s", out)
 	}

@@ -74,9 +74,9 @@ Colours are used on terminals only, and not when NO_COLOR is set.`,
 	flags.StringVar(&g.logLevel, "log-level", "warn", "least level of log lines: debug, info, warn or error")
 	completeWith(root, "log-format", "text", "json")
 	completeWith(root, "log-level", "debug", "info", "warn", "error")
-	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g), newImport(g),
-		newInbox(g), newKeys(g), newLock(g), newLocks(g), newNotifications(g), newRecipes(g), newRelay(g), newRestore(g), newRules(g), newUp(g),
-		newVersion())
+	root.AddCommand(newApply(g), newAudit(g), newBackup(g), newCaptions(g), newDead(g), newDemo(g), newEmit(g), newEnrich(g),
+		newExport(g), newForget(g), newImport(g), newInbox(g), newKeys(g), newLock(g), newLocks(g), newNotifications(g), newRecipes(g),
+		newRelay(g), newRestore(g), newRules(g), newUp(g), newVersion())
 	return root
 }
 

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,10 +38,13 @@ func (p *Pipeline) startNotifiers(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// enlist adds the sample's recipients to the directory. A recipient of an earlier run stays as it is.
+// enlist adds the sample's recipients to the directory. A recipient of an earlier run stays as it is, or erased.
 func enlist(ctx context.Context, directory *recipient.Directory) error {
 	for _, r := range sample.Recipients() {
 		_, found, err := directory.Get(ctx, r.RecipientType, r.UserID)
+		if errors.Is(err, recipient.ErrForgotten) {
+			continue
+		}
 		if err == nil && !found {
 			err = directory.Put(ctx, r, sample.Restaurant)
 		}

@@ -20,7 +20,7 @@ import (
 
 // Profiles know users.
 type Profiles interface {
-	// Get returns what is known of a user.
+	// Get returns what is known of a user. Nothing is sent to a user for whom the error matches [recipient.ErrForgotten].
 	Get(ctx context.Context, kind contracts.RecipientType, userID string) (r contracts.Recipient, found bool, err error)
 
 	// Drop removes an address of a channel that is never to be used again, if it is still the user's, and reports that.

@@ -177,7 +177,10 @@ func (s *Sender) advance(ctx context.Context, r *row, d *deliveries.Delivery) (e
 			return s.later(ctx, r, err)
 		}
 	}
-	if r.profile, err = s.profile(ctx, &r.Notification); err != nil {
+	if r.profile, err = s.profile(ctx, &r.Notification); errors.Is(err, recipient.ErrForgotten) {
+		return nil // a record would be data about the user
+	}
+	if err != nil {
 		return s.later(ctx, r, err)
 	}
 	if held, err := s.hold(ctx, r, d); held {

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+)
+
+// exportBatch is how many messages are asked for at a time.
+const exportBatch = 256
+
+// exportLine is a message that is stored about a user.
+type exportLine struct {
+	Stream   string          `json:"stream"`
+	Subject  string          `json:"subject"`
+	StoredAt time.Time       `json:"storedAt"`
+	Data     json.RawMessage `json:"data,omitempty"`
+}
+
+func newExport(g *globals) *cobra.Command {
+	f := &natsFlags{globals: g}
+	var kind string
+	cmd := &cobra.Command{
+		Use:   "export USER",
+		Short: "Write what the notifier keeps of a user",
+		Long: `Export writes a line of JSON for each message that the notifier keeps under the id of a user: the record in the directory with
+its addresses and preferences, memberships, items of the inbox, rows, deliveries, digests, counts and cancellations. The
+addresses may hold secrets. It reads what is stored while it runs.
+
+Not written are events and plans, which are not kept by user, and dead letters, which expediter dead list --subject finds.`,
+		Example: `  expediter export carla --type CUSTOMER > carla.jsonl`,
+		Args:    usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := errors.Join(checkID("user", args[0]), checkKind(kind)); err != nil {
+				return &UsageError{Err: err}
+			}
+			return f.export(cmd.Context(), args[0], kind)
+		},
+	}
+	f.register(cmd.Flags())
+	f.registerAccount(cmd.Flags())
+	cmd.Flags().StringVar(&kind, "type", "", "kind of recipient that the user is, such as CUSTOMER (default all kinds)")
+	completeWith(cmd, "type", recipientKinds...)
+	return cmd
+}
+
+func (f *natsFlags) export(ctx context.Context, user, kind string) error {
+	id, err := contracts.EncodeToken(user)
+	if err != nil {
+		return &UsageError{Err: err}
+	}
+	if kind == "" {
+		kind = "*"
+	}
+	who := kind + "." + id
+	js, stop, err := f.connect(ctx, "expediter export")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return f.audited(ctx, js, "export", fmt.Sprintf("user=%q type=%q", audit.User(user), kind), func(ctx context.Context) (n int, err error) {
+		n, err = f.exportStream(ctx, js, "KV_"+contracts.BucketDirectory, []string{"$KV.directory." + who})
+		for _, of := range keptOf(who) {
+			if err != nil {
+				return n, err
+			}
+			var written int
+			written, err = f.exportStream(ctx, js, of.stream, of.filters)
+			n += written
+		}
+		return n, err
+	})
+}
+
+// kept is the messages of a stream that are kept under the id of a user.
+type kept struct {
+	stream  string
+	filters []string
+}
+
+// keptOf returns where something is kept under the id of a user, but for the record of the directory and dead letters.
+func keptOf(who string) []kept {
+	return []kept{
+		{"KV_" + contracts.BucketDirectory, []string{"$KV.directory.member.*.*." + who}},
+		{contracts.StreamNotifications, []string{sentTo(who)}},
+		{"KV_" + contracts.BucketDeliveries, []string{"$KV.deliveries.*.*." + who, "$KV.deliveries.*.*.*." + who}},
+		{"KV_" + contracts.BucketInbox, []string{"$KV.inbox." + who + ".*"}},
+	}
+}
+
+// sentTo matches the subjects of the rows of a user.
+func sentTo(who string) string { return "notify.send.*." + who + ".>" }
+
+// exportStream writes the messages of a stream, with a consumer that it deletes.
+func (f *natsFlags) exportStream(ctx context.Context, js jetstream.JetStream, stream string, filters []string) (n int, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: export from %s: %w", errUnavailable, stream, err)
+		}
+	}()
+	consumer, err := js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, FilterSubjects: filters, InactiveThreshold: time.Minute, MemoryStorage: true,
+	})
+	if err != nil {
+		return 0, err //nolint:wrapcheck // the caller names the stream
+	}
+	info := consumer.CachedInfo()
+	defer func() { err = errors.Join(err, js.DeleteConsumer(ctx, stream, info.Name)) }()
+	for left := info.NumPending; left > 0; {
+		batch, err := consumer.Fetch(int(min(left, exportBatch)), jetstream.FetchMaxWait(f.timeout))
+		if err != nil {
+			return n, err //nolint:wrapcheck // as above
+		}
+		got := uint64(0)
+		for msg := range batch.Messages() {
+			got++
+			written, err := f.exportMessage(stream, msg)
+			if n += written; err != nil {
+				return n, err
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return n, err //nolint:wrapcheck // as above
+		}
+		if left -= got; got == 0 { // the rest was removed meanwhile
+			break
+		}
+	}
+	return n, nil
+}
+
+// exportMessage writes one message, unless it is the mark of a deleted key, and returns how many it wrote.
+func (f *natsFlags) exportMessage(stream string, msg jetstream.Msg) (int, error) {
+	meta, err := msg.Metadata()
+	if err != nil || msg.Headers().Get("KV-Operation") != "" || msg.Headers().Get("Nats-Marker-Reason") != "" {
+		return 0, err //nolint:wrapcheck // the caller names the stream
+	}
+	line := exportLine{Stream: stream, Subject: msg.Subject(), StoredAt: meta.Timestamp.UTC(), Data: msg.Data()}
+	if len(line.Data) > 0 && !json.Valid(line.Data) {
+		if line.Data, err = json.Marshal(string(msg.Data())); err != nil {
+			return 0, fmt.Errorf("encode: %w", err)
+		}
+	}
+	text, err := json.Marshal(line)
+	if err != nil {
+		return 0, fmt.Errorf("encode: %w", err)
+	}
+	_, err = fmt.Fprintf(f.config.Stdout, "%s\n", text)
+	return 1, wrapWrite(err)
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/contracts"
+	"github.com/expediter-io/expediter/pkg/natsrun"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest"
+	"github.com/expediter-io/expediter/pkg/natsrun/natstest/check"
+	"github.com/expediter-io/expediter/pkg/service/audit"
+	"github.com/expediter-io/expediter/pkg/worker"
+)
+
+// subjectsOf are the subjects of all that is kept of a user.
+func subjectsOf(t *testing.T, kind contracts.RecipientType, user string) (subjects []string) {
+	t.Helper()
+	add := func(prefix string) func(string, error) {
+		return func(key string, err error) {
+			check.OK(t, err)
+			subjects = append(subjects, prefix+key)
+		}
+	}
+	add("$KV.directory.")(contracts.DirectoryKey(kind, user))
+	add("$KV.directory.")(contracts.DirectoryMemberKey("RESTAURANT", "r1", kind, user))
+	for n := range 3 {
+		add("$KV.inbox.")(contracts.InboxKey(kind, user, fmt.Sprint("e", n)))
+	}
+	add("$KV.deliveries.")(contracts.DeliveryKey("e1", "email", kind, user))
+	add("$KV.deliveries.")(contracts.DigestKey("d1", "email", kind, user))
+	add("$KV.deliveries.")(contracts.ThrottleKey("news", "email", kind, user))
+	add("$KV.deliveries.")(contracts.CancelledUserKey("e1", kind, user))
+	add("")(contracts.NotifySendSubject("email", kind, user, "e1"))
+	add("")(contracts.NotifyReplaySubject("email", kind, user, "e1", 1))
+	return subjects
+}
+
+// oddUser has an id with everything that means something in a subject.
+const oddUser = "carla+1@example.com *.>"
+
+// storeUsers stores a message on each subject of a user as a customer and as an administrator, and of two customers whose ids
+// are others' tokens. It returns the subjects of the first two. One item of the customer's inbox is deleted.
+func storeUsers(t *testing.T, srv *natsrun.Server) (js jetstream.JetStream, customer, admin []string) {
+	t.Helper()
+	_, js = natstest.Connect(t, srv)
+	check.OK(t, check.Err(contracts.Apply(t.Context(), js, contracts.Assets(contracts.AssetOptions{MaxBytes: 1 << 30}), contracts.ApplyOptions{})))
+	customer, admin = subjectsOf(t, contracts.RecipientCustomer, oddUser), subjectsOf(t, contracts.RecipientAdmin, oddUser)
+	for i, subject := range slices.Concat(
+		customer, admin, subjectsOf(t, contracts.RecipientCustomer, "e1"), subjectsOf(t, contracts.RecipientCustomer, "RESTAURANT"),
+	) {
+		check.OK(t, check.Err(js.Publish(t.Context(), subject, fmt.Appendf(nil, `{"n":%d}`, i))))
+	}
+	inbox, err := js.KeyValue(t.Context(), contracts.BucketInbox)
+	check.OK(t, err)
+	check.OK(t, inbox.Delete(t.Context(), strings.TrimPrefix(customer[4], "$KV.inbox.")))
+	return js, slices.Delete(customer, 4, 5), admin
+}
+
+// runOn runs a command on a server.
+func runOn(t *testing.T, srv *natsrun.Server, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := Run(t.Context(), Config{Stdout: &out, Stderr: &errs}, append([]string{"--server", srv.URL()}, args...)); code != want {
+		t.Fatalf("expediter %q exits with %d, want %d: %s", args, code, want, &errs)
+	}
+	return out.String(), errs.String()
+}
+
+// Everything that is kept under the id of a user is written, whatever is in the id, and nothing of another: neither of one whose
+// id is that of the user's events, nor what has been deleted. The audit names no user.
+func TestExportWritesWhatIsKeptOfAUser(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) { c.Listen = true })
+	js, customer, admin := storeUsers(t, srv)
+	for kind, want := range map[string][]string{"CUSTOMER": customer, "ADMIN": admin, "": slices.Concat(customer, admin), "PARTNER": nil} {
+		check.Equal(t, slices.Sorted(slices.Values(want)), exported(t, srv, oddUser, kind))
+	}
+	records, err := audit.List(t.Context(), js, 10)
+	check.OK(t, err)
+	if text := fmt.Sprint(records); len(records) != 4 || strings.Contains(text, "carla") || !strings.Contains(text, audit.User(oddUser)) {
+		t.Error(text)
+	}
+	for name := range js.StreamNames(t.Context()).Name() {
+		stream, err := js.Stream(t.Context(), name)
+		check.OK(t, err)
+		if stream.CachedInfo().State.Consumers > 0 {
+			t.Errorf("a consumer of %s stays", name)
+		}
+	}
+	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
+	if out, _ := runOn(t, srv, ExitUnavailable, "export", oddUser); out != "" {
+		t.Errorf("without a record: %s", out)
+	}
+}
+
+// Everything that export writes is removed, with the user's dead letters, and nothing of others, nor of the user as another
+// kind of recipient. What an interrupted removal left is removed by the next. The audit names no user.
+func TestForgetRemovesWhatIsKeptOfAUser(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Server(t, func(c *natsrun.Config) {
+		c.Listen = true
+		natsrun.ChangeOptions(c, func(o *server.Options) {
+			o.NoAuthUser = "root"
+			o.Users = []*server.User{{Username: "root", Password: "p"}, {Username: "limited", Password: "p", Permissions: &server.Permissions{
+				Publish: &server.SubjectPermission{Deny: []string{"$JS.API.STREAM.PURGE.KV_deliveries"}},
+			}}}
+		})
+	})
+	js, customer, admin := storeUsers(t, srv)
+	others := slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", ""))
+	for i, subject := range []string{customer[len(customer)-1], admin[len(admin)-1]} {
+		check.OK(t, check.Err(worker.PublishDeadLetter(t.Context(), js, "dead", worker.DeadLetter{
+			Attempts: 5, Consumer: "email", DeadAt: time.Now(), Error: "refused", ID: fmt.Sprint(i), MaxAttempts: 5, Payload: []byte("{}"),
+			Reason: worker.ReasonExhausted, Sequence: uint64(i + 1), Signature: "refused", Stream: contracts.StreamNotifications, Subject: subject,
+		})))
+	}
+	forget := []string{"forget", oddUser, "--type", "CUSTOMER"}
+	before := fmt.Sprintf("%d messages", len(customer)+2) // a deleted item, whose key has the id, and a letter
+	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, before+" would be removed") {
+		t.Errorf("without --yes: %s", said)
+	}
+	check.Equal(t, slices.Sorted(slices.Values(customer)), exported(t, srv, oddUser, "CUSTOMER"))
+	runOn(t, srv, ExitUsage, "forget", oddUser, "--yes")
+
+	// One who may not remove the deliveries does a part.
+	forget = append(forget, "--yes")
+	runOn(t, srv, ExitTimeout, append(forget, "--timeout", "200ms", "--server", strings.Replace(srv.URL(), "//", "//limited:p@", 1))...)
+	left := exported(t, srv, oddUser, "CUSTOMER")
+	if len(left) == 0 || slices.ContainsFunc(left, func(s string) bool { return strings.HasPrefix(s, "notify.") }) {
+		t.Errorf("after an interruption there is %q", left)
+	}
+	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, fmt.Sprintf("%d messages removed", len(left)+2)) {
+		t.Errorf("again: %s, want %d", said, len(left)+2)
+	}
+	if _, said := runOn(t, srv, ExitOK, forget...); !strings.Contains(said, "0 messages removed") {
+		t.Errorf("once more: %s", said)
+	}
+	check.Equal(t, []string(nil), exported(t, srv, oddUser, "CUSTOMER"))
+	check.Equal(t, slices.Sorted(slices.Values(admin)), exported(t, srv, oddUser, "ADMIN"))
+	check.Equal(t, others, slices.Concat(exported(t, srv, "e1", ""), exported(t, srv, "RESTAURANT", "")))
+	if out, _ := runOn(t, srv, ExitOK, "dead", "list", "-o", "jsonl"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "ADMIN") {
+		t.Errorf("letters: %s", out)
+	}
+	stays := 0
+	for name := range js.StreamNames(t.Context()).Name() {
+		stream, err := js.Stream(t.Context(), name)
+		check.OK(t, err)
+		info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter(">"))
+		check.OK(t, err)
+		for subject := range info.State.Subjects {
+			if strings.Contains(subject, strings.TrimPrefix(customer[0], "$KV.directory.")) {
+				stays++
+			}
+		}
+	}
+	check.Equal(t, 1, stays) // the mark
+	records, err := audit.List(t.Context(), js, 100)
+	check.OK(t, err)
+	outcomes := map[string]int{}
+	for _, r := range records {
+		if r.Action == "forget" {
+			outcomes[fmt.Sprint(r.Outcome, " ", r.Count)]++
+		}
+	}
+	check.Equal(t, 3, len(outcomes))
+	if text := fmt.Sprint(records); strings.Contains(text, "carla") || !strings.Contains(text, audit.User(oddUser)) {
+		t.Error(text)
+	}
+	check.OK(t, js.DeleteStream(t.Context(), contracts.StreamAudit))
+	runOn(t, srv, ExitUnavailable, "forget", oddUser, "--type", "ADMIN", "--yes")
+	_, said := runOn(t, srv, ExitOK, "forget", oddUser, "--type", "ADMIN")
+	if !strings.Contains(said, fmt.Sprintf("%d messages would", len(admin)+1)) {
+		t.Errorf("without a record: %s", said)
+	}
+}
+
+// exported returns the subjects that the command writes, sorted.
+func exported(t *testing.T, srv *natsrun.Server, user, kind string) (subjects []string) {
+	t.Helper()
+	out, _ := runOn(t, srv, ExitOK, "export", user, "--type", kind)
+	for line := range strings.Lines(out) {
+		var l exportLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil || !strings.HasPrefix(string(l.Data), `{"n":`) || l.StoredAt.IsZero() {
+			t.Errorf("%s: %v", line, err)
+		}
+		subjects = append(subjects, l.Subject)
+	}
+	slices.Sort(subjects)
+	return subjects
+}
