@@ -5,20 +5,58 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
 
-// special are networks that netip does not report as private, loopback or link-local, and that are not the open
-// internet either: those of IANA's special-purpose registries, and the IPv6 prefixes that embed an IPv4 address, which
-// may be any of the others.
-var special = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"),
-	netip.MustParsePrefix("100::/64"), netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"),
-	netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fec0::/10"),
+var (
+	// special are networks of IANA's special-purpose registries that netip does not report as private, loopback or link-local,
+	// within what is global otherwise.
+	special = []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("192.88.99.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
+		netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("240.0.0.0/4"),
+		netip.MustParsePrefix("2001::/23"), netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("2002::/16"),
+		netip.MustParsePrefix("3fff::/20"),
+	}
+
+	// global is all that IANA has allocated of IPv6 for the open internet.
+	global = netip.MustParsePrefix("2000::/3")
+)
+
+// embeddings are the IPv6 networks whose addresses lead to an IPv4 address, by a translator or a tunnel, and the byte at which
+// that begins.
+var embeddings = []struct {
+	network netip.Prefix
+	at      int
+}{
+	{netip.MustParsePrefix("::/96"), 12},
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12},
+	{netip.MustParsePrefix("64:ff9b::/96"), 12},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12},
+	{netip.MustParsePrefix("2002::/16"), 2},
+}
+
+// teredo has the client's address, inverted, in its last bytes.
+var teredo = netip.MustParsePrefix("2001::/32")
+
+// embedded returns the IPv4 address that an IPv6 address leads to, and reports whether there is one.
+func embedded(addr netip.Addr) (netip.Addr, bool) {
+	b := addr.As16()
+	for _, e := range embeddings {
+		if e.network.Contains(addr) {
+			return netip.AddrFrom4([4]byte(b[e.at : e.at+4])), true
+		}
+	}
+	switch {
+	case teredo.Contains(addr):
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+	case addr.Is6() && b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP, in any network
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	default:
+		return netip.Addr{}, false
+	}
 }
 
 // BlockedError is returned when an address must not be dialled.
@@ -35,7 +73,8 @@ func (e *BlockedError) Error() string { return fmt.Sprintf("%s is blocked: %s", 
 
 // Guard allows some addresses and blocks all others. The zero value allows the open internet.
 type Guard struct {
-	// Allow are networks that may be dialled although they are not public. Defaults to none.
+	// Allow are networks that may be dialled although they are not public. An IPv6 address that embeds an IPv4 address, as
+	// those of a translator in 64:ff9b::/96 do, has to lead to one that is allowed as well. Defaults to none.
 	Allow []netip.Prefix
 
 	// Resolver finds the addresses of names. Defaults to the system's.
@@ -60,28 +99,28 @@ func (g Guard) Control(_ context.Context, _, address string, _ syscall.RawConn) 
 	if err != nil {
 		return &BlockedError{Address: address, Reason: "it is not a network address"}
 	}
-	addr := target.Addr().Unmap()
-	for _, network := range g.Allow {
-		if network.Contains(addr) {
-			return nil
-		}
-	}
-	if Public(addr) {
+	if g.allows(target.Addr().Unmap()) {
 		return nil
 	}
 	return &BlockedError{Address: address, Reason: "it is in a private or special network"}
 }
 
-// Public reports whether an address belongs to the open internet.
+func (g Guard) allows(addr netip.Addr) bool {
+	if Public(addr) {
+		return true
+	}
+	inner, leadsOn := embedded(addr)
+	return slices.ContainsFunc(g.Allow, func(n netip.Prefix) bool { return n.Contains(addr) }) && (!leadsOn || g.allows(inner))
+}
+
+// Public reports whether an address belongs to the open internet. Addresses of IPv6 for translators and tunnels do not.
 func Public(addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.Zone() != "" {
+	if !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.Zone() != "" || addr.Is6() && !global.Contains(addr) {
 		return false
 	}
-	for _, network := range special {
-		if network.Contains(addr) {
-			return false
-		}
+	if inner, leadsOn := embedded(addr); addr.Is6() && leadsOn && !Public(inner) {
+		return false
 	}
-	return true
+	return !slices.ContainsFunc(special, func(n netip.Prefix) bool { return n.Contains(addr) })
 }

@@ -23,6 +23,9 @@ func TestPublic(t *testing.T) {
 		"203.0.113.1": false, "224.0.0.1": false, "240.0.0.1": false, "255.255.255.255": false,
 		"::": false, "::1": false, "::7f00:1": false, "fe80::1": false, "fe80::1%eth0": false, "fc00::1": false, "fd12::1": false, "fec0::1": false, "ff02::1": false,
 		"64:ff9b::7f00:1": false, "64:ff9b:1::a00:1": false, "2002:7f00:1::": false, "2001::1": false, "2001:db8::1": false, "100::1": false,
+		"::ffff:0:7f00:1": false, "::ffff:0:808:808": false, "3fff::1": false, "3fff:fff::1": false, "5f00::1": false, "4000::1": false, "1fff::1": false, "9000::1": false,
+		"64:ff9b::808:808": false, "2002:808:808::1": false, "2001:0:4136:e378:8000:63bf:80ff:fffe": false, "3ffe::1": true, "2a00:1450::1": true,
+		"2a00:1450::5efe:a00:1": false, "2a00:1450::200:5efe:7f00:1": false, "2a00:1450::200:5efe:808:808": true,
 		"::ffff:127.0.0.1": false, "::ffff:10.0.0.1": false, "::ffff:1.1.1.1": true,
 	} {
 		if got := guardeddial.Public(netip.MustParseAddr(text)); got != want {
@@ -33,9 +36,13 @@ func TestPublic(t *testing.T) {
 
 func TestControl(t *testing.T) {
 	t.Parallel()
-	guard := guardeddial.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	guard := guardeddial.Guard{Allow: []netip.Prefix{
+		netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("fd00::/8"),
+	}}
 	for address, want := range map[string]bool{
 		"1.1.1.1:443": true, "10.1.2.3:80": true, "[::ffff:10.1.2.3]:80": true, "[2606:4700::1111]:443": true,
+		"[64:ff9b::808:808]:80": true, "[64:ff9b::a01:203]:80": true, "[2002:808:808::1]:80": true, "[fd00::1]:80": true,
+		"[64:ff9b::a02:1]:80": false, "[64:ff9b::7f00:1]:80": false, "[2002:7f00:1::]:80": false, "[fd00::5efe:7f00:1]:80": false, "[::ffff:0:a01:203]:80": false,
 		"10.2.0.1:80": false, "[::ffff:127.0.0.1]:80": false, "/run/docker.sock": false, "localhost:80": false, "": false,
 	} {
 		err := guard.Control(t.Context(), "tcp", address, nil)

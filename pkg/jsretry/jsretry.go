@@ -76,12 +76,14 @@ var temporary = map[jetstream.ErrorCode]bool{
 }
 
 // Transient reports whether err is one that a request to JetStream can end with while the cluster is not ready: there was no
-// answer, nobody to answer, or the answer was that it cannot be done now. The same request may succeed a little later.
+// answer, no connection, nobody to answer, or the answer was that it cannot be done now. The same request may succeed a little later.
 //
 // Two of the server's errors are not told from lasting ones: too few nodes for the replicas that are asked for, and too
 // little room on them.
 func Transient(err error) bool {
-	for _, lost := range []error{context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse} {
+	for _, lost := range []error{
+		context.DeadlineExceeded, nats.ErrDisconnected, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse,
+	} {
 		if errors.Is(err, lost) {
 			return true
 		}

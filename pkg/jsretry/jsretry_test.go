@@ -30,6 +30,7 @@ func TestTransient(t *testing.T) {
 		context.DeadlineExceeded: true,
 		io.EOF:                   false,
 		nats.ErrConnectionClosed: false,
+		nats.ErrDisconnected:     true,
 		nats.ErrNoResponders:     true,
 		nats.ErrTimeout:          true,
 

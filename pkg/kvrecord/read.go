@@ -23,23 +23,9 @@ func (s *Stream) Latest(ctx context.Context, subject string) (Record, error) {
 	return s.read(ctx, subject, s.latest)
 }
 
-// Next reads the first record at from or later whose subject matches filter, from the stream's leader. Its Revision is 0 when
-// there is none. One round trip.
-func (s *Stream) Next(ctx context.Context, filter string, from uint64) (Record, error) {
-	return s.read(ctx, filter, func(ctx context.Context, filter string) (Record, error) {
-		return s.leader(ctx, jsapi.Query{NextBySubject: filter, Sequence: max(from, 1)})
-	})
-}
-
-// At reads the record at a revision, from the stream's leader. Its Revision is 0 when it is gone. One round trip.
-func (s *Stream) At(ctx context.Context, revision uint64) (Record, error) {
-	return s.read(ctx, fmt.Sprintf("revision %d", revision), func(ctx context.Context, _ string) (Record, error) {
-		return s.leader(ctx, jsapi.Query{Sequence: revision})
-	})
-}
-
 // GetMany reads the records of many subjects from any replica, and returns them in no particular order. It leaves out a
-// subject without a record. One round trip for each 512 subjects.
+// subject without a record. A subject may be a filter with wildcards: when there are more than 1,024 that match, the error wraps
+// errors.ErrUnsupported. One round trip for each 512 subjects.
 func (s *Stream) GetMany(ctx context.Context, subjects []string) ([]Record, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()

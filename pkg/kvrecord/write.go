@@ -193,11 +193,3 @@ func (s *Stream) state(ctx context.Context, subject string) (state info, err err
 	}{subject}, &state)
 	return state, err
 }
-
-// Remove removes the record at a revision, whatever its subject. A record that is gone already is no error. The stream has
-// to allow it (DenyDelete is off). The errors are those of Put, but no conflict. One round trip.
-func (s *Stream) Remove(ctx context.Context, revision uint64) error {
-	return s.persist(ctx, "remove revision", strconv.FormatUint(revision, 10), func(ctx context.Context) error {
-		return s.api.Delete(ctx, s.name, revision)
-	})
-}

@@ -1,6 +1,7 @@
 package directget
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -46,6 +47,8 @@ func (c *call) finish(status string, h nats.Header) {
 		}
 	case "503":
 		c.err = ErrNoReply
+	case "413": // a filter that matches more subjects than MaxSubjects
+		c.err = fmt.Errorf("server answered %s %s: %w", status, description, errors.ErrUnsupported)
 	default:
 		c.err = fmt.Errorf("server answered %s %s", status, description)
 	}

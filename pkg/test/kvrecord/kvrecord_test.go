@@ -145,19 +145,6 @@ func TestReadsOfSeveralRecords(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(listed))); err != nil || next != 0 || diff != "" {
 		t.Errorf("Subjects: next %d, %v, -want +got\n%s", next, err, diff)
 	}
-	if r, err := s.Next(t.Context(), "r.3.>", 5); err != nil || r.Subject != "r.3.10" {
-		t.Errorf("Next: got %+v, %v", r, err)
-	}
-	if r, err := s.Next(t.Context(), "r.9.>", 1); err != nil || r.Revision != 0 {
-		t.Errorf("Next of none: got %+v, %v", r, err)
-	}
-	if r, err := s.At(t.Context(), 5); err != nil || r.Subject != "r.4.4" || string(r.Data) != "4" {
-		t.Errorf("At: got %+v, %v", r, err)
-	}
-	check.Is(t, s.Remove(t.Context(), 5), nil)
-	if r, err := s.At(t.Context(), 5); err != nil || r.Revision != 0 {
-		t.Errorf("At, removed: got %+v, %v", r, err)
-	}
 }
 
 // A page holds 8 MiB at most, and the next goes on behind it.
@@ -292,9 +279,6 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 		if _, err := s.Put(t.Context(), kvrecord.Write{Subject: "r.a"}); !errors.Is(err, kvrecord.ErrConflict) {
 			t.Errorf("a subject that is taken: %v", err)
 		}
-		if err := s.Remove(t.Context(), 99); err != nil {
-			t.Errorf("a revision that was never there: %v", err)
-		}
 		if _, err := s.Client.Stream("NONE").Latest(t.Context(), "r.a"); !errors.Is(err, kvrecord.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 			t.Errorf("a stream that is not there: %v", err)
 		}
@@ -307,14 +291,13 @@ func TestErrorsSayWhatWasWrong(t *testing.T) {
 			"GetMany":  func() error { return check.Err(s.GetMany(t.Context(), []string{"r.a"})) },
 			"Scan":     func() error { _, _, err := s.Scan(t.Context(), 1, 1); return err },
 			"Subjects": func() error { _, _, err := s.Subjects(t.Context(), ">", 0); return err },
-			"Remove":   func() error { return s.Remove(t.Context(), 1) },
 		} {
 			if err := f(); !errors.Is(err, kvrecord.ErrUnavailable) {
 				t.Errorf("%s of a stream that is away: %v", name, err)
 			}
 		}
-		if took := time.Since(begun); took > 7*10*time.Second+time.Second {
-			t.Errorf("seven operations took %s, want 10 s each at most", took)
+		if took := time.Since(begun); took > 6*10*time.Second+time.Second {
+			t.Errorf("six operations took %s, want 10 s each at most", took)
 		}
 	})
 }

@@ -1,0 +1,59 @@
+// Package redact takes secrets out of the addresses of a configuration before they are shown: in errors, answers, logs and dead
+// letters.
+package redact
+
+import (
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// address is what looks like a URL in a text.
+var address = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]*`)
+
+// URL returns an address, or a list of them with commas between, without users, passwords, queries and fragments. It does not
+// have to be a valid one: what comes before the last @ is dropped.
+func URL(text string) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		scheme, rest = "", text
+	}
+	if end := strings.IndexAny(rest, "?#"); end >= 0 && !strings.Contains(rest[end:], "@") {
+		rest = rest[:end]
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	if end := strings.IndexAny(rest, "?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	if !found {
+		return rest
+	}
+	return scheme + "://" + rest
+}
+
+// Error returns an error whose text has no secrets of the addresses in that of err, which it wraps. nil stays nil.
+func Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		text = failed.Op + " " + URL(failed.URL) + ": " + failed.Err.Error()
+		if failed.Op == "parse" { // its reason repeats a part, which may be of the password
+			text = "the address is not a URL"
+		}
+	}
+	return &redacted{err: err, text: address.ReplaceAllStringFunc(text, URL)}
+}
+
+type redacted struct {
+	err  error
+	text string
+}
+
+// Error implements error.
+func (r *redacted) Error() string { return r.text }
+
+// Unwrap returns the error with its secrets, for comparisons.
+func (r *redacted) Unwrap() error { return r.err }

@@ -1,0 +1,45 @@
+package redact_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/expediter-io/expediter/pkg/redact"
+)
+
+func TestURL(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"http://svc:hunter2@host:80/path?token=hunter2#x": "http://host:80/path", "nats://hunter2@host:4222": "nats://host:4222",
+		"nats://a:hunter2@h1,nats://b:hunter2@h2": "nats://h2", "nats://h1,nats://h2": "nats://h1,nats://h2", "u:hunter2@host:4222": "host:4222",
+		"nats://u:p/hunter2@host": "nats://host", "nats://u:p?hunter2@host?x": "nats://host", "http://host?key=hunter2": "http://host", "": "", "host": "host",
+	} {
+		if got := redact.URL(text); got != want {
+			t.Errorf("%q became %q: want %q", text, got, want)
+		}
+	}
+}
+
+func TestError(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) error { _, err := url.Parse(text); return err }
+	for name, err := range map[string]error{
+		"a request":       &url.Error{Op: "Post", URL: "http://svc:hunter2@host/x?key=hunter2", Err: io.EOF},
+		"one that fails":  fmt.Errorf("resolve: %w", &url.Error{Op: "Get", URL: "http://hunter2@host", Err: errors.New("proxy http://a:hunter2@proxy refused")}),
+		"no URL":          parse("nats://u:hunter2/x@host"),
+		"no URL, a space": parse("http://u:p hunter2@host"),
+		"a text":          errors.New(`dial "nats://u:hunter2@host:4222": refused, https://h/?t=hunter2`),
+	} {
+		got := redact.Error(err)
+		if strings.Contains(got.Error(), "hunter2") || !errors.Is(got, err) || got.Error() == "" {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if redact.Error(nil) != nil {
+		t.Error("nil became an error")
+	}
+}
