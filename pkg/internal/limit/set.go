@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,7 @@ type Set struct {
 
 // New returns the limits of a worker. It sends no request before the first Enter.
 func New(cfg Config) *Set {
+	cfg.Prefix = cmp.Or(cfg.Prefix, "limits.")
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ends with Close
 	s := &Set{
 		cfg: cfg, ctx: ctx, cancel: cancel, look: make(chan struct{}, 1),
@@ -115,7 +117,7 @@ func (s *Set) all() []*limiter {
 
 // limiter returns the limiter of a rule's key, and makes it when it is new.
 func (s *Set) limiter(r Rule) *limiter {
-	subject := r.Spec.Name + "." + hash(r.Key)
+	subject := r.name()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,6 +59,7 @@ type limiter struct {
 	held     int             // permits of owner in a record that was acknowledged
 	look     bool            // the record has to be read
 	looked   time.Time       // when rec was last read or written
+	missed   bool            // another worker has written the record since it was read
 	owner    string          // the name of the lease that held and used are counted for
 	pushed   int64           // the revision that another worker is about to replace, -1 for none
 	rec      record
@@ -203,6 +204,10 @@ func (g *limiter) pass() bool {
 
 	g.sync()
 
+	if g.sub == nil && g.held > g.used && len(g.waiters) > 0 && now.Sub(g.looked) > turn {
+		g.look = true // calls that follow each other would pass a permit on for ever, and not learn of others that wait
+	}
+
 	if g.look {
 		if len(g.waiters) > 0 || g.used != g.held || g.held != g.rec.of(g.owner) {
 			return true
@@ -246,7 +251,7 @@ func (g *limiter) plan(now time.Time, want int) plan {
 	hold := 0
 	if g.spec.Concurrency > 0 {
 		p.rec.set(g.owner, g.held, g.set.cfg.Lease)
-		hold = max(g.used, min(g.used+want, p.rec.most(g.spec.Concurrency, g.owner, g.owes(now))))
+		hold = max(g.used, min(g.used+want, g.most(p.rec, now)))
 		p.grants = hold - g.used
 	}
 

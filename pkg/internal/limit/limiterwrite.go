@@ -3,6 +3,7 @@ package limit
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -35,7 +36,7 @@ func (g *limiter) read() {
 		return
 	}
 
-	g.look = g.pushed > pushed
+	g.look, g.missed = g.pushed > pushed, false
 	if !g.look {
 		g.pushed = -1
 	}
@@ -198,8 +199,21 @@ func (g *limiter) onPush(msg *nats.Msg) {
 		return // the server will refuse it, or it is the write that stored g.at
 	}
 
-	g.look, g.pushed = true, max(g.pushed, int64(replaced))
+	g.pushed = max(g.pushed, int64(replaced))
+	if rec, err := decode(msg.Data); err == nil && g.ignores(rec) {
+		g.missed, g.seen = true, time.Now()
+		g.wake(g.seen)
+		return
+	}
+	g.look = true
 	g.start()
+}
+
+// ignores reports whether a record gives nothing to do here for now, if it is stored: this worker stands in line behind those that
+// may have what is free. Then the record is read when nothing has followed it for grace. If all that wait read each write, a write
+// would cost as many reads as there are workers.
+func (g *limiter) ignores(rec record) bool {
+	return g.held == 0 && slices.Contains(rec.Queue, g.owner) && rec.most(g.spec.Concurrency, g.owner, true) == 0
 }
 
 // wake sets the timer to when the limiter has to look next.
@@ -258,8 +272,10 @@ func (g *limiter) due() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if len(g.waiters) > 0 && g.spec.Concurrency > 0 && time.Since(g.looked) >= recheck/2 {
-		g.look = true // a push may have been lost
+	// A push may have been lost, or the first in line has not taken what is free.
+	overdue := time.Since(g.looked) >= recheck/2 || g.missed && time.Since(g.seen) >= grace
+	if overdue && len(g.waiters) > 0 && g.spec.Concurrency > 0 {
+		g.look = true
 	}
 
 	g.start()

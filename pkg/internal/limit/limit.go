@@ -1,5 +1,6 @@
-// Package limit counts, over all workers of a bucket, how many jobs run at once and how
-// often they start.
+// Package limit counts, over all processes of a bucket, how many jobs run at once and how often they start. Package worker
+// limits its handlers by it; kvlock.Semaphore and kvlock.RateLimiter are its parts for other programs. What follows says
+// worker for a process, and job for a caller.
 //
 // Each key of a limit has a record. It holds how many permits each worker has, which workers wait for one, and when the next
 // start is due. A worker changes it by writes that the server accepts only at the revision that they were computed from. A
@@ -89,6 +90,9 @@ type Rule struct {
 	Spec Spec
 }
 
+// name returns the name of the rule's record.
+func (r Rule) name() string { return r.Spec.Name + "." + hash(r.Key) }
+
 // Seat is the slot that a job takes up in its worker while it does not wait. Its methods must not block.
 type Seat interface {
 	// Give leaves the slot to other jobs, and reports whether the job had one.
@@ -111,6 +115,9 @@ type Config struct {
 
 	// Lost is called when the lease has ended.
 	Lost func(error)
+
+	// Prefix begins the keys of all records. Defaults to "limits.".
+	Prefix string
 
 	// Records is the stream of the key-value bucket.
 	Records *kvrecord.Stream
@@ -164,6 +171,13 @@ func (p *Pass) Leave() {
 
 	p.set.forget(p)
 	p.drop()
+}
+
+// Live reports whether the permits are held still: after a pause of the process it knows that before [Entry.Lost] is called.
+func (p *Pass) Live() bool {
+	return !slices.ContainsFunc(p.held, func(held permit) bool {
+		return held.limiter.spec.Concurrency > 0 && !p.set.isLive(held.owner)
+	})
 }
 
 func (p *Pass) drop() {

@@ -87,7 +87,7 @@ func (g *limiter) room(now time.Time) int {
 		rec := g.rec.clone()
 		rec.without(g.set.isGone)
 		rec.set(g.owner, g.held, 0)
-		room = min(room, rec.most(g.spec.Concurrency, g.owner, g.owes(now))-g.used)
+		room = min(room, g.most(rec, now)-g.used)
 	}
 
 	if g.spec.Rate > 0 {
@@ -97,11 +97,15 @@ func (g *limiter) room(now time.Time) int {
 	return max(room, 0)
 }
 
-// owes reports whether this worker has to leave permits to other workers in line: not when these have left a free permit
-// unused for grace, and not before its own turn ends.
-func (g *limiter) owes(now time.Time) bool {
+// most returns how many permits this worker may have. It leaves those to other workers in line that it owes them, unless these
+// have left a free permit unused for grace; until its own turn ends it keeps those that it has, and takes no more.
+func (g *limiter) most(rec record, now time.Time) int {
 	lying := g.rec.total() < g.spec.Concurrency && !now.Before(g.seen.Add(grace))
-	return !lying && (g.held == 0 || !now.Before(g.turn))
+	most := rec.most(g.spec.Concurrency, g.owner, !lying)
+	if now.Before(g.turn) {
+		return max(most, g.held)
+	}
+	return most
 }
 
 // pace measures how often jobs of the key start here while some wait.

@@ -215,11 +215,16 @@ func (r *record) take(spec Spec, now time.Time, n int) []time.Time {
 			break
 		}
 
-		r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
+		r.use(spec, now, start)
 
 		starts = append(starts, start)
 	}
 	return starts
+}
+
+// use takes the next start.
+func (r *record) use(spec Spec, now, start time.Time) {
+	r.Next = laterOf(r.due(spec, now), start).Add(spec.gap()).UnixNano()
 }
 
 // kept returns how long the server has to keep the record.

@@ -1,0 +1,164 @@
+package kvlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/expediter-io/expediter/pkg/internal/limit"
+	"github.com/expediter-io/expediter/pkg/kvlock/internal/kv"
+	"github.com/expediter-io/expediter/pkg/kvrecord"
+)
+
+const (
+	// MaxPermits is the greatest SemaphoreConfig.Permits, RateLimiterConfig.Rate and Burst.
+	MaxPermits = 1_000_000
+
+	// longestPer is the longest RateLimiterConfig.Per.
+	longestPer = 31 * 24 * time.Hour
+
+	// maxWaiting is how many calls may wait in one Semaphore or RateLimiter, half of them for one key.
+	maxWaiting = 100_000
+
+	// limitPrefix begins the keys of the records, which listings of locks and results leave out.
+	limitPrefix = "_kv_limits."
+)
+
+var limitName = regexp.MustCompile(`^[-_A-Za-z0-9]{1,64}$`)
+
+// limits is what a [Semaphore] and a [RateLimiter] have in common.
+type limits struct {
+	spec     limit.Spec
+	set      *limit.Set
+	records  *kvrecord.Client
+	sequence atomic.Uint64 // of the calls
+
+	closing context.Context //nolint:containedctx // ends with Close
+	end     context.CancelCauseFunc
+	calls   sync.RWMutex // read-locked by each call while it uses the set
+
+	mu   sync.Mutex
+	held map[*Permit]struct{}
+}
+
+// limitsConfig is what their configurations have in common.
+type limitsConfig struct {
+	bucket    string
+	logger    *slog.Logger
+	opTimeout time.Duration
+	ttl       time.Duration
+}
+
+// openLimits binds to the bucket and checks the settings of its stream.
+func openLimits(ctx context.Context, js jetstream.JetStream, cfg limitsConfig, spec limit.Spec, wrong ...error) (*limits, error) {
+	base := kv.Config{Bucket: cfg.bucket, Logger: cfg.logger, OpTimeout: cfg.opTimeout}.WithDefaults()
+	if !limitName.MatchString(spec.Name) {
+		wrong = append(wrong, fmt.Errorf("kvlock: Name is %q: want 1 to 64 letters, digits, '-' and '_'", spec.Name))
+	}
+	if err := errors.Join(append(wrong, base.Validate())...); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, base.OpTimeout)
+	defer cancel()
+	info, err := kv.StreamInfo(ctx, js, base.Bucket, kv.StreamName(base.Bucket))
+	if err != nil {
+		return nil, err
+	}
+	if err := kv.CheckStream(base.Bucket, info.Config); err != nil {
+		return nil, err
+	}
+	records, err := kvrecord.New(kvrecord.Config{JetStream: js, Try: min(kv.SendTimeout, base.OpTimeout), Timeout: base.OpTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("kvlock: bind bucket %q: %w", base.Bucket, err)
+	}
+	closing, end := context.WithCancelCause(context.Background()) //nolint:forbidigo // begins with the limits
+	log := base.Logger.With("bucket", base.Bucket, "limit", spec.Name)
+	return &limits{spec: spec, records: records, closing: closing, end: end, held: map[*Permit]struct{}{}, set: limit.New(limit.Config{
+		Conn: js.Conn(), Records: records.Bucket(base.Bucket), Prefix: limitPrefix, Lease: cmp.Or(cfg.ttl, defaultTTL),
+		Request: base.OpTimeout, Waiting: maxWaiting,
+		Failed: func(err error) {
+			log.WarnContext(closing, "kvlock: a request for a limit failed, trying again", "error", err)
+		},
+	})}, nil
+}
+
+// Close ends all waits and the contexts of all permits with ErrClosed, gives the permits back, and returns when that is done,
+// or after twice OpTimeout. Calling it again does nothing.
+func (l *limits) Close() {
+	if l.closing.Err() != nil {
+		return
+	}
+	l.end(ErrClosed)
+	l.calls.Lock() // when all calls have left
+	defer l.calls.Unlock()
+	l.mu.Lock()
+	held := slices.Collect(maps.Keys(l.held))
+	l.mu.Unlock()
+	for _, p := range held {
+		p.end(ErrClosed)
+	}
+	l.set.Close()
+	l.records.Close()
+}
+
+// call calls use with a context that also ends with Close.
+func (l *limits) call(ctx context.Context, key string, use func(context.Context) error) error {
+	l.calls.RLock()
+	defer l.calls.RUnlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.closing, func() { cancel(ErrClosed) })()
+	err := context.Cause(l.closing)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = use(ctx)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case l.closing.Err() != nil:
+		err = ErrClosed
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.As(err, new(*limit.RecordError)), errors.As(err, new(*limit.FullError)):
+	default:
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("kvlock: limit %q of %q: %w", l.spec.Name, key, err)
+}
+
+func (l *limits) rule(key string) limit.Rule { return limit.Rule{Key: key, Spec: l.spec} }
+
+// enter waits for a permit or a start of key. lost is called when the permit is no longer held.
+func (l *limits) enter(ctx context.Context, key string, lost func(error)) (*limit.Pass, error) {
+	return l.set.Enter(ctx, limit.Entry{Lost: lost, Rules: []limit.Rule{l.rule(key)}, Seat: seat{}, Sequence: l.sequence.Add(1)})
+}
+
+// seat is the slot of a caller of limits: it keeps it.
+type seat struct{}
+
+// Give reports whether the slot was left: it never is.
+func (seat) Give() bool { return false }
+
+// Take reports whether the caller has its slot: it always has.
+func (seat) Take() bool { return true }
+
+// between returns an error unless n is from 1 to MaxPermits.
+func between(field string, n int) error {
+	if n >= 1 && n <= MaxPermits {
+		return nil
+	}
+	return fmt.Errorf("kvlock: %s is %d: want 1 to %d", field, n, MaxPermits)
+}
